@@ -1,0 +1,30 @@
+"""Typed run settings: one table, one resolver, one file a run.
+
+settings.py   the table: every setting, its type, default and meaning
+presets.py    what is known about a model
+resolve.py    defaults < preset < file < what a person gave
+run.py        a run and its file, run.yml
+cli.py        the script's command line, made from the table
+problems.py   errors as sentences
+"""
+
+from hearth.config.presets import Preset, load_preset, preset_names
+from hearth.config.resolve import Resolved, resolve
+from hearth.config.run import Run, describe_settings, read_run, resolve_run, write_run
+from hearth.config.settings import Settings
+from hearth.errors import ConfigError
+
+__all__ = [
+    "ConfigError",
+    "Preset",
+    "Resolved",
+    "Run",
+    "Settings",
+    "describe_settings",
+    "load_preset",
+    "preset_names",
+    "read_run",
+    "resolve",
+    "resolve_run",
+    "write_run",
+]

@@ -1,0 +1,106 @@
+"""The command line of the trainer, made from the table of settings."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hearth.config.settings import Settings
+from hearth.errors import ConfigError, did_you_mean
+
+_DESCRIPTION = """\
+Fine-tune a model with LoRA, on this computer or, under torchrun, on many.
+
+Alone:    python training/train_distributed.py --model smollm2-135m --max-steps 5
+By hand:  torchrun --nproc-per-node 2 training/train_distributed.py --model smollm2-135m
+The play `train.yml` starts this script on every node with --run-file."""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What was typed: settings as strings, and how to treat them."""
+
+    given: dict[str, Any]
+    config: Path | None
+    run_file: Path | None
+    dry_run: bool
+
+
+def _shape(name: str) -> str:
+    """Return how the values of a setting look, for `--help`."""
+    schema = Settings.model_json_schema()["properties"][name]
+    kinds = [schema, *schema.get("anyOf", [])]
+    choices = next((kind["enum"] for kind in kinds if "enum" in kind), None)
+    if choices:
+        return "{" + ",".join(choices) + "}"
+    names = {"integer": "N", "number": "X", "array": "A,B,…", "string": "TEXT"}
+    return next(names[kind["type"]] for kind in kinds if kind.get("type") in names)
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser with one option a setting, under the settings' own headings."""
+    parser = argparse.ArgumentParser(
+        prog="train_distributed.py",
+        usage="%(prog)s --model MODEL [setting ...]",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings from a YAML file")
+    parser.add_argument("--dry-run", action="store_true", help="print the settings, start nothing")
+    parser.add_argument(
+        "--run-file", type=Path, metavar="FILE", help="train the run that this run.yml describes"
+    )
+    headings: dict[str, Any] = {}
+    for name, field in Settings.model_fields.items():
+        group = field.json_schema_extra["group"]
+        if group not in headings:
+            headings[group] = parser.add_argument_group(group)
+        options = ["--" + name.replace("_", "-")]
+        if name == "run":
+            # torchrun takes --run for a short form of its own --run-path, even behind the script.
+            options.append("--run-name")
+        if field.is_required():
+            text = f"{field.description} (required)"
+        elif field.default is None:
+            text = field.description
+        else:
+            text = f"{field.description} (default: {field.default})"
+        common = {"dest": name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
+        if field.annotation is bool:
+            headings[group].add_argument(*options, action=argparse.BooleanOptionalAction, **common)
+        else:
+            headings[group].add_argument(*options, metavar=_shape(name), **common)
+    return parser
+
+
+def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
+    """Return what was typed (by default on this process's command line).
+
+    `--help` prints and exits. Raises `ConfigError` for options that do not exist.
+    """
+    parser = _parser()
+    typed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        options = [option for action in parser._actions for option in action.option_strings]
+        wrong = [word for word in unknown if word.startswith("-")] or unknown
+        raise ConfigError(
+            *(
+                f"there is no option {word}{did_you_mean(word.split('=')[0], options)}"
+                for word in wrong
+            )
+        )
+    given = vars(typed)
+    own = {key: given.pop(key) for key in ("config", "run_file", "dry_run")}
+    if own["run_file"] and (given or own["config"]):
+        raise ConfigError("--run-file describes the whole run; leave out every other setting")
+    return CommandLine(given=given, **own)
+
+
+def rank_from_environment() -> int:
+    """Return this process's rank as torchrun sets it; 0 without torchrun."""
+    return int(os.environ.get("RANK", "0"))

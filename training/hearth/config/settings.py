@@ -1,0 +1,162 @@
+"""Every setting of a run: its type, default and meaning.
+
+This table is the only place where a training default stands; `--help`, the run file and the
+documentation are made from it. Presets and people override it (see `resolve`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+def _listed(value: Any) -> Any:
+    """Return a string `4:2:1` or `q_proj,v_proj` as its parts; anything else as it is."""
+    if isinstance(value, str):
+        return [part.strip() for part in re.split(r"[:,]", value) if part.strip()]
+    return value
+
+
+def _none(value: Any) -> Any:
+    """Return None for the words that mean it on a command line."""
+    return None if isinstance(value, str) and value.lower() in {"", "none", "null"} else value
+
+
+def _targets(value: Any) -> Any:
+    """Return the one word `all-linear` as it is, and a list of module names as a list."""
+    return value if value == "all-linear" else _listed(value)
+
+
+def _setting(group: str, help_: str, default: Any = ..., **constraints: Any) -> Any:
+    """Return a pydantic field that knows under which heading `--help` shows it."""
+    return Field(default, description=help_, json_schema_extra={"group": group}, **constraints)
+
+
+Count = Annotated[int, Field(ge=1)]
+OptionalCount = Annotated[Count | None, BeforeValidator(_none)]
+OptionalText = Annotated[str | None, BeforeValidator(_none)]
+Split = Annotated[
+    tuple[Annotated[int, Field(ge=0)], ...] | None, BeforeValidator(_listed), BeforeValidator(_none)
+]
+Targets = Annotated[Literal["all-linear"] | tuple[str, ...], BeforeValidator(_targets)]
+
+
+class Settings(BaseModel):
+    """All settings of one run. Frozen; unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = _setting("Run", "preset name, Hub id (owner/name) or local folder", min_length=1)
+    dataset: str = _setting(
+        "Run",
+        "shipped data set, .jsonl/.txt/.csv/.parquet file, or Hub name[:config]",
+        "homelab-qa",
+        min_length=1,
+    )
+    run: OptionalText = _setting(
+        "Run", "name of the run; by default model and time (under torchrun write --run-name)", None
+    )
+    resume: OptionalText = _setting(
+        "Run", "name of an earlier run to go on with, from its newest checkpoint", None
+    )
+    seed: int = _setting("Run", "seed of data order and adapter initialisation", 1, ge=0)
+
+    sequence_length: int = _setting("Data", "longest row, in tokens", 1024, ge=8)
+    packing: bool = _setting("Data", "put several examples into one row, isolated", True)
+    held_out: float = _setting(
+        "Data",
+        "fraction kept for evaluation, unless the file marks its own",
+        0.1,
+        ge=0,
+        lt=1,
+    )
+
+    epochs: float = _setting("Steps", "passes over the data, if max_steps is not set", 1.0, gt=0)
+    max_steps: OptionalCount = _setting("Steps", "stop after this many steps", None)
+    global_batch: int = _setting("Steps", "rows a step, over all ranks together", 16, ge=1)
+    micro_batch: int = _setting("Steps", "most rows a rank computes at once", 1, ge=1)
+    split: Split = _setting(
+        "Steps", "relative share of each rank, such as 4:2:1 (0 idles); by default equal", None
+    )
+
+    learning_rate: float = _setting("Optimizer", "peak learning rate", 2e-4, gt=0)
+    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = _setting(
+        "Optimizer", "how the learning rate changes over the steps", "cosine"
+    )
+    warmup_steps: int = _setting("Optimizer", "steps until the peak is reached", 5, ge=0)
+    optimizer: Literal["auto", "adamw", "adamw_8bit"] = _setting(
+        "Optimizer",
+        "adamw_8bit needs bitsandbytes; auto takes it where every rank has an NVIDIA GPU",
+        "auto",
+    )
+    weight_decay: float = _setting("Optimizer", "decoupled weight decay", 0.0, ge=0)
+    clip_norm: float = _setting(
+        "Optimizer", "largest norm of the whole gradient; 0 turns clipping off", 1.0, ge=0
+    )
+
+    lora_rank: int = _setting("LoRA", "rank of the adapter matrices", 16, ge=1)
+    lora_alpha: float = _setting("LoRA", "scale of the adapter (alpha / rank)", 32.0, gt=0)
+    lora_dropout: float = _setting(
+        "LoRA",
+        "dropout before the adapter; 0 keeps a run independent of its split",
+        0.0,
+        ge=0,
+        lt=1,
+    )
+    lora_targets: Targets = _setting(
+        "LoRA", "module names separated by commas, or all-linear", "all-linear"
+    )
+
+    backend: Literal["auto", "unsloth", "transformers"] = _setting(
+        "Machine", "auto: Unsloth on NVIDIA GPUs if installed, else Transformers", "auto"
+    )
+    precision: Literal["auto", "bf16", "fp16", "fp32", "fp64"] = _setting(
+        "Machine", "auto: bf16 if every rank can, else fp16 on GPUs, fp32 on CPUs", "auto"
+    )
+    load_in_4bit: bool = _setting("Machine", "keep the frozen weights in 4 bits (QLoRA)", False)
+    gradient_checkpointing: bool = _setting(
+        "Machine", "recompute activations: slower, far less memory", False
+    )
+    threads: OptionalCount = _setting(
+        "Machine", "CPU threads a rank; by default what the environment says", None
+    )
+
+    evaluate: bool = _setting("Record", "held-out perplexity and a sample before and after", True)
+    log_every: int = _setting("Record", "steps between two lines of metrics", 1, ge=1)
+    checkpoint_every: int = _setting("Record", "steps between two checkpoints", 50, ge=1)
+    checkpoint_keep: int = _setting("Record", "checkpoints kept a node", 2, ge=1)
+    wandb: Literal["auto", "off", "offline", "online"] = _setting(
+        "Record", "auto: online if WANDB_API_KEY is set, else offline", "auto"
+    )
+    wandb_project: str = _setting("Record", "project name in Weights & Biases", "hearth")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_bool_as_number(cls, value: Any, info: Any) -> Any:
+        """Refuse true and false where a number is wanted: Python would take them for 1 and 0."""
+        annotation = cls.model_fields[info.field_name].annotation
+        if isinstance(value, bool) and annotation is not bool:
+            raise ValueError("true and false are not accepted here")
+        return value
+
+    @field_validator("run", "resume")
+    @classmethod
+    def _safe_name(cls, value: str | None) -> str | None:
+        """Refuse names that are not one plain path component."""
+        if value is not None and not RUN_NAME.fullmatch(value):
+            raise ValueError(
+                "use letters, digits, '.', '_' and '-' only, starting with a letter or digit"
+            )
+        return value
+
+    @field_validator("split")
+    @classmethod
+    def _someone_works(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Refuse a split in which no rank has any rows."""
+        if value is not None and sum(value) == 0:
+            raise ValueError("at least one rank needs a share above 0")
+        return value

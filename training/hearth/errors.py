@@ -1,0 +1,45 @@
+"""The exceptions meant for people.
+
+Everything that can go wrong because of an input, a file or a machine is raised as a
+`HearthError`. Entry points print its findings and exit with status 2; anything else is a
+bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HearthError(Exception):
+    """One or more findings, each a whole sentence: what is wrong, why, what to do."""
+
+    def __init__(self, *findings: str) -> None:
+        super().__init__("\n".join(findings))
+        self.findings: list[str] = list(findings)
+
+
+class ConfigError(HearthError):
+    """A setting, preset or run file is wrong."""
+
+
+class DataError(HearthError):
+    """A data set cannot be used."""
+
+
+class ModelError(HearthError):
+    """A model cannot be found, fetched or loaded."""
+
+
+class LaunchError(HearthError):
+    """A run cannot be started on this node."""
+
+
+class CheckpointError(HearthError):
+    """A checkpoint cannot be written or read."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` for the known word nearest to `word`, or an empty string."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean '{near[0]}'?)" if near else ""

@@ -1,0 +1,69 @@
+"""Where the files of a run lie: in a node's workspace, or in one folder when run by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hearth.config import Run
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Folders of a run. `results` holds one folder a run, `checkpoints` likewise."""
+
+    results: Path
+    checkpoints: Path
+    data: Path
+    models: Path
+    in_workspace: bool
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Layout:
+        """Return the layout of the workspace in HEARTH_WORKSPACE, or the one by hand.
+
+        By hand, runs lie in ./runs, models and tokenised data in the user's cache.
+        HEARTH_MODELS names another model cache in both cases.
+        """
+        if workspace := environment.get("HEARTH_WORKSPACE"):
+            root = Path(workspace).expanduser()
+            models = root / "models"
+            folders = (root / "results", root / "checkpoints", root / "data")
+        else:
+            home = environment.get("XDG_CACHE_HOME") or "~/.cache"
+            cache = Path(home).expanduser() / "hearth"
+            models = cache / "models"
+            folders = (Path("runs").resolve(), Path("runs").resolve(), cache / "data")
+        if other := environment.get("HEARTH_MODELS"):
+            models = Path(other).expanduser()
+        return cls(*folders, models=models, in_workspace=bool(workspace))
+
+    def run_dir(self, run: str) -> Path:
+        """Return the folder of a run: run.yml, metrics.jsonl, adapter/."""
+        return self.results / run
+
+    def checkpoint_dir(self, run: str) -> Path:
+        """Return the folder that holds this node's checkpoints of a run."""
+        return self.checkpoints / run if self.in_workspace else self.run_dir(run) / "checkpoints"
+
+    @property
+    def tokens(self) -> Path:
+        """The folder of tokenised data."""
+        return self.data / "tokens"
+
+    def dataset(self, run: Run) -> str | Path:
+        """Return the data set of `run` as this machine finds it.
+
+        A local file lies in a workspace under its checksum and name; every other data set goes by
+        the same name everywhere.
+        """
+        if run.dataset_sha256 and self.in_workspace:
+            return self.data / staged_name(run.dataset_sha256, run.settings.dataset)
+        return run.settings.dataset
+
+
+def staged_name(sha256: str, dataset: str) -> str:
+    """Return the name under which a local data file lies in a node's workspace."""
+    return f"{sha256[:12]}-{Path(dataset).name}"

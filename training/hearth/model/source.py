@@ -1,0 +1,29 @@
+"""Where a model comes from. Plain data: the controller reads this too, so no torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class WheelSource:
+    """A Python package that carries a model as GGUF, for when the Hub does not answer."""
+
+    package: str
+    version: str
+    sha256: str
+    member: str
+    member_sha256: str
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model's name in the cache, and its Hub id or local folder."""
+
+    name: str
+    id: str
+    kind: Literal["hub", "folder"]
+    revision: str | None = None
+    gated: bool = False
+    wheel: WheelSource | None = None
