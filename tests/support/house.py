@@ -1,0 +1,136 @@
+"""The real plays on the local inventory, with a home, workspaces and runs of a test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+NODES = ("desk", "laptop")
+TINY = {
+    "sequence_length": 96,
+    "lora_rank": 4,
+    "global_batch": 4,
+    "learning_rate": 0.01,
+    "wandb": "off",
+}
+
+
+class House:
+    """One computer as two nodes: what a person would have after `git clone`."""
+
+    def __init__(self, folder: Path, model: Path, data: Path) -> None:
+        self.folder, self.model, self.data = folder, model, data
+        self.runs = folder / "runs"
+        self.environment = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(folder / "home"),
+            "LC_ALL": "C.UTF-8",
+            "XDG_DATA_HOME": str(folder / "data"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "PYTHONPATH": str(ROOT / "training"),
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        (folder / "home").mkdir(parents=True)
+
+    def workspace(self, node: str) -> Path:
+        return self.folder / "data" / "hearth" / node
+
+    def start(self, playbook: str, *arguments: object, **changes: str) -> subprocess.Popen[str]:
+        """Begin a play in a session of its own, as a terminal would."""
+        runs = ("-e", f"plan_runs={self.runs}", "-e", f"attach_runs={self.runs}")
+        return subprocess.Popen(
+            ["ansible-playbook", playbook, *map(str, arguments), *runs],
+            cwd=ROOT,
+            env=self.environment | changes,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def play(
+        self, playbook: str, *arguments: object, timeout: float = 110, **changes: str
+    ) -> tuple[int, str]:
+        """Play to the end; return the exit status and what the screen showed."""
+        process = self.start(playbook, *arguments, **changes)
+        try:
+            screen, _ = process.communicate(timeout=timeout)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
+        print(screen)
+        return process.returncode, screen
+
+    def train(self, *arguments: object, **changes: str) -> tuple[int, str]:
+        """Play train.yml with the tiny model, the tiny data and small settings."""
+        return self.play("train.yml", *self.tiny(), *arguments, **changes)
+
+    def tiny(self, **settings: Any) -> list[str]:
+        train = {"model": str(self.model), "dataset": str(self.data), **TINY, **settings}
+        return ["-e", json.dumps({"train": train})]
+
+    def record(self, node: str, run: str) -> dict[str, Any]:
+        return json.loads(
+            (self.workspace(node) / "results" / run / "supervisor.json").read_text()
+        )
+
+    def metrics(self, run: str) -> list[dict[str, Any]]:
+        lines = (self.runs / run / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def processes(self, *nodes: str) -> list[psutil.Process]:
+        """Return all processes that work in the workspaces of these nodes."""
+        places = [str(self.workspace(node)) for node in nodes or NODES]
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                alive = process.status() != psutil.STATUS_ZOMBIE
+                if alive and process.environ().get("HEARTH_WORKSPACE") in places:
+                    found.append(process)
+        return found
+
+    def rank(self, node: str) -> psutil.Process:
+        """Return the process that trains on a node."""
+        script = str(self.workspace(node) / "scripts" / "train_distributed.py")
+        return next(
+            process
+            for process in self.processes(node)
+            if script in process.cmdline() and "torch.distributed.run" not in process.cmdline()
+        )
+
+    def until_step(self, run: str, step: int = 2, seconds: float = 90) -> None:
+        """Wait until rank 0 has written this step."""
+        path = self.workspace("desk") / "results" / run / "metrics.jsonl"
+        until(lambda: f'"step": {step},' in path.read_text(), seconds)
+
+    def close(self) -> None:
+        """End every process of these workspaces, each by its id."""
+        for _ in range(3):
+            processes = self.processes()
+            for process in processes:
+                with suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(processes, timeout=5)
+
+
+def until(condition: Any, seconds: float) -> None:
+    """Wait for a condition; files that are not there yet count as not fulfilled."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with suppress(OSError, ValueError, StopIteration):
+            if condition():
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s")

@@ -1,0 +1,108 @@
+"""A stand-in for the Hugging Face Hub on loopback: as much of it as fetching a model needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha1
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class StandInHub(ThreadingHTTPServer):
+    """Serves model folders by Hub id; notes every request in `asked`.
+
+    Attributes:
+        models: folders by id; None stands for a gated model.
+        token: the one token that it accepts; any other is refused as invalid.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.models: dict[str, Path | None] = {}
+        self.token = "hf_theonethatisaccepted"
+        self.asked: list[str] = []
+
+    @property
+    def url(self) -> str:
+        """The address for HF_ENDPOINT."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+@contextmanager
+def stand_in_hub() -> Iterator[StandInHub]:
+    """Run a stand-in Hub while the context lasts."""
+    with StandInHub() as hub:
+        thread = Thread(target=hub.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield hub
+        finally:
+            hub.shutdown()
+            thread.join(5)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: StandInHub
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        self.server.asked.append(self.path)
+        path = self.path.split("?")[0]
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if given and given != self.server.token:
+            message = {"X-Error-Message": "Invalid credentials in Authorization header"}
+            return self._send(401, b"", message, with_body)
+        parts = path.removeprefix("/api/models").strip("/").split("/")
+        model, rest = "/".join(parts[:2]), parts[2:]
+        if model not in self.server.models:
+            return self._send(404, b"", {"X-Error-Code": "RepoNotFound"}, with_body)
+        folder = self.server.models[model]
+        if rest[:1] == ["resolve"]:
+            if folder is None:
+                return self._send(401, b"", {"X-Error-Code": "GatedRepo"}, with_body)
+            content = (folder / "/".join(rest[2:])).read_bytes()
+            etag = f'"{sha1(content).hexdigest()}"'
+            return self._send(200, content, {"ETag": etag, "X-Repo-Commit": COMMIT}, with_body)
+        if rest[:1] == ["revision"] and rest[1] not in ("main", COMMIT):
+            return self._send(404, b"", {"X-Error-Code": "RevisionNotFound"}, with_body)
+        if folder is None:
+            names = {"config.json": 2, "model.safetensors": 8}
+        else:
+            names = {
+                path.relative_to(folder).as_posix(): path.stat().st_size
+                for path in folder.rglob("*")
+                if path.is_file()
+            }
+        if rest[:1] == ["tree"]:
+            body = [
+                {"type": "file", "path": name, "size": size, "oid": sha1(name.encode()).hexdigest()}
+                for name, size in names.items()
+            ]
+        else:
+            siblings = [{"rfilename": name, "size": size} for name, size in names.items()]
+            body = {"id": model, "sha": COMMIT, "siblings": siblings, "private": False}
+        return self._send(200, json.dumps(body).encode(), {}, with_body)
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str], with_body: bool) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)

@@ -1,0 +1,192 @@
+"""Real supervisors on loopback, each with a workspace of its own and all of them ended after."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+TRAINING = Path(__file__).resolve().parents[2] / "training"
+TOKEN = "secret-of-this-run-only"
+
+STAND_IN = '''\
+#!{python}
+"""Stands in for `python -m torch.distributed.run`: starts the ranks in sessions of their own."""
+import os, signal, subprocess, sys
+
+options = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+script = next(word for word in sys.argv if word.endswith("train.py"))
+ranks = [
+    subprocess.Popen(
+        [sys.executable, script, *sys.argv[-2:]],
+        env={{**os.environ, "RANK": options["--node-rank"]}},
+        start_new_session=True,
+    )
+    for _ in range(int(options["--nproc-per-node"]))
+]
+
+def forward(sign, frame):
+    for rank in ranks:
+        os.killpg(rank.pid, sign)
+    os._exit(1)
+
+signal.signal(signal.SIGTERM, forward)
+sys.exit(max(abs(rank.wait()) for rank in ranks))
+'''
+
+
+class Nodes:
+    """The nodes `node0`, `node1` … of one run, on 127.0.0.1, 127.0.0.2 …"""
+
+    def __init__(self, folder: Path, count: int, script: str, **settings: Any) -> None:
+        self.names = [f"node{n}" for n in range(count)]
+        self.run = "first"
+        self._folder = folder
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        stand_in = folder / "stand-in-torchrun"
+        stand_in.write_text(STAND_IN.format(python=sys.executable))
+        stand_in.chmod(0o755)
+        port = free_port()
+        for rank, name in enumerate(self.names):
+            code = self.workspace(name) / "scripts"
+            code.mkdir(parents=True)
+            (code / "train.py").write_text(script)
+            spec = {
+                "run": self.run,
+                "node": name,
+                "rank": rank,
+                "nodes": self.names,
+                "address": f"127.0.0.{rank + 1}",
+                "meeting": {"address": "127.0.0.1", "port": port},
+                "nproc": 1,
+                "python": str(stand_in),
+                "workspace": str(self.workspace(name)),
+                "token": TOKEN,
+                "ready_timeout": 30,
+                "silence_timeout": 10,
+                "script": "scripts/train.py",
+                "environment": {"OMP_NUM_THREADS": "1"},
+            }
+            self.spec(name).write_text(json.dumps({**spec, **settings}))
+
+    def workspace(self, node: str) -> Path:
+        return self._folder / node
+
+    def spec(self, node: str) -> Path:
+        return self._folder / f"{node}.json"
+
+    def change(self, name: str, **values: Any) -> None:
+        given = json.loads(self.spec(name).read_text())
+        self.spec(name).write_text(json.dumps({**given, **values}))
+
+    def start(self, *nodes: str) -> None:
+        """Start supervisors in the foreground, as children of the test."""
+        for node in nodes or self.names:
+            self._children[node] = subprocess.Popen(
+                [sys.executable, "-m", "hearth.supervise", "run", "--spec", str(self.spec(node))],
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+
+    def verb(self, *words: object) -> tuple[int, dict[str, Any]]:
+        """Run another verb of the command line; return its status and its answer."""
+        done = subprocess.run(
+            [sys.executable, "-m", "hearth.supervise", *map(str, words)],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert "Traceback" not in done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    def status(self, node: str) -> dict[str, Any]:
+        return self.verb("status", "--workspace", self.workspace(node), "--run", self.run)[1]
+
+    def stop(self, node: str, *options: str) -> dict[str, Any]:
+        words = ("stop", "--workspace", self.workspace(node), "--run", self.run, *options)
+        return self.verb(*words)[1]
+
+    def record(self, node: str) -> dict[str, Any]:
+        return json.loads((self.workspace(node) / "results/first/supervisor.json").read_text())
+
+    def log(self, node: str) -> str:
+        return (self.workspace(node) / "logs/first.log").read_text()
+
+    def supervisor(self, node: str) -> subprocess.Popen[bytes]:
+        return self._children[node]
+
+    def wait(self, *nodes: str, seconds: float = 60) -> dict[str, dict[str, Any]]:
+        """Wait until the supervisors ended; return their records."""
+        for node in nodes or self.names:
+            self._children[node].wait(seconds)
+        return {node: self.record(node) for node in nodes or self.names}
+
+    def until_steps(self, *nodes: str, seconds: float = 60) -> None:
+        """Wait until the ranks of these nodes print steps."""
+        until(lambda: all("step 2" in self.log(node) for node in nodes or self.names), seconds)
+
+    def until_down(self, *nodes: str, seconds: float = 60) -> float:
+        """Wait until no process of these nodes' ranks lives; return how many seconds it took."""
+        started = time.monotonic()
+        until(lambda: not any(self.processes(node) for node in nodes or self.names), seconds)
+        return time.monotonic() - started
+
+    def processes(self, node: str) -> list[psutil.Process]:
+        """Return torchrun and the ranks of a node, wherever they went."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                ours = process.environ().get("HEARTH_WORKSPACE") == str(self.workspace(node))
+                if ours and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def torchrun(self, node: str) -> psutil.Process:
+        return psutil.Process(self.supervisor(node).pid).children()[0]
+
+    def rank(self, node: str) -> psutil.Process:
+        return self.torchrun(node).children()[0]
+
+    def close(self) -> None:
+        """End every process that the test started, each by its id."""
+        for child in self._children.values():
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGCONT)
+            child.kill()
+            child.wait(10)
+        for node in self.names:
+            with suppress(OSError, ValueError, psutil.Error):
+                started = psutil.Process(self.record(node)["pid"])
+                if str(self.spec(node)) in started.cmdline():
+                    started.kill()
+            for process in self.processes(node):
+                with suppress(psutil.Error):
+                    process.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(condition: Any, seconds: float) -> None:
+    """Wait for a condition; files that are not there yet count as not fulfilled."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with suppress(OSError, ValueError):
+            if condition():
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s")

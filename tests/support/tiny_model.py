@@ -1,0 +1,65 @@
+"""A random Llama of 30 thousand parameters with a byte-level tokenizer: a whole model in 200 kB."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer with one token a byte and the ChatML template."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({char: i for i, char in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<|im_start|>",
+        eos_token="<|im_end|>",
+        pad_token="<|im_end|>",
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def make_model(folder: Path, seed: int = 0) -> Path:
+    """Write the model and its tokenizer to `folder` and return it."""
+    tokenizer = make_tokenizer()
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=512,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_dataset(path: Path, examples: int = 40) -> Path:
+    """Write a jsonl file of short prompts and completions of unequal length, and return it."""
+    words = ["rank", "node", "row", "step", "loss", "driver", "cable", "lamp"]
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(examples):
+            picked = [words[(number * 3 + i) % len(words)] for i in range(1 + number % 5)]
+            example = {"prompt": f"say {number}", "completion": " ".join(picked)}
+            file.write(json.dumps(example) + "\n")
+    return path

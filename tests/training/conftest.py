@@ -1,0 +1,28 @@
+"""One tiny model and one tiny data set for all tests of the trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.tiny_model import make_dataset, make_model
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory) -> Path:
+    return make_dataset(tmp_path_factory.mktemp("data") / "words.jsonl")
+
+
+@pytest.fixture
+def arguments(tiny_model, tiny_data) -> list[object]:
+    """Return what every run of these tests has in common."""
+    return [
+        *("--model", tiny_model, "--dataset", tiny_data),
+        *("--sequence-length", 96, "--learning-rate", 0.01, "--warmup-steps", 2),
+        *("--global-batch", 7, "--lora-rank", 4, "--wandb", "off", "--no-evaluate"),
+    ]

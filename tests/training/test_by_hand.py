@@ -1,0 +1,134 @@
+"""The script as a person runs it: what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from support.ranks import command, environment, metrics, train
+
+from hearth.checkpoint import newest
+
+
+def refused(done, *words):
+    """Check that a run ended as a user's error does: one message, no traceback, status 2."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (["--max-stpes", 3], ["--max-stpes", "did you mean '--max-steps'"]),
+        (["--max-steps", "many"], ["max_steps: 'many'", "a whole number"]),
+        (["--global-batch", 0], ["global_batch: '0'", "at least 1"]),
+        (["--dataset", "nowhere.jsonl"], ["nowhere.jsonl"]),
+        (["--model", "smollm"], ["'smollm' is no preset", "smollm2-135m"]),
+        (["--backend", "unsloth"], ["backend: unsloth needs an NVIDIA GPU"]),
+        (["--precision", "fp16"], ["precision: fp16 is not possible on this node"]),
+        (["--split", "2:1"], ["split: 2:1 has 2 shares, but the run has 1 rank"]),
+        (["--sequence-length", 8], ["longer than sequence_length 8"]),
+    ],
+)
+def test_a_wrong_input_ends_before_training_with_one_message(tmp_path, arguments, changed, words):
+    done = refused(train(tmp_path, 1, *arguments, *changed), *words)
+    assert done.stderr.count("hearth: error:") == 1
+    assert not list(tmp_path.glob("runs/*/metrics.jsonl"))
+
+
+def test_malformed_data_is_named_by_its_line(tmp_path, arguments):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": "fine"}\n{"text": \n')
+    refused(train(tmp_path, 1, *arguments, "--dataset", bad), f"{bad}:2")
+
+
+def test_a_model_folder_without_config_is_refused(tmp_path, arguments):
+    (tmp_path / "empty").mkdir()
+    refused(train(tmp_path, 1, *arguments, "--model", tmp_path / "empty"), "config.json")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to mount a small disk")
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is missing")
+def test_a_disk_that_fills_up_ends_the_run_and_leaves_the_last_good_checkpoint(tmp_path, arguments):
+    """On a disk of its own, in a mount namespace of its own, filled behind the run's back."""
+    disk = tmp_path / "runs" / "night" / "checkpoints"
+    disk.mkdir(parents=True)
+    typed = command(1, "--run", "night", *arguments, "--max-steps", 5000, "--checkpoint-every", 1)
+    script = f"""
+        mount -t tmpfs -o size=1100m tmpfs {disk}
+        (until [ -e {disk}/step-00000003 ]; do sleep 0.05; done; cat /dev/zero >{disk}/filler) &
+        {" ".join(typed)}
+        status=$?
+        cp -r {disk}/step-* {tmp_path}
+        exit $status
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    refused(done, "is full", "the last good one is step-")
+    named = re.search(r"step-\d+", done.stderr).group()
+    assert newest(tmp_path, warn=pytest.fail).path.name == named
+
+
+def test_dry_run_shows_every_setting_with_its_origin_and_starts_nothing(tmp_path, arguments):
+    done = train(tmp_path, 1, *arguments, "--dry-run")
+    assert done.returncode == 0
+    assert re.search(r"^global_batch +7 +command line$", done.stdout, re.MULTILINE)
+    assert re.search(r"^seed +1 +default$", done.stdout, re.MULTILINE)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_leaves_its_contract_in_its_folder(tmp_path, arguments):
+    evaluating = [argument for argument in arguments if argument != "--no-evaluate"]
+    done = train(tmp_path, 2, "--run-name", "night", "--max-steps", 3, *evaluating)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "night"
+    assert {path.name for path in folder.iterdir()} >= {
+        "run.yml", "metrics.jsonl", "adapter", "checkpoints", "tensorboard",
+    }  # fmt: skip
+    start, *_ = metrics(folder, "start")
+    assert (start["world_size"], start["steps"], start["gradients"]) == (2, 3, "gloo")
+    for step in metrics(folder, "step"):
+        for name in ("tokens_per_second", "compute_seconds", "wait_seconds", "peak_memory_mib"):
+            assert len(step[f"{name}_by_rank"]) == 2
+        assert {"loss", "learning_rate", "grad_norm", "tokens", "epoch", "eta_seconds"} <= set(step)
+        assert sum(step["rows_by_rank"]) in (3, 7)
+    before, after = metrics(folder, "evaluate")
+    assert after["tokens"] == before["tokens"] > 0
+    questions = metrics(folder, "sample")
+    assert [sample["when"] for sample in questions] == ["before", "after"]
+    assert re.search(r"step 3/3 +loss .* tokens/s .* left", done.stdout)
+    assert json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["kind"] == "end"
+
+
+def test_wandb_is_offline_without_a_key_and_all_ranks_are_in_one_run(tmp_path, arguments):
+    typed = [a for a in arguments if a not in ("--wandb", "off")]
+    done = train(tmp_path, 2, "--run-name", "night", "--max-steps", 2, *typed)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("runs/night/wandb/offline-run-*"))) == 1
+
+
+def test_an_unknown_checkpoint_to_resume_from_is_refused(tmp_path, arguments):
+    refused(train(tmp_path, 1, "--resume", "night"), "there is no run 'night'")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_twenty_runs_of_three_ranks_end_in_twenty_clean_exits(tmp_path, arguments):
+    statuses = [
+        train(tmp_path, 3, "--run-name", f"run-{n}", "--max-steps", 2, *arguments).returncode
+        for n in range(20)
+    ]
+    assert statuses == [0] * 20

@@ -1,0 +1,135 @@
+"""The model behind the seam: documents stay apart, losses add up, adapters are plain PEFT."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from peft import PeftModel
+from support.ranks import metrics, train
+from support.tiny_model import make_tokenizer
+from transformers import AutoModelForCausalLM
+
+from hearth.config import ConfigError, resolve
+from hearth.data import Batch, load_data
+from hearth.model import precision
+from hearth.model.seam import choose_backend, load_model
+
+
+def packed(first, second, padding=0):
+    """Return one row of two documents, all of whose tokens but the first of each are learned."""
+    ids = np.array([[*first, *second, *[0] * padding]])
+    labels = ids.copy()
+    labels[0, [0, len(first)]] = -100
+    labels[0, len(first) + len(second) :] = -100
+    lengths = [len(first), len(second)] + [padding] * bool(padding)
+    return Batch(ids, labels, np.concatenate([np.arange(n) for n in lengths])[None], lengths)
+
+
+@pytest.fixture
+def model(tiny_model):
+    settings = resolve({"model": str(tiny_model)}).settings
+    return load_model(settings, tiny_model, torch.device("cpu"), "fp64")
+
+
+def logits(model, batch):
+    with torch.no_grad():
+        return model.network(
+            input_ids=torch.as_tensor(batch.input_ids),
+            position_ids=torch.as_tensor(batch.position_ids),
+            use_cache=False,
+        ).logits[0]
+
+
+def test_a_token_changed_in_one_document_does_not_move_its_neighbours_logits(model):
+    one = logits(model, packed([5, 6, 7, 8], [9, 10, 11], padding=2))
+    other = logits(model, packed([5, 60, 7, 8], [9, 10, 11], padding=2))
+    assert not torch.equal(one[1:4], other[1:4])
+    assert torch.equal(one[4:7], other[4:7])
+
+
+def test_two_packed_documents_lose_what_they_lose_alone(model):
+    alone = 0.0
+    for ids in ([5, 6, 7, 8], [9, 10, 11]):
+        row = np.array([ids])
+        out = logits(model, Batch(row, row, np.arange(len(ids))[None], [len(ids)]))
+        alone += F.cross_entropy(out[:-1], torch.tensor(ids[1:]), reduction="sum").item()
+    together = model.loss(packed([5, 6, 7, 8], [9, 10, 11], padding=3), 1)
+    assert together.item() == pytest.approx(alone, abs=1e-12)
+
+
+def test_a_micro_batch_loses_what_its_rows_lose_one_by_one(model, tiny_data, tmp_path):
+    rows = load_data(
+        tiny_data, make_tokenizer(), sequence_length=96, packing=True, held_out=0.1, seed=1,
+        cache=tmp_path,
+    ).train  # fmt: skip
+    denominator = int(rows.label_tokens.sum())
+    whole = model.loss(rows.batch(np.arange(len(rows))), denominator)
+    single = sum(model.loss(rows.batch([row]), denominator) for row in range(len(rows)))
+    assert whole.item() == pytest.approx(single.item(), abs=1e-12)
+
+
+def test_the_adapter_is_plain_peft_with_the_same_held_out_loss(
+    tmp_path, arguments, tiny_model, tiny_data
+):
+    evaluating = [argument for argument in arguments if argument != "--no-evaluate"]
+    done = train(tmp_path, 1, "--run", "night", "--max-steps", 8, *evaluating)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "night"
+    before, after = metrics(folder, "evaluate")
+    assert after["perplexity"] < before["perplexity"]
+    loaded = PeftModel.from_pretrained(
+        AutoModelForCausalLM.from_pretrained(tiny_model), folder / "adapter"
+    )
+    rows = load_data(
+        tiny_data, make_tokenizer(), sequence_length=96, packing=False, held_out=0.1, seed=1,
+        cache=tmp_path / "other",
+    ).held_out  # fmt: skip
+    total = 0.0
+    for row in range(len(rows)):
+        batch = rows.batch([row])
+        with torch.no_grad():
+            out = loaded(input_ids=torch.as_tensor(batch.input_ids)).logits[0, :-1]
+        labels = torch.as_tensor(batch.labels)[0, 1:]
+        total += F.cross_entropy(out, labels, reduction="sum").item()
+    assert total / int(rows.label_tokens.sum()) == pytest.approx(after["loss"], abs=1e-5)
+    config = json.loads((folder / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(tiny_model)
+
+
+def test_unsloth_by_name_without_a_gpu_is_an_error_and_auto_is_not():
+    with pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
+        choose_backend("unsloth", gpu=False, unsloth_installed=True)
+    with pytest.raises(ConfigError, match="not installed"):
+        choose_backend("unsloth", gpu=True, unsloth_installed=False)
+    assert choose_backend("auto", gpu=False, unsloth_installed=True) == "transformers"
+    assert choose_backend("auto", gpu=True, unsloth_installed=True) == "unsloth"
+    assert choose_backend("transformers", gpu=True, unsloth_installed=True) == "transformers"
+
+
+AMPERE = ("ampere", ("bf16", "fp16", "fp32", "fp64"))
+TURING = ("turing", ("fp16", "fp32", "fp64"))
+CPU = ("cpu", ("fp32", "bf16", "fp64"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ranks", "chosen"),
+    [
+        ("auto", [AMPERE, AMPERE], "bf16"),
+        ("auto", [AMPERE, TURING], "fp16"),
+        ("auto", [CPU, CPU], "fp32"),
+        ("auto", [AMPERE, CPU], "bf16"),
+        ("auto", [TURING, CPU], "fp32"),
+        ("fp64", [CPU, CPU], "fp64"),
+    ],
+)
+def test_all_ranks_compute_in_one_precision(wanted, ranks, chosen):
+    assert precision.choose(wanted, ranks) == chosen
+
+
+def test_a_precision_that_a_node_lacks_is_refused_by_its_name():
+    with pytest.raises(ConfigError, match="bf16 is not possible on turing"):
+        precision.choose("bf16", [AMPERE, TURING])

@@ -1,0 +1,97 @@
+"""Checkpoints are whole or not there at all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hearth.checkpoint import newest, save
+from hearth.errors import CheckpointError
+
+
+def write_something(folder):
+    (folder / "state.pt").write_bytes(b"state" * 100)
+    (folder / "adapter").mkdir()
+    (folder / "adapter" / "weights").write_bytes(b"weights")
+
+
+def keep(folder, step, write=write_something, kept=2):
+    return save(folder, step, {"run": "night"}, kept, write)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_was_saved_is_found_with_its_step_and_facts(tmp_path):
+    keep(tmp_path, 5)
+    found = newest(tmp_path, warn=pytest.fail)
+    assert (found.step, found.facts["run"], found.path.name) == (5, "night", "step-00000005")
+    assert found.facts["files"].keys() == {"state.pt", "adapter/weights"}
+
+
+def test_the_newest_ones_are_kept(tmp_path):
+    for step in (5, 10, 15, 100):
+        keep(tmp_path, step)
+    assert names(tmp_path) == ["step-00000015", "step-00000100"]
+
+
+def test_a_folder_without_checkpoints_has_no_newest(tmp_path):
+    assert newest(tmp_path, warn=pytest.fail) is None
+    assert newest(tmp_path / "not there", warn=pytest.fail) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: (path / "state.pt").write_bytes(b"other"),
+        lambda path: (path / "state.pt").unlink(),
+        lambda path: (path / "checkpoint.json").write_text('{"step": 10, "fi'),
+        lambda path: (path / "checkpoint.json").write_text(json.dumps({"step": 10})),
+        lambda path: (path / "checkpoint.json").unlink(),
+    ],
+    ids=["altered", "file gone", "torn manifest", "no sums", "no manifest"],
+)
+def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, damage):
+    keep(tmp_path, 5)
+    damage(keep(tmp_path, 10))
+    said = []
+    assert newest(tmp_path, warn=said.append).step == 5
+    assert len(said) == 1
+    assert "step-00000010" in said[0]
+
+
+def full_disk_by_python(folder):
+    (folder / "state.pt").write_bytes(b"x")
+    with open("/dev/full", "wb", buffering=0) as full:
+        full.write(b"x")
+
+
+def test_a_full_disk_leaves_the_last_good_one_and_says_so(tmp_path):
+    keep(tmp_path, 5)
+    with pytest.raises(CheckpointError, match=r"after step 10 .* is full; .* step-00000005"):
+        keep(tmp_path, 10, write=full_disk_by_python)
+    assert names(tmp_path) == ["step-00000005"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"cannot be written.*there is none before it"):
+        keep(tmp_path / "file", 5)
+
+
+def test_a_bug_keeps_its_traceback_and_leaves_nothing_behind(tmp_path):
+    def broken(folder):
+        raise ZeroDivisionError
+
+    keep(tmp_path, 5)
+    with pytest.raises(ZeroDivisionError):
+        keep(tmp_path, 10, write=broken)
+    assert names(tmp_path) == ["step-00000005"]
+
+
+def test_what_a_crash_left_half_written_goes_with_the_next(tmp_path):
+    (tmp_path / ".writing-step-00000005").mkdir()
+    keep(tmp_path, 10)
+    assert names(tmp_path) == ["step-00000010"]

@@ -1,0 +1,173 @@
+"""Checkpoints: whole or not there at all, on every node.
+
+A checkpoint is a folder `step-00000050/` with the adapter (plain PEFT), the state of optimizer,
+schedule and loss scaler, and `checkpoint.json` with the step and the checksum of every file. It is
+written under a temporary name, synced and renamed, so that a crash or a full disk leaves the one
+before it as it was.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from hearth.errors import CheckpointError
+from hearth.world import World
+
+_MANIFEST = "checkpoint.json"
+_TEMPORARY = ".writing-"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint: every file has the checksum that was recorded."""
+
+    path: Path
+    step: int
+    facts: dict[str, Any]
+
+
+def save(
+    folder: Path, step: int, facts: Mapping[str, Any], keep: int, write: Callable[[Path], None]
+) -> Path:
+    """Write a checkpoint after `step` steps into `folder` and return its path.
+
+    `write` puts the files into the folder it is given; `facts` are recorded beside the checksums.
+    The newest `keep` checkpoints stay.
+
+    Raises `CheckpointError` if the disk is full or cannot be written; earlier checkpoints stay.
+    """
+    final = folder / f"step-{step:08d}"
+    temporary = folder / f"{_TEMPORARY}{final.name}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for left_over in folder.glob(f"{_TEMPORARY}*"):
+            shutil.rmtree(left_over)
+        temporary.mkdir()
+        write(temporary)
+        _seal(temporary, step, facts)
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.rename(final)
+        _sync(folder)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError | SafetensorError):
+            raise CheckpointError(_why_not(folder, step, error)) from error
+        raise
+    for old in sorted(folder.glob("step-*"))[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def _why_not(folder: Path, step: int, error: Exception) -> str:
+    """Return the sentence for a checkpoint that could not be written."""
+    kept = newest(folder, warn=lambda _: None)
+    # safetensors reports a full disk as an error of its own, with the system's words inside.
+    full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
+    cause = f"the disk of {folder} is full" if full else f"{folder} cannot be written ({error})"
+    last = f"the last good one is {kept.path.name}" if kept else "there is none before it"
+    return (
+        f"the checkpoint after step {step} was not written: {cause}; {last}. Free some space and "
+        "go on with resume"
+    )
+
+
+def _seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
+    """Record the checksums of all files in `folder`, and sync everything to the disk."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sums = {str(path.relative_to(folder)): _sha256(path) for path in files}
+    manifest = folder / _MANIFEST
+    manifest.write_text(json.dumps({"step": step, **facts, "files": sums}, indent=1) + "\n")
+    for path in [*files, manifest, folder]:
+        _sync(path)
+
+
+def _sha256(path: Path) -> str:
+    """Return the checksum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Bring a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> Checkpoint:
+    """Return the checkpoint at `path`. Raises `CheckpointError` if it is not whole."""
+    try:
+        facts = json.loads((path / _MANIFEST).read_text())
+        for name, expected in facts["files"].items():
+            if _sha256(path / name) != expected:
+                raise CheckpointError(f"{path / name} does not have its recorded checksum")
+        return Checkpoint(path, facts["step"], facts)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is not whole: {error}") from error
+
+
+def newest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """Return the newest whole checkpoint in `folder`, or None.
+
+    A torn or altered one is named through `warn` and passed over.
+    """
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            return _opened(path)
+        except CheckpointError as error:
+            warn(f"passing over a checkpoint: {error}")
+    return None
+
+
+def share_newest(folder: Path, world: World, warn: Callable[[str], None]) -> Checkpoint | None:
+    """Return the newest checkpoint that any node holds, on every rank.
+
+    Nodes without it get it from the lowest rank that has it and keep it as their own. None if no
+    node holds any.
+    """
+    own = newest(folder, warn)
+    steps = world.gather(own.step if own else -1)
+    if max(steps) < 0:
+        return None
+    step, source = max(steps), steps.index(max(steps))
+    if min(steps) == step:
+        return own
+    files = None
+    if world.rank == source and own:
+        files = {
+            str(path.relative_to(own.path)): path.read_bytes()
+            for path in own.path.rglob("*")
+            if path.is_file()
+        }
+    files = world.from_rank(source, files)
+    if world.local_rank == 0 and steps[world.rank] != step and files:
+        _adopt(folder, step, files)
+    world.barrier()
+    return newest(folder, warn)
+
+
+def _adopt(folder: Path, step: int, files: Mapping[str, bytes]) -> None:
+    """Write another node's checkpoint into `folder`."""
+    final = folder / f"step-{step:08d}"
+    temporary = folder / f"{_TEMPORARY}{final.name}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    for name, content in files.items():
+        path = temporary / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        _sync(path)
+    shutil.rmtree(final, ignore_errors=True)
+    temporary.rename(final)
+    _sync(folder)

@@ -1,0 +1,53 @@
+"""How good is the model: held-out perplexity, and one held-out question answered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hearth.data import Rows
+from hearth.model.seam import TrainableModel
+from hearth.plan import divide, micro_batches, slice_of
+from hearth.world import World
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The mean loss over `tokens` held-out tokens, in nats a token."""
+
+    loss: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the mean loss: among how many tokens the model hesitates."""
+        return math.exp(self.loss)
+
+
+@torch.no_grad()
+def held_out_loss(
+    model: TrainableModel,
+    rows: Rows,
+    world: World,
+    shares: tuple[int, ...],
+    micro_batch: int,
+    autocast: Callable[[], AbstractContextManager[object]],
+) -> HeldOut:
+    """Return the loss over all held-out tokens, exact: sums are added, never means averaged.
+
+    The rows are divided over the ranks as those of a step are.
+    """
+    own = np.arange(len(rows))[slice_of(world.rank, divide(len(rows), shares))]
+    model.network.eval()
+    total = 0.0
+    for numbers in micro_batches(own, micro_batch):
+        with autocast():
+            total += model.loss(rows.batch(numbers), 1).item()
+    model.network.train()
+    tokens = int(rows.label_tokens.sum())
+    return HeldOut(loss=sum(world.gather(total)) / tokens, tokens=tokens)

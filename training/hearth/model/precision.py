@@ -1,0 +1,63 @@
+"""Which numbers a run computes with: one choice for all ranks, and what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from hearth.errors import ConfigError
+
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "fp64": torch.float64,
+}
+
+
+def supported(device: torch.device) -> tuple[str, ...]:
+    """Return the precisions that `device` computes well, best first.
+
+    CPUs train in fp32 here: few have bf16 units, and emulating them is slower than fp32.
+    """
+    if device.type != "cuda":
+        return ("fp32", "bf16", "fp64")
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return ("bf16", "fp16", "fp32", "fp64")
+    return ("fp16", "fp32", "fp64")
+
+
+def choose(wanted: str, ranks: Sequence[tuple[str, tuple[str, ...]]]) -> str:
+    """Return the precision of the run.
+
+    `ranks` holds node name and `supported` precisions of each rank. `auto` takes the best of the
+    fastest kind of rank that every rank supports: bf16 if all have it; with GPUs that lack it
+    fp16; on CPUs alone fp32.
+
+    Raises `ConfigError` naming the nodes that cannot do what was asked for by name.
+    """
+    if wanted == "auto":
+        common = [name for name in ("bf16", "fp16", "fp32") if all(name in has for _, has in ranks)]
+        all_on_cpu = all(has[0] == "fp32" for _, has in ranks)
+        return "fp32" if all_on_cpu else common[0]
+    unable = [node for node, has in ranks if wanted not in has]
+    if unable:
+        raise ConfigError(
+            f"precision: {wanted} is not possible on {', '.join(dict.fromkeys(unable))}; "
+            "take precision=auto"
+        )
+    return wanted
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context in which the forward pass runs."""
+    if precision in ("bf16", "fp16"):
+        return torch.autocast(device.type, dtype=DTYPES[precision])
+    return nullcontext()
+
+
+def loss_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:
+    """Return the loss scaler; it does nothing except for fp16, whose small gradients vanish."""
+    return torch.amp.GradScaler(device.type, enabled=precision == "fp16")

@@ -1,0 +1,98 @@
+"""Unsloth: fast LoRA kernels on NVIDIA GPUs.
+
+Imported only where a GPU was found: `import unsloth` itself needs one.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+import unsloth  # noqa: F401  Patches transformers, so it must be imported before it.
+from packaging.version import Version
+from unsloth import FastLanguageModel
+from unsloth_zoo.temporary_patches.utils import apply_pending_eager_fallbacks
+
+from hearth.config import Settings
+from hearth.data import Batch
+from hearth.errors import ConfigError
+from hearth.model.precision import DTYPES
+from hearth.model.seam import TrainableModel
+
+# Before the fix of unsloth#4142, WORLD_SIZE > 1 with one GPU a node went wrong.
+_OLDEST = "2026.10.7"
+_ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+class UnslothModel(TrainableModel):
+    """A PEFT model whose forward, loss and backward are Unsloth's kernels."""
+
+    def before_step(self) -> None:
+        """Let Unsloth switch compiled functions back to eager between steps, never within one."""
+        apply_pending_eager_fallbacks()
+
+    def loss(self, batch: Batch, denominator: int) -> torch.Tensor:
+        """Return the summed token loss over `denominator` (see `TrainableModel.loss`).
+
+        Unsloth's fast path ignores position ids and wants the lengths of the documents instead, in
+        a single row: so the rows of the micro-batch are laid end to end.
+        """
+        return self.network(
+            input_ids=self._row(batch.input_ids),
+            position_ids=self._row(batch.position_ids),
+            labels=self._row(batch.labels),
+            packed_seq_lengths=torch.tensor(
+                batch.packed_seq_lengths, dtype=torch.int32, device=self.device
+            ),
+            num_items_in_batch=denominator,
+            use_cache=False,
+        ).loss
+
+    def _row(self, values: object) -> torch.Tensor:
+        """Return a (rows, length) array as one row of shape (1, rows * length) on the device."""
+        return torch.as_tensor(values, device=self.device).reshape(1, -1)
+
+    def generation_mode(self) -> None:
+        """Switch to Unsloth's inference kernels."""
+        FastLanguageModel.for_inference(self.network)
+
+    def training_mode(self) -> None:
+        """Switch to Unsloth's training kernels."""
+        FastLanguageModel.for_training(self.network)
+
+
+def load(settings: Settings, folder: Path, device: torch.device, precision: str) -> UnslothModel:
+    """Return the model in `folder` with a fresh LoRA adapter (see `seam.load_model`).
+
+    Raises `ConfigError` for settings and versions that Unsloth cannot serve.
+    """
+    if Version(version("unsloth")) < Version(_OLDEST):
+        raise ConfigError(
+            f"unsloth {version('unsloth')} is older than {_OLDEST}, which trains wrongly on "
+            "several nodes with one GPU each; install requirements/gpu.lock"
+        )
+    if precision == "fp64":
+        raise ConfigError("precision: Unsloth has no fp64; take backend=transformers")
+    checkpointing = "unsloth" if settings.gradient_checkpointing else False
+    base, tokenizer = FastLanguageModel.from_pretrained(
+        str(folder),
+        max_seq_length=settings.sequence_length,
+        dtype=DTYPES[precision],
+        load_in_4bit=settings.load_in_4bit,
+        device_map={"": str(device)},
+        use_gradient_checkpointing=checkpointing,
+    )
+    network = FastLanguageModel.get_peft_model(
+        base,
+        r=settings.lora_rank,
+        lora_alpha=settings.lora_alpha,
+        lora_dropout=settings.lora_dropout,
+        target_modules=(
+            _ALL_LINEAR if settings.lora_targets == "all-linear" else list(settings.lora_targets)
+        ),
+        use_gradient_checkpointing=checkpointing,
+        random_state=settings.seed,
+    )
+    FastLanguageModel.for_training(network)
+    return UnslothModel(network, tokenizer, device)

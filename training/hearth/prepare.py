@@ -1,0 +1,164 @@
+"""Everything a node must have before a run may start on it, checked and fetched.
+
+The play calls this on every node before it starts any (`python -m hearth.prepare`); the script
+calls it before it joins the other ranks, and then finds everything in the caches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from hearth.config import Run, read_run
+from hearth.data import TokenData, load_data
+from hearth.errors import HearthError
+from hearth.layout import Layout
+from hearth.model.fetch import ModelFolder, fetch_model
+from hearth.model.precision import choose, supported
+from hearth.model.seam import backend_here
+
+# Checkpoints, metrics and the adapter of a LoRA run fit into this with room to spare.
+_LEAST_FREE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run needs on this node, in its caches and ready."""
+
+    model: ModelFolder
+    data: TokenData
+
+
+def _hush() -> None:
+    """Keep the libraries' progress bars and advice out of the run's log."""
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+
+
+def _device() -> torch.device:
+    """Return the kind of device that this node computes on."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _check_machine(run: Run) -> None:
+    """Raise if this node cannot do what the run asks for by name."""
+    device = _device()
+    backend_here(run.settings.backend, device)
+    choose(run.settings.precision, [("this node", supported(device))])
+
+
+def _check_folder(folder: Path, least_free: int) -> None:
+    """Raise if `folder` cannot be made, cannot be written, or has too little space left."""
+    probe = folder / f".hearth-probe-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise HearthError(
+            f"{folder} cannot be written ({error.strerror}); give this user the right to, or "
+            "choose another folder"
+        ) from error
+    free = shutil.disk_usage(folder).free
+    if free < least_free:
+        raise HearthError(
+            f"{folder} has {free >> 20} MiB left on its disk; a run needs {least_free >> 20} MiB"
+        )
+
+
+def _check_dataset(run: Run, layout: Layout) -> None:
+    """Raise if a local data file is not the one that the run was made with."""
+    if not run.dataset_sha256:
+        return
+    path = Path(layout.dataset(run))
+    if not path.is_file():
+        raise HearthError(f"{path} is missing; the run's data file was not brought to this node")
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != run.dataset_sha256:
+            raise HearthError(f"{path} is not the file that the run was made with; bring it again")
+
+
+def prepare(run: Run, layout: Layout, say: Callable[[str], None]) -> Prepared:
+    """Return model and data of `run`, fetched, converted and tokenised as far as needed.
+
+    Raises `HearthError` with everything that stands in the way.
+    """
+    _hush()
+    findings: list[str] = []
+
+    def attempt(action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except HearthError as error:
+            findings.extend(error.findings)
+
+    attempt(lambda: _check_machine(run))
+    for folder in (layout.run_dir(run.name), layout.checkpoint_dir(run.name)):
+        attempt(lambda folder=folder: _check_folder(folder, _LEAST_FREE_BYTES))
+    attempt(lambda: _check_dataset(run, layout))
+    model = attempt(lambda: fetch_model(run.source, layout.models, say))
+    if findings or model is None:
+        raise HearthError(*dict.fromkeys(findings))
+    settings = run.settings
+    data = load_data(
+        layout.dataset(run),
+        AutoTokenizer.from_pretrained(model.path),
+        cache=layout.tokens,
+        sequence_length=settings.sequence_length,
+        packing=settings.packing,
+        held_out=settings.held_out,
+        seed=settings.seed,
+        say=say,
+    )
+    return Prepared(model, data)
+
+
+def facts_of(prepared: Prepared) -> dict[str, Any]:
+    """Return what must be the same on every node, by name."""
+    return {
+        "torch": torch.__version__.split("+")[0],
+        "data": prepared.data.report.fingerprint[:16],
+        "model": prepared.model.fingerprint[:16],
+    }
+
+
+def main() -> int:
+    """Prepare this node for the run in --run-file and print the outcome as one line of JSON."""
+    parser = argparse.ArgumentParser(prog="python -m hearth.prepare", description=__doc__)
+    parser.add_argument("--run-file", type=Path, required=True, metavar="FILE")
+    path = parser.parse_args().run_file
+    outcome: dict[str, Any] = {"ok": True, "findings": [], "facts": {}}
+    with redirect_stdout(sys.stderr):
+        try:
+            prepared = prepare(read_run(path), Layout.from_environment(), say=print)
+            outcome["facts"] = facts_of(prepared) | {
+                "python": platform.python_version(),
+                "gpus": torch.cuda.device_count(),
+                "model_origin": prepared.model.origin,
+                "model_path": str(prepared.model.path),
+                **asdict(prepared.data.report),
+            }
+        except HearthError as error:
+            outcome |= {"ok": False, "findings": error.findings}
+    print(json.dumps(outcome))
+    return 0 if outcome["ok"] else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

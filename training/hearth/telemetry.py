@@ -1,0 +1,142 @@
+"""What a run tells of itself: metrics.jsonl, TensorBoard, Weights & Biases, and the log.
+
+Rank 0 writes for all: what the other ranks measured reached it in the step's one exchange.
+`metrics.jsonl` is the record the rest of Hearth reads: one JSON object a line, each with its
+`kind`: start, step, evaluate, sample, checkpoint or end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+from hearth.config import Run
+from hearth.errors import HearthError
+
+METRICS = "metrics.jsonl"
+
+
+def forget_after(metrics: Path, step: int) -> None:
+    """Drop from `metrics` what a run that goes on after `step` steps will write again."""
+    if not metrics.exists():
+        return
+    kept = []
+    for line in metrics.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break  # The line that a crash cut short: nothing whole can follow it.
+        if record["kind"] == "end" or record.get("step", 0) > step:
+            continue
+        kept.append(line + "\n")
+    temporary = metrics.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    temporary.replace(metrics)
+
+
+class Telemetry:
+    """The writers of one run; on every rank but 0 it writes nothing."""
+
+    def __init__(self, run: Run, folder: Path, writes: bool, first_step: int) -> None:
+        self._writes = writes
+        if not writes:
+            return
+        forget_after(folder / METRICS, first_step)
+        self._file = (folder / METRICS).open("a", encoding="utf-8", buffering=1)
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
+        self._wandb = _start_wandb(run, folder)
+
+    def record(self, kind: str, **values: Any) -> None:
+        """Write one line of `kind` to metrics.jsonl, and its numbers to the curves."""
+        if not self._writes:
+            return
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = {"kind": kind, "time": now} | {key: _finite(value) for key, value in values.items()}
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        if kind in ("step", "evaluate"):
+            numbers = dict(_numbers(kind, values))
+            for name, number in numbers.items():
+                self._board.add_scalar(name, number, values["step"])
+            if self._wandb:
+                self._wandb.log(numbers, step=values["step"])
+
+    def say(self, text: str) -> None:
+        """Print a line to the log of rank 0."""
+        if self._writes:
+            print(text, flush=True)
+
+    def close(self) -> None:
+        """Bring everything to the disk."""
+        if not self._writes:
+            return
+        self._file.close()
+        self._board.close()
+        if self._wandb:
+            self._wandb.finish()
+
+
+def _finite(value: Any) -> Any:
+    """Return None for a number that JSON does not know (NaN, infinity), else the value."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numbers(kind: str, values: dict[str, Any]) -> Any:
+    """Yield name and number of each curve in a record; what ranks report is a curve a rank."""
+    for name, value in values.items():
+        if name.endswith("_by_rank"):
+            for rank, number in enumerate(value):
+                yield f"{name.removesuffix('_by_rank')}/rank{rank}", number
+        elif isinstance(value, int | float) and name not in ("step", "steps"):
+            yield f"{'train' if kind == 'step' else 'held_out'}/{name}", value
+
+
+def _start_wandb(run: Run, folder: Path) -> Any:
+    """Return a Weights & Biases run, or None where it is switched off.
+
+    Raises `HearthError` if it was to be online and does not answer.
+    """
+    wanted = run.settings.wandb
+    if wanted == "auto":
+        wanted = "online" if os.environ.get("WANDB_API_KEY") else "offline"
+    if wanted == "off":
+        return None
+    import wandb
+
+    logging.getLogger("wandb").setLevel(logging.ERROR)
+    try:
+        return wandb.init(
+            project=run.settings.wandb_project,
+            name=run.name,
+            id=run.name,
+            resume="allow" if wanted == "online" else None,
+            dir=str(folder),
+            mode=wanted,
+            config=run.settings.model_dump(mode="json"),
+            settings=wandb.Settings(silent=True),
+        )
+    except wandb.errors.Error as error:
+        raise HearthError(
+            f"wandb: Weights & Biases does not accept this run ({error}); check WANDB_API_KEY or "
+            "take wandb=offline"
+        ) from error
+
+
+def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:
+    """Return the line that a person sees for a step record."""
+    shares = ", ".join(
+        f"{node} {speed:.0f}"
+        for node, speed in zip(nodes, record["tokens_per_second_by_rank"], strict=True)
+    )
+    left = timedelta(seconds=round(record["eta_seconds"]))
+    return (
+        f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  "
+        f"{record['tokens_per_second']:.0f} tokens/s ({shares})  {left} left"
+    )

@@ -1,0 +1,347 @@
+"""The training loop.
+
+Why any split of a global batch gives the gradient of one big GPU: let the batch have N labelled
+tokens with losses l_i. Each rank computes, for its rows, the sum of its l_i / N; the gradients of
+these sums are added over the ranks, and the gradient of a sum is the sum of the gradients:
+
+    sum over ranks of  grad( sum over its tokens of l_i / N )  =  grad( mean of all l_i )
+
+N is known to every rank beforehand from the token index, so nothing needs to be asked. A rank
+without rows adds zero.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hearth import checkpoint, evaluate
+from hearth.config import Run
+from hearth.data import Rows, encode_prompt
+from hearth.errors import HearthError
+from hearth.layout import Layout
+from hearth.model import precision
+from hearth.model.seam import TrainableModel, load_model
+from hearth.plan import Order, divide, micro_batches, shares_for, slice_of
+from hearth.prepare import Prepared, facts_of
+from hearth.telemetry import Telemetry, step_line
+from hearth.trainer import state
+from hearth.trainer.exchange import Exchange, StepSum
+from hearth.trainer.optimizer import make_optimizer, make_schedule
+from hearth.world import World, agree
+
+_ANSWER_TOKENS = 96
+_NON_FINITE_IN_A_ROW = 3
+
+
+class Trainer:
+    """One rank of a run: `train()` takes it from its newest checkpoint to its adapter."""
+
+    def __init__(self, run: Run, layout: Layout, prepared: Prepared, world: World) -> None:
+        settings = run.settings
+        self.run, self.world, self.settings = run, world, settings
+        self.folder = layout.run_dir(run.name)
+        self.checkpoints = layout.checkpoint_dir(run.name)
+        self.data = prepared.data
+        self.rows: Rows = prepared.data.train
+        agree(world, {"run": run.name} | facts_of(prepared))
+        self.shares = shares_for(settings.split, world.size)
+        self.order = Order(len(self.rows), settings.global_batch, settings.seed)
+        self.steps = self.order.steps(settings.epochs, settings.max_steps)
+
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        everyone = world.gather((world.node, precision.supported(world.device)))
+        self.nodes = [node for node, _ in everyone]
+        self.precision = precision.choose(settings.precision, everyone)
+        torch.manual_seed(settings.seed)
+        self.model: TrainableModel = load_model(
+            settings, prepared.model.path, world.device, self.precision
+        )
+        self.parameters = [parameter for _, parameter in self.model.trainable()]
+        self._start_alike()
+        self.exchange = Exchange(self.parameters, world)
+        every_gpu = all(kind == "cuda" for kind in world.gather(world.device.type))
+        self.optimizer = make_optimizer(settings, self.parameters, every_gpu)
+        self.schedule = make_schedule(settings, self.optimizer, self.steps)
+        self.scaler = precision.loss_scaler(self.precision, world.device)
+        self.autocast = functools.partial(precision.autocast, self.precision, world.device)
+        self.step = 0
+        self.recent_seconds: deque[float] = deque(maxlen=20)
+
+    def _start_alike(self) -> None:
+        """Give every rank rank 0's fresh adapter: GPUs and CPUs draw different random numbers."""
+        fresh = self.world.from_leader([parameter.detach().cpu() for parameter in self.parameters])
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters, fresh, strict=True):
+                parameter.copy_(value)
+
+    def train(self) -> str:
+        """Train to the end, or until a stop is asked for; return `finished` or `stopped`.
+
+        Raises `HearthError` if the run cannot go on.
+        """
+        began = time.monotonic()
+        self._resume()
+        self.telemetry = Telemetry(self.run, self.folder, self.world.leads, self.step)
+        try:
+            self._announce()
+            if self.step == 0:
+                self._evaluate("before")
+            stopped = self._steps()
+            self._checkpoint()
+            if not stopped:
+                self._evaluate("after")
+            adapter = self._export()
+            outcome = "stopped" if stopped else "finished"
+            self.telemetry.record(
+                "end",
+                state=outcome,
+                step=self.step,
+                seconds=round(time.monotonic() - began, 1),
+                adapter=str(adapter),
+            )
+            return outcome
+        finally:
+            self.telemetry.close()
+
+    def _steps(self) -> bool:
+        """Train step after step; return whether a stop was asked for before the last."""
+        since_log = LogWindow()
+        failures = 0
+        while self.step < self.steps:
+            started = time.perf_counter()
+            rate = self.schedule.get_last_lr()[0]
+            batch = self.order.batch(self.step)
+            counts = divide(len(batch), self.shares)
+            summed = self._gradients(batch, counts)
+            norm = self._update()
+            # With fp16 a step without effect is how the loss scaler finds its scale.
+            lost = not math.isfinite(norm) and not self.scaler.is_enabled()
+            failures = failures + 1 if lost else 0
+            self.step += 1
+            since_log.add(summed, counts, time.perf_counter() - started)
+            if failures == _NON_FINITE_IN_A_ROW:
+                raise HearthError(
+                    f"the gradient was not finite in {failures} steps in a row, the last being "
+                    f"step {self.step}; lower learning_rate, or take precision=fp32"
+                )
+            last = self.step == self.steps
+            if self.step % self.settings.log_every == 0 or last or summed.stop:
+                self._log(since_log, rate, norm)
+                since_log = LogWindow()
+            if summed.stop and not last:
+                self.telemetry.say(f"stopping after step {self.step}, as asked")
+                return True
+            if self.step % self.settings.checkpoint_every == 0 and not last:
+                self._checkpoint()
+        return False
+
+    def _gradients(self, batch: np.ndarray, counts: tuple[int, ...]) -> StepSum:
+        """Compute this rank's rows of `batch` and sum the gradients of all ranks."""
+        own = batch[slice_of(self.world.rank, counts)]
+        denominator = int(self.rows.label_tokens[batch].sum())
+        self.exchange.clear()
+        self.model.before_step()
+        started = time.perf_counter()
+        loss = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        for numbers in micro_batches(own, self.settings.micro_batch):
+            if self.settings.lora_dropout:
+                torch.manual_seed(hash((self.settings.seed, self.step, int(numbers[0]))))
+            with self.autocast():
+                part = self.model.loss(self.rows.batch(numbers), denominator)
+            self.scaler.scale(part).backward()
+            loss += part.detach()
+        rank_loss = loss.item()
+        return self.exchange.run(
+            loss=rank_loss,
+            stop=(self.folder / "stop").exists(),
+            tokens=int(self.rows.tokens[own].sum()),
+            compute_seconds=time.perf_counter() - started,
+            peak_memory_mib=state.peak_memory_mib(self.world.device),
+        )
+
+    def _update(self) -> float:
+        """Clip, take one step of optimizer and schedule, and return the gradient's norm.
+
+        The norm is of the summed gradient, so every rank sees the same number and all of them
+        skip a step whose gradient is not finite. Its rows and its learning rate are used up.
+        """
+        self.scaler.unscale_(self.optimizer)
+        limit = self.settings.clip_norm or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit).item()
+        if math.isfinite(norm) or self.scaler.is_enabled():
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.schedule.step()
+        return norm
+
+    def _log(self, window: LogWindow, rate: float, norm: float) -> None:
+        """Record the steps since the last line."""
+        self.recent_seconds.extend(window.seconds)
+        per_step = sorted(self.recent_seconds)[len(self.recent_seconds) // 2]
+        record = window.record() | {
+            "step": self.step,
+            "steps": self.steps,
+            "epoch": round(self.order.epoch_of(self.step), 4),
+            "learning_rate": rate,
+            "grad_norm": norm,
+            "eta_seconds": round(per_step * (self.steps - self.step), 1),
+        }
+        self.telemetry.record("step", **record)
+        self.telemetry.say(step_line(record, self.nodes))
+
+    def _announce(self) -> None:
+        """Record who takes part, in what, with what."""
+        ranks = self.world.gather(
+            {"rank": self.world.rank, "node": self.world.node, "device": str(self.world.device)}
+        )
+        self.telemetry.record(
+            "start",
+            run=self.run.name,
+            world_size=self.world.size,
+            ranks=ranks,
+            shares=self.shares,
+            step=self.step,
+            steps=self.steps,
+            rows=len(self.rows),
+            tokens_per_epoch=int(self.rows.tokens.sum()),
+            trainable_parameters=sum(parameter.numel() for parameter in self.parameters),
+            precision=self.precision,
+            gradients="nccl" if self.world.gradients else "gloo",
+        )
+        where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
+        self.telemetry.say(
+            f"run {self.run.name}: step {self.step} of {self.steps}, {len(self.rows)} rows, "
+            f"{self.precision}, on {where}"
+        )
+
+    def _evaluate(self, when: str) -> None:
+        """Record held-out perplexity and one answered question."""
+        rows = self.data.held_out
+        if not self.settings.evaluate or not len(rows):
+            return
+        result = evaluate.held_out_loss(
+            self.model, rows, self.world, self.shares, self.settings.micro_batch, self.autocast
+        )
+        self.telemetry.record(
+            "evaluate",
+            step=self.step,
+            when=when,
+            perplexity=result.perplexity,
+            loss=result.loss,
+            tokens=result.tokens,
+        )
+        self.telemetry.say(f"held-out perplexity {when} training: {result.perplexity:.2f}")
+        if self.world.leads:
+            self._answer(when)
+        self.world.barrier()
+
+    def _answer(self, when: str) -> None:
+        """Record the model's answer to the first held-out question, on rank 0."""
+        for question in self.data.questions(limit=1):
+            with self.autocast():
+                answer = self.model.generate(
+                    encode_prompt(self.model.tokenizer, question.messages), _ANSWER_TOKENS
+                )
+            self.telemetry.record(
+                "sample",
+                step=self.step,
+                when=when,
+                question=question.text,
+                answer=answer,
+                expected=question.expected,
+            )
+
+    def _resume(self) -> None:
+        """Go on from the newest checkpoint that any node holds, if the run resumes."""
+        if not self.run.resumes:
+            return
+        found = checkpoint.share_newest(self.checkpoints, self.world, warn=print)
+        if found is None:
+            raise HearthError(
+                f"resume: no node holds a whole checkpoint of run '{self.run.name}' "
+                f"(looked in {self.checkpoints}); start it anew under another name"
+            )
+        state.load(found.path, self.model, self.optimizer, self.schedule, self.scaler)
+        self.step = found.step
+
+    def _checkpoint(self) -> None:
+        """Keep the state after this step, on every node."""
+        started = time.perf_counter()
+        path: Path | None = None
+        if self.world.local_rank == 0:
+            path = checkpoint.save(
+                self.checkpoints,
+                self.step,
+                facts={"run": self.run.name, "shares": self.shares, "precision": self.precision},
+                keep=self.settings.checkpoint_keep,
+                write=lambda folder: state.save(
+                    folder,
+                    self.model,
+                    self.run.source.id,
+                    self.optimizer,
+                    self.schedule,
+                    self.scaler,
+                ),
+            )
+        self.telemetry.record(
+            "checkpoint",
+            step=self.step,
+            path=str(path),
+            seconds=round(time.perf_counter() - started, 3),
+        )
+
+    def _export(self) -> Path:
+        """Leave the adapter in the run's folder, on every node, and return its path."""
+        adapter = self.folder / "adapter"
+        if self.world.local_rank == 0:
+            self.model.save_adapter(adapter, self.run.source.id)
+        return adapter
+
+
+class LogWindow:
+    """The steps since the last line of metrics."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._sums: list[StepSum] = []
+        self._counts: list[tuple[int, ...]] = []
+
+    def add(self, summed: StepSum, counts: tuple[int, ...], seconds: float) -> None:
+        """Add one step that took `seconds`."""
+        self.seconds.append(seconds)
+        self._sums.append(summed)
+        self._counts.append(counts)
+
+    def record(self) -> dict[str, Any]:
+        """Return means of loss and seconds, sums of tokens, and peaks of memory."""
+        steps, seconds = len(self._sums), sum(self.seconds)
+
+        def over_steps(name: str) -> list[tuple[float, ...]]:
+            return list(zip(*(getattr(summed, name) for summed in self._sums), strict=True))
+
+        tokens = [sum(counts) for counts in over_steps("tokens")]
+        return {
+            "loss": sum(summed.loss for summed in self._sums) / steps,
+            "tokens": sum(tokens),
+            "tokens_per_second": round(sum(tokens) / seconds, 1),
+            "tokens_per_second_by_rank": [round(count / seconds, 1) for count in tokens],
+            "compute_seconds_by_rank": [
+                round(sum(times) / steps, 4) for times in over_steps("compute_seconds")
+            ],
+            "wait_seconds_by_rank": [
+                round(sum(times) / steps, 4) for times in over_steps("wait_seconds")
+            ],
+            "peak_memory_mib_by_rank": [
+                round(max(peaks)) for peaks in over_steps("peak_memory_mib")
+            ],
+            "rows_by_rank": [sum(rows) for rows in zip(*self._counts, strict=True)],
+        }

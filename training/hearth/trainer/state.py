@@ -1,0 +1,44 @@
+"""What a checkpoint holds: the adapter, and the state of all that changes with the steps."""
+
+from __future__ import annotations
+
+import io
+import resource
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import load_peft_weights, set_peft_model_state_dict
+
+from hearth.model.seam import TrainableModel
+
+_ADAPTER = "adapter"
+_STATE = "state.pt"
+
+
+def save(
+    folder: Path, model: TrainableModel, base: str, optimizer: Any, schedule: Any, scaler: Any
+) -> None:
+    """Write adapter and training state into `folder`; `base` names the base model."""
+    model.save_adapter(folder / _ADAPTER, base)
+    parts = {"optimizer": optimizer, "schedule": schedule, "scaler": scaler}
+    # Through memory: torch's own writer hides the reason (a full disk) behind a failed assertion.
+    buffer = io.BytesIO()
+    torch.save({name: part.state_dict() for name, part in parts.items()}, buffer)
+    (folder / _STATE).write_bytes(buffer.getbuffer())
+
+
+def load(folder: Path, model: TrainableModel, optimizer: Any, schedule: Any, scaler: Any) -> None:
+    """Set model and training state to what `folder` holds."""
+    set_peft_model_state_dict(model.network, load_peft_weights(str(folder / _ADAPTER), "cpu"))
+    saved = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
+    optimizer.load_state_dict(saved["optimizer"])
+    schedule.load_state_dict(saved["schedule"])
+    scaler.load_state_dict(saved["scaler"])
+
+
+def peak_memory_mib(device: torch.device) -> float:
+    """Return the most memory this rank has used: of the GPU, or of the process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
