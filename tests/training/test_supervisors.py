@@ -1,0 +1,463 @@
+"""Supervisors, torchrun and ranks as real processes on loopback.
+
+Where the launcher itself is not the subject, a stand-in that starts faster takes torchrun's place;
+the tests that say so in their name use torchrun and gloo.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from support.supervisors import Nodes, until
+
+LOOP = """
+import os, sys, time
+from pathlib import Path
+for step in range(int(os.environ.get("STEPS", 1000))):
+    print("step", step, flush=True)
+    if Path("stop").exists():
+        sys.exit(0)
+    time.sleep(0.05)
+"""
+
+TORCH_LOOP = """
+import os, time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+assert dist.get_world_size() == int(os.environ["WORLD"])
+for step in range(int(os.environ.get("STEPS", 1000))):
+    dist.all_reduce(torch.ones(8))
+    print("step", step, flush=True)
+    if os.environ.get("RAISES") == os.environ["RANK"] and step == 3:
+        raise ValueError("the loss is not finite")
+    time.sleep(0.05)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+IGNORES_SIGTERM = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+# A child that left its parent and its session, as data loaders and loggers may.
+subprocess.Popen([sys.executable, "-c", "import os, time\\nif os.fork(): os._exit(0)\\n"
+                  "os.setsid(); time.sleep(600)"])
+"""
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """Make nodes, and end all that they started."""
+    made: list[Nodes] = []
+
+    def make(count: int, script: str = LOOP, **settings) -> Nodes:
+        made.append(Nodes(tmp_path, count, script, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def with_torchrun(make, count: int, nproc: int = 1, **environment: str) -> Nodes:
+    world = {"WORLD": str(count * nproc), "OMP_NUM_THREADS": "1"}
+    return make(
+        count,
+        TORCH_LOOP,
+        python=sys.executable,
+        nproc=nproc,
+        environment={**world, **environment},
+    )
+
+
+def causes(records) -> list[dict]:
+    return [record["cause"] for record in records.values()]
+
+
+# Meeting
+
+
+def test_two_nodes_train_under_torchrun_and_finish(nodes):
+    run = with_torchrun(nodes, 2, STEPS="5")
+    run.start()
+    for node, record in run.wait().items():
+        assert (record["state"], record["exit_code"], record["cause"]) == ("finished", 0, None)
+        assert record["command"][record["command"].index("--node-rank") + 1] == node[-1]
+        story = run.log(node)
+        assert story.index("starting torchrun") < story.index("step 4") < story.index("finished")
+    assert os.listdir(run.workspace("node0") / "logs") == ["first.log"]
+    assert run.status("node0")["alive"] is False
+
+
+def test_nobody_starts_before_the_last_of_three_is_there(nodes):
+    run = nodes(3, environment={"STEPS": "3"})
+    run.start("node2", "node0")
+    until(lambda: run.record("node2")["missing"] == ["node1"], 20)
+    assert run.record("node0")["state"] == run.record("node2")["state"] == "waiting"
+    assert not run.processes("node0")
+    run.start("node1")
+    assert [record["state"] for record in run.wait().values()] == ["finished"] * 3
+
+
+def test_each_node_gets_its_own_rank_and_interface_and_nothing_else(nodes):
+    script = "import os; print(sorted(os.environ.items()))"
+    run = nodes(2, script)
+    run.start()
+    run.wait()
+    for node, other in (("node0", "node1"), ("node1", "node0")):
+        told = run.log(node)
+        for pair in (
+            ("GLOO_SOCKET_IFNAME", "lo"),
+            ("NCCL_SOCKET_IFNAME", "=lo"),
+            ("NCCL_SOCKET_FAMILY", "AF_INET"),
+            ("HEARTH_NODE", node),
+            ("RANK", node[-1]),
+        ):
+            assert repr(pair) in told
+        assert str(run.workspace(other)) not in told
+        assert "secret" not in told
+
+
+def test_a_missing_node_is_named_on_all_that_are_there(nodes):
+    run = nodes(3, ready_timeout=2)
+    run.start("node0", "node2")
+    for record in run.wait("node0", "node2").values():
+        assert record["state"] == "failed"
+        assert record["missing"] == ["node1"]
+        assert record["cause"] == {
+            "node": "node1",
+            "rank": None,
+            "kind": "not_ready",
+            "message": "node1 did not get ready within 2 s",
+        }
+
+
+def test_without_rank_0_the_others_name_it(nodes):
+    run = nodes(2, ready_timeout=0.5)
+    run.start("node1")
+    cause = run.wait("node1")["node1"]["cause"]
+    assert (cause["node"], cause["kind"]) == ("node0", "not_ready")
+    assert "node0 did not answer at 127.0.0.1 port" in cause["message"]
+
+
+def test_a_node_that_ended_while_waiting_is_waited_for_again(nodes):
+    run = nodes(3, environment={"STEPS": "3"})
+    run.start("node0", "node1")
+    until(lambda: run.record("node0")["missing"] == ["node2"], 20)
+    run.supervisor("node1").kill()
+    until(lambda: run.record("node0")["missing"] == ["node1", "node2"], 20)
+    run.start("node1", "node2")
+    assert run.wait()["node0"]["state"] == "finished"
+
+
+def test_another_runs_token_is_refused(nodes):
+    run = nodes(2, ready_timeout=4)
+    run.change("node1", token="another-secret-of-another-run")
+    run.start()
+    records = run.wait()
+    assert "node1 was not let in by node0" in records["node1"]["cause"]["message"]
+    assert "the token is not that of run 'first'" in records["node1"]["cause"]["message"]
+    assert records["node0"]["missing"] == ["node1"]
+    assert "turned away 127.0.0.2" in run.log("node0")
+    assert "secret" not in run.log("node0") + run.log("node1")
+
+
+def test_a_stranger_at_the_meeting_point_disturbs_nobody(nodes):
+    run = nodes(2, environment={"STEPS": "3"})
+    run.start("node0")
+    until(lambda: run.record("node0")["missing"] == ["node1"], 20)
+    port = run.status("node0") and int(run.log("node0").split("port ")[1].split()[0])
+    for words in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 200_000 + b"\n", b'{"type":"Hello"}\n', b""):
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(words)
+    run.start("node1")
+    assert [record["state"] for record in run.wait().values()] == ["finished"] * 2
+
+
+def test_a_taken_meeting_port_is_named(nodes):
+    run = nodes(1)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        run.change("node0", meeting={"address": "127.0.0.1", "port": port})
+        for verb in ("check", "start"):
+            status, answer = run.verb(verb, "--spec", run.spec("node0"))
+            assert status == 2
+            assert f"port {port} of 127.0.0.1 cannot be used" in answer["findings"][0]
+            assert "-e port=" in answer["findings"][0]
+
+
+# Failing
+
+
+def test_a_rank_that_raises_under_torchrun_ends_all_with_its_error(nodes):
+    run = with_torchrun(nodes, 2, nproc=2, RAISES="2")
+    run.start()
+    records = run.wait()
+    run.until_down()
+    expected = {
+        "node": "node1",
+        "rank": 2,
+        "kind": "rank_failed",
+        "message": "ValueError: the loss is not finite",
+    }
+    assert causes(records) == [expected] * 2
+    assert {record["state"] for record in records.values()} == {"failed"}
+    assert "failed: node1: ValueError: the loss is not finite" in run.log("node0")
+
+
+def test_an_echo_that_comes_first_is_not_the_cause(nodes):
+    script = """
+import os, time
+time.sleep(0.5)
+if os.environ["RANK"] != "1":
+    raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.2]:1")
+time.sleep(1.5)
+raise OSError("[Errno 28] No space left on device")
+"""
+    run = nodes(3, script)
+    run.start()
+    for cause in causes(run.wait()):
+        assert (cause["node"], cause["kind"]) == ("node1", "rank_failed")
+        assert cause["message"] == "OSError: [Errno 28] No space left on device"
+
+
+def test_only_echoes_name_the_first_of_them(nodes):
+    run = nodes(2, "raise RuntimeError('Connection closed by peer')")
+    run.start()
+    assert {cause["message"] for cause in causes(run.wait())} == {
+        "RuntimeError: Connection closed by peer"
+    }
+
+
+def test_kill_9_of_a_rank_under_torchrun_stops_three_nodes(nodes):
+    run = with_torchrun(nodes, 3)
+    run.start()
+    run.until_steps()
+    run.rank("node2").kill()
+    assert run.until_down() < 30
+    for cause in causes(run.wait()):
+        assert (cause["node"], cause["rank"], cause["kind"]) == ("node2", 2, "rank_failed")
+        assert cause["message"].startswith("rank 2 was killed by signal 9 (SIGKILL)")
+
+
+def test_kill_9_of_torchrun_takes_its_ranks_and_its_peers_along(nodes):
+    run = with_torchrun(nodes, 2)
+    run.start()
+    run.until_steps()
+    run.torchrun("node1").kill()
+    assert run.until_down() < 30
+    for cause in causes(run.wait()):
+        assert (cause["node"], cause["kind"]) == ("node1", "rank_failed")
+        assert cause["message"].startswith("torchrun was killed by signal 9 (SIGKILL)")
+
+
+def test_kill_9_of_a_supervisor_takes_torchrun_along(nodes):
+    run = with_torchrun(nodes, 2)
+    run.start()
+    run.until_steps()
+    run.supervisor("node1").kill()
+    assert run.until_down() < 40
+    cause = run.wait("node0")["node0"]["cause"]
+    assert (cause["node"], cause["kind"]) == ("node1", "node_lost")
+
+
+@pytest.mark.parametrize("victim", ["node0", "node1"])
+def test_kill_9_of_a_supervisor_takes_its_ranks_and_its_peers_along(nodes, victim):
+    run = nodes(3)
+    run.start()
+    run.until_steps()
+    run.supervisor(victim).kill()
+    assert run.until_down() < 30
+    others = [name for name in run.names if name != victim]
+    for record in run.wait(*others).values():
+        assert record["state"] == "failed"
+        assert (record["cause"]["node"], record["cause"]["kind"]) == (victim, "node_lost")
+        assert f"the supervisor of {victim} broke off" in record["cause"]["message"]
+    status = run.status(victim)
+    assert (status["state"], status["alive"]) == ("running", False)
+
+
+@pytest.mark.parametrize("victim", ["node0", "node2"])
+def test_a_silent_supervisor_stops_its_peers_and_itself_when_it_wakes(nodes, victim):
+    run = nodes(3, silence_timeout=3)
+    run.start()
+    run.until_steps()
+    run.supervisor(victim).send_signal(signal.SIGSTOP)
+    others = [name for name in run.names if name != victim]
+    run.until_down(*others, seconds=30)
+    for record in run.wait(*others).values():
+        assert (record["cause"]["node"], record["cause"]["kind"]) == (victim, "node_lost")
+        assert "silent" in record["cause"]["message"]
+    run.supervisor(victim).send_signal(signal.SIGCONT)
+    cause = run.wait(victim)[victim]["cause"]
+    assert (cause["node"], cause["kind"]) == (victim, "node_lost")
+    run.until_down(victim)
+
+
+def test_ranks_that_ignore_sigterm_or_hide_in_another_session_end_too(nodes):
+    run = nodes(2, IGNORES_SIGTERM + LOOP)
+    run.start()
+    run.until_steps()
+    assert len(run.processes("node0")) == 3
+    run.supervisor("node1").kill()
+    run.wait("node0")
+    assert not run.processes("node0")
+
+
+def test_a_command_that_cannot_be_run_is_the_cause(nodes):
+    run = nodes(2)
+    run.change("node1", python="/nowhere/python")
+    run.start()
+    for cause in causes(run.wait()):
+        assert cause["node"] == "node1"
+        assert cause["message"] == "cannot start /nowhere/python: No such file or directory"
+
+
+# Stopping
+
+
+def test_stop_lets_every_node_end_after_its_step(nodes):
+    run = nodes(3)
+    run.start()
+    run.until_steps()
+    assert run.stop("node1") == {"ok": True, "asked": True, "state": "running"}
+    for node, record in run.wait().items():
+        assert (record["state"], record["exit_code"]) == ("stopped", 0)
+        assert record["cause"]["kind"] == "stopped"
+        assert record["cause"]["message"] == "stopped after its step, as asked on node1"
+        assert not (run.workspace(node) / "results/first/stop").exists()
+    assert run.stop("node1")["asked"] is False
+
+
+def test_stop_now_kills(nodes):
+    run = nodes(2, LOOP.replace('Path("stop").exists()', "False"))
+    run.start()
+    run.until_steps()
+    run.stop("node0")
+    time.sleep(1)
+    assert all(run.processes(node) for node in run.names)
+    run.stop("node0", "--now")
+    assert run.until_down() < 20
+    assert {record["state"] for record in run.wait().values()} == {"stopped"}
+
+
+def test_stop_ends_the_waiting_for_others(nodes):
+    run = nodes(2)
+    run.start("node0")
+    until(lambda: run.record("node0")["missing"] == ["node1"], 20)
+    run.stop("node0")
+    assert run.wait("node0")["node0"]["state"] == "stopped"
+
+
+def test_sigterm_stops_after_the_step(nodes):
+    run = nodes(2)
+    run.start()
+    run.until_steps()
+    run.supervisor("node1").terminate()
+    for record in run.wait().values():
+        assert (record["state"], record["exit_code"]) == ("stopped", 0)
+        assert record["cause"]["node"] == "node1"
+
+
+def test_sigterm_kills_after_the_grace(nodes):
+    run = nodes(2, LOOP.replace('Path("stop").exists()', "False"), stop_grace=1)
+    run.start()
+    run.until_steps()
+    run.supervisor("node0").terminate()
+    assert {record["state"] for record in run.wait().values()} == {"stopped"}
+    run.until_down()
+
+
+# One run a node, and the verbs
+
+
+def test_a_second_run_on_a_node_is_refused_by_name(nodes):
+    run = nodes(1)
+    run.start()
+    run.until_steps()
+    run.change("node0", run="second")
+    for verb in ("check", "start", "run"):
+        status, answer = run.verb(verb, "--spec", run.spec("node0"))
+        assert status == 2
+        assert any("run 'first' is under way on this node" in f for f in answer["findings"])
+    assert run.record("node0")["state"] == "running"
+
+
+def test_start_detaches_and_a_second_start_changes_nothing(nodes):
+    run = nodes(1)
+    status, first = run.verb("start", "--spec", run.spec("node0"))
+    assert (status, first["started"]) == (0, True)
+    assert os.getsid(first["pid"]) == first["pid"]
+    run.until_steps()
+    status, second = run.verb("start", "--spec", run.spec("node0"))
+    assert status == 0
+    assert second == {"ok": True, "started": False, "pid": first["pid"], "state": "running"}
+    run.stop("node0")
+    until(lambda: run.record("node0")["state"] == "stopped", 30)
+    status, third = run.verb("start", "--spec", run.spec("node0"))
+    assert (status, third["started"]) == (0, True)
+    run.stop("node0", "--now")
+    until(lambda: not run.status("node0")["alive"], 30)
+
+
+def test_after_a_crash_the_next_run_starts_and_ends_what_was_left(nodes):
+    run = nodes(1)
+    run.start()
+    run.until_steps()
+    torchrun, rank = run.torchrun("node0"), run.rank("node0")
+    torchrun.suspend()  # so that it cannot end its rank when its supervisor dies
+    run.supervisor("node0").kill()
+    run.supervisor("node0").wait(10)
+    assert run.status("node0")["alive"] is False
+    assert rank.is_running()
+    run.change("node0", environment={"STEPS": "3"})
+    run.start()
+    assert run.wait()["node0"]["state"] == "finished"
+    psutil.wait_procs([torchrun, rank], timeout=5)
+    assert not run.processes("node0")
+
+
+def test_check_reports_everything_at_once_and_changes_nothing(nodes):
+    run = nodes(1)
+    run.change("node0", address="192.0.2.7", python="/nowhere/python")
+    before = sorted(run.workspace("node0").rglob("*"))
+    status, answer = run.verb("check", "--spec", run.spec("node0"))
+    assert status == 2
+    assert "no interface of this machine carries the cluster address 192.0.2.7" in "".join(
+        answer["findings"]
+    )
+    assert "/nowhere/python cannot be run" in "".join(answer["findings"])
+    assert sorted(run.workspace("node0").rglob("*")) == before
+
+
+def test_check_chooses_a_free_port(nodes):
+    run = nodes(1)
+    run.change("node0", meeting={"address": "127.0.0.1", "port": 0})
+    status, answer = run.verb("check", "--spec", run.spec("node0"))
+    assert (status, answer["ok"], answer["facts"]["interface"]) == (0, True, "lo")
+    assert answer["facts"]["port"] > 0
+
+
+def test_status_of_an_unknown_run_says_so(nodes):
+    run = nodes(1)
+    status, answer = run.verb("status", "--workspace", run.workspace("node0"), "--run", "other")
+    assert status == 2
+    assert "no run 'other' was started here" in answer["findings"][0]
+
+
+def test_only_the_standard_library_and_psutil_are_loaded():
+    code = (
+        "import sys; before = set(sys.modules); import hearth.supervise.__main__;"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before};"
+        "print(*sorted(new - sys.stdlib_module_names))"
+    )
+    told = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert set(told.split()) - {"_psutil_linux"} == {"hearth", "psutil"}

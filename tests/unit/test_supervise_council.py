@@ -1,0 +1,180 @@
+"""What the hub concludes from the signs of its members."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.supervise.cause import Verdict
+from hearth.supervise.council import Council
+from hearth.supervise.messages import Ended
+
+NODES = ("desk", "laptop", "shelf")
+ECHO = "RuntimeError: Connection closed by peer [10.0.0.2]:1"
+REAL = "torch.OutOfMemoryError: CUDA out of memory"
+
+
+def started() -> Council:
+    """Return a council whose members all joined at second 0."""
+    council = Council(NODES, ready_timeout=60, silence_timeout=15, now=0)
+    for node in NODES:
+        council.join(node, 0)
+    assert council.missing == ()
+    council.start()
+    return council
+
+
+def cause(verdict: Verdict | None):
+    assert verdict is not None
+    assert verdict.cause is not None
+    return verdict.cause
+
+
+@given(st.permutations(NODES))
+def test_who_is_missing_is_told_in_rank_order(order):
+    council = Council(NODES, ready_timeout=60, silence_timeout=15, now=0)
+    for count, node in enumerate(order):
+        assert council.missing == tuple(n for n in NODES if n not in order[:count])
+        council.join(node, 1)
+    assert council.decide(61) is None
+
+
+def test_waiting_ends_with_the_names_of_the_missing():
+    council = Council(NODES, ready_timeout=60, silence_timeout=15, now=0)
+    council.join("laptop", 1)
+    assert council.decide(60) is None
+    assert cause(council.decide(60.1)).message == "desk, shelf did not get ready within 60 s"
+
+
+def test_nobody_joins_twice_or_late():
+    council = Council(NODES, ready_timeout=60, silence_timeout=15, now=0)
+    council.join("desk", 0)
+    assert council.refusal("laptop") is None
+    assert council.refusal("desk") == "'desk' is here already"
+    council.gone("desk")
+    assert council.refusal("desk") is None
+    assert started().refusal("desk") == "the run has started without it"
+
+
+def test_all_that_end_well_have_finished():
+    council = started()
+    for node in NODES:
+        assert council.decide(1) is None
+        council.ended(node, Ended(0), 1)
+    council.gone("shelf")
+    assert council.decide(100) == Verdict("finished")
+
+
+def test_a_node_that_ended_well_may_leave():
+    council = started()
+    council.ended("laptop", Ended(0), 1)
+    council.gone("laptop")
+    council.heard("desk", 100)
+    council.heard("shelf", 100)
+    assert council.decide(100) is None
+
+
+def test_a_stop_waits_for_all_and_names_who_was_asked():
+    council = started()
+    council.stop("laptop", at_once=False)
+    council.stop("desk", at_once=False)
+    for node in NODES:
+        assert council.decide(1) is None
+        council.ended(node, Ended(0), 1)
+    assert cause(council.decide(1)).node == "laptop"
+
+
+def test_a_stop_at_once_or_before_the_start_does_not_wait():
+    council = started()
+    council.stop("laptop", at_once=True)
+    assert council.decide(1).state == "stopped"
+    waiting = Council(NODES, ready_timeout=60, silence_timeout=15, now=0)
+    waiting.stop("desk", at_once=False)
+    assert waiting.decide(1).state == "stopped"
+
+
+def test_a_failure_while_stopping_is_a_failure():
+    council = started()
+    council.stop("desk", at_once=False)
+    council.ended("shelf", Ended(1, 2, REAL), 1)
+    assert council.decide(1).state == "failed"
+
+
+def test_a_silent_node_is_lost():
+    council = started()
+    for second in range(0, 30, 2):
+        council.heard("desk", second)
+        council.heard("shelf", second)
+        if verdict := council.decide(second):
+            break
+    assert second == 16
+    assert (cause(verdict).node, cause(verdict).kind) == ("laptop", "node_lost")
+
+
+def test_a_hub_that_slept_blames_itself():
+    council = started()
+    council.slept(40)
+    assert cause(council.decide(41)).node == "desk"
+
+
+failures = st.permutations(NODES).flatmap(
+    lambda order: st.lists(
+        st.tuples(st.sampled_from([ECHO, REAL]), st.floats(0, 3)), min_size=1, max_size=3
+    ).map(lambda ends: [(node, *end) for node, end in zip(order, ends, strict=False)])
+)
+
+
+@given(failures)
+def test_an_echo_is_never_preferred_to_a_real_failure(ends):
+    council = started()
+    at = 0.0
+    for node, message, after in ends:
+        at += after
+        council.ended(node, Ended(1, NODES.index(node), message), at)
+        council.decide(at)
+    for node in NODES:
+        council.heard(node, 30)
+    verdict = cause(council.decide(30))
+    real = [node for node, message, _ in ends if message == REAL]
+    assert verdict.node == (real[0] if real else ends[0][0])
+    assert verdict.message == (REAL if real else ECHO)
+
+
+def test_a_peer_that_vanishes_explains_the_echo():
+    council = started()
+    council.ended("desk", Ended(1, 0, ECHO), 1)
+    council.heard("shelf", 14)
+    assert council.decide(14) is None
+    assert cause(council.decide(15.5)).node == "laptop"
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["heard", "gone", "echo", "real", "well", "stop", "now"]),
+        st.sampled_from(NODES),
+        st.floats(0, 5),
+    )
+)
+
+
+@given(events)
+def test_a_verdict_stays_and_every_failure_gets_one_in_time(steps):
+    council = started()
+    at, failed, verdict = 0.0, None, None
+    for kind, node, after in steps:
+        at += after
+        match kind:
+            case "heard":
+                council.heard(node, at)
+            case "gone":
+                council.gone(node)
+            case "stop" | "now":
+                council.stop(node, kind == "now")
+            case _:
+                status, message = {"echo": (1, ECHO), "real": (1, REAL), "well": (0, "")}[kind]
+                council.ended(node, Ended(status, 0, message), at)
+                failed = at if status and failed is None else failed
+        decided = council.decide(at)
+        assert verdict is None or decided == verdict
+        verdict = decided
+        assert failed is None or verdict or at <= failed + 17

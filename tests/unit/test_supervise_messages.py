@@ -1,0 +1,81 @@
+"""The lines that supervisors exchange, and the proof that they belong together."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.messages import (
+    Beat,
+    Challenge,
+    Ended,
+    Go,
+    Hello,
+    ProtocolError,
+    Refused,
+    Stop,
+    Waiting,
+    Welcome,
+    decode,
+    encode,
+    hello_proof,
+    same,
+    welcome_proof,
+)
+
+HELLO = Hello("r1", 0, ("desk", "laptop"), "laptop", "nonce")
+kinds = (Challenge, Hello, Welcome, Refused, Waiting, Go, Beat, Stop, Ended, Cause)
+causes = st.none() | st.builds(Cause)
+messages = st.one_of(*map(st.builds, kinds[:-1]), st.builds(Verdict, cause=causes))
+
+
+@given(messages)
+def test_every_message_is_one_line_and_reads_back(message):
+    line = encode(message)
+    assert line.index(b"\n") == len(line) - 1
+    assert decode(line) == message
+
+
+@given(st.binary() | st.recursive(st.none() | st.text(), st.lists).map(lambda x: str(x).encode()))
+def test_anything_else_is_a_protocol_error(line):
+    with pytest.raises(ProtocolError):
+        decode(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 60_000,
+        b"{}",
+        b'{"type": "Nonsense"}',
+        b'{"type": ["Go"]}',
+        b'{"type": "Go"}',
+        b'{"type": "Go", "port": 1, "more": 2}',
+        b'{"type": "Verdict", "state": "failed", "cause": {"node": "desk"}}',
+    ],
+)
+def test_near_misses_are_protocol_errors(line):
+    with pytest.raises(ProtocolError):
+        decode(line)
+
+
+@given(st.text(), st.text())
+def test_only_the_token_proves_membership(token, other):
+    proof = hello_proof(token, HELLO, "challenge")
+    assert same(proof, hello_proof(other, HELLO, "challenge")) == (token == other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"run": "r2"}, {"generation": 1}, {"nodes": ("desk",)}, {"node": "desk"}, {"nonce": "old"}],
+)
+def test_a_proof_fits_one_hello_and_one_challenge(change):
+    proof = hello_proof("token", HELLO, "challenge")
+    assert not same(proof, hello_proof("token", dataclasses.replace(HELLO, **change), "challenge"))
+    assert not same(proof, hello_proof("token", HELLO, "another"))
+    assert not same(proof, welcome_proof("token", HELLO))
+    assert "token" not in proof

@@ -1,0 +1,101 @@
+"""The launch spec: every fault at once, the token never shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hearth.errors import LaunchError
+from hearth.supervise.spec import load_spec
+
+GOOD = {
+    "run": "r1",
+    "node": "laptop",
+    "rank": 1,
+    "nodes": ["desk", "laptop"],
+    "address": "10.0.0.2",
+    "meeting": {"address": "10.0.0.1", "port": 29400},
+    "interface": "enp5s0",
+    "nproc": 1,
+    "python": "/opt/env/bin/python",
+    "workspace": "~/ai-cluster",
+    "models": "/srv/models",
+    "token": "0123456789abcdef",
+    "generation": 0,
+    "ready_timeout": 120,
+    "silence_timeout": 15,
+    "environment": {"OMP_NUM_THREADS": "4"},
+}
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(**changes):
+        path = tmp_path / "r1.json"
+        path.write_text(json.dumps({k: v for k, v in {**GOOD, **changes}.items() if v != "omit"}))
+        return load_spec(path)
+
+    return load
+
+
+def findings(load, **changes) -> str:
+    with pytest.raises(LaunchError) as error:
+        load(**changes)
+    return "\n".join(error.value.findings)
+
+
+def test_a_whole_spec_is_read(load):
+    spec = load()
+    assert spec.nodes == ("desk", "laptop")
+    assert spec.meeting.port == 29400
+    assert spec.record == spec.workspace / "results/r1/supervisor.json"
+    assert spec.log == spec.workspace / "logs/r1.log"
+    assert spec.workspace.is_absolute()
+
+
+def test_what_has_a_default_may_be_left_out(load):
+    spec = load(interface="omit", environment="omit", ready_timeout="omit", generation="omit")
+    assert (spec.interface, spec.environment, spec.ready_timeout) == ("", {}, 120)
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        ({"run": "omit"}, "'run' is missing"),
+        ({"runs": 1}, "unknown key 'runs'"),
+        ({"rank": -1}, "'rank' must be a whole number, not -1"),
+        ({"rank": True}, "'rank' must be"),
+        ({"rank": 0}, "'laptop' is not rank 0 of desk, laptop"),
+        ({"rank": 2}, "'laptop' is not rank 2 of desk, laptop"),
+        ({"nodes": ["laptop", "laptop"]}, "'nodes' must be a list of different names"),
+        ({"nproc": 0}, "'nproc' must be a whole number of at least 1"),
+        ({"address": "laptop"}, "'address' must be an IP address"),
+        ({"address": 7}, "'address' must be an IP address"),
+        ({"meeting": {"address": "10.0.0.1"}}, "'meeting' must be"),
+        ({"meeting": {"address": "10.0.0.1", "port": 70000}}, "'meeting' must be"),
+        ({"silence_timeout": 0}, "'silence_timeout' must be a number of seconds above 0"),
+        ({"environment": {"A": 1}}, "'environment' must be"),
+        ({"run": "../r1"}, "'run' must be"),
+    ],
+)
+def test_faults_are_named(load, changes, finding):
+    assert finding in findings(load, **changes)
+
+
+def test_all_faults_come_at_once_and_the_token_is_not_shown(load):
+    said = findings(load, nproc=0, token="short", python="omit")
+    assert said.count("\n") == 2
+    assert "'token' must be a secret of at least 16 characters" in said
+    assert "short" not in said
+    assert "0123456789abcdef" not in repr(load())
+
+
+def test_a_file_that_is_no_spec_is_named(tmp_path):
+    for content, finding in (("{", "is not JSON"), ("[]", "is not a JSON object")):
+        path = tmp_path / "spec.json"
+        path.write_text(content)
+        with pytest.raises(LaunchError, match=finding):
+            load_spec(path)
+    with pytest.raises(LaunchError, match="cannot be read: No such file"):
+        load_spec(tmp_path / "nowhere.json")

@@ -1,0 +1,233 @@
+"""The last real error in what torchrun and its ranks printed.
+
+A node's log mixes the lines of several ranks with torchrun's own. When a rank fails, its peers
+fail too, because their connection to it breaks: those errors are echoes, and each node has some.
+The wordings here were taken from logs of torch 2.13 (tests/fixtures/torchrun).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+MESSAGE_LIMIT = 1000
+"""Characters kept of a message; some libraries raise whole pages."""
+
+_ECHO = re.compile(
+    r"""
+      connection\ (closed|reset)\ by\ (remote\ )?peer      # gloo, sockets
+    | broken\ pipe
+    | remote\ process\ exited | ncclRemoteError             # NCCL
+    | NCCL\ communicator\ was\ aborted | has\ been\ aborted
+    | watchdog\ caught\ collective\ operation\ timeout
+    | the\ remote\ server\ shut\s?down
+    | timed\ out\ waiting\ \d+\s?ms\ for\ (recv|send)       # gloo
+    | gloo.*(timed\ out|connect.*(failed|timeout|refused))
+    | (DistNetworkError|DistStoreError)(?!.*EADDRINUSE)     # the store of rank 0 is gone
+    | SignalException | SIGTERM | signal\ 15\b              # somebody else ended it
+    | KeyboardInterrupt
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_DOWNLOAD = re.compile(r"https?://|HTTPS?Connection|urllib3|requests\.|httpx|huggingface", re.I)
+
+_PREFIX = re.compile(r"^\[(?:rank|default)(?P<rank>\d+)\]:\s?")
+_HEARTH = re.compile(r"^hearth: error: (?P<message>.+)")
+_TRACEBACK = "Traceback (most recent call last):"
+_FATAL = re.compile(r"^Fatal Python error: .+")
+_LAST_WORDS = re.compile(r"(?<=what\(\):).+")  # of a C++ exception that nobody caught
+_NOT_STARTED = re.compile(r"^\S*python\S*: (?P<message>can't open file .+|No module named .+)")
+_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: .*|:?\s*)$")
+_TORCHRUN_LINE = re.compile(r"^[EWI]\d{4} [\d:.]+ \d+ \S+:\d+\]")
+_OWN_LINE = re.compile(r"^hearth: ")
+_DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+_CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
+_RULE = re.compile(r"^=+$")
+
+
+@dataclass(frozen=True)
+class RankError:
+    """Why a rank ended: its number in the world (if the log tells) and one to a few lines."""
+
+    rank: int | None
+    message: str
+
+
+class HasMessage(Protocol):
+    """Anything with the text of an error."""
+
+    @property
+    def message(self) -> str:
+        """One to a few lines."""
+        ...
+
+
+Failure = TypeVar("Failure", bound=HasMessage)
+
+
+def is_echo(message: str) -> bool:
+    """Tell whether an error only says that another rank is gone or that one was told to end."""
+    return bool(_ECHO.search(message)) and not _DOWNLOAD.search(message)
+
+
+def first_failure(failures: Iterable[Failure]) -> Failure | None:
+    """Return the earliest failure that is no echo, else the earliest, else None.
+
+    `failures` come in the order in which they were noticed.
+    """
+    known = list(failures)
+    real = (failure for failure in known if not is_echo(failure.message))
+    return next(real, known[0] if known else None)
+
+
+def last_error(text: str) -> RankError | None:
+    """Return the error that ended the ranks of one node, or None if the log shows none.
+
+    In order of trust: what Hearth said on purpose; a signal that a rank does not send itself; the
+    last exception that is no echo; an abort; an echo; a rank that ended without a word.
+    """
+    lines = text.splitlines()
+    report = _torchrun_report(lines)
+    found = _told(lines) or _killed(report) or _last_raised(lines) or _ended(report, lines)
+    if found and found.rank is None and report:
+        return RankError(report.rank, found.message)
+    return found
+
+
+def _told(lines: list[str]) -> RankError | None:
+    """Return what Hearth itself reported, all findings of the first rank that spoke."""
+    told: dict[int | None, list[str]] = {}
+    for line in lines:
+        rank, bare = _split(line)
+        if match := _HEARTH.match(bare):
+            messages = told.setdefault(rank, [])
+            if match["message"] not in messages:
+                messages.append(match["message"])
+    for rank, messages in told.items():
+        return RankError(rank, _shortened("\n".join(messages)))
+    return None
+
+
+def _last_raised(lines: list[str]) -> RankError | None:
+    """Return the last exception that a rank (not torchrun) died of, an echo only if all are.
+
+    The lines of each rank are read on their own: two that fail at once print through each other.
+    """
+    by_rank: dict[int | None, list[str]] = {}
+    for line in _without_report(lines):
+        rank, bare = _split(line)
+        by_rank.setdefault(rank, []).append(bare)
+    raised = [
+        RankError(rank, _shortened(message))
+        for rank, own in by_rank.items()
+        for message in _exceptions(own)
+    ]
+    return first_failure(reversed(raised))
+
+
+def _exceptions(lines: list[str]) -> Iterator[str]:
+    """Yield the closing lines of each traceback, and errors of the interpreter itself."""
+    inside = ignored = False
+    position = 0
+    while position < len(lines):
+        line = lines[position]
+        position += 1
+        if match := _NOT_STARTED.match(line):
+            yield match["message"]
+        elif line.startswith("Exception ignored in"):
+            ignored = True
+        elif line == _TRACEBACK or line.startswith('  File "'):
+            inside = True
+        elif inside and line[:1] not in (" ", "") and _EXCEPTION.match(line):
+            message = [line]
+            while position < len(lines) and _continues(lines[position]):
+                message.append(lines[position])
+                position += 1
+            if not ignored and not line.startswith(_CHILD_FAILED):
+                yield "\n".join(message).rstrip()
+            inside = ignored = False
+
+
+def _continues(line: str) -> bool:
+    """Tell whether a line still belongs to the message of the exception above it."""
+    return bool(line.strip()) and not (
+        line == _TRACEBACK
+        or _TORCHRUN_LINE.match(line)
+        or _FATAL.match(line)
+        or _OWN_LINE.match(line)
+        or line.startswith(("terminate called", "Exception ", "frame #"))
+    )
+
+
+def _without_report(lines: list[str]) -> Iterator[str]:
+    """Drop torchrun's summary box, which repeats the tracebacks indented."""
+    inside = False
+    for position, line in enumerate(lines):
+        if _RULE.match(line):
+            inside = not inside and position > 0 and lines[position - 1].startswith(_CHILD_FAILED)
+        elif not inside:
+            yield line
+
+
+@dataclass(frozen=True)
+class _Report:
+    """The first rank to fail, as torchrun saw it. A negative status is a signal."""
+
+    rank: int
+    status: int
+
+
+def _torchrun_report(lines: list[str]) -> _Report | None:
+    """Return what torchrun's summary box says of the first rank that failed."""
+    at = next((n for n, line in enumerate(lines) if line.startswith("Root Cause (first")), None)
+    if at is None:
+        return None
+    block = "\n".join(lines[at : at + 8])
+    rank, status = re.search(r"rank\s*: (\d+)", block), re.search(r"exitcode\s*: (-?\d+)", block)
+    return _Report(int(rank[1]), int(status[1])) if rank and status else None
+
+
+def _killed(report: _Report | None) -> RankError | None:
+    """Return the end by a signal that says more than any exception printed before it."""
+    if report is None or -report.status not in _DEADLY:
+        return None
+    return RankError(report.rank, f"rank {report.rank} was {killed_by(-report.status)}")
+
+
+def _ended(report: _Report | None, lines: list[str]) -> RankError | None:
+    """Return how a rank ended that raised no exception."""
+    if report is None:
+        return None
+    if report.status > 0:
+        message = f"rank {report.rank} ended with status {report.status} and without an error"
+    else:
+        message = f"rank {report.rank} was {killed_by(-report.status)}"
+        said = [match[0].strip() for line in lines if (match := _LAST_WORDS.search(line))]
+        message += f": {said[-1]}" if said else ""
+    return RankError(report.rank, message)
+
+
+def killed_by(number: int) -> str:
+    """Return e.g. `killed by signal 9 (SIGKILL)`, with the usual reason where there is one."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = "unknown"
+    words = f"killed by signal {number} ({name})"
+    if number == signal.SIGKILL:
+        words += "; either memory ran out (see `dmesg`) or somebody killed it"
+    return words
+
+
+def _split(line: str) -> tuple[int | None, str]:
+    """Separate torch's `[rank1]: ` from the rest of a line."""
+    if match := _PREFIX.match(line):
+        return int(match["rank"]), line[match.end() :]
+    return None, line
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"

@@ -1,0 +1,153 @@
+"""The verbs of a node's supervisor. Each prints one JSON object; errors end with status 2."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from hearth.errors import HearthError, LaunchError
+from hearth.supervise.cause import ENDS
+from hearth.supervise.check import check, ready
+from hearth.supervise.record import held_by, lock_holder, read_record
+from hearth.supervise.spec import Spec, load_spec, stop_file
+from hearth.supervise.supervisor import STOP_NOW, supervise
+
+START_TIMEOUT = 20.0
+ERROR = "hearth: error: "
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one verb and return the exit status: 0, 1 for a run that failed, 2 for an error."""
+    given = _parser().parse_args(arguments)
+    try:
+        return int(given.verb(given))
+    except HearthError as error:
+        for finding in error.findings:
+            print(f"{ERROR}{finding}", file=sys.stderr)
+        _show({"ok": False, "findings": error.findings})
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m hearth.supervise", description=__doc__)
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    for name, verb, text in (
+        ("check", _check, "say whether the run can start on this node; change nothing"),
+        ("start", _start, "start the supervisor in the background and return"),
+        ("run", _run, "be the supervisor, in the foreground"),
+    ):
+        sub = verbs.add_parser(name, help=text, description=text)
+        sub.add_argument("--spec", type=Path, required=True, help="the node's launch spec (JSON)")
+        sub.set_defaults(verb=verb)
+    for name, verb, text in (
+        ("status", _status, "show the record of a run on this node"),
+        ("stop", _stop, "ask the whole run to stop after its step"),
+    ):
+        sub = verbs.add_parser(name, help=text, description=text)
+        sub.add_argument("--workspace", type=Path, required=True, help="the node's workspace")
+        sub.add_argument("--run", required=True, help="the name of the run")
+        sub.set_defaults(verb=verb)
+        if name == "stop":
+            sub.add_argument("--now", action="store_true", help="kill, do not wait for the step")
+    return parser
+
+
+def _check(given: argparse.Namespace) -> int:
+    result = check(load_spec(given.spec))
+    _show(result)
+    return 0 if result["ok"] else 2
+
+
+def _run(given: argparse.Namespace) -> int:
+    record = supervise(ready(load_spec(given.spec)))
+    return 1 if record.state == "failed" else 0
+
+
+def _start(given: argparse.Namespace) -> int:
+    """Detach a supervisor; a run that is under way here is left alone and reported."""
+    spec = ready(load_spec(given.spec))
+    if holder := lock_holder(spec.workspace):
+        if holder["run"] != spec.run:
+            raise LaunchError(f"{spec.node}: {held_by(spec.workspace, holder)}")
+        record = _unless_ending(spec)
+        if record["alive"]:
+            _show({"ok": True, "started": False, "pid": record["pid"], "state": record["state"]})
+            return 0
+    with tempfile.TemporaryFile("w+") as said:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "hearth.supervise", "run", "--spec", str(given.spec.resolve())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+        record = _first_record(spec, child)
+        if record is None:
+            child.wait(START_TIMEOUT)
+            said.seek(0)
+            lines = said.read().splitlines()
+            told = [line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)]
+            raise LaunchError(*told or [f"{spec.node}: the supervisor did not start", *lines])
+    if record["state"] == "failed":
+        raise LaunchError(f"{spec.node}: {record['cause']['message']}")
+    _show({"ok": True, "started": True, "pid": child.pid, "state": record["state"]})
+    return 0
+
+
+def _unless_ending(spec: Spec) -> dict[str, Any]:
+    """Return the run's record, but wait for a supervisor that has recorded the end to leave."""
+    until = time.monotonic() + START_TIMEOUT
+    record = read_record(spec.workspace, spec.run)
+    while record["alive"] and record["state"] in ENDS and time.monotonic() < until:
+        time.sleep(0.1)
+        record = read_record(spec.workspace, spec.run)
+    return record
+
+
+def _first_record(spec: Spec, child: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """Return the record that `child` wrote, or None if it ended without one."""
+    until = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < until:
+        ended = child.poll() is not None
+        if spec.record.exists():
+            record = read_record(spec.workspace, spec.run)
+            if record["pid"] == child.pid:
+                return record
+        if ended:
+            return None
+        time.sleep(0.05)
+    child.terminate()
+    return None
+
+
+def _status(given: argparse.Namespace) -> int:
+    _show(read_record(given.workspace.expanduser(), given.run))
+    return 0
+
+
+def _stop(given: argparse.Namespace) -> int:
+    """Lay the stop file; the supervisor and the trainer look for it."""
+    workspace = given.workspace.expanduser()
+    record = read_record(workspace, given.run)
+    if record["alive"]:
+        laid = stop_file(workspace, given.run)
+        if given.now:
+            laid.write_text(STOP_NOW)
+        else:
+            laid.touch()
+    _show({"ok": True, "asked": record["alive"], "state": record["state"]})
+    return 0
+
+
+def _show(result: dict[str, Any]) -> None:
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

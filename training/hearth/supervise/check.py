@@ -1,0 +1,81 @@
+"""What must hold on a node before a run may start there."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from typing import Any
+
+from hearth.errors import LaunchError
+from hearth.supervise.network import free_port, interface_of
+from hearth.supervise.record import held_by, lock_holder
+from hearth.supervise.spec import Spec
+
+
+def check(spec: Spec) -> dict[str, Any]:
+    """Return `ok`, all `findings` (each starts with the node's name) and the `facts`.
+
+    Facts: `interface` that carries the cluster address; on rank 0 also the meeting `port`,
+    chosen free if the spec says 0. Nothing is changed.
+    """
+    findings: list[str] = []
+    facts: dict[str, Any] = {}
+    try:
+        facts["interface"] = interface_of(spec.address)
+    except LaunchError as error:
+        findings += error.findings
+    else:
+        if spec.rank == 0:
+            try:
+                facts["port"] = free_port(spec.meeting.address, spec.meeting.port)
+            except LaunchError as error:
+                findings += error.findings
+    holder = lock_holder(spec.workspace)
+    if holder and holder["run"] != spec.run:
+        findings.append(held_by(spec.workspace, holder))
+    elif holder:
+        findings.append(
+            f"{spec.workspace}: run '{spec.run}' is under way here already: watch it, or stop it"
+        )
+    if shutil.which(spec.python) is None:
+        findings.append(f"{spec.python} cannot be run: provision this node first")
+    if reason := _not_writable(spec):
+        findings.append(reason)
+    return {
+        "ok": not findings,
+        "findings": [f"{spec.node}: {finding}" for finding in findings],
+        "facts": facts,
+    }
+
+
+def ready(spec: Spec) -> Spec:
+    """Return the spec with its interface filled in, ready to be supervised.
+
+    Raises:
+        LaunchError: the address or the interface is not this machine's, or no port was chosen.
+    """
+    interface = interface_of(spec.address)
+    findings = []
+    if spec.interface not in ("", interface):
+        findings.append(
+            f"{spec.node}: 'interface' says {spec.interface}, but {interface} carries "
+            f"{spec.address}: leave it out or correct it"
+        )
+    if spec.meeting.port == 0:
+        findings.append(f"{spec.node}: no meeting port was chosen: `check` on rank 0 reports one")
+    if findings:
+        raise LaunchError(*findings)
+    return dataclasses.replace(spec, interface=interface)
+
+
+def _not_writable(spec: Spec) -> str | None:
+    """Return why the workspace cannot be written, by trying (root may, and yet cannot)."""
+    folder = spec.workspace
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return f"{spec.workspace} cannot be written: {error.strerror}"

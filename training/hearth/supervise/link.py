@@ -1,0 +1,176 @@
+"""A member's line to the hub. Every node has one, rank 0 too."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.messages import (
+    Beat,
+    Challenge,
+    Go,
+    Hello,
+    Message,
+    ProtocolError,
+    Refused,
+    Welcome,
+    encode,
+    hello_proof,
+    receive,
+    same,
+    welcome_proof,
+)
+from hearth.supervise.spec import Spec
+
+RETRY = 0.5
+PATIENCE = 5.0
+"""Seconds that a member waits longer than the hub, whose verdict names all who are missing."""
+
+
+class Link:
+    """Joins the hub, beats a heart, and turns every way of losing the hub into a verdict."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._writer: asyncio.StreamWriter | None = None
+        self._started = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether the hub can be told something."""
+        return self._writer is not None
+
+    def send(self, message: Message) -> None:
+        """Tell the hub, if it is there."""
+        if self._writer:
+            self._writer.write(encode(message))
+
+    def close(self) -> None:
+        """Leave."""
+        if self._writer:
+            self._writer.close()
+            self._writer = None
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Yield what the hub says; the last one is a Verdict, this member's own if need be."""
+        until = time.monotonic() + self._spec.ready_timeout + PATIENCE
+        while not self._started:
+            try:
+                async with asyncio.timeout(until - time.monotonic()):
+                    reader = await self._join()
+            except TimeoutError:
+                yield self._nobody_there()
+                return
+            except ProtocolError as error:
+                yield self._turned_away(error)
+                return
+            beating = asyncio.create_task(self._beat())
+            try:
+                while True:
+                    message = await self._next(reader)
+                    self._started = self._started or isinstance(message, Go)
+                    yield message
+                    if isinstance(message, Verdict):
+                        return
+            except (OSError, TimeoutError, ProtocolError) as error:
+                if self._started:
+                    yield self._hub_lost(error)
+                else:
+                    await asyncio.sleep(RETRY)
+            finally:
+                beating.cancel()
+                self.close()
+
+    async def _join(self) -> asyncio.StreamReader:
+        """Return a connection whose two ends have proved that they belong to the run.
+
+        Tries until it is cancelled: rank 0's supervisor may start later.
+
+        Raises:
+            ProtocolError: the hub turned this member away, or is none.
+        """
+        while True:
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(self._spec.silence_timeout):
+                    return await self._shake_hands()
+            await asyncio.sleep(RETRY)
+
+    async def _shake_hands(self) -> asyncio.StreamReader:
+        spec = self._spec
+        reader, writer = await asyncio.open_connection(
+            spec.meeting.address, spec.meeting.port, local_addr=(spec.address, 0)
+        )
+        try:
+            challenge = await receive(reader)
+            if not isinstance(challenge, Challenge):
+                raise ProtocolError("it is no supervisor of a run")
+            nonce = secrets.token_hex(16)
+            hello = Hello(spec.run, spec.generation, spec.nodes, spec.node, nonce)
+            proof = hello_proof(spec.token, hello, challenge.nonce)
+            hello = dataclasses.replace(hello, proof=proof)
+            writer.write(encode(hello))
+            answer = await receive(reader)
+            if isinstance(answer, Refused):
+                raise ProtocolError(answer.reason)
+            if not isinstance(answer, Welcome) or not same(
+                str(answer.proof), welcome_proof(spec.token, hello)
+            ):
+                raise ProtocolError("it does not know the run's token")
+        except BaseException:
+            writer.close()
+            raise
+        self._writer = writer
+        return reader
+
+    async def _next(self, reader: asyncio.StreamReader) -> Message:
+        """Return the next message that is more than a sign of life.
+
+        Raises:
+            TimeoutError: the hub was silent for too long.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(self._spec.silence_timeout):
+                    message = await receive(reader)
+            except TimeoutError:
+                # If it was this process that slept, the answer lies in the buffer.
+                async with asyncio.timeout(0.5):
+                    message = await receive(reader)
+            if not isinstance(message, Beat):
+                return message
+
+    async def _beat(self) -> None:
+        while True:
+            self.send(Beat())
+            await asyncio.sleep(self._spec.heartbeat)
+
+    def _nobody_there(self) -> Verdict:
+        hub = self._spec.nodes[0]
+        message = (
+            f"{hub} did not answer at {self._meeting} within {self._spec.ready_timeout:g} s: its "
+            "supervisor is not running, or a firewall is between"
+        )
+        return Verdict("failed", Cause(hub, None, "not_ready", message))
+
+    def _turned_away(self, error: ProtocolError) -> Verdict:
+        node, hub = self._spec.node, self._spec.nodes[0]
+        message = f"{node} was not let in by {hub} at {self._meeting}: {error}"
+        return Verdict("failed", Cause(node, None, "not_ready", message))
+
+    @property
+    def _meeting(self) -> str:
+        return f"{self._spec.meeting.address} port {self._spec.meeting.port}"
+
+    def _hub_lost(self, error: Exception) -> Verdict:
+        hub = self._spec.nodes[0]
+        if isinstance(error, TimeoutError):
+            what = f"{hub} was silent for {self._spec.silence_timeout:g} s: it hangs, sleeps, or "
+            what += "its network is cut"
+        else:
+            what = f"the supervisor of {hub} broke off: it was killed or the machine went down"
+        return Verdict("failed", Cause(hub, None, "node_lost", what))

@@ -1,0 +1,162 @@
+"""What supervisors say to each other: one JSON object a line over TCP.
+
+A member proves that it knows the run's token without sending it, and so does the hub:
+
+    hub     Challenge(nonce)
+    member  Hello(who it is, its own nonce, proof)      or the hub answers Refused
+    hub     Welcome(proof)
+    hub     Waiting(missing) …  Go(port)  Stop(node)  Verdict(state, cause)
+    member  Stop(node)  Ended(exit_code, failure)
+    both    Beat, several times within the silence time-out
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from hearth.supervise.cause import Cause, Verdict
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """The hub's first word: a number used once."""
+
+    nonce: str
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A member's answer: which part of which run it is."""
+
+    run: str
+    generation: int
+    nodes: tuple[str, ...]
+    node: str
+    nonce: str
+    proof: str = ""
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """The hub knows the token too."""
+
+    proof: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The hub does not let this member in."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Not everyone is there yet."""
+
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Go:
+    """Everyone is there: start torchrun, its store listening on this port of rank 0."""
+
+    port: int
+
+
+@dataclass(frozen=True)
+class Beat:
+    """A sign of life."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Somebody asked `node` to stop the run: after the step, or now."""
+
+    node: str
+    now: bool = False
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A member's torchrun ended; `message` is the last real error unless it ended well."""
+
+    exit_code: int
+    rank: int | None = None
+    message: str = ""
+
+
+Message = Challenge | Hello | Welcome | Refused | Waiting | Go | Beat | Stop | Ended | Verdict
+_TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
+
+
+class ProtocolError(Exception):
+    """The other side said something that is no message of ours."""
+
+
+def encode(message: Message) -> bytes:
+    """Return the line for a message."""
+    words = {"type": type(message).__name__, **dataclasses.asdict(message)}
+    return json.dumps(words, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """Return the message of a line.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    try:
+        words = json.loads(line)
+        kind = _TYPES[words.pop("type")]
+        for name, value in words.items():
+            if isinstance(value, list):
+                words[name] = tuple(value)
+        if kind is Verdict and words["cause"] is not None:
+            words["cause"] = Cause(**words["cause"])
+        message: Message = kind(**words)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ProtocolError(f"not a supervisor's message: {line[:80]!r}") from error
+    return message
+
+
+async def receive(reader: asyncio.StreamReader) -> Message:
+    """Return the next message.
+
+    Raises:
+        ProtocolError: the other side speaks something else.
+        ConnectionError: it closed the connection.
+    """
+    try:
+        line = await reader.readline()
+    except ValueError as error:  # longer than the stream's limit
+        raise ProtocolError("not a supervisor's message: the line is too long") from error
+    if not line.endswith(b"\n"):
+        raise ConnectionError("the connection was closed")
+    return decode(line)
+
+
+def hello_proof(token: str, hello: Hello, challenge: str) -> str:
+    """Return what only a member that knows the token can say to this challenge."""
+    said = dataclasses.replace(hello, proof="")
+    return _mac(token, "member", challenge, encode(said).decode())
+
+
+def welcome_proof(token: str, hello: Hello) -> str:
+    """Return what only a hub that knows the token can say to this hello."""
+    return _mac(token, "hub", hello.nonce, hello.proof)
+
+
+def same(proof: str, expected: str) -> bool:
+    """Compare two proofs in constant time."""
+    return hmac.compare_digest(proof.encode(), expected.encode())
+
+
+def _mac(token: str, *said: str) -> str:
+    return hmac.new(token.encode(), json.dumps(said).encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,137 @@
+"""What a supervisor leaves on its node: the record of the run, and the lock on the node."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hearth.errors import LaunchError
+from hearth.supervise.cause import Cause, State
+from hearth.supervise.spec import lock_file, record_file
+
+
+def now() -> str:
+    """Return the time as ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass
+class Record:
+    """How a run stands on this node. `rank` is the node's; times are ISO 8601 UTC."""
+
+    run: str
+    node: str
+    rank: int
+    generation: int
+    pid: int
+    state: State = "waiting"
+    since: str = field(default_factory=now)
+    heartbeat: str = field(default_factory=now)
+    missing: list[str] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
+    exit_code: int | None = None
+    cause: Cause | None = None
+
+    def enter(self, state: State) -> None:
+        """Change the state and note when."""
+        self.state = state
+        self.since = now()
+
+    def write(self, path: Path) -> None:
+        """Write the record so that a reader sees the old one or the new one, never a part.
+
+        A full disk must not end the supervisor, which still has ranks to stop: an error is
+        returned to nobody, the old record stays, and `alive` tells the reader the rest.
+        """
+        self.heartbeat = now()
+        beside = path.with_name(f".{path.name}.{self.pid}")
+        try:
+            beside.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+            os.replace(beside, path)
+        except OSError:
+            with suppress(OSError):
+                beside.unlink()
+
+
+def read_record(workspace: Path, run: str) -> dict[str, Any]:
+    """Return a run's record, and `alive`: whether a supervisor still works on it.
+
+    Raises:
+        LaunchError: the run was never started on this node.
+    """
+    path = record_file(workspace, run)
+    try:
+        record = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise LaunchError(
+            f"{workspace}: no run '{run}' was started here (no {path.relative_to(workspace)})"
+        ) from error
+    holder = lock_holder(workspace)
+    return {**record, "alive": holder is not None and holder["run"] == run}
+
+
+@contextmanager
+def node_lock(workspace: Path, run: str) -> Iterator[None]:
+    """Hold the node for one run; the kernel lets go when the process ends, however it ends.
+
+    Raises:
+        LaunchError: another run holds the node, by name.
+    """
+    path = lock_file(workspace)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as lock:
+        if not _locked(lock.fileno(), fcntl.LOCK_EX, patience=1.0):
+            holder = lock_holder(workspace) or {"run": "?", "pid": "?"}
+            raise LaunchError(held_by(workspace, holder))
+        lock.truncate(0)
+        lock.write(json.dumps({"run": run, "pid": os.getpid()}))
+        lock.flush()
+        yield
+        lock.truncate(0)
+
+
+def held_by(workspace: Path, holder: dict[str, Any]) -> str:
+    """Return what to say when another run has the node."""
+    return (
+        f"{workspace}: run '{holder['run']}' is under way on this node (process {holder['pid']}): "
+        "wait for it or stop it"
+    )
+
+
+def lock_holder(workspace: Path) -> dict[str, Any] | None:
+    """Return the `run` and `pid` that hold the node, or None."""
+    try:
+        with lock_file(workspace).open() as lock:
+            if _locked(lock.fileno(), fcntl.LOCK_SH, patience=0):
+                return None
+            for _ in range(10):
+                # The holder writes its name just after it got the lock.
+                lock.seek(0)
+                if text := lock.read():
+                    return dict(json.loads(text))
+                time.sleep(0.02)
+    except FileNotFoundError:
+        return None
+    return {"run": "?", "pid": "?"}
+
+
+def _locked(descriptor: int, kind: int, patience: float) -> bool:
+    """Try for `patience` seconds; a reader that only looks holds the lock for an instant."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.02)

@@ -1,0 +1,216 @@
+"""The launch spec: what one node's supervisor has to know, and where a run's files lie there."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hearth.errors import LaunchError
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the supervisors meet: rank 0's cluster address and a TCP port (0: not chosen yet)."""
+
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One node's part in one run. Times are seconds.
+
+    `nodes` lists the names in rank order, `address` is this node's cluster address and `token`
+    the secret that this run's supervisors share. `stop_grace` is how long a SIGTERM leaves the
+    ranks to end after their step. A relative `script` lies in the workspace.
+    """
+
+    run: str
+    node: str
+    rank: int
+    nodes: tuple[str, ...]
+    address: str
+    meeting: Meeting
+    nproc: int
+    python: str
+    workspace: Path
+    token: str = field(repr=False)
+    interface: str = ""
+    models: str = ""
+    generation: int = 0
+    ready_timeout: float = 120.0
+    silence_timeout: float = 15.0
+    stop_grace: float = 60.0
+    script: str = "scripts/train_distributed.py"
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def heartbeat(self) -> float:
+        """Seconds between two signs of life, several of which may get lost."""
+        return min(2.0, self.silence_timeout / 5)
+
+    @property
+    def results(self) -> Path:
+        """The run's folder on this node."""
+        return results_dir(self.workspace, self.run)
+
+    @property
+    def record(self) -> Path:
+        """The file that says how the run stands on this node."""
+        return record_file(self.workspace, self.run)
+
+    @property
+    def stop_file(self) -> Path:
+        """Its presence asks the trainer to end after the step it is in."""
+        return stop_file(self.workspace, self.run)
+
+    @property
+    def log(self) -> Path:
+        """Everything that torchrun, the ranks and the supervisor said."""
+        return self.workspace / "logs" / f"{self.run}.log"
+
+
+def results_dir(workspace: Path, run: str) -> Path:
+    """Return the folder of a run in a workspace."""
+    return workspace / "results" / run
+
+
+def record_file(workspace: Path, run: str) -> Path:
+    """Return the supervisor's record of a run."""
+    return results_dir(workspace, run) / "supervisor.json"
+
+
+def stop_file(workspace: Path, run: str) -> Path:
+    """Return the file that asks for a stop."""
+    return results_dir(workspace, run) / "stop"
+
+
+def lock_file(workspace: Path) -> Path:
+    """Return the lock that lets one run at a time have the node."""
+    return workspace / "config" / "supervisor.lock"
+
+
+def load_spec(path: Path) -> Spec:
+    """Read a launch spec.
+
+    Raises:
+        LaunchError: the file is missing or no JSON object, or with all its faults at once.
+    """
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LaunchError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise LaunchError(f"{path}: is not JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise LaunchError(f"{path}: is not a JSON object")
+    if faults := _faults(given):
+        raise LaunchError(*(f"{path}: {fault}" for fault in faults))
+    meeting = Meeting(given["meeting"]["address"], given["meeting"]["port"])
+    return Spec(
+        **{
+            **given,
+            "nodes": tuple(given["nodes"]),
+            "meeting": meeting,
+            "workspace": Path(given["workspace"]).expanduser(),
+        }
+    )
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # as in hearth.config
+_WORD, _COUNT, _SECONDS = "a word", "a whole number", "a number of seconds above 0"
+_TYPES = {
+    "run": "a name that can be a file's",
+    "node": _WORD,
+    "rank": _COUNT,
+    "nodes": "a list of different names",
+    "address": "an IP address",
+    "meeting": "an object with an IP `address` and a `port`",
+    "nproc": "a whole number of at least 1",
+    "python": _WORD,
+    "workspace": _WORD,
+    "token": "a secret of at least 16 characters",
+    "interface": "text",
+    "models": "text",
+    "generation": _COUNT,
+    "ready_timeout": _SECONDS,
+    "silence_timeout": _SECONDS,
+    "stop_grace": _SECONDS,
+    "script": _WORD,
+    "environment": "an object of names and texts",
+}
+
+
+def _faults(given: dict[str, Any]) -> list[str]:
+    """Return every fault of a spec; the value of the token is never shown."""
+    required = [f.name for f in dataclasses.fields(Spec) if _required(f)]
+    faults = [f"unknown key '{key}'" for key in given if key not in _TYPES]
+    faults += [f"'{key}' is missing" for key in required if key not in given]
+    wrong = {key for key in given if key in _TYPES and not _fits(key, given[key])}
+    faults += [
+        f"'{key}' must be {_TYPES[key]}" + ("" if key == "token" else f", not {given[key]!r}")
+        for key in _TYPES
+        if key in wrong
+    ]
+    if not faults:
+        nodes, rank, node = given["nodes"], given["rank"], given["node"]
+        if rank >= len(nodes) or nodes[rank] != node:
+            faults.append(f"'{node}' is not rank {rank} of {', '.join(nodes)}")
+    return faults
+
+
+def _required(spec_field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return spec_field.default is missing and spec_field.default_factory is missing
+
+
+def _fits(key: str, value: Any) -> bool:
+    """Tell whether a value is of the type that `_TYPES` names."""
+    kind = _TYPES[key]
+    if kind == _WORD:
+        return isinstance(value, str) and bool(value)
+    if kind == "text":
+        return isinstance(value, str)
+    if kind == _COUNT:
+        return _is_count(value)
+    if kind == _SECONDS:
+        return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    match key:
+        case "run":
+            return isinstance(value, str) and bool(_NAME.fullmatch(value))
+        case "nproc":
+            return _is_count(value) and value >= 1
+        case "nodes":
+            words = isinstance(value, list) and all(isinstance(n, str) and n for n in value)
+            return words and bool(value) and len(set(value)) == len(value)
+        case "address":
+            return _is_address(value)
+        case "meeting":
+            return (
+                isinstance(value, dict)
+                and value.keys() == {"address", "port"}
+                and _is_address(value["address"])
+                and _is_count(value["port"])
+                and value["port"] < 65536
+            )
+        case "token":
+            return isinstance(value, str) and len(value) >= 16
+        case _:
+            return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_address(value: Any) -> bool:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return False
+    return isinstance(value, str)

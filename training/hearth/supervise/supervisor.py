@@ -1,0 +1,268 @@
+"""The supervisor of one node: waiting → running → finished, failed or stopped.
+
+Everything that can happen arrives in one queue and is handled one at a time, in `_handle`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hearth.diagnose import is_echo, killed_by, last_error
+from hearth.errors import LaunchError
+from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.hub import Hub
+from hearth.supervise.link import Link
+from hearth.supervise.messages import Ended, Go, Message, Stop, Waiting
+from hearth.supervise.record import Record, node_lock, now
+from hearth.supervise.spec import Spec, lock_file
+from hearth.supervise.workers import Workers, command, end, leftovers
+
+KILL_GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL when the run has ended already."""
+
+POLL = 0.25
+LOG_TAIL = 1 << 20
+"""Bytes of this launch's log that are searched for the error."""
+
+STOP_NOW = "now\n"
+"""What the stop file says when the ranks shall not be waited for."""
+
+
+@dataclass(frozen=True)
+class _Exited:
+    """This node's torchrun ended."""
+
+    status: int
+
+
+@dataclass(frozen=True)
+class _StopAsked:
+    """Somebody on this node wants the run to stop."""
+
+    now: bool
+
+
+_Event = Message | _Exited | _StopAsked
+
+
+def supervise(spec: Spec) -> Record:
+    """Carry this node's part of a run to its end and return the record.
+
+    Raises:
+        LaunchError: another run has the node, or its folders cannot be written.
+    """
+    for folder in (spec.results, spec.log.parent, lock_file(spec.workspace).parent):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LaunchError(
+                f"{spec.node}: {folder} cannot be made: {error.strerror}; make it writable or "
+                "set another workspace in the inventory"
+            ) from error
+    with node_lock(spec.workspace, spec.run):
+        return asyncio.run(_Supervisor(spec).run())
+
+
+class _Supervisor:
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._record = Record(spec.run, spec.node, spec.rank, spec.generation, os.getpid())
+        self._record.missing = list(spec.nodes[:1]) if spec.rank else []
+        self._events: asyncio.Queue[_Event] = asyncio.Queue()
+        self._link = Link(spec)
+        self._workers = Workers(spec)
+        self._stopping = False
+        self._signalled = False
+        self._log_start = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> Record:
+        spec = self._spec
+        spec.stop_file.unlink(missing_ok=True)
+        self._log_start = spec.log.stat().st_size if spec.log.exists() else 0
+        for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(sign, self._on_signal)
+        await self._end_leftovers()
+        hub = Hub(spec, self._say) if spec.rank == 0 else None
+        try:
+            if hub:
+                await hub.open()
+            self._say(
+                f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "
+                f"{spec.meeting.address} port {spec.meeting.port}"
+            )
+            self._record.write(spec.record)
+            for source in (self._listen(), self._watch_stop_file(), self._beat()):
+                self._spawn(source)
+            verdict = await self._until_verdict()
+        except LaunchError as error:
+            cause = Cause(spec.node, None, "not_ready", "\n".join(error.findings))
+            verdict = Verdict("failed", cause)
+        except Exception as error:
+            verdict = self._bug(error)
+        await self._conclude(verdict)
+        if hub:
+            await hub.close()
+        return self._record
+
+    async def _until_verdict(self) -> Verdict:
+        while True:
+            event = await self._events.get()
+            if isinstance(event, Verdict):
+                return event
+            await self._handle(event)
+
+    async def _handle(self, event: _Event) -> None:
+        match event:
+            case Waiting(missing):
+                if list(missing) != self._record.missing:
+                    self._record.missing = list(missing)
+                    self._record.write(self._spec.record)
+                    self._say(f"waiting for {', '.join(missing)}")
+            case Go(port):
+                await self._launch(port)
+            case _Exited(status):
+                self._record.exit_code = status
+                self._say(f"torchrun ended with status {status}")
+                if self._spec.stop_file.exists() and not self._stopping:
+                    # The trainer saw the file first.
+                    await self._handle(_StopAsked(now=False))
+                self._link.send(self._report(status))
+            case _StopAsked(at_once) if at_once or not self._stopping:
+                self._stopping = True
+                self._say("asked to stop at once" if at_once else "asked to stop after the step")
+                if self._link.connected:
+                    self._link.send(Stop(self._spec.node, at_once))
+                else:
+                    cause = Cause(self._spec.node, None, "stopped", "stopped before all were ready")
+                    self._events.put_nowait(Verdict("stopped", cause))
+            case Stop(node):
+                # The trainer of every node sees its own file, whichever node was asked.
+                self._stopping = True
+                if node != self._spec.node:
+                    self._say(f"asked to stop on {node}")
+                with suppress(OSError):
+                    self._spec.stop_file.touch()
+
+    async def _launch(self, port: int) -> None:
+        words = command(self._spec, port)
+        self._record.command = words
+        self._record.missing = []
+        self._record.enter("running")
+        self._record.write(self._spec.record)
+        self._say("all nodes are ready; starting torchrun")
+        try:
+            await self._workers.start(words)
+        except OSError as error:
+            self._say(f"cannot start {words[0]}: {error.strerror}")
+            self._link.send(Ended(127, message=f"cannot start {words[0]}: {error.strerror}"))
+        else:
+            self._spawn(self._wait_for_workers())
+
+    def _report(self, status: int) -> Ended:
+        """Return how torchrun ended here, with the last real error of this launch's log."""
+        if status == 0:
+            return Ended(0)
+        with self._spec.log.open("rb") as log:
+            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - LOG_TAIL))
+            error = last_error(log.read().decode(errors="replace"))
+        if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
+            return Ended(status, message=f"torchrun was {killed_by(-status)}")
+        if error is None:
+            return Ended(status, message=f"torchrun ended with status {status}: see its log")
+        return Ended(status, error.rank, error.message)
+
+    async def _conclude(self, verdict: Verdict) -> None:
+        """Stop what still runs and record the end."""
+        status = await self._workers.stop(KILL_GRACE)
+        if status is not None and self._record.exit_code is None:
+            self._record.exit_code = status
+        for task in self._tasks:
+            task.cancel()
+        with suppress(OSError):
+            self._spec.stop_file.unlink(missing_ok=True)
+        cause = verdict.cause
+        self._record.cause = cause
+        if cause is None or cause.kind != "not_ready":
+            self._record.missing = []
+        self._record.enter(verdict.state)
+        self._record.write(self._spec.record)
+        self._say(f"{verdict.state}" + (f": {cause.node}: {cause.message}" if cause else ""))
+        self._link.close()
+
+    async def _listen(self) -> None:
+        async for message in self._link.messages():
+            self._events.put_nowait(message)
+
+    async def _wait_for_workers(self) -> None:
+        self._events.put_nowait(_Exited(await self._workers.ended()))
+
+    async def _watch_stop_file(self) -> None:
+        """Turn the stop file into an event, once when it appears and once when it says `now`."""
+        asked = False
+        while True:
+            await asyncio.sleep(POLL)
+            with suppress(OSError):
+                at_once = self._spec.stop_file.read_text() == STOP_NOW
+                if at_once or not asked:
+                    self._events.put_nowait(_StopAsked(at_once))
+                    asked = True
+                if at_once:
+                    return
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._spec.heartbeat)
+            self._record.write(self._spec.record)
+
+    def _on_signal(self) -> None:
+        """Stop after the step; after the grace, or when told again, at once."""
+        self._events.put_nowait(_StopAsked(self._signalled))
+        if not self._signalled:
+            self._spawn(self._stop_after_grace())
+        self._signalled = True
+
+    async def _stop_after_grace(self) -> None:
+        await asyncio.sleep(self._spec.stop_grace)
+        self._events.put_nowait(_StopAsked(True))
+
+    async def _end_leftovers(self) -> None:
+        """End what a supervisor that was killed left behind in this workspace."""
+        left = leftovers(self._spec.workspace)
+        if left:
+            pids = ", ".join(str(process.pid) for process in left)
+            self._say(f"ending what an earlier run left behind: process {pids}")
+            await end(left)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` beside the queue; what it raises ends the run instead of getting lost."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:
+                self._events.put_nowait(self._bug(error))
+
+        self._tasks.add(asyncio.create_task(guarded()))
+
+    def _bug(self, error: Exception) -> Verdict:
+        self._say("".join(traceback.format_exception(error)).rstrip())
+        message = f"the supervisor of {self._spec.node} has a bug: {error!r}"
+        return Verdict("failed", Cause(self._spec.node, None, "node_lost", message))
+
+    def _say(self, words: str) -> None:
+        """Add a line to the run's log, and to standard error for systemd or a person."""
+        line = f"hearth: {now()} {words}\n".replace("\n", "\n    ").rstrip(" ")
+        with suppress(OSError), self._spec.log.open("a") as log:
+            log.write(line)
+        with suppress(OSError):
+            sys.stderr.write(line)
+            sys.stderr.flush()

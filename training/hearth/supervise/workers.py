@@ -1,0 +1,201 @@
+"""torchrun and everything under it: started as one, ended to the last process."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import shutil
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from hearth.supervise.network import family_of
+from hearth.supervise.spec import Spec
+
+MARK = "HEARTH_SUPERVISED"
+"""In the environment of a supervisor's processes: the workspace that they work for."""
+
+UNKILLABLE = 10.0
+"""Seconds after SIGKILL before a process counts as one that the kernel will not end."""
+
+POLL = 0.05
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_OF_ANOTHER_LAUNCH = (
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+    "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY",
+)  # fmt: skip
+
+
+def command(spec: Spec, port: int) -> list[str]:
+    """Return torchrun's command line for this node; its store listens on `port` of rank 0.
+
+    The static rendezvous, because c10d ignores --node-rank; no restarts, because ranks that
+    restart alone never meet again.
+    """
+    options = {
+        "rdzv-backend": "static",
+        "nnodes": len(spec.nodes),
+        "node-rank": spec.rank,
+        "nproc-per-node": spec.nproc,
+        "max-restarts": 0,
+        "master-addr": spec.meeting.address,
+        "master-port": port,
+        "local-addr": spec.address,
+        "log-dir": _scratch(spec),
+    }
+    flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    script = spec.workspace / spec.script
+    run_file = spec.results / "run.yml"
+    torchrun = [spec.python, "-m", "torch.distributed.run"]
+    return [*torchrun, *flags, str(script), "--run-file", str(run_file)]
+
+
+def environment(spec: Spec) -> dict[str, str]:
+    """Return the environment of this node's ranks: its own interface, nothing of another node's.
+
+    NCCL takes a name as a prefix unless it starts with `=`; Gloo wants the bare name.
+    """
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _OF_ANOTHER_LAUNCH and not name.startswith(("HEARTH_", "TORCHELASTIC_"))
+    }
+    own = {
+        "HEARTH_WORKSPACE": str(spec.workspace),
+        "HEARTH_NODE": spec.node,
+        MARK: str(spec.workspace),
+        "PYTHONPATH": str(spec.workspace / "scripts"),
+        "PYTHONUNBUFFERED": "1",
+        "GLOO_SOCKET_IFNAME": spec.interface,
+        "NCCL_SOCKET_IFNAME": f"={spec.interface}",
+        "NCCL_SOCKET_FAMILY": family_of(spec.address),
+    }
+    if spec.models:
+        own["HEARTH_MODELS"] = spec.models
+    return {**inherited, **own, **spec.environment}
+
+
+class Workers:
+    """One torchrun and its descendants."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._process: asyncio.subprocess.Process | None = None
+        # Ranks whose torchrun was killed become children of this process and are found.
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    async def start(self, words: list[str]) -> None:
+        """Start torchrun in a session of its own, writing to the run's log."""
+        supervisor = os.getpid()
+
+        def die_with_supervisor() -> None:
+            # SIGTERM, not SIGKILL: torchrun then ends its ranks before it goes.
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+            if os.getppid() != supervisor:
+                os._exit(1)
+
+        _scratch(self._spec).mkdir(parents=True, exist_ok=True)
+        with self._spec.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *words,
+                cwd=self._spec.results,
+                env=environment(self._spec),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_supervisor,
+            )
+
+    async def ended(self) -> int:
+        """Wait for torchrun, clear away what it left, and return its exit status.
+
+        A negative status is the signal that killed it.
+        """
+        assert self._process is not None
+        status = await self._process.wait()
+        await self._clear(grace=2.0 if status == 0 else 0.0)
+        return status
+
+    async def stop(self, grace: float) -> int | None:
+        """End everything: SIGTERM to torchrun, SIGKILL to whatever is left after `grace` seconds.
+
+        Returns torchrun's exit status, None if it was never started.
+        """
+        if self._process and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.terminate()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), grace)
+        await self._clear(grace=0.0)
+        shutil.rmtree(_scratch(self._spec), ignore_errors=True)
+        if self._process is None:
+            return None
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), UNKILLABLE)
+        return self._process.returncode
+
+    async def _clear(self, grace: float) -> None:
+        """Leave no descendant of this process alive, waiting `grace` seconds before killing."""
+        until = time.monotonic() + grace
+        while self._descendants() and time.monotonic() < until:
+            await asyncio.sleep(POLL)
+        # Those that are found only after their parent was killed need another round.
+        until = time.monotonic() + UNKILLABLE
+        while (living := self._descendants()) and time.monotonic() < until:
+            await end(living)
+
+    def _descendants(self) -> list[psutil.Process]:
+        """Return the living processes under this one; orphans that ended are buried on the way."""
+        for process in psutil.Process().children():
+            # torchrun's own status belongs to asyncio.
+            if self._process is None or process.pid != self._process.pid:
+                with suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
+        return [p for p in psutil.Process().children(recursive=True) if _lives(p)]
+
+
+async def end(processes: list[psutil.Process]) -> None:
+    """Kill, and wait until they are gone.
+
+    Gives up on what the kernel holds back (a hung driver): no signal ends that.
+    """
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    until = time.monotonic() + UNKILLABLE
+    while any(_lives(process) for process in processes) and time.monotonic() < until:
+        await asyncio.sleep(POLL)
+
+
+def leftovers(workspace: Path) -> list[psutil.Process]:
+    """Return processes that a supervisor of this workspace started.
+
+    Whoever holds the node's lock knows that this supervisor is dead, so that they are orphans.
+    """
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK) == str(workspace) and _lives(process):
+                found.append(process)
+    return found
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Tell whether a process still does something; one that ended may await its parent."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _scratch(spec: Spec) -> Path:
+    """Return the folder for torchrun's own files, which it would leave in /tmp."""
+    return spec.workspace / "logs" / f".{spec.run}.torchrun"
