@@ -24,7 +24,7 @@ import torch
 from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from hearth.config import Run, read_run
+from hearth.config import Run, preset_names, read_run
 from hearth.data import TokenData, load_data
 from hearth.errors import HearthError
 from hearth.layout import Layout
@@ -112,7 +112,7 @@ def prepare(run: Run, layout: Layout, say: Callable[[str], None]) -> Prepared:
     for folder in (layout.run_dir(run.name), layout.checkpoint_dir(run.name)):
         attempt(lambda folder=folder: _check_folder(folder, _LEAST_FREE_BYTES))
     attempt(lambda: _check_dataset(run, layout))
-    model = attempt(lambda: fetch_model(run.source, layout.models, say))
+    model = attempt(lambda: fetch_model(run.source, layout.models, say, known=preset_names()))
     if findings or model is None:
         raise HearthError(*dict.fromkeys(findings))
     settings = run.settings

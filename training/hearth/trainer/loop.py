@@ -24,7 +24,7 @@ import torch
 
 from hearth import checkpoint, evaluate
 from hearth.config import Run
-from hearth.data import Rows, encode_prompt
+from hearth.data import Rows, encode_prompt, ensure_chat_template
 from hearth.errors import HearthError
 from hearth.layout import Layout
 from hearth.model import precision
@@ -65,6 +65,7 @@ class Trainer:
         self.model: TrainableModel = load_model(
             settings, prepared.model.path, world.device, self.precision
         )
+        ensure_chat_template(self.model.tokenizer)
         self.parameters = [parameter for _, parameter in self.model.trainable()]
         self._start_alike()
         self.exchange = Exchange(self.parameters, world)

@@ -1,0 +1,66 @@
+"""Two processes that want the same tokens: one makes them, the other waits."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hearth.data.cache import cache_key, cached_documents
+from hearth.data.documents import Documents
+
+
+def documents() -> Documents:
+    return Documents(
+        ids=np.arange(5, dtype=np.int32),
+        learned=np.ones(5, dtype=bool),
+        offsets=np.array([0, 2, 5]),
+        targets=np.array([1, 2]),
+        lines=np.array([1, 2]),
+        hashes=np.array([1, 2], dtype=np.uint64),
+        marks=np.array([-1, -1], dtype=np.int8),
+        plain=np.ones(2, dtype=bool),
+        empty=np.array([0]),
+    )
+
+
+def ask(cache: Path, results: multiprocessing.Queue) -> None:
+    def make() -> Documents:
+        time.sleep(1)
+        results.put("made")
+        return documents()
+
+    results.put(cached_documents(cache, "key", make, lambda _: None).ids.tolist())
+
+
+def test_two_processes_at_once_do_the_work_once(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    processes = [context.Process(target=ask, args=(tmp_path, results)) for _ in range(2)]
+    try:
+        for process in processes:
+            process.start()
+        told = [results.get(timeout=60) for _ in range(3)]
+    finally:
+        for process in processes:
+            process.join(10)
+            process.kill()
+    assert sorted(map(str, told)) == ["[0, 1, 2, 3, 4]", "[0, 1, 2, 3, 4]", "made"]
+    assert results.empty()
+
+
+def test_a_failure_leaves_nothing_and_the_next_one_succeeds(tmp_path):
+    def fail() -> Documents:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        cached_documents(tmp_path, "key", fail, print)
+    assert [path.name for path in tmp_path.iterdir()] == ["key.lock"]
+    assert len(cached_documents(tmp_path, "key", documents, print)) == 2
+
+
+def test_the_key_depends_on_every_part_and_its_place():
+    assert len({cache_key("a", "b"), cache_key("b", "a"), cache_key("ab"), cache_key("a")}) == 4

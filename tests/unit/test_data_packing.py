@@ -1,0 +1,120 @@
+"""Packing and holding out: properties that hold for any data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.data.packing import one_a_row, pack
+from hearth.data.split import held_out_mask
+
+CAPACITIES = st.integers(1, 64)
+LENGTHS = CAPACITIES.flatmap(
+    lambda capacity: st.tuples(
+        st.just(capacity), st.lists(st.integers(1, capacity), max_size=80).map(np.array)
+    )
+).map(lambda drawn: (drawn[0], drawn[1].astype(np.int64)))
+
+
+@given(LENGTHS, st.integers(0, 5))
+def test_every_document_is_in_one_row_and_no_row_is_too_long(drawn, seed):
+    capacity, lengths = drawn
+    rows = pack(lengths, capacity, seed)
+    assert sorted(document for row in rows for document in row) == list(range(len(lengths)))
+    assert all(0 < lengths[row].sum() <= capacity for row in rows)
+
+
+@given(LENGTHS)
+def test_no_two_rows_would_fit_into_one(drawn):
+    capacity, lengths = drawn
+    filled = sorted(int(lengths[row].sum()) for row in pack(lengths, capacity, 0))
+    assert sum(filled[:2]) > capacity or len(filled) < 2
+
+
+@given(LENGTHS)
+def test_the_rows_are_few(drawn):
+    capacity, lengths = drawn
+    at_least = -(-int(lengths.sum()) // capacity)
+    assert (
+        len(pack(lengths, capacity, 0))
+        <= 11 * max(at_least, (lengths * 2 > capacity).sum()) / 9 + 4
+    )
+
+
+@given(LENGTHS, st.integers(0, 5))
+def test_the_same_seed_gives_the_same_rows(drawn, seed):
+    capacity, lengths = drawn
+    assert pack(lengths, capacity, seed) == pack(lengths.copy(), capacity, seed)
+
+
+def test_another_seed_mixes_documents_of_one_length_otherwise():
+    lengths = np.full(40, 3)
+    assert pack(lengths, 9, 1) != pack(lengths, 9, 2)
+
+
+def test_short_documents_fill_the_gaps():
+    rows = pack(np.array([6, 5, 4, 3, 2]), 10, 0)
+    assert sorted(sorted(row) for row in rows) == [[0, 2], [1, 3, 4]]
+
+
+def test_a_document_that_is_too_long_is_a_mistake():
+    with pytest.raises(ValueError, match="from 1 to 4"):
+        pack(np.array([5]), 4, 0)
+
+
+def test_a_hundred_thousand_documents_take_seconds_at_most():
+    lengths = np.random.default_rng(0).integers(20, 900, 100_000)
+    rows = pack(lengths, 1024, 0)
+    assert lengths.sum() / (len(rows) * 1024) > 0.99
+
+
+def test_without_packing_each_document_has_a_row():
+    assert one_a_row(3) == [[0], [1], [2]]
+
+
+HASHES = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=60).map(
+    lambda drawn: np.array(drawn, dtype=np.uint64)
+)
+FRACTIONS = st.floats(0.01, 0.99)
+
+
+def unmarked(hashes: np.ndarray) -> np.ndarray:
+    return np.full(len(hashes), -1, dtype=np.int8)
+
+
+@given(HASHES, FRACTIONS, st.randoms())
+def test_the_side_of_a_document_does_not_depend_on_the_order(hashes, fraction, random):
+    shuffled = random.sample(range(len(hashes)), len(hashes))
+    mask = held_out_mask(hashes, unmarked(hashes), fraction)
+    again = held_out_mask(hashes[shuffled], unmarked(hashes), fraction)
+    assert (mask[shuffled] == again).all()
+
+
+@given(HASHES, FRACTIONS)
+def test_equal_documents_are_on_the_same_side(hashes, fraction):
+    twice = np.concatenate([hashes, hashes])
+    mask = held_out_mask(twice, unmarked(twice), fraction)
+    assert (mask[: len(hashes)] == mask[len(hashes) :]).all()
+
+
+@given(HASHES, FRACTIONS)
+def test_something_is_always_held_out_unless_nothing_is_asked_for(hashes, fraction):
+    assert held_out_mask(hashes, unmarked(hashes), fraction).any()
+    assert not held_out_mask(hashes, unmarked(hashes), 0).any()
+
+
+def test_the_fraction_is_about_what_was_asked_for():
+    hashes = np.random.default_rng(0).integers(0, 2**64, 10_000, dtype=np.uint64)
+    assert held_out_mask(hashes, unmarked(hashes), 0.1).mean() == pytest.approx(0.1, abs=0.01)
+
+
+@given(HASHES, st.floats(0, 1), st.data())
+def test_marks_decide_alone(hashes, fraction, data):
+    marks = data.draw(
+        st.lists(st.sampled_from([0, 1, -1]), min_size=len(hashes), max_size=len(hashes))
+    )
+    marks = np.array(marks, dtype=np.int8)
+    if (marks >= 0).any():
+        assert (held_out_mask(hashes, marks, fraction) == (marks == 1)).all()

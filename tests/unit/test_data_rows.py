@@ -1,0 +1,131 @@
+"""Rows: nothing is predicted across documents, no token is lost, and each knows its line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.data.documents import Documents
+from hearth.data.packing import one_a_row, pack
+from hearth.data.rows import IGNORED, Rows, cut_to_length
+
+PAD = 9999
+
+
+def make_documents(lengths: list[int], plain: list[bool]) -> Documents:
+    """Return documents of ever new tokens; a chat learns its second half."""
+    learned = [
+        np.arange(length) >= (0 if text else length // 2)
+        for length, text in zip(lengths, plain, strict=True)
+    ]
+    count = len(lengths)
+    return Documents(
+        ids=np.arange(sum(lengths), dtype=np.int32),
+        learned=np.concatenate([np.empty(0, bool), *learned]),
+        offsets=np.cumsum([0, *lengths], dtype=np.int64),
+        targets=np.array([int(flags[1:].sum()) for flags in learned], dtype=np.int64),
+        lines=np.arange(count, dtype=np.int64) + 101,
+        hashes=np.arange(count, dtype=np.uint64),
+        marks=np.full(count, -1, dtype=np.int8),
+        plain=np.array(plain, dtype=bool),
+        empty=np.array([0], dtype=np.int64),
+    )
+
+
+def make_rows(documents: Documents, longest: int, packed: bool = True) -> Rows:
+    pieces = cut_to_length(documents, np.arange(len(documents)), longest).pieces
+    rows = pack(pieces.lengths, longest, 0) if packed else one_a_row(len(pieces.starts))
+    return Rows(documents, pieces, rows, "x.jsonl", PAD)
+
+
+DOCUMENTS = st.lists(st.tuples(st.integers(2, 40), st.booleans()), min_size=1, max_size=30).map(
+    lambda drawn: make_documents([length for length, _ in drawn], [text for _, text in drawn])
+)
+LONGEST = st.integers(2, 40)
+
+
+@given(DOCUMENTS, LONGEST, st.booleans())
+def test_every_token_that_can_be_learned_is_learned_once(documents, longest, packed):
+    rows = make_rows(documents, longest, packed)
+    fits = documents.plain | (documents.lengths <= longest)
+    learnable = documents.learned.copy()
+    learnable[documents.offsets[:-1]] = False
+    wanted = np.flatnonzero(learnable & np.repeat(fits, documents.lengths))
+    if not len(rows):
+        assert not fits.any()
+        return
+    labels = rows.batch(range(len(rows))).labels
+    assert sorted(labels[labels != IGNORED].tolist()) == wanted.tolist()
+
+
+@given(DOCUMENTS, LONGEST)
+def test_the_counts_of_a_row_are_those_of_its_batch(documents, longest):
+    rows = make_rows(documents, longest)
+    for row in range(len(rows)):
+        batch = rows.batch([row])
+        # After the shift the label of position 0 is never used.
+        assert rows.label_tokens[row] == (batch.labels[:, 1:] != IGNORED).sum()
+        assert batch.labels[0, 0] == IGNORED
+        assert batch.input_ids.shape == (1, rows.tokens[row])
+        assert rows.tokens[row] <= longest
+
+
+@given(DOCUMENTS, LONGEST)
+def test_a_batch_is_consistent(documents, longest):
+    rows = make_rows(documents, longest)
+    if not len(rows):
+        return
+    batch = rows.batch(range(len(rows)))
+    shape = (len(rows), rows.tokens.max())
+    for array in (batch.input_ids, batch.labels, batch.position_ids):
+        assert array.shape == shape
+        assert array.dtype == np.int64
+    assert sum(batch.packed_seq_lengths) == batch.input_ids.size
+    restarts = np.concatenate([np.arange(length) for length in batch.packed_seq_lengths])
+    assert (batch.position_ids.ravel() == restarts).all()
+    assert (batch.labels[batch.position_ids == 0] == IGNORED).all()
+    assert (batch.labels[batch.input_ids == PAD] == IGNORED).all()
+    seen = batch.labels != IGNORED
+    assert (batch.labels[seen] == batch.input_ids[seen]).all()
+    assert ((batch.input_ids != PAD).sum(axis=1) == rows.tokens).all()
+
+
+@given(DOCUMENTS, LONGEST)
+def test_a_chat_is_never_cut_and_its_sources_are_in_order(documents, longest):
+    rows = make_rows(documents, longest)
+    for row in range(len(rows)):
+        batch, at = rows.batch([row]), 0
+        for source, length in zip(rows.sources(row), batch.packed_seq_lengths, strict=True):
+            document = int(source.removeprefix("x.jsonl:")) - 101
+            start, stop = documents.offsets[document : document + 2]
+            piece = batch.input_ids[0, at : at + length].tolist()
+            assert set(piece) <= set(range(start, stop))
+            assert documents.plain[document] or piece == list(range(start, stop))
+            at += length
+
+
+def test_long_texts_are_cut_and_long_chats_dropped_and_both_counted():
+    documents = make_documents([10, 10, 3, 10], [True, False, False, True])
+    cut = cut_to_length(documents, np.arange(4), 4)
+    assert (cut.cut, cut.dropped) == (2, 1)
+    stretches = list(zip(cut.pieces.starts, cut.pieces.stops, strict=True))
+    assert stretches == [(0, 4), (3, 7), (6, 10), (20, 23), (23, 27), (26, 30), (29, 33)]
+
+
+def test_the_fingerprint_sees_tokens_labels_and_rows():
+    documents = make_documents([4, 4, 4, 4], [False] * 4)
+    other = make_documents([4, 4, 4, 4], [False, True, False, False])
+    prints = [
+        make_rows(documents, 8).fingerprint(),
+        make_rows(documents, 4).fingerprint(),
+        make_rows(other, 8).fingerprint(),
+    ]
+    assert len(set(prints)) == 3
+    assert make_rows(documents, 8).fingerprint() == prints[0]
+
+
+def test_a_batch_needs_a_row():
+    with pytest.raises(ValueError, match="at least one row"):
+        make_rows(make_documents([4], [True]), 4).batch([])

@@ -1,0 +1,102 @@
+"""Keeps the tokens of a data set on disk, so that a node tokenises it once.
+
+A folder an entry, `<cache>/<key>/`, an array a file, checksummed in `entry.json`. It is written
+under another name and renamed; a lock lets one of several processes do the work while the others
+wait. An entry that does not match its checksums is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from hearth.data.documents import Documents
+from hearth.errors import DataError
+from hearth.lock import locked
+
+# Raise it when the same file and tokenizer would give other tokens than before.
+VERSION = 1
+
+
+def cache_key(*parts: str) -> str:
+    """Return the name of the entry that depends on `parts`."""
+    return hashlib.sha256(json.dumps([VERSION, *parts]).encode()).hexdigest()[:32]
+
+
+def cached_documents(
+    cache: Path, key: str, make: Callable[[], Documents], say: Callable[[str], None]
+) -> Documents:
+    """Return the documents of entry `key`, memory-mapped; `make` them first where needed.
+
+    Raises `DataError` if `cache` cannot be written, and what `make` raises.
+    """
+    entry = cache / key
+    with _telling(cache):
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / f"{key}.lock").touch()
+    waiting = "tokens: another process is tokenising this data set; waiting for it"
+    with locked(cache / f"{key}.lock", say, waiting):
+        if entry.exists():
+            try:
+                return _read(entry)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                say(f"tokens: the cached ones are damaged ({error}); making them anew")
+                with _telling(cache):
+                    shutil.rmtree(entry)
+        documents = make()
+        with _telling(cache):
+            _write(documents, entry)
+        return _read(entry)
+
+
+@contextmanager
+def _telling(cache: Path) -> Iterator[None]:
+    """Turn what the file system refuses into a sentence for a person."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{cache}: the tokens cannot be kept here ({error.strerror or error}); free some "
+            "space, or make this folder writable for you"
+        ) from error
+
+
+def _write(documents: Documents, entry: Path) -> None:
+    """Write `documents` to `entry`, which appears whole or not at all."""
+    unfinished = entry.with_name(f".{entry.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+    unfinished.mkdir()
+    try:
+        checksums = {}
+        for name, array in documents.arrays().items():
+            with (unfinished / f"{name}.npy").open("wb") as file:
+                np.save(file, array)
+                file.flush()
+                os.fsync(file.fileno())
+            checksums[name] = _sha256(unfinished / f"{name}.npy")
+        (unfinished / "entry.json").write_text(json.dumps(checksums), encoding="utf-8")
+        unfinished.rename(entry)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def _read(entry: Path) -> Documents:
+    """Return the documents in `entry`. Raises `ValueError` or `OSError` if it is damaged."""
+    checksums = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
+    for name, sha256 in checksums.items():
+        if _sha256(entry / f"{name}.npy") != sha256:
+            raise ValueError(f"{name}.npy has changed")
+    return Documents(**{name: np.load(entry / f"{name}.npy", mmap_mode="r") for name in checksums})
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,140 @@
+"""From a record's columns to an example: a conversation or a text.
+
+| columns | becomes |
+|---|---|
+| `messages`: list of `{role, content}` | the conversation, roles system, user, assistant |
+| `prompt`, `completion` (two texts, or two lists of messages) | a question and its answer |
+| `instruction`, `input` (may be missing or empty), `output` | a question and its answer |
+| `text` | a plain text, learned whole |
+
+A `system` column beside the second and third puts a system message in front. A `split` column
+(`train` or `held_out`) says which side an example is on. Other columns are ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from hearth.data.findings import Problem
+
+ACCEPTED = "messages, prompt + completion, instruction (+ input) + output, or text"
+KNOWN_COLUMNS = ("messages", "prompt", "completion", "instruction", "output", "text")
+ROLES = ("system", "user", "assistant")
+Message = tuple[str, str]  # role and content
+_SPLITS = {"train": False, "held_out": True}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One example.
+
+    Attributes:
+        messages: the conversation as (role, content), or () for a plain text.
+        text: the plain text, or "" for a conversation.
+        held_out: which side the file puts it on, or None if it does not say.
+    """
+
+    messages: tuple[Message, ...] = ()
+    text: str = ""
+    held_out: bool | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to learn from: a blank text, or blank answers only."""
+        answers = [content for role, content in self.messages if role == "assistant"]
+        return not any(part.strip() for part in (self.text, *answers))
+
+    @property
+    def hash(self) -> int:
+        """A 64-bit number that depends on the content alone."""
+        content = json.dumps([self.messages, self.text], ensure_ascii=True).encode()
+        return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+def to_example(fields: dict[str, Any]) -> Example:
+    """Return the example that a record's columns hold. Raises `Problem`."""
+    held_out = _held_out(fields)
+    if "messages" in fields:
+        return Example(messages=_conversation(fields["messages"]), held_out=held_out)
+    if "prompt" in fields and "completion" in fields:
+        question, answer = fields["prompt"], fields["completion"]
+        if isinstance(question, list) and isinstance(answer, list):
+            return Example(messages=_conversation(question + answer), held_out=held_out)
+        return Example(
+            messages=(
+                *_system(fields),
+                ("user", _text(question, "prompt")),
+                ("assistant", _text(answer, "completion")),
+            ),
+            held_out=held_out,
+        )
+    if "instruction" in fields and "output" in fields:
+        question = _text(fields["instruction"], "instruction")
+        if extra := _text(fields.get("input", ""), "input").strip():
+            question = f"{question}\n\n{extra}"
+        answer = _text(fields["output"], "output")
+        messages = (*_system(fields), ("user", question), ("assistant", answer))
+        return Example(messages=messages, held_out=held_out)
+    if "text" in fields:
+        return Example(text=_text(fields["text"], "text"), held_out=held_out)
+    there = ", ".join(map(str, fields)) or "nothing"
+    raise Problem(f"no usable column: there is {there}; what is read is {ACCEPTED}")
+
+
+def _held_out(fields: dict[str, Any]) -> bool | None:
+    if not fields.get("split"):
+        return None
+    try:
+        return _SPLITS[fields["split"]]
+    except (KeyError, TypeError):
+        raise Problem(
+            f"split is {fields['split']!r}; use 'train' or 'held_out', or rename that column"
+        ) from None
+
+
+def _system(fields: dict[str, Any]) -> tuple[Message, ...]:
+    text = _text(fields.get("system", ""), "system")
+    return (("system", text),) if text.strip() else ()
+
+
+def _conversation(value: Any) -> tuple[Message, ...]:
+    if isinstance(value, str):  # csv has no lists; a cell may hold them as JSON
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise Problem("messages is text, but not a JSON list of messages") from None
+    if not isinstance(value, list) or not value:
+        raise Problem("messages must be a list of {role, content} with at least one answer")
+    messages = tuple(_message(number, message) for number, message in enumerate(value, start=1))
+    if not any(role == "assistant" for role, _ in messages):
+        raise Problem("no message has the role assistant, so there is no answer to learn")
+    return messages
+
+
+def _message(number: int, message: Any) -> Message:
+    if not isinstance(message, dict) or not {"role", "content"} <= message.keys():
+        raise Problem(f"message {number} must be an object with role and content")
+    role, content = message["role"], message["content"]
+    if role not in ROLES:
+        raise Problem(f"message {number} has the role {role!r}; use {', '.join(ROLES)}")
+    return role, _text(content, f"the content of message {number}")
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise Problem(f"{what} is {_kind(value)}, but text is wanted")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Problem(
+            f"{what} has half a surrogate pair at character {error.start + 1}, which is not text"
+        ) from None
+    return value
+
+
+def _kind(value: Any) -> str:
+    kinds = {list: "a list", dict: "an object", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), f"a {type(value).__name__}")

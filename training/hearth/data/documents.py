@@ -1,0 +1,106 @@
+"""All tokens of a data set as a few flat arrays, and how records become them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from hearth.data.columns import Example, to_example
+from hearth.data.findings import Findings, Problem
+from hearth.data.formats import Records
+from hearth.data.template import encode
+
+_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The tokenised examples of a data set, in the order of the file.
+
+    Attributes:
+        ids: int32 (tokens,), all documents end to end.
+        learned: bool (tokens,), whether a token carries loss.
+        offsets: int64 (documents + 1,), where each document begins in `ids`.
+        targets: int64 (documents,), learned tokens of each, its first token not counted:
+            nothing stands before that to predict it from.
+        lines: int64 (documents,), 1-based line or row in the file.
+        hashes: uint64 (documents,), of the content.
+        marks: int8 (documents,), 1 held out, 0 train, -1 if the file does not say.
+        plain: bool (documents,), a plain text, which may be cut into pieces.
+        empty: int64 (1,), examples left out because there was nothing to learn from.
+    """
+
+    ids: np.ndarray
+    learned: np.ndarray
+    offsets: np.ndarray
+    targets: np.ndarray
+    lines: np.ndarray
+    hashes: np.ndarray
+    marks: np.ndarray
+    plain: np.ndarray
+    empty: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each document, int64 (documents,)."""
+        return np.diff(self.offsets)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def examples(records: Records, findings: Findings) -> Iterator[tuple[int, Example]]:
+    """Yield line and example of each good record, noting the bad ones in `findings`."""
+    for record in records.read(findings):
+        try:
+            yield record.line, to_example(record.fields)
+        except Problem as problem:
+            findings.add(record.line, str(problem))
+
+
+def tokenise(records: Records, tokenizer: Any) -> Documents:
+    """Return all examples of `records` as tokens.
+
+    Raises `DataError` with all that is wrong in the file.
+    """
+    findings = Findings(records.name)
+    ids, learned, lines, hashes, marks, plain = [], [], [], [], [], []
+    empty = 0
+    source = examples(records, findings)
+    while batch := list(islice(source, _BATCH)):
+        if findings:  # the rest is only read for what else is wrong
+            continue
+        for (line, example), tokens in zip(
+            batch, encode(tokenizer, [example for _, example in batch]), strict=True
+        ):
+            if isinstance(tokens, Problem):
+                findings.add(line, str(tokens))
+            elif example.empty or not tokens.learned[1:].any():
+                empty += 1
+            else:
+                ids.append(tokens.ids)
+                learned.append(tokens.learned)
+                lines.append(line)
+                hashes.append(example.hash)
+                marks.append(-1 if example.held_out is None else int(example.held_out))
+                plain.append(not example.messages)
+    findings.raise_any()
+    return Documents(
+        ids=np.concatenate([np.empty(0, np.int32), *ids]),
+        learned=np.concatenate([np.empty(0, bool), *learned]),
+        offsets=np.cumsum([0, *map(len, ids)], dtype=np.int64),
+        targets=np.array([int(flags[1:].sum()) for flags in learned], dtype=np.int64),
+        lines=np.array(lines, dtype=np.int64),
+        hashes=np.array(hashes, dtype=np.uint64),
+        marks=np.array(marks, dtype=np.int8),
+        plain=np.array(plain, dtype=bool),
+        empty=np.array([empty], dtype=np.int64),
+    )

@@ -1,0 +1,48 @@
+"""Collects what is wrong with the records of a data set, so that a person sees it all at once."""
+
+from __future__ import annotations
+
+from hearth.errors import DataError
+
+SHOWN = 5
+
+
+class Problem(Exception):
+    """One thing wrong with one record: why, and what to do about it."""
+
+
+class Findings:
+    """Problems by place, the same problem in many places told once.
+
+    Args:
+        name: the data set's name, which starts each finding.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._places: dict[str, list[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def add(self, line: int, problem: str) -> None:
+        """Note `problem` at 1-based `line` (row, for parquet and the Hub)."""
+        self._places.setdefault(problem, []).append(line)
+
+    def raise_any(self) -> None:
+        """Raise `DataError` with the first five different problems, if there are any."""
+        if not self._places:
+            return
+        told = [self._tell(problem) for problem in list(self._places)[:SHOWN]]
+        rest = sum(map(len, list(self._places.values())[SHOWN:]))
+        if rest:
+            told.append(f"{self.name}: and {rest} more line{'s' * (rest > 1)} with problems")
+        raise DataError(*told)
+
+    def _tell(self, problem: str) -> str:
+        first, *others = self._places[problem]
+        also = ""
+        if others:
+            also = f" (also line{'s' * (len(others) > 1)} {', '.join(map(str, others[:SHOWN]))}"
+            also += f" and {len(others) - SHOWN} more)" if len(others) > SHOWN else ")"
+        return f"{self.name}:{first}: {problem}{also}"

@@ -1,0 +1,259 @@
+"""Reads data files and Hub data sets into records, each with the line it came from.
+
+- `.jsonl`: one JSON object a line; blank lines are passed over.
+- `.txt`: documents separated by blank lines (as `sample_by="paragraph"` of the datasets library);
+  for documents that contain blank lines use `.jsonl` with a `text` column.
+- `.csv`: a header line, then a record a row; separated by comma, semicolon or tab.
+- `.parquet` and the Hub: a record a row; the "line" is the row, counted from 1.
+
+Text is UTF-8; a byte order mark and Windows line ends are accepted.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hearth.data.columns import KNOWN_COLUMNS
+from hearth.data.findings import Findings, Problem
+from hearth.data.hub import load_hub_rows
+from hearth.data.locate import HubDataset, LocalFile
+from hearth.errors import DataError
+
+_BOM = b"\xef\xbb\xbf"
+_MAGIC = {
+    b"PAR1": "parquet (name it .parquet)",
+    b"\x1f\x8b": "gzip (unpack it first)",
+    b"PK\x03\x04": "a zip archive or office document (unpack or export it first)",
+    b"\xfd7zXZ": "xz (unpack it first)",
+    b"BZh": "bzip2 (unpack it first)",
+    b"\x28\xb5\x2f\xfd": "zstandard (unpack it first)",
+    b"SQLite format 3": "an SQLite data base (export it first)",
+    b"%PDF": "a PDF (export its text first)",
+    b"ARROW1": "an Arrow file (save it as parquet)",
+    b"\xff\xfe": "UTF-16 text (save it as UTF-8)",
+    b"\xfe\xff": "UTF-16 text (save it as UTF-8)",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record: its 1-based line (or row) and its columns, empty ones left out."""
+
+    line: int
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Records:
+    """A data set that can be read, again and again, in the same order.
+
+    Attributes:
+        name: what messages call it.
+        sha256: of its content.
+        read: yields the good records and notes the bad ones.
+    """
+
+    name: str
+    sha256: str
+    read: Callable[[Findings], Iterator[Record]]
+
+
+def open_records(data: LocalFile | HubDataset) -> Records:
+    """Return the records of `data`.
+
+    Raises `DataError` if the file's content is not of the format its name promises, or if the
+    Hub's data set cannot be had.
+    """
+    if isinstance(data, HubDataset):
+        rows, sha256 = load_hub_rows(data)
+        return Records(data.name, sha256, lambda _: _numbered(iter(rows)))
+    _refuse_other_format(data.path)
+    with data.path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    reader = _READERS[data.path.suffix.lower()]
+    return Records(data.name, sha256, lambda findings: reader(data.path, findings))
+
+
+def _refuse_other_format(path: Path) -> None:
+    """Raise `DataError` if the first bytes show another format than the file's ending."""
+    with path.open("rb") as file:
+        head = file.read(1 << 16)
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        if not head.startswith(b"PAR1"):
+            kind = "text" if _looks_like_text(head) else "something else"
+            raise DataError(f"{path}: the name says parquet, but the content is {kind}; rename it")
+        return
+    for magic, kind in _MAGIC.items():
+        if head.startswith(magic):
+            raise DataError(f"{path}: the name says {suffix[1:]}, but the content is {kind}")
+    if not _looks_like_text(head):
+        raise DataError(
+            f"{path}: this is binary data, not text (control byte at byte "
+            f"{_first_control(head)}); give a {suffix[1:]} file in UTF-8"
+        )
+    start = head.removeprefix(_BOM).lstrip()
+    first = start.split(b"\n", 1)[0].strip()
+    if suffix == ".jsonl" and start.startswith(b"["):
+        raise DataError(
+            f"{path}: this is one JSON array, not one JSON object a line; "
+            f"convert it: jq -c '.[]' {path.name}"
+        )
+    if suffix == ".jsonl" and _is_csv_header(first):
+        raise DataError(f"{path}: the name says jsonl, but the content is csv; name it .csv")
+    if suffix != ".jsonl" and first.startswith(b"{") and _is_object(first):
+        raise DataError(
+            f"{path}: the name says {suffix[1:]}, but the content is JSON lines; name it .jsonl"
+        )
+
+
+def _first_control(head: bytes) -> int | None:
+    """Return where the first byte is that no text has, or None."""
+    return next((i for i, byte in enumerate(head) if byte < 32 and byte not in b"\t\n\r\f"), None)
+
+
+def _looks_like_text(head: bytes) -> bool:
+    return b"\0" not in head and sum(b < 32 and b not in b"\t\n\r\f" for b in head) * 100 <= len(
+        head
+    )
+
+
+def _is_csv_header(line: bytes) -> bool:
+    names = {name.strip(b"\" '").lower() for name in line.replace(b";", b",").split(b",")}
+    return bool(names & {column.encode() for column in KNOWN_COLUMNS})
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _text_lines(path: Path, findings: Findings) -> Iterator[tuple[int, str]]:
+    """Yield 1-based number and text of each line, without its end."""
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            line = raw.removeprefix(_BOM) if number == 1 else raw
+            try:
+                yield number, line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                findings.add(
+                    number,
+                    f"byte {error.start + 1} of this line (0x{line[error.start]:02x}) is not "
+                    "UTF-8; save the file as UTF-8",
+                )
+
+
+def _read_jsonl(path: Path, findings: Findings) -> Iterator[Record]:
+    for number, line in _text_lines(path, findings):
+        if not line.strip():
+            continue
+        try:
+            yield Record(number, _present(_parsed_object(line)))
+        except Problem as problem:
+            findings.add(number, str(problem))
+
+
+def _parsed_object(line: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise Problem(
+            f"this is not JSON ({error.msg}, column {error.colno}); "
+            "each line must be one JSON object"
+        ) from None
+    except RecursionError:
+        raise Problem("this is not usable JSON (nested too deep)") from None
+    if not isinstance(fields, dict):
+        kind = {list: "an array", str: "a string"}.get(type(fields), "a bare value")
+        raise Problem(f"this is {kind}; each line must be one JSON object")
+    return fields
+
+
+def _read_txt(path: Path, findings: Findings) -> Iterator[Record]:
+    start, document = 0, list[str]()
+    for number, line in _text_lines(path, findings):
+        if line.strip():
+            start = start or number
+            document.append(line)
+        elif document:
+            yield Record(start, {"text": "\n".join(document)})
+            start, document = 0, []
+    if document:
+        yield Record(start, {"text": "\n".join(document)})
+
+
+def _read_csv(path: Path, findings: Findings) -> Iterator[Record]:
+    csv.field_size_limit(1 << 30)
+    lines = (line + "\n" for _, line in _text_lines(path, findings))
+    header = next(lines, "")
+    separator = max(",;\t", key=header.count)
+    names = [name.strip() for name in next(csv.reader([header], delimiter=separator), [])]
+    rows = csv.reader(lines, delimiter=separator, strict=True)
+    start = 2
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            findings.add(
+                start, f"this row is not csv ({error}); check its quotes, up to line {_end(rows)}"
+            )
+            start = _end(rows) + 1
+            continue
+        if row and len(row) != len(names):
+            findings.add(
+                start,
+                f"this row has {len(row)} fields and the header {len(names)}; put text that "
+                "contains the separator, quotes or line breaks in double quotes",
+            )
+        elif row:
+            yield Record(start, dict(zip(names, row, strict=True)))
+        start = _end(rows) + 1
+
+
+def _end(rows: Any) -> int:
+    """Return the file's line at which the csv reader stands; the header was line 1."""
+    return rows.line_num + 1
+
+
+def _read_parquet(path: Path, findings: Findings) -> Iterator[Record]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if file.metadata.num_rows == 0:
+                raise DataError(f"{path}: this file has no rows; there is nothing to train on")
+            yield from _numbered(
+                row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist()
+            )
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path}: this parquet file cannot be read ({str(error).splitlines()[0]}); "
+            "it may be cut short, copy it again"
+        ) from error
+
+
+def _numbered(rows: Iterator[dict[str, Any]]) -> Iterator[Record]:
+    return (Record(number, _present(row)) for number, row in enumerate(rows, start=1))
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+_READERS: dict[str, Callable[[Path, Findings], Iterator[Record]]] = {
+    ".jsonl": _read_jsonl,
+    ".txt": _read_txt,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+}

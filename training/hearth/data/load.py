@@ -1,0 +1,217 @@
+"""From the `dataset` setting to rows of tokens, for training and for evaluation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hearth.data.cache import cache_key, cached_documents
+from hearth.data.columns import Message
+from hearth.data.documents import Documents, examples, tokenise
+from hearth.data.findings import Findings
+from hearth.data.formats import Records, open_records
+from hearth.data.locate import locate
+from hearth.data.packing import one_a_row, pack
+from hearth.data.rows import Cut, Rows, cut_to_length
+from hearth.data.split import held_out_mask
+from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
+from hearth.errors import DataError
+
+
+@dataclass(frozen=True)
+class DataReport:
+    """What became of a data set.
+
+    Attributes:
+        name: what messages call it.
+        sha256: of the file, or of the Hub's rows.
+        examples: examples trained on; a text that was cut counts once.
+        held_out_examples: examples kept for evaluation.
+        rows: rows trained on.
+        held_out_rows: rows for evaluation.
+        tokens: tokens in the training rows.
+        label_tokens: those of them that carry loss.
+        cut: texts that were cut into pieces because they are longer than a row.
+        dropped: chat examples left out because they are longer than a row.
+        empty: examples left out because there is nothing to learn from.
+        padding: fraction of rows × sequence_length that holds no token.
+        fingerprint: checksum of all tokens, labels and rows; equal on nodes that see the same.
+    """
+
+    name: str
+    sha256: str
+    examples: int
+    held_out_examples: int
+    rows: int
+    held_out_rows: int
+    tokens: int
+    label_tokens: int
+    cut: int
+    dropped: int
+    empty: int
+    padding: float
+    fingerprint: str
+
+    def __str__(self) -> str:
+        changed = {
+            "texts cut into pieces": self.cut,
+            "dropped as longer than sequence_length": self.dropped,
+            "left out as blank": self.empty,
+        }
+        return (
+            f"data: {self.name}: {self.examples} examples and {self.held_out_examples} held out; "
+            f"{self.rows} rows, {self.tokens} tokens, {self.label_tokens} learned, "
+            f"{self.padding:.1%} padding"
+            + "".join(f"; {what}: {count}" for what, count in changed.items() if count)
+        )
+
+
+@dataclass(frozen=True)
+class Question:
+    """A held-out conversation up to its first answer.
+
+    Attributes:
+        source: `file:line`.
+        messages: (role, content) before the answer, as `encode_prompt` takes them.
+        expected: the answer that the data set gives.
+    """
+
+    source: str
+    messages: tuple[Message, ...]
+    expected: str
+
+    @property
+    def text(self) -> str:
+        """What was asked last."""
+        return self.messages[-1][1] if self.messages else ""
+
+
+@dataclass(frozen=True)
+class TokenData:
+    """The rows to train on, those to evaluate on, and what became of the examples."""
+
+    train: Rows
+    held_out: Rows
+    report: DataReport
+    _records: Records = field(repr=False)
+    _held_out_lines: frozenset[int] = field(repr=False)
+
+    def questions(self, limit: int = 1) -> list[Question]:
+        """Return the first held-out conversations of the file; none if it holds only texts."""
+        found: list[Question] = []
+        last = max(self._held_out_lines, default=0)
+        for line, example in examples(self._records, Findings(self._records.name)):
+            if len(found) == limit or line > last:
+                break
+            if line in self._held_out_lines and example.messages:
+                roles = [role for role, _ in example.messages]
+                answer = roles.index("assistant")
+                found.append(
+                    Question(
+                        f"{self._records.name}:{line}",
+                        example.messages[:answer],
+                        example.messages[answer][1],
+                    )
+                )
+        return found
+
+
+def load_data(
+    dataset: str | Path,
+    tokenizer: Any,
+    *,
+    sequence_length: int,
+    packing: bool,
+    held_out: float,
+    seed: int,
+    cache: Path,
+    say: Callable[[str], None] = print,
+) -> TokenData:
+    """Return `dataset` as rows of at most `sequence_length` tokens.
+
+    Args:
+        dataset: a shipped name, a file, or a Hub `name` or `name:config`.
+        tokenizer: the model's, from transformers; gets a plain chat template if it has none.
+        sequence_length: tokens in a row, at least 2.
+        packing: several documents in a row, or one.
+        held_out: fraction kept for evaluation, unless the file marks its own.
+        seed: of the packing.
+        cache: folder in which the tokens are kept.
+        say: is told about progress.
+
+    Raises:
+        DataError: with all that is wrong with the data.
+        ModelError: if the tokenizer lacks what training needs.
+    """
+    records = open_records(locate(dataset))
+    ensure_chat_template(tokenizer)
+
+    def make() -> Documents:
+        say(f"tokens: reading {records.name}")
+        return tokenise(records, tokenizer)
+
+    key = cache_key(records.sha256, tokenizer_fingerprint(tokenizer))
+    documents = cached_documents(cache, key, make, say)
+    name, empty = records.name, int(documents.empty[0])
+    if not len(documents):
+        raise DataError(f"{name}: there is nothing to learn from: every text or answer is blank")
+    chosen = held_out_mask(documents.hashes, documents.marks, held_out)
+    if chosen.all():
+        raise DataError(_nothing_left(name, documents, held_out))
+    sides: list[tuple[Rows, Cut]] = []
+    pad_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    for side in (~chosen, chosen):
+        cut = cut_to_length(documents, np.flatnonzero(side), sequence_length)
+        pieces = cut.pieces
+        rows = (
+            pack(pieces.lengths, sequence_length, seed)
+            if packing
+            else one_a_row(len(pieces.starts))
+        )
+        sides.append((Rows(documents, pieces, rows, name, pad_id), cut))
+    (train, train_cut), (kept, kept_cut) = sides
+    if not len(train):
+        raise DataError(_all_too_long(name, documents.lengths[~chosen], sequence_length))
+    positions = len(train) * sequence_length
+    report = DataReport(
+        name=name,
+        sha256=records.sha256,
+        examples=int((~chosen).sum()) - train_cut.dropped,
+        held_out_examples=int(chosen.sum()) - kept_cut.dropped,
+        rows=len(train),
+        held_out_rows=len(kept),
+        tokens=int(train.tokens.sum()),
+        label_tokens=int(train.label_tokens.sum()),
+        cut=train_cut.cut + kept_cut.cut,
+        dropped=train_cut.dropped + kept_cut.dropped,
+        empty=empty,
+        padding=1 - int(train.tokens.sum()) / positions,
+        fingerprint=hashlib.sha256(
+            f"{train.fingerprint()} {kept.fingerprint()}".encode()
+        ).hexdigest(),
+    )
+    say(str(report))
+    return TokenData(train, kept, report, records, kept.lines())
+
+
+def _nothing_left(name: str, documents: Documents, held_out: float) -> str:
+    if (documents.marks == 1).all():
+        return f"{name}: every example is marked held_out; mark some as train"
+    count = len(documents)
+    return (
+        f"{name}: held_out {held_out:g} leaves nothing to train on: the file has {count} "
+        f"example{'s' * (count > 1)}; add examples, or set held_out to 0"
+    )
+
+
+def _all_too_long(name: str, lengths: np.ndarray, sequence_length: int) -> str:
+    return (
+        f"{name}: all {len(lengths)} examples are longer than sequence_length {sequence_length} "
+        f"(the shortest has {lengths.min()} tokens, the longest {lengths.max()}); raise "
+        "sequence_length or shorten the examples"
+    )

@@ -1,0 +1,168 @@
+"""Rows of tokens, and the micro-batches that are made from them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hearth.data.documents import Documents
+
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch: int64 arrays of shape (rows, longest row of this batch).
+
+    There is no attention mask: the boundaries of documents are in `position_ids`, which restart
+    at 0 in each document and in the padding at a row's end.
+
+    Attributes:
+        input_ids: tokens; padding behind them.
+        labels: the token itself where it is learned, else -100. Not shifted: the model predicts
+            `labels[:, t + 1]` from position t. Each document's first label is -100, so that
+            nothing is predicted across documents.
+        position_ids: positions within the document.
+        packed_seq_lengths: lengths of all documents, row after row, padding counted as a
+            document; they add up to the size of the arrays (what Unsloth's fast path wants).
+    """
+
+    input_ids: np.ndarray
+    labels: np.ndarray
+    position_ids: np.ndarray
+    packed_seq_lengths: list[int]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Stretches of documents that fit a row: int64 (pieces,) each.
+
+    A chat example is one piece. A longer text is several, each beginning with the last token of
+    the piece before, so that every token but the text's first is predicted once.
+    """
+
+    documents: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    targets: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each piece."""
+        return self.stops - self.starts
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The pieces, and how many texts were cut and chat examples dropped for being too long."""
+
+    pieces: Pieces
+    cut: int
+    dropped: int
+
+
+def cut_to_length(documents: Documents, chosen: np.ndarray, longest: int) -> Cut:
+    """Return the pieces of the documents numbered `chosen`, none longer than `longest` tokens.
+
+    Texts are cut into pieces. A chat example that is too long is dropped: without its beginning
+    it has no question, without its end no answer that stops.
+    """
+    lengths = documents.lengths[chosen]
+    fits = lengths <= longest
+    long_texts = chosen[~fits & documents.plain[chosen]]
+    stride = longest - 1
+    firsts = [
+        np.arange(0, documents.lengths[text] - 1, stride, dtype=np.int64) for text in long_texts
+    ]
+    of = np.concatenate([chosen[fits], np.repeat(long_texts, [len(first) for first in firsts])])
+    within = np.concatenate([np.zeros(int(fits.sum()), np.int64), *firsts])
+    order = np.lexsort((within, of))
+    of, within = of[order].astype(np.int64), within[order]
+    starts = documents.offsets[of] + within
+    stops = np.minimum(starts + longest, documents.offsets[of + 1])
+    targets = np.where(documents.plain[of], stops - starts - 1, documents.targets[of])
+    dropped = int((~fits).sum()) - len(long_texts)
+    return Cut(Pieces(of, starts, stops, targets), cut=len(long_texts), dropped=dropped)
+
+
+class Rows:
+    """Packed rows over a flat store of tokens, which may be memory-mapped.
+
+    Args:
+        documents: the store.
+        pieces: the stretches of it that make up the rows.
+        rows: piece numbers of each row.
+        name: the data set's name, for `sources`.
+        pad_id: token that fills rows up; never learned.
+
+    Attributes:
+        tokens: int64 (rows,), tokens of each row.
+        label_tokens: int64 (rows,), positions of each row that carry loss after the shift.
+    """
+
+    def __init__(
+        self, documents: Documents, pieces: Pieces, rows: list[list[int]], name: str, pad_id: int
+    ) -> None:
+        self._documents = documents
+        self._pieces = pieces
+        self._rows = rows
+        self._name = name
+        self._pad_id = pad_id
+        lengths, targets = pieces.lengths, pieces.targets
+        self.tokens = np.array([lengths[row].sum() for row in rows], dtype=np.int64)
+        self.label_tokens = np.array([targets[row].sum() for row in rows], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
+        """Return the rows numbered `indices`, in that order, as long as the longest of them.
+
+        Raises `ValueError` if `indices` is empty.
+        """
+        if len(indices) == 0:
+            raise ValueError("a batch needs at least one row")
+        shape = (len(indices), int(self.tokens[np.asarray(indices)].max()))
+        input_ids = np.full(shape, self._pad_id, dtype=np.int64)
+        labels = np.full(shape, IGNORED, dtype=np.int64)
+        position_ids = np.zeros(shape, dtype=np.int64)
+        packed = []
+        for line, index in enumerate(indices):
+            at = 0
+            for piece in self._rows[index]:
+                start, stop = self._pieces.starts[piece], self._pieces.stops[piece]
+                ids, learned = self._documents.ids[start:stop], self._documents.learned[start:stop]
+                end = at + len(ids)
+                input_ids[line, at:end] = ids
+                labels[line, at:end] = np.where(learned, ids, IGNORED)
+                labels[line, at] = IGNORED
+                position_ids[line, at:end] = np.arange(len(ids))
+                packed.append(len(ids))
+                at = end
+            if at < shape[1]:
+                position_ids[line, at:] = np.arange(shape[1] - at)
+                packed.append(shape[1] - at)
+        return Batch(input_ids, labels, position_ids, packed)
+
+    def sources(self, row: int) -> list[str]:
+        """Return `file:line` of each document in `row`, in order (`file:row` for parquet)."""
+        lines = self._documents.lines[self._pieces.documents[self._rows[row]]]
+        return [f"{self._name}:{line}" for line in lines]
+
+    def lines(self) -> frozenset[int]:
+        """Return the lines of all documents in these rows."""
+        return frozenset(self._documents.lines[np.unique(self._pieces.documents)].tolist())
+
+    def fingerprint(self) -> str:
+        """Return a checksum of all tokens, labels and their place in the rows."""
+        digest = hashlib.sha256()
+        for row in self._rows:
+            digest.update(b"row")
+            for piece in row:
+                start, stop = self._pieces.starts[piece], self._pieces.stops[piece]
+                digest.update(np.ascontiguousarray(self._documents.ids[start:stop]))
+                digest.update(np.ascontiguousarray(self._documents.learned[start:stop]))
+        return digest.hexdigest()

@@ -1,0 +1,232 @@
+"""From an example to tokens, and to which of them are learned.
+
+A conversation is rendered by the model's own chat template; learned are the assistant's answers,
+each with the token that ends its turn, in every turn. A plain text is learned whole and ends with
+the end-of-sequence token. Padding never enters here, so it can never be learned, also where the
+padding token is the end-of-sequence token.
+
+A model without a chat template (a base model) gets this one:
+
+    User: What is NCCL?
+    Assistant: A library.<eos>
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from hearth.data.columns import Example, Message
+from hearth.data.findings import Problem
+from hearth.errors import ModelError
+
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'system' %}{{ message['content'] }}\n\n"
+    "{% elif message['role'] == 'user' %}User: {{ message['content'] }}\n"
+    "{% else %}Assistant: {{ message['content'] }}{{ eos_token }}\n"
+    "{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+# Llama 3's template writes today's date into the prompt unless it is given one: two nodes, or
+# two days, would see different tokens.
+_CONSTANTS = {"date_string": "26 Jul 2024"}
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Tokens of one example.
+
+    Attributes:
+        ids: int32 (tokens,).
+        learned: bool (tokens,), whether the token carries loss.
+    """
+
+    ids: np.ndarray
+    learned: np.ndarray
+
+
+def ensure_chat_template(tokenizer: Any) -> None:
+    """Give `tokenizer` the plain template if it has none.
+
+    Raises `ModelError` if the tokenizer lacks what training needs.
+    """
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"{tokenizer.name_or_path}: its tokenizer has no tokenizer.json form, which is needed "
+            "to find the answers among the tokens; choose a model that has one"
+        )
+    if tokenizer.eos_token_id is None:
+        raise ModelError(
+            f"{tokenizer.name_or_path}: its tokenizer names no end-of-sequence token, so a model "
+            "could not learn to stop; set eos_token in tokenizer_config.json"
+        )
+    if tokenizer.chat_template is None:
+        starts = (
+            "{{ bos_token }}" if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id] else ""
+        )
+        tokenizer.chat_template = starts + PLAIN_TEMPLATE
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """Return a checksum of all that decides which tokens an example becomes."""
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    # State of the last call, not of the tokenizer.
+    backend["truncation"] = backend["padding"] = None
+    parts = [
+        backend,
+        tokenizer.chat_template,
+        tokenizer.eos_token_id,
+        tokenizer.bos_token_id,
+        _special_pattern(tokenizer).pattern,
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def encode_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
+    """Return the tokens of a conversation up to where the assistant is to answer."""
+    text = _render(tokenizer, messages, add_generation_prompt=True)
+    return tokenizer(text, add_special_tokens=False).input_ids
+
+
+def encode(tokenizer: Any, examples: Sequence[Example]) -> list[Encoded | Problem]:
+    """Return the tokens of each example, or the `Problem` that the template has with it."""
+    special = _special_pattern(tokenizer)
+    prepared = [_prepared(tokenizer, special, example) for example in examples]
+    chats = iter(_encode_chats(tokenizer, [each for each in prepared if isinstance(each, _Chat)]))
+    texts = iter(_encode_texts(tokenizer, [each for each in prepared if isinstance(each, str)]))
+    return [
+        each if isinstance(each, Problem) else next(chats if isinstance(each, _Chat) else texts)
+        for each in prepared
+    ]
+
+
+@dataclass(frozen=True)
+class _Chat:
+    """A rendered conversation and the character spans that are learned.
+
+    `ended` tells whether the last span ends with the template's own end-of-turn token.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    ended: bool
+
+
+def _prepared(tokenizer: Any, special: re.Pattern[str], example: Example) -> _Chat | str | Problem:
+    if not example.messages:
+        return example.text
+    try:
+        return _find_answers(tokenizer, special, example.messages)
+    except Problem as problem:
+        return problem
+
+
+def _find_answers(tokenizer: Any, special: re.Pattern[str], messages: Sequence[Message]) -> _Chat:
+    """Render `messages` and find each answer in the text.
+
+    An answer begins where the template's prompt for it ends, and reaches to the first special
+    token after its content: the end of the turn.
+    """
+    text = _render(tokenizer, messages)
+    spans, seen, end_of_turn = [], 0, None
+    for index, (role, content) in enumerate(messages):
+        at = text.find(content.strip(), seen) if role != "system" else -1
+        if role == "assistant":
+            prompt = _render(tokenizer, messages[:index], add_generation_prompt=True)
+            if text.startswith(prompt):
+                start = len(prompt)
+                at = text.find(content.strip(), start)
+            else:
+                # Thinking models open a thought in the prompt only; Mistral moves the system
+                # message to the last question. The answer is then where its content is.
+                start = at
+            if start < 0:
+                raise Problem(
+                    "the model's chat template does not show where the answer in message "
+                    f"{index + 1} begins"
+                )
+            # Templates trim white space; some drop an earlier answer's thoughts altogether.
+            content_end = at + len(content.strip()) if at >= 0 else start
+            following = messages[index + 1][1].strip() if index + 1 < len(messages) else ""
+            limit = text.find(following, content_end) if following else -1
+            end_of_turn = special.search(text, content_end, len(text) if limit < 0 else limit)
+            seen = end_of_turn.end() if end_of_turn else content_end
+            spans.append((start, seen))
+        elif at >= 0:
+            seen = at + len(content.strip())
+    return _Chat(text, tuple(spans), ended=end_of_turn is not None)
+
+
+def _render(
+    tokenizer: Any, messages: Sequence[Message], add_generation_prompt: bool = False
+) -> str:
+    try:
+        return tokenizer.apply_chat_template(
+            [{"role": role, "content": content} for role, content in messages],
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            **_CONSTANTS,
+        )
+    except jinja2.TemplateError as error:
+        raise Problem(
+            f"the model's chat template refuses this conversation ({error.message})"
+        ) from None
+
+
+def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
+    """Return a pattern that finds every special token, the longer of two that begin alike."""
+    added = tokenizer.added_tokens_decoder.values()
+    special = {token.content for token in added if token.special} | set(
+        tokenizer.all_special_tokens
+    )
+    return re.compile("|".join(map(re.escape, sorted(special, key=lambda t: (-len(t), t)))))
+
+
+def _encode_chats(tokenizer: Any, chats: list[_Chat]) -> list[Encoded]:
+    if not chats:
+        return []
+    batch = tokenizer(
+        [chat.text for chat in chats],
+        add_special_tokens=False,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        verbose=False,
+    )
+    encoded = []
+    for chat, ids, offsets in zip(chats, batch.input_ids, batch.offset_mapping, strict=True):
+        starts, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
+        learned = np.zeros(len(ids), dtype=bool)
+        for start, end in chat.spans:
+            learned |= (ends > start) & (starts < end)
+        # Nothing is predicted from what follows the last answer, so it is left out.
+        length = int(np.flatnonzero(learned)[-1]) + 1 if learned.any() else 0
+        ids, learned = np.array(ids[:length], dtype=np.int32), learned[:length]
+        if not chat.ended and length:
+            ids, learned = _with_eos(tokenizer, ids), np.append(learned, True)
+        encoded.append(Encoded(ids, learned))
+    return encoded
+
+
+def _encode_texts(tokenizer: Any, texts: list[str]) -> list[Encoded]:
+    if not texts:
+        return []
+    batch = tokenizer(texts, return_attention_mask=False, verbose=False)
+    encoded = []
+    for row in batch.input_ids:
+        ids = np.array(row, dtype=np.int32)
+        if not len(ids) or ids[-1] != tokenizer.eos_token_id:
+            ids = _with_eos(tokenizer, ids)
+        encoded.append(Encoded(ids, np.ones(len(ids), dtype=bool)))
+    return encoded
+
+
+def _with_eos(tokenizer: Any, ids: np.ndarray) -> np.ndarray:
+    return np.append(ids, np.int32(tokenizer.eos_token_id))

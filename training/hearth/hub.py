@@ -1,0 +1,49 @@
+"""What models and data sets need to know of the Hugging Face Hub: is it there, and who may ask.
+
+Tokens come from the environment (`HF_TOKEN`) or the login of huggingface_hub. They are never
+passed around here, and `scrub` takes them out of every text that a person or a log gets to see.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import httpx
+from huggingface_hub import HfApi, get_token
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+PROBE_SECONDS = 6.0
+_TOKEN = re.compile(r"hf_[A-Za-z0-9_]{8,}")
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+
+
+def hub_api() -> HfApi:
+    """Return the Hub's interface at `HF_ENDPOINT`, or at the public address."""
+    return HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
+
+
+def scrub(text: object) -> str:
+    """Return `text` without tokens and without credentials in addresses."""
+    told = str(text)
+    if token := get_token():
+        told = told.replace(token, "***")
+    return _CREDENTIALS.sub("***@", _TOKEN.sub("hf_***", told))
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Return whether `error`, or what caused it, means that the Hub did not answer."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, HfHubHTTPError):
+            return seen.response is not None and seen.response.status_code >= 500
+        if isinstance(seen, OfflineModeIsEnabled | httpx.TransportError | ConnectionError):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return whether `error` means that the Hub wants a token, or does not accept this one."""
+    response = getattr(error, "response", None)
+    return response is not None and response.status_code in (401, 403)

