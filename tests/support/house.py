@@ -82,9 +82,7 @@ class House:
         return ["-e", json.dumps({"train": train})]
 
     def record(self, node: str, run: str) -> dict[str, Any]:
-        return json.loads(
-            (self.workspace(node) / "results" / run / "supervisor.json").read_text()
-        )
+        return json.loads((self.workspace(node) / "results" / run / "supervisor.json").read_text())
 
     def metrics(self, run: str) -> list[dict[str, Any]]:
         lines = (self.runs / run / "metrics.jsonl").read_text().splitlines()

@@ -49,6 +49,11 @@ def test_malformed_data_is_named_by_its_line(tmp_path, arguments):
     refused(train(tmp_path, 1, *arguments, "--dataset", bad), f"{bad}:2")
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, arguments):
+    (tmp_path / "runs").write_text("a file in the way")
+    refused(train(tmp_path, 1, *arguments), f"{tmp_path}/runs/", "cannot be written")
+
+
 def test_a_model_folder_without_config_is_refused(tmp_path, arguments):
     (tmp_path / "empty").mkdir()
     refused(train(tmp_path, 1, *arguments, "--model", tmp_path / "empty"), "config.json")

@@ -60,6 +60,8 @@ class TrainableModel(ABC):
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_new_tokens,
             do_sample=False,
+            # Small models repeat themselves for ever when they always take the likeliest token.
+            repetition_penalty=1.15,
             temperature=None,
             top_p=None,
             top_k=None,
