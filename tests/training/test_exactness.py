@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from support.ranks import command, environment, metrics, train
 
 from hearth.config import resolve
-from hearth.model.seam import load_model
+from hearth.model.load import load_model
 
 STEPS = 20
 

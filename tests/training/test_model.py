@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from hearth.config import ConfigError, resolve
 from hearth.data import Batch, load_data
 from hearth.model import precision
-from hearth.model.seam import choose_backend, load_model
+from hearth.model.load import choose_backend, load_model
 
 
 def packed(first, second, padding=0):

@@ -29,8 +29,8 @@ from hearth.data import TokenData, load_data
 from hearth.errors import HearthError
 from hearth.layout import Layout
 from hearth.model.fetch import ModelFolder, fetch_model
+from hearth.model.load import backend_here
 from hearth.model.precision import choose, supported
-from hearth.model.seam import backend_here
 
 # Checkpoints, metrics and the adapter of a LoRA run fit into this with room to spare.
 _LEAST_FREE_BYTES = 1 << 30

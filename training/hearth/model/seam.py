@@ -1,12 +1,11 @@
 """The seam between the trainer and what computes the model: Unsloth or Transformers + PEFT.
 
-The trainer knows only `TrainableModel`. Which side stands behind it is chosen here, so that the
+The trainer knows only `TrainableModel`; which side stands behind it is chosen in `load`. So the
 same loop runs on a GPU with Unsloth's kernels and on a CPU without.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,7 @@ from typing import Any
 
 import torch
 
-from hearth.config import Settings
 from hearth.data import Batch
-from hearth.errors import ConfigError
 
 
 class TrainableModel(ABC):
@@ -75,45 +72,3 @@ class TrainableModel(ABC):
         """Write the adapter to `folder` in PEFT's format, for the base model named `base`."""
         self.network.peft_config["default"].base_model_name_or_path = base
         self.network.save_pretrained(folder, save_embedding_layers=False)
-
-
-def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:
-    """Return `unsloth` or `transformers`.
-
-    Raises `ConfigError` where Unsloth was asked for by name and cannot run: falling back in
-    silence would train at a fraction of the expected speed.
-    """
-    if wanted == "unsloth" and not gpu:
-        raise ConfigError(
-            "backend: unsloth needs an NVIDIA GPU and this node has none that torch can use; "
-            "take backend=auto or backend=transformers"
-        )
-    if wanted == "unsloth" and not unsloth_installed:
-        raise ConfigError(
-            "backend: unsloth is not installed on this node; install requirements/gpu.lock or "
-            "take backend=transformers"
-        )
-    if wanted == "auto":
-        return "unsloth" if gpu and unsloth_installed else "transformers"
-    return wanted
-
-
-def backend_here(wanted: str, device: torch.device) -> str:
-    """Return the backend this rank uses for the setting `wanted`. Raises as `choose_backend`."""
-    return choose_backend(
-        wanted, device.type == "cuda", importlib.util.find_spec("unsloth") is not None
-    )
-
-
-def load_model(
-    settings: Settings, folder: Path, device: torch.device, precision: str
-) -> TrainableModel:
-    """Return the model in `folder` with a fresh adapter on `device`.
-
-    `precision` is what all ranks agreed on: bf16, fp16, fp32 or fp64.
-    """
-    if backend_here(settings.backend, device) == "unsloth":
-        from hearth.model.unsloth_backend import load
-    else:
-        from hearth.model.transformers_backend import load
-    return load(settings, folder, device, precision)

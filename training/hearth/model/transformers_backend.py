@@ -59,7 +59,7 @@ class TransformersModel(TrainableModel):
 def load(
     settings: Settings, folder: Path, device: torch.device, precision: str
 ) -> TransformersModel:
-    """Return the model in `folder` with a fresh LoRA adapter (see `seam.load_model`)."""
+    """Return the model in `folder` with a fresh LoRA adapter (see `load.load_model`)."""
     dtype = DTYPES[precision]
     options = {"dtype": dtype, "attn_implementation": "sdpa", "local_files_only": True}
     if settings.load_in_4bit:

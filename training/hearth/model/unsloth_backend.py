@@ -63,7 +63,7 @@ class UnslothModel(TrainableModel):
 
 
 def load(settings: Settings, folder: Path, device: torch.device, precision: str) -> UnslothModel:
-    """Return the model in `folder` with a fresh LoRA adapter (see `seam.load_model`).
+    """Return the model in `folder` with a fresh LoRA adapter (see `load.load_model`).
 
     Raises `ConfigError` for settings and versions that Unsloth cannot serve.
     """

@@ -28,7 +28,8 @@ from hearth.data import Rows, encode_prompt, ensure_chat_template
 from hearth.errors import HearthError
 from hearth.layout import Layout
 from hearth.model import precision
-from hearth.model.seam import TrainableModel, load_model
+from hearth.model.load import load_model
+from hearth.model.seam import TrainableModel
 from hearth.plan import Order, divide, micro_batches, shares_for, slice_of
 from hearth.prepare import Prepared, facts_of
 from hearth.telemetry import Telemetry, step_line

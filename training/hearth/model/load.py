@@ -1,0 +1,54 @@
+"""Which backend computes a model, and loading the model with it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import torch
+
+from hearth.config import Settings
+from hearth.errors import ConfigError
+from hearth.model.seam import TrainableModel
+
+
+def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:
+    """Return `unsloth` or `transformers`.
+
+    Raises `ConfigError` where Unsloth was asked for by name and cannot run: falling back in
+    silence would train at a fraction of the expected speed.
+    """
+    if wanted == "unsloth" and not gpu:
+        raise ConfigError(
+            "backend: unsloth needs an NVIDIA GPU and this node has none that torch can use; "
+            "take backend=auto or backend=transformers"
+        )
+    if wanted == "unsloth" and not unsloth_installed:
+        raise ConfigError(
+            "backend: unsloth is not installed on this node; install requirements/gpu.lock or "
+            "take backend=transformers"
+        )
+    if wanted == "auto":
+        return "unsloth" if gpu and unsloth_installed else "transformers"
+    return wanted
+
+
+def backend_here(wanted: str, device: torch.device) -> str:
+    """Return the backend this rank uses for the setting `wanted`. Raises as `choose_backend`."""
+    return choose_backend(
+        wanted, device.type == "cuda", importlib.util.find_spec("unsloth") is not None
+    )
+
+
+def load_model(
+    settings: Settings, folder: Path, device: torch.device, precision: str
+) -> TrainableModel:
+    """Return the model in `folder` with a fresh adapter on `device`.
+
+    `precision` is what all ranks agreed on: bf16, fp16, fp32 or fp64.
+    """
+    if backend_here(settings.backend, device) == "unsloth":
+        from hearth.model.unsloth_backend import load
+    else:
+        from hearth.model.transformers_backend import load
+    return load(settings, folder, device, precision)
