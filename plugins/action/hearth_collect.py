@@ -1,0 +1,128 @@
+"""Action plugin: bring what a run left on a node to the controller."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shlex
+import shutil
+import tempfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+DOCUMENTATION = r"""
+module: hearth_collect
+short_description: Bring a run's files from a node to the controller
+description:
+  - A file or folder that the node does not have is left out, so that a run that failed early
+    gives what there is. What comes replaces the earlier copy in one rename.
+options:
+  workspace:
+    description: Workspace of the node.
+    type: str
+    required: true
+  into:
+    description: Folder of the run on the controller.
+    type: path
+    required: true
+  files:
+    description: Files and folders; path in O(into), and path in the workspace.
+    type: dict
+    required: true
+"""
+
+RETURN = r"""
+collected:
+  description: What the node had, by its name in O(into).
+  returned: always
+  type: list
+"""
+
+
+def for_shell(path: str) -> str:
+    """Return `path` quoted for the node's shell, which still resolves a leading `~/` by $HOME."""
+    home, rest = ("~/", path[2:]) if path.startswith("~/") else ("", path)
+    return home + shlex.quote(rest)
+
+
+def safe(name: str) -> bool:
+    """Return whether a file name that a node reported stays inside the folder it belongs in."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and parts[0] != "/" and ".." not in parts
+
+
+def same(one: Path, other: Path) -> bool:
+    """Return whether two files, or two folders with all they hold, are equal."""
+    if one.is_dir() != other.is_dir() or not other.exists():
+        return False
+    if one.is_file():
+        return filecmp.cmp(one, other, shallow=False)
+    names = {path.relative_to(one) for path in one.rglob("*")}
+    return names == {path.relative_to(other) for path in other.rglob("*")} and all(
+        same(one / name, other / name) for name in names
+    )
+
+
+def put(fresh: Path, place: Path) -> bool:
+    """Put `fresh` in place of `place`; return whether that changed anything."""
+    if same(fresh, place):
+        return False
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_dir():
+        shutil.rmtree(place)
+    os.replace(fresh, place)
+    return True
+
+
+class ActionModule(ActionBase):
+    """Fetches from one node."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return which files came."""
+        result = super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(
+            {
+                "workspace": {"type": "str", "required": True},
+                "into": {"type": "path", "required": True},
+                "files": {"type": "dict", "required": True},
+            }
+        )
+        if self._task.check_mode:
+            return result | {"skipped": True, "msg": "in check mode nothing is fetched"}
+        there = self._low_level_execute_command(
+            f"cd {for_shell(options['workspace'])} && pwd", sudoable=False
+        )
+        if there["rc"] != 0:
+            return result | {"changed": False, "collected": []}
+        workspace = there["stdout"].strip()
+        into = Path(options["into"])
+        into.mkdir(parents=True, exist_ok=True)
+        changed, collected = False, []
+        # Beside the place where it goes, so that a rename is enough in the end.
+        with tempfile.TemporaryDirectory(dir=into, prefix=".coming-") as folder:
+            for here, there in options["files"].items():
+                fresh = Path(folder) / here
+                if self._fetch(f"{workspace}/{there}", fresh):
+                    changed |= put(fresh, into / here)
+                    collected.append(here)
+        return result | {"changed": changed, "collected": collected}
+
+    def _fetch(self, there: str, here: Path) -> bool:
+        """Fetch a file or a folder; return whether the node has it."""
+        quoted = shlex.quote(there)
+        found = self._low_level_execute_command(
+            f"test -e {quoted} && find {quoted} -type f -printf '%P\\n'", sudoable=False
+        )
+        if found["rc"] != 0:
+            return False
+        for name in found["stdout"].split("\n")[:-1] or [""]:
+            if name and not safe(name):
+                continue
+            to = here / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            self._connection.fetch_file(f"{there}/{name}" if name else there, str(to))
+        return True

@@ -1,0 +1,288 @@
+"""Action plugin: follow a run on one node until it ends there.
+
+Reads the node's files with one cheap shell command a poll. The node of rank 0 has the metrics, so
+its follower draws the progress: one live line on a terminal, else a line now and then. Nothing
+here can disturb the run; Ctrl-C ends the looking, not the training.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+DOCUMENTATION = r"""
+module: hearth_follow
+short_description: Show the progress of a run and wait for its end on this node
+options:
+  run:
+    description: Name of the run.
+    type: str
+    required: true
+  workspace:
+    description: Workspace of the node.
+    type: str
+    required: true
+  draw:
+    description: Whether this node's follower shows the progress; the one of rank 0 should.
+    type: bool
+    default: false
+  interval:
+    description: Seconds between two looks.
+    type: float
+    default: 1
+  patience:
+    description: Seconds without any answer of the node after which it is given up.
+    type: float
+    default: 180
+"""
+
+RETURN = r"""
+state:
+  description: How the run ended here - C(finished), C(stopped), C(failed), C(lost) or C(unknown).
+  returned: always
+  type: str
+cause:
+  description: Why, as the supervisor recorded it.
+  returned: if there is one
+  type: dict
+"""
+
+ENDED = ("finished", "stopped", "failed")
+# Evaluated where the plugin is first imported, in Ansible's main process: the worker that runs the
+# plugin has no terminal.
+ON_TERMINAL = sys.stdout.isatty()
+COLUMNS = shutil.get_terminal_size().columns
+_CLEAR = "\r\x1b[K"
+_MARK = "--hearth--"
+_TO_THE_SECOND = len("2026-11-20T07:46:11")
+_SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_TILL_MENTIONED = 15.0
+
+
+def duration(seconds: float) -> str:
+    """Return a time span as a person says it: 45 s, 3 min 20 s, 2 h 5 min."""
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+@dataclass
+class Progress:
+    """What the metrics have said so far."""
+
+    ranks: list[str] = field(default_factory=list)
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+    tokens_per_second: float = 0.0
+    by_rank: list[float] = field(default_factory=list)
+    eta: float | None = None
+    started: bool = False
+    evaluating: bool = True
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Take in one line of `metrics.jsonl`."""
+        match line.get("kind"):
+            case "start":
+                self.started, self.evaluating = True, True
+                self.ranks = [str(rank.get("node")) for rank in line.get("ranks", [])]
+                self.steps = int(line.get("steps", 0))
+            case "step":
+                self.evaluating = False
+                self.step, self.steps = int(line["step"]), int(line.get("steps", self.steps))
+                self.loss, self.eta = line.get("loss"), line.get("eta_seconds")
+                self.tokens_per_second = float(line.get("tokens_per_second", 0))
+                self.by_rank = list(line.get("tokens_per_second_by_rank", []))
+
+    @property
+    def tenth(self) -> int:
+        """Tenths of the steps that are done."""
+        return self.step * 10 // self.steps if self.steps else 0
+
+    def text(self) -> str:
+        """Return the progress as one line."""
+        if not self.started:
+            return "the ranks load the model"
+        if self.evaluating:
+            return "held-out evaluation before the first step"
+        parts = [f"step {self.step}/{self.steps}"]
+        if self.loss is not None:
+            parts.append(f"loss {self.loss:.3f}")
+        parts.append(f"{self.tokens_per_second:.0f} tokens/s{self._shares()}")
+        if self.step >= self.steps:
+            parts.append("held-out evaluation and saving")
+        elif self.eta is not None:
+            parts.append(f"{duration(self.eta)} left")
+        return " · ".join(parts)
+
+    def _shares(self) -> str:
+        """Return tokens/s by node, the ranks of a node added up."""
+        if len(self.ranks) != len(self.by_rank) or len(set(self.ranks)) < 2:
+            return ""
+        nodes: dict[str, float] = {}
+        for node, speed in zip(self.ranks, self.by_rank, strict=True):
+            nodes[node] = nodes.get(node, 0.0) + speed
+        return " (" + ", ".join(f"{node} {speed:.0f}" for node, speed in nodes.items()) + ")"
+
+
+def for_shell(path: str) -> str:
+    """Return `path` quoted for the node's shell, which still resolves a leading `~/` by $HOME."""
+    home, rest = ("~/", path[2:]) if path.startswith("~/") else ("", path)
+    return home + shlex.quote(rest)
+
+
+def state_text(record: Mapping[str, Any] | None, progress: Progress) -> str:
+    """Return what to show: the state before the ranks run, then their progress."""
+    if record is None:
+        return "the supervisor starts"
+    if record.get("state") == "waiting":
+        missing = ", ".join(record.get("missing") or [])
+        return f"waiting until {missing} is ready" if missing else "all nodes are ready"
+    return progress.text()
+
+
+class Screen:
+    """Shows progress: one line that is drawn over on a terminal, else a line now and then."""
+
+    def __init__(self, display: Display, live: bool) -> None:
+        self._display = display
+        self._live = live
+        self._shown = ""
+        self._at = -_SECONDS_BETWEEN_LINES
+        self._tenth = 0
+
+    def progress(self, text: str, tenth: int) -> None:
+        """Show how far the run is; `tenth` of the steps are done."""
+        if text == self._shown:
+            return
+        if self._live:
+            self._draw(text)
+            self._shown = text
+        elif tenth > self._tenth or time.monotonic() - self._at >= _SECONDS_BETWEEN_LINES:
+            self.line(text)
+            self._shown, self._at, self._tenth = text, time.monotonic(), tenth
+
+    def line(self, text: str) -> None:
+        """Print a line that stays."""
+        self._display.display(f"{_CLEAR if self._live else ''}  {text}")
+
+    def end(self) -> None:
+        """Leave the line free for what comes next."""
+        if self._live:
+            self._display.display(_CLEAR, newline=False, screen_only=True)
+
+    def _draw(self, text: str) -> None:
+        text = text[: COLUMNS - 3]
+        self._display.display(f"{_CLEAR}  {text}", newline=False, screen_only=True)
+
+
+class ActionModule(ActionBase):
+    """Follows one node."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return how the run ended on this node."""
+        result = super().run(tmp, task_vars) | {"changed": False}
+        _, options = self.validate_argument_spec(
+            {
+                "run": {"type": "str", "required": True},
+                "workspace": {"type": "str", "required": True},
+                "draw": {"type": "bool", "default": False},
+                "interval": {"type": "float", "default": 1},
+                "patience": {"type": "float", "default": 180},
+            }
+        )
+        self._node = task_vars["inventory_hostname"]
+        self._screen = Screen(self._display, ON_TERMINAL)
+        self._progress = Progress()
+        self._file, self._offset = "", 0
+        end = self._until_end(options)
+        if options["draw"]:
+            self._screen.end()
+        return result | end
+
+    def _until_end(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Look again and again; return the state in which the run ended here, and why."""
+        pid, gone, answered, away = 0, 0, time.monotonic(), False
+        while True:
+            try:
+                record, alive = self._look(options, pid)
+            except AnsibleConnectionFailure as error:
+                silent = time.monotonic() - answered
+                if silent > options["patience"]:
+                    why = f"no answer for {duration(silent)}: {str(error).strip()}"
+                    return {"state": "lost", "message": why}
+                if silent > _SECONDS_TILL_MENTIONED and not away:
+                    self._screen.line(f"{self._node} does not answer; still trying")
+                    away = True
+                time.sleep(options["interval"])
+                continue
+            if away:
+                self._screen.line(f"{self._node} answers again")
+            answered, away = time.monotonic(), False
+            if record is None:
+                why = f"no run '{options['run']}' was started on this node; is its name right?"
+                return {"state": "unknown", "message": why}
+            if record["state"] in ENDED:
+                return {"state": record["state"], "cause": record.get("cause")}
+            # A supervisor that has just ended may have been seen between its two last words.
+            gone = 0 if alive else gone + 1
+            if gone > 2:
+                why = "its supervisor is gone without a word: killed, or the machine was restarted"
+                return {"state": "lost", "message": why}
+            pid = record["pid"]
+            if options["draw"]:
+                self._screen.progress(state_text(record, self._progress), self._progress.tenth)
+            time.sleep(options["interval"])
+
+    def _look(self, options: Mapping[str, Any], pid: int) -> tuple[dict[str, Any] | None, bool]:
+        """Return the supervisor's record, and whether process `pid` lives; take in new metrics."""
+        folder = for_shell(f"{options['workspace']}/results/{options['run']}")
+        commands = [
+            f"cd {folder} 2>/dev/null && test -f supervisor.json || exit 3",
+            f"if kill -0 {pid} 2>/dev/null; then echo alive; else echo gone; fi",
+            f"cat supervisor.json; echo {_MARK}",
+        ]
+        if options["draw"]:
+            commands.append("{ stat -c %i metrics.jsonl || echo none; } 2>/dev/null")
+            commands.append(f"tail -c +{self._offset + 1} metrics.jsonl 2>/dev/null || true")
+        answer = self._low_level_execute_command("; ".join(commands), sudoable=False)
+        if answer["rc"] == 3:
+            return None, False
+        if answer["rc"] != 0:
+            raise AnsibleConnectionFailure(answer["stderr"] or f"status {answer['rc']}")
+        head, _, rest = answer["stdout"].partition(f"{_MARK}\n")
+        alive, _, text = head.partition("\n")
+        record = json.loads(text)
+        file, _, metrics = rest.partition("\n")
+        self._take(file, metrics, since=record["since"])
+        return record, pid == 0 or alive == "alive"
+
+    def _take(self, file: str, metrics: str, since: str) -> None:
+        """Take in whole lines, written since the run began here; half a line waits.
+
+        A run that goes on puts a new file in place of the old one, and begins with what it kept.
+        """
+        if file != self._file:
+            anew, self._file, self._offset = self._offset > 0, file, 0
+            if anew:
+                return
+        whole = metrics[: metrics.rfind("\n") + 1]
+        self._offset += len(whole.encode())
+        for line in map(json.loads, whole.splitlines()):
+            if line["time"][:_TO_THE_SECOND] >= since[:_TO_THE_SECOND]:
+                self._progress.take(line)

@@ -1,0 +1,203 @@
+"""Action plugin: from what was typed after `-e` to a run, with Hearth's one resolver.
+
+Works on the controller alone. Only real `-e` variables count: a variable of the inventory that
+happens to be called `model` or `seed` is none of a run's business.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible import constants, context
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.parsing.dataloader import DataLoader
+from ansible.parsing.splitter import parse_kv
+from ansible.plugins.action import ActionBase
+from ansible.vars.plugins import get_vars_from_inventory_sources
+
+from hearth.config import Run, Settings, resolve_run, write_run
+from hearth.errors import ConfigError, did_you_mean
+from hearth.layout import staged_name
+
+DOCUMENTATION = r"""
+module: hearth_run
+short_description: Resolve the run that was asked for
+description:
+  - Every setting can be given as C(-e SETTING=VALUE), in a file by C(-e config=FILE), or inside the
+    mapping C(train).
+  - What is wrong comes back as RV(findings) and does not fail the task (see M(hearth_verdict)).
+options:
+  runs:
+    description: Folder of the controller that holds a folder a run.
+    type: path
+    required: true
+"""
+
+RETURN = r"""
+name:
+  description: Name of the run.
+  type: str
+  returned: without findings
+file:
+  description: Text of its C(run.yml).
+  type: str
+  returned: without findings
+dataset:
+  description: C(source) and C(staged) name of a local data file; empty if there is none.
+  type: dict
+  returned: without findings
+title:
+  description: One line that says what is trained on what.
+  type: str
+  returned: without findings
+meeting_port:
+  description: Port at which the supervisors meet; 0 lets rank 0 choose a free one.
+  type: int
+  returned: without findings
+findings:
+  description: What is wrong, one sentence each.
+  type: list
+  returned: always
+"""
+
+# Words after -e that say how to launch; all others are settings of the run or options of a role.
+LAUNCH_WORDS = frozenset({"train", "config", "wait", "meeting_port"})
+
+
+def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any]:
+    """Return what was typed after `-e`, as plain Python.
+
+    Like Ansible's own, but several `train` mappings add up instead of replacing each other.
+    """
+    typed: dict[str, Any] = {}
+    for option in map(str, options):
+        if option.startswith("@"):
+            one = loader.load_from_file(option[1:])
+        elif option.startswith(("{", "[")):
+            one = loader.load(option)
+        else:
+            one = parse_kv(option)
+        # Through JSON: the values carry Ansible's tags, of which the resolver knows nothing.
+        one = json.loads(json.dumps(one or {}, default=str))
+        if isinstance(one.get("train"), dict) and isinstance(typed.get("train"), dict):
+            one["train"] = {**typed["train"], **one["train"]}
+        typed |= one
+    return typed
+
+
+def sort_out(
+    typed: Mapping[str, Any], options: Iterable[str]
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Return the settings of the run, the launch words, and what is wrong with either.
+
+    `options` are the names that mean something to the roles or the inventory; they are let be.
+    """
+    settings, launch, findings = {}, {}, []
+    options = set(options)
+    known = [*Settings.model_fields, *LAUNCH_WORDS, *options]
+    for name, value in typed.items():
+        if name in Settings.model_fields:
+            settings[name] = value
+        elif name in LAUNCH_WORDS:
+            launch[name] = value
+        elif name not in options and not name.startswith("ansible_"):
+            findings.append(
+                f"-e {name}: there is no such setting or option{did_you_mean(name, known)}"
+            )
+    nested = launch.pop("train", {})
+    if not isinstance(nested, dict):
+        findings.append("""-e train: a mapping is wanted, such as '{"train": {"max_steps": 50}}'""")
+        nested = {}
+    for name, value in nested.items():
+        if name in settings and settings[name] != value:
+            findings.append(
+                f"-e {name}: given twice, as {settings[name]!r} and in train as {value!r}"
+            )
+        settings.setdefault(name, value)
+    findings += _misfits(launch)
+    return settings, launch, findings
+
+
+def _misfits(launch: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the launch words; turn the port into a number."""
+    findings = []
+    try:
+        boolean(launch.get("wait", True))
+    except TypeError:
+        findings.append(f"-e wait: {launch['wait']!r} cannot be used; true or false is wanted")
+    port = str(launch.get("meeting_port", 0))
+    if port.isdecimal() and (int(port) == 0 or 1024 <= int(port) < 65536):
+        launch["meeting_port"] = int(port)
+    else:
+        findings.append(f"-e meeting_port: {port!r} cannot be used; 1024 to 65535 is wanted")
+    return findings
+
+
+def role_options(folders: Iterable[str]) -> set[str]:
+    """Return the names of all options that the roles in `folders` declare."""
+    names: set[str] = set()
+    for folder in folders:
+        for path in Path(folder).glob("*/meta/argument_specs.yml"):
+            specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
+            for entry in specs.values():
+                names |= set(entry.get("options", {}))
+    return names
+
+
+def inventory_variables(inventory: Any, loader: DataLoader) -> set[str]:
+    """Return the names of all variables that the inventory sets, for whichever host or group."""
+    parts = [*inventory.get_hosts(), *inventory.groups.values()]
+    names: set[str] = set()
+    for part in parts:
+        names |= set(part.get_vars())
+    # pylint: disable-next=protected-access
+    sources = inventory._sources
+    names |= set(get_vars_from_inventory_sources(loader, sources, parts, "all"))
+    return names
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return the run, or what is wrong with it."""
+        result = super().run(tmp, task_vars)
+        _, arguments = self.validate_argument_spec({"runs": {"type": "path", "required": True}})
+        typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
+        options = role_options(constants.DEFAULT_ROLES_PATH) | inventory_variables(
+            task_vars["hostvars"]._inventory, self._loader
+        )
+        given, launch, findings = sort_out(typed, options)
+        file = launch.get("config")
+        result |= {"changed": False, "findings": findings}
+        try:
+            run = resolve_run(
+                given, Path(arguments["runs"]), "-e", file and Path(str(file)).expanduser()
+            )
+        except ConfigError as error:
+            return result | {"findings": findings + error.findings}
+        return result | {"meeting_port": launch.get("meeting_port", 0), **self._described(run)}
+
+    @staticmethod
+    def _described(run: Run) -> dict[str, Any]:
+        """Return what the play needs to know of a run."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "run.yml"
+            write_run(run, path)
+            text = path.read_text(encoding="utf-8")
+        source = run.settings.dataset
+        staged = run.dataset_sha256 and staged_name(run.dataset_sha256, source)
+        return {
+            "name": run.name,
+            "resumes": run.resumes,
+            "file": text,
+            "dataset": {"source": source, "staged": staged} if staged else {},
+            "title": f"{run.source.name} on {Path(source).name}",
+        }

@@ -1,0 +1,212 @@
+"""Action plugin: the closing words of a run, from the files that were collected."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth.config import read_run
+
+DOCUMENTATION = r"""
+module: hearth_summary
+short_description: What a run changed, where its files are and what to do next
+options:
+  run:
+    description: Name of the run.
+    type: str
+    required: true
+  folder:
+    description: Folder of the run on the controller.
+    type: path
+    required: true
+  ends:
+    description: How the run ended on each node, as M(hearth_follow) returns it, by node.
+    type: dict
+    required: true
+  playbook:
+    description: How to call C(ansible-playbook) for the same inventory.
+    type: str
+    default: ansible-playbook
+"""
+
+_WIDTH = 76
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the metrics of a run tell."""
+
+    step: int = 0
+    steps: int = 0
+    seconds: float | None = None
+    perplexity: tuple[float | None, float | None] = (None, None)
+    question: str | None = None
+    answer: tuple[str | None, str | None] = (None, None)
+    checkpoint: int | None = None
+
+    @classmethod
+    def of(cls, lines: Iterable[Mapping[str, Any]]) -> Story:
+        """Read the lines of a `metrics.jsonl`. Of a run that went on later, the last word counts.
+
+        One sample is told, the first question that was answered both before and after.
+        """
+        told: dict[str, Any] = {}
+        perplexity: dict[str, float] = {}
+        answers: dict[str, dict[str, str]] = {}
+        for line in lines:
+            match line.get("kind"):
+                case "start":
+                    told["steps"] = line.get("steps", 0)
+                case "step":
+                    told["step"], told["steps"] = line["step"], line.get("steps", 0)
+                case "checkpoint":
+                    told["checkpoint"] = line["step"]
+                case "end":
+                    told["step"], told["seconds"] = line["step"], line.get("seconds")
+                case "evaluate":
+                    perplexity[line["when"]] = line["perplexity"]
+                case "sample":
+                    answers.setdefault(line["question"], {})[line["when"]] = line["answer"]
+        both = (question for question, said in answers.items() if len(said) == 2)
+        question = next(both, next(iter(answers), None))
+        said = answers.get(question, {})
+        return cls(
+            **told,
+            perplexity=(perplexity.get("before"), perplexity.get("after")),
+            question=question,
+            answer=(said.get("before"), said.get("after")),
+        )
+
+
+def duration(seconds: float) -> str:
+    """Return a time span as a person says it."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def one_line(text: str, width: int = _WIDTH) -> str:
+    """Return `text` on one line, cut at a word if it is longer than `width`.
+
+    What a model says can hold anything; nothing of it reaches the terminal as a command.
+    """
+    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return words if len(words) <= width else words[: width - 1].rsplit(" ", 1)[0] + "…"
+
+
+def shown(folder: Path) -> str:
+    """Return the way to `folder`, from here if it is below."""
+    way = os.path.relpath(folder)
+    return str(folder) if way.startswith("..") else way
+
+
+def state_of(ends: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how the run ended: the word of the nodes that know, if any does."""
+    known = {str(end["state"]) for end in ends.values()} & {"finished", "stopped", "failed"}
+    if "failed" in known or not known:
+        return "failed"
+    return "finished" if known == {"finished"} else "stopped"
+
+
+def outcome(run: str, story: Story, ends: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the first line: how the run ended."""
+    steps = f"{story.step} of {story.steps} steps" if story.steps else "before its first step"
+    took = f" in {duration(story.seconds)}" if story.seconds else ""
+    match state_of(ends):
+        case "finished":
+            return f"{run} finished: {steps} on {', '.join(ends)}{took}"
+        case "stopped":
+            return f"{run} was stopped: {steps}{took}"
+        case _:
+            return f"{run} failed: {steps}"
+
+
+def summary(
+    run: str,
+    model: str,
+    story: Story,
+    ends: Mapping[str, Mapping[str, Any]],
+    folder: str,
+    files: Iterable[str],
+    playbook: str,
+) -> str:
+    """Return the closing words of a run.
+
+    `folder` is where its files are on the controller and `files` which of them there are;
+    `playbook` is the command that plays on the same inventory.
+    """
+    files = set(files)
+    state = state_of(ends)
+    rows: list[tuple[str, str]] = []
+    before, after = story.perplexity
+    if before and after:
+        rows.append(
+            ("held-out perplexity", f"{before:.2f} → {after:.2f}  ({after / before - 1:+.0%})")
+        )
+    if story.question and state == "finished":
+        rows.append(("held-out question", one_line(story.question)))
+        rows += [
+            (word, one_line(said))
+            for word, said in zip(("  before", "  after"), story.answer, strict=True)
+            if said is not None
+        ]
+    places = [("adapter", "adapter"), ("metrics", "metrics.jsonl"), ("logs", "logs")]
+    rows += [(word, f"{folder}/{name}") for word, name in places if name in files]
+    if state == "finished":
+        rows += [
+            (
+                "train longer",
+                f"{playbook} train.yml -e resume={run} -e max_steps={story.steps * 2}",
+            ),
+            ("your own data", f"{playbook} train.yml -e model={model} -e dataset=FILE.jsonl"),
+            ("every setting", "python training/train_distributed.py --help"),
+        ]
+    elif story.checkpoint is not None:
+        rows.append(("go on", f"{playbook} train.yml -e resume={run}"))
+    if state == "failed":
+        blamed = {(end.get("cause") or {}).get("node") for end in ends.values()}
+        log = f"{blamed.pop()}.log" if len(blamed) == 1 and None not in blamed else "*.log"
+        rows.append(("what happened", f"less {folder}/logs/{log}"))
+    wide = max((len(word) for word, _ in rows), default=0)
+    return "\n".join([outcome(run, story, ends), *(f"  {a:<{wide}}  {b}" for a, b in rows)])
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return the closing words, for the screen."""
+        result = super().run(tmp, task_vars) | {"changed": False}
+        _, options = self.validate_argument_spec(
+            {
+                "run": {"type": "str", "required": True},
+                "folder": {"type": "path", "required": True},
+                "ends": {"type": "dict", "required": True},
+                "playbook": {"type": "str", "default": "ansible-playbook"},
+            }
+        )
+        folder = Path(options["folder"])
+        metrics = folder / "metrics.jsonl"
+        lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
+        text = summary(
+            options["run"],
+            self._model(folder / "run.yml"),
+            Story.of(json.loads(line) for line in lines),
+            options["ends"],
+            shown(folder),
+            (path.name for path in folder.glob("*")),
+            options["playbook"],
+        )
+        return result | {"say": f"\n{text}\n"}
+
+    @staticmethod
+    def _model(path: Path) -> str:
+        """Return the model that a run file names."""
+        return read_run(path).settings.model if path.exists() else "MODEL"

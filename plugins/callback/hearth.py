@@ -1,0 +1,236 @@
+"""Stdout callback: what one wants to read at midnight.
+
+A heading a play, a line a task that changed something, and a failure as plain text, once. With
+`-v` everything is shown the way Ansible does.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import signal
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from ansible import constants as C
+from ansible.executor.task_result import CallbackTaskResult
+from ansible.plugins.callback.default import CallbackModule as Default
+
+DOCUMENTATION = r"""
+name: hearth
+type: stdout
+short_description: Plain, short output
+description:
+  - Headings, changes and failures as plain text. With C(-v), Ansible's default output.
+extends_documentation_fragment:
+  - default_callback
+  - result_format_callback
+requirements:
+  - set as stdout in configuration
+"""
+
+_CLEAR = "\r\x1b[K"
+
+
+def paragraph(label: str, text: str) -> str:
+    """Return `label: text` with further lines indented below; without a label, the text."""
+    if not label:
+        return text
+    first, *rest = text.strip().splitlines() or [""]
+    return "\n".join([f"{label}: {first}", *(f"    {line}" for line in rest)])
+
+
+def message_of(result: dict[str, Any]) -> str:
+    """Return what a failed or unreachable result says, as text without data structures."""
+    if "censored" in result:
+        return "failed; its output is hidden because it may hold secrets"
+    said = str(result.get("msg") or "").strip()
+    errors = str(result.get("module_stderr") or result.get("stderr") or "").strip()
+    if errors and errors not in said:
+        said = f"{said}\n{errors}" if said else errors
+    return said.removeprefix("Task failed: ") or "failed without saying why; -v shows more"
+
+
+def grouped(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return (node, message) pairs with the nodes that say the same put together."""
+    nodes: dict[str, list[str]] = {}
+    for node, message in said:
+        nodes.setdefault(message, []).append(node)
+    return [(", ".join(sorted(names)), message) for message, names in nodes.items()]
+
+
+def _short(method: Callable[..., None]) -> Callable[..., None]:
+    """Use `method` without -v, and the method of Ansible's own callback with it."""
+
+    @functools.wraps(method)
+    def either(self: CallbackModule, *arguments: Any, **named: Any) -> None:
+        if self._display.verbosity:
+            getattr(Default, method.__name__)(self, *arguments, **named)
+        else:
+            method(self, *arguments, **named)
+
+    return either
+
+
+class CallbackModule(Default):
+    """The short output."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "hearth"
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Progress must not wait in a buffer when the output goes to a file or a pipe.
+        sys.stdout.reconfigure(line_buffering=True)
+        self._live = sys.stdout.isatty()
+        self._heading = ""
+        self._task_name = ""
+        self._changed: list[str] = []
+        self._said: list[tuple[str, str]] = []
+        self._failed: list[tuple[str, str]] = []
+
+    # -- what the screen shows -------------------------------------------------------------------
+
+    def _say(self, text: str, color: str | None = None) -> None:
+        self._display.display(text, color=color)
+
+    def _passing(self, text: str) -> None:
+        """Show what is being done until the next line takes its place; on a terminal only."""
+        if self._live:
+            text = text[: shutil.get_terminal_size().columns - 1]
+            self._display.display(_CLEAR + text, newline=False, screen_only=True)
+
+    def _head(self) -> None:
+        """Print the heading of the play, once there is something to say below it."""
+        if self._heading:
+            self._passing("")
+            self._say(f"\n{self._heading}", C.COLOR_HIGHLIGHT)
+            self._heading = ""
+
+    def _flush(self) -> None:
+        """Print what the task that has just ended has to say."""
+        self._passing("")
+        if self._changed or self._said or self._failed:
+            self._head()
+        if self._changed:
+            nodes = ", ".join(sorted(self._changed))
+            self._say(f"  {self._task_name}: changed on {nodes}", C.COLOR_CHANGED)
+        for nodes, message in grouped(self._said):
+            self._say(paragraph(nodes, message))
+        for nodes, message in grouped(self._failed):
+            self._say(paragraph(nodes, message), C.COLOR_ERROR)
+        self._changed, self._said, self._failed = [], [], []
+
+    @staticmethod
+    def _label(result: CallbackTaskResult) -> str:
+        """Return whose word a result is; nobody's if the task runs once for all."""
+        return "" if result.task.run_once else result.host.get_name()
+
+    # -- what Ansible reports --------------------------------------------------------------------
+
+    @_short
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Keep the heading ready."""
+        self._flush()
+        self._play = play
+        mark = " (check mode: nothing is changed)" if play.check_mode else ""
+        self._heading = f"{play.get_name().strip()}{mark}"
+
+    @_short
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        """Remember the name; show it while the task runs."""
+        self._flush()
+        self._task_name = (task.name or task.get_name()).strip()
+        if "validate_argument_spec" not in task.action:
+            self._passing(f"  {self._task_name} …")
+        if task.action == "hearth_follow":
+            self._explain_interrupt()
+
+    def _explain_interrupt(self) -> None:
+        """Say what Ctrl-C means while a run is being followed, then leave it to Ansible."""
+        ansibles = signal.getsignal(signal.SIGINT)
+
+        def interrupted(number: int, frame: Any) -> None:
+            self._say("\nThe run goes on without this terminal; how to look again is said above.")
+            ansibles(number, frame)
+
+        signal.signal(signal.SIGINT, interrupted)
+
+    @_short
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        """Treat handlers as tasks."""
+        self.v2_playbook_on_task_start(task, False)
+
+    @_short
+    def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:
+        """Note a change, and what a task wants said."""
+        answer = result.result
+        self._handle_warnings(answer)
+        if answer.get("changed") and not result.task.no_log:
+            self._changed.append(result.host.get_name())
+        if text := answer.get("say"):
+            self._said.append(("", str(text)))
+        elif result.task.action in C._ACTION_DEBUG:
+            self._said.append(("", textwrap.indent(str(answer.get("msg", "")).rstrip(), "  ")))
+        elif note := answer.get("note"):
+            self._said.append((f"  {result.host.get_name()}", str(note)))
+
+    @_short
+    def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
+        """Note the message."""
+        self._handle_warnings(result.result)
+        if ignore_errors:
+            return
+        results = result.result.get("results") if result.task.loop else None
+        for each in results or [result.result]:
+            if each.get("failed", True):
+                self._failed.append((self._label(result), message_of(each)))
+
+    @_short
+    def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
+        """Note why; where the play goes on without the node, it says so itself."""
+        if not result.task.ignore_unreachable:
+            message = f"cannot be reached: {message_of(result.result)}"
+            self._failed.append((result.host.get_name(), message))
+
+    @_short
+    def v2_runner_on_skipped(self, result: CallbackTaskResult) -> None:
+        """Say nothing."""
+
+    @_short
+    def v2_runner_item_on_ok(self, result: CallbackTaskResult) -> None:
+        """Leave it to the task's own result."""
+
+    @_short
+    def v2_runner_item_on_failed(self, result: CallbackTaskResult) -> None:
+        """Leave it to the task's own result."""
+
+    @_short
+    def v2_runner_item_on_skipped(self, result: CallbackTaskResult) -> None:
+        """Say nothing."""
+
+    @_short
+    def v2_playbook_on_include(self, included_file: Any) -> None:
+        """Say nothing."""
+
+    @_short
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        """Say nothing: the inventory check speaks."""
+
+    @_short
+    def v2_playbook_on_no_hosts_remaining(self) -> None:
+        """Say nothing: the failures above do."""
+
+    @_short
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """Print one line of counts, unless the play failed: then the failure is the last word."""
+        self._flush()
+        words = []
+        for host in sorted(stats.processed.keys() - {"localhost"}):
+            gone = " unreachable" if host in stats.dark else ""
+            words.append(f"{host} changed={stats.changed.get(host, 0)}{gone}")
+        if words and not stats.failures:
+            self._say(f"\n{' · '.join(words)}", C.COLOR_OK)

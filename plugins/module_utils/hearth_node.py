@@ -1,0 +1,84 @@
+"""What Hearth's modules share: running one of Hearth's own commands on the node they run on."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+# Of no use to what is started here, and none of its business: a started run finds its model in the
+# cache. (On this computer a node would otherwise inherit them from the shell of the controller.)
+_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN")
+
+
+@dataclass
+class Report:
+    """What a command said: findings for people, facts for the play, or the whole record."""
+
+    findings: list[str]
+    facts: dict[str, Any] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+def absolute(path: str) -> str:
+    """Return `path` with `~` and variables of this node resolved."""
+    return os.path.abspath(os.path.expanduser(os.path.expandvars(path)))
+
+
+def environment(
+    workspace: str, node: str, models: str | None, secrets: dict[str, str]
+) -> dict[str, str]:
+    """Return the variables that Hearth's commands get on a node."""
+    given = {
+        "HEARTH_WORKSPACE": workspace,
+        "HEARTH_NODE": node,
+        "PYTHONPATH": os.path.join(workspace, "scripts"),
+        "PYTHONUNBUFFERED": "1",
+        **{name: value for name, value in secrets.items() if value},
+    }
+    if models:
+        given["HEARTH_MODELS"] = models
+    return given
+
+
+def hearth(module: Any, python: str, arguments: list[str], variables: dict[str, str]) -> Report:
+    """Run `python -m ARGUMENTS` and return the JSON object in the last line that it prints.
+
+    Anything else that comes back becomes a finding: a Python that is not there, a crash.
+    """
+    if not os.access(python, os.X_OK):
+        return Report([f"there is no Python at {python}; ansible-playbook provision.yml makes it"])
+    for name in _SECRETS:
+        os.environ.pop(name, None)
+    status, out, errors = module.run_command(
+        [python, "-m", *arguments], environ_update=variables, handle_exceptions=True
+    )
+    lines = out.strip().splitlines()
+    try:
+        said = json.loads(lines[-1])
+        if not isinstance(said, dict):
+            raise TypeError
+    except (IndexError, ValueError, TypeError):
+        last = "\n".join(errors.strip().splitlines()[-12:]) or "it said nothing"
+        return Report([f"{arguments[0]} ended with status {status}:\n{last}"])
+    findings = [str(finding) for finding in said.get("findings", [])]
+    if status != 0 and not findings:
+        last = "\n".join(errors.strip().splitlines()[-12:])
+        findings = [f"{arguments[0]} {arguments[1]} ended with status {status}:\n{last}"]
+    return Report(findings, said.get("facts", {}), said)
+
+
+def write_private(path: str, text: str) -> bool:
+    """Write `text` to `path`, readable by its owner only; return whether anything changed."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            if file.read() == text and os.stat(path).st_mode & 0o077 == 0:
+                return False
+    except OSError:
+        pass
+    temporary = f"{path}.new"
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    os.replace(temporary, path)
+    return True

@@ -1,0 +1,148 @@
+#!/usr/bin/python
+"""Ansible module: check, start, stop or look at a run's supervisor on one node."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_supervise
+short_description: Check, start or stop the supervisor of a run on this node
+description:
+  - Calls C(python -m hearth.supervise) from the workspace of the node.
+  - What is wrong comes back as RV(findings) and does not fail the task, so that the findings of
+    all nodes can be shown together (see M(hearth_verdict)).
+options:
+  verb:
+    description:
+      - V(check) looks whether the run could start here, and changes nothing.
+      - V(start) lays down the run file and the launch spec, and starts the supervisor.
+      - V(stop) asks for a stop after the current step; with O(now) it ends the run at once.
+    type: str
+    choices: [check, start, stop]
+    required: true
+  spec:
+    description: The launch spec; paths may start with C(~).
+    type: dict
+    required: true
+  token:
+    description: Secret shared by the supervisors of the run; wanted by V(check) and V(start).
+    type: str
+  secrets:
+    description: Variables for the ranks that nobody else may see, such as an API key.
+    type: dict
+    default: {}
+  run_file:
+    description: Text of C(run.yml); wanted by V(start).
+    type: str
+  now:
+    description: Stop at once, without finishing the step.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Is everything ready here?
+  hearth_supervise:
+    verb: check
+    spec: "{{ launch_spec }}"
+"""
+
+RETURN = r"""
+findings:
+  description: What stands in the way, one sentence each; empty if nothing does.
+  returned: always
+  type: list
+  elements: str
+facts:
+  description: What was found out, such as the interface of the cluster address and a free port.
+  returned: with verb check
+  type: dict
+record:
+  description: What the supervisor says of itself.
+  returned: with verbs start and stop
+  type: dict
+workspace:
+  description: Absolute path of the workspace.
+  returned: always
+  type: str
+"""
+
+import json
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node import Report, absolute, environment, hearth, write_private
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "verb": {"type": "str", "choices": ["check", "start", "stop"], "required": True},
+            "spec": {"type": "dict", "required": True},
+            "token": {"type": "str", "no_log": True},
+            "secrets": {"type": "dict", "default": {}, "no_log": True},
+            "run_file": {"type": "str"},
+            "now": {"type": "bool", "default": False},
+        },
+        required_if=[("verb", "check", ["token"]), ("verb", "start", ["token", "run_file"])],
+        supports_check_mode=True,
+    )
+    spec = dict(module.params["spec"])
+    for path in ("workspace", "python", "models"):
+        if spec.get(path):
+            spec[path] = absolute(spec[path])
+    if module.params["token"]:
+        spec["token"] = module.params["token"]
+    verb, workspace = module.params["verb"], spec["workspace"]
+    answer = {"workspace": workspace, "changed": verb != "check", "findings": [], "facts": {}}
+    if not os.path.isdir(os.path.join(workspace, "scripts", "hearth")):
+        if not module.check_mode:
+            answer["findings"] = [f"{workspace} holds no training code; provision.yml lays it down"]
+        module.exit_json(**answer | {"changed": False})
+    if module.check_mode and verb != "check":
+        module.exit_json(**answer)
+
+    report = {"check": check, "start": start, "stop": stop}[verb](module, spec)
+    answer |= {"findings": report.findings, "facts": report.facts}
+    if verb != "check":
+        answer["record"] = report.record
+        answer["changed"] = bool(report.record.get("started") or report.record.get("asked"))
+    module.exit_json(**answer)
+
+
+def _call(module: AnsibleModule, spec: dict, *arguments: str) -> Report:
+    """Run one verb of the supervisor."""
+    variables = environment(spec["workspace"], spec["node"], spec.get("models"), {})
+    return hearth(module, spec["python"], ["hearth.supervise", *arguments], variables)
+
+
+def check(module: AnsibleModule, spec: dict) -> Report:
+    """Return what stands in the way of the run here. The spec lies in a file only meanwhile."""
+    path = os.path.join(module.tmpdir, "spec.json")
+    write_private(path, json.dumps(spec))
+    return _call(module, spec, "check", "--spec", path)
+
+
+def start(module: AnsibleModule, spec: dict) -> Report:
+    """Lay down what the run needs here and start its supervisor."""
+    secrets = {name: value for name, value in module.params["secrets"].items() if value}
+    spec["environment"] = {**spec.get("environment", {}), **secrets}
+    results = os.path.join(spec["workspace"], "results", spec["run"])
+    path = os.path.join(spec["workspace"], "config", f"{spec['run']}.json")
+    os.makedirs(results, exist_ok=True)
+    write_private(os.path.join(results, "run.yml"), module.params["run_file"])
+    write_private(path, json.dumps(spec, indent=2) + "\n")
+    return _call(module, spec, "start", "--spec", path)
+
+
+def stop(module: AnsibleModule, spec: dict) -> Report:
+    """Ask the run to stop here."""
+    now = ["--now"] if module.params["now"] else []
+    return _call(module, spec, "stop", "--workspace", spec["workspace"], "--run", spec["run"], *now)
+
+
+if __name__ == "__main__":
+    main()

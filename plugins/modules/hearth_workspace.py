@@ -1,0 +1,140 @@
+#!/usr/bin/python
+"""Ansible module: the folders of a node's workspace, and the training code in it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_workspace
+short_description: Make the workspace of this node what it should be
+description:
+  - The action plugin of the same name builds the archive on the controller and sends it only
+    when the code on the node is not the same, so that a node that is up to date costs one
+    small call.
+options:
+  path:
+    description: The workspace. May start with C(~).
+    type: str
+    required: true
+  folders:
+    description: Folders that it has.
+    type: list
+    elements: str
+    required: true
+  code:
+    description:
+      - What C(scripts/) holds, checksum (SHA-256) by relative path. Files that are not named
+        here are removed; C(__pycache__) is let be. The action plugin fills this in from O(source).
+    type: dict
+  source:
+    description: Folder of the controller that holds the training code. For the action plugin only.
+    type: path
+  archive:
+    description: Archive on the node with all files of O(code). From the action plugin.
+    type: path
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Workspace and training code
+  hearth_workspace:
+    path: ~/ai-cluster
+    folders: [data, models, scripts, logs, config, results, checkpoints]
+    source: "{{ playbook_dir | dirname }}/training"
+"""
+
+RETURN = r"""
+path:
+  description: Absolute path of the workspace.
+  returned: always
+  type: str
+differing:
+  description: Files of the code that were missing, changed or too many.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import hashlib
+import os
+import shutil
+import tarfile
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node import absolute
+
+_LET_BE = {"__pycache__"}
+
+
+def found(scripts: str) -> dict[str, str]:
+    """Return the checksum of every file below `scripts`, by relative path."""
+    sums = {}
+    for folder, folders, files in os.walk(scripts):
+        folders[:] = [name for name in folders if name not in _LET_BE]
+        for name in files:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                sums[os.path.relpath(path, scripts)] = hashlib.sha256(file.read()).hexdigest()
+    return sums
+
+
+def replace(scripts: str, archive: str, temporary: str) -> None:
+    """Put the content of `archive` in place of `scripts`.
+
+    A run that is under way has its modules in memory; the folder changes in one rename each way,
+    so that no one ever sees half of the code.
+    """
+    fresh = f"{scripts}.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    with tarfile.open(archive) as packed:
+        packed.extractall(fresh, filter="data")
+    old = os.path.join(temporary, "scripts")
+    if os.path.isdir(scripts):
+        shutil.move(scripts, old)
+    os.rename(fresh, scripts)
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "str", "required": True},
+            "folders": {"type": "list", "elements": "str", "required": True},
+            "code": {"type": "dict", "required": True},
+            "archive": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    path = absolute(module.params["path"])
+    scripts = os.path.join(path, "scripts")
+    folders = [path, *(os.path.join(path, name) for name in module.params["folders"])]
+    code = module.params["code"]
+    try:
+        missing = [folder for folder in folders if not os.path.isdir(folder)]
+        if not module.check_mode:
+            for folder in missing:
+                os.makedirs(folder, exist_ok=True)
+        here = found(scripts)
+        differing = sorted(
+            name for name in here.keys() | code.keys() if here.get(name) != code.get(name)
+        )
+        if differing and module.params["archive"] and not module.check_mode:
+            replace(scripts, module.params["archive"], module.tmpdir)
+    except OSError as error:
+        module.exit_json(
+            changed=False,
+            path=path,
+            differing=[],
+            findings=[
+                f"the workspace {path} cannot be written ({error.strerror}: {error.filename}); "
+                "give this user the right to, or set hearth_workspace to another folder"
+            ],
+        )
+    module.exit_json(
+        changed=bool(missing or differing), path=path, differing=differing, findings=[]
+    )
+
+
+if __name__ == "__main__":
+    main()

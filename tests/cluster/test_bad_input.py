@@ -1,0 +1,173 @@
+"""Every wrong word ends before anything is started: one message, what is wrong and the way out."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from support.house import NODES, House
+from support.stand_in_hub import stand_in_hub
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
+
+
+def refused(house: House, *arguments: object, **changes: str) -> str:
+    """Play train.yml, which must refuse; return what it said."""
+    status, screen = house.play("train.yml", *arguments, **changes)
+    assert status == 2
+    assert "Traceback" not in screen
+    assert "{'" not in screen
+    assert "Nothing was started" in screen
+    assert not list(house.runs.glob("*"))
+    for node in NODES:
+        assert not list(house.workspace(node).glob("results/*/supervisor.json"))
+        assert not list(house.workspace(node).glob("config/*.json"))
+    return screen
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "smollm"}, ["'smollm' is no preset", "did you mean 'smollm2-135m'"]),
+        ({"model": "./nowhere"}, ["no folder ./nowhere"]),
+        ({"max_stps": 3}, ["no setting 'max_stps'", "did you mean 'max_steps'"]),
+        ({"max_steps": "many"}, ["max_steps: 'many'", "whole number"]),
+        ({"global_batch": 0}, ["global_batch: 0", "at least 1"]),
+        ({"micro_batch": -1}, ["micro_batch: -1", "at least 1"]),
+        ({"dataset": "/nowhere/data.jsonl"}, ["/nowhere/data.jsonl", "no such file"]),
+        ({"run": "../up"}, ["run: '../up'"]),
+        ({"resume": "ghost"}, ["no run 'ghost'"]),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_a_wrong_setting_is_named(shared, settings, words):
+    screen = refused(shared, *shared.tiny(**settings))
+    for word in words:
+        assert word in screen
+
+
+def test_all_problems_are_shown_at_once(shared):
+    screen = refused(
+        shared,
+        *shared.tiny(lora_rank=0),
+        *("-e", "modle=x", "-e", "epochs=few", "-e", "meeting_port=80", "-e", "wait=perhaps"),
+    )
+    for word in ("lora_rank: 0", "did you mean 'model'", "epochs: 'few'", "'80'", "'perhaps'"):
+        assert word in screen
+
+
+def test_one_setting_given_twice_is_refused(shared):
+    assert "global_batch: given twice" in refused(shared, *shared.tiny(), "-e", "global_batch=8")
+
+
+def test_a_limit_is_refused_with_the_reason(shared):
+    screen = refused(shared, *shared.tiny(), "--limit", "desk")
+    assert "a run takes all nodes" in screen
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words"),
+    [
+        ("[other]\nbox\n", ["no hosts in the group 'cluster'"]),
+        ("[cluster]\n", ["no hosts in the group 'cluster'"]),
+        (
+            "[cluster]\none node_rank=1 cluster_address=127.0.0.1\n"
+            "two node_rank=1 cluster_address=127.0.0.2\n",
+            ["one and two have the same rank 1"],
+        ),
+        (
+            "[cluster]\none node_rank=0 cluster_address=127.0.0.1\n"
+            "two node_rank=2 cluster_address=127.0.0.1\n",
+            ["ranks are 0, 2", "same cluster_address 127.0.0.1"],
+        ),
+        (
+            "[cluster]\none\ntwo cluster_address=192.168.1.300\n",
+            ["one: cluster_address is missing", "two: cluster_address '192.168.1.300' is not"],
+        ),
+    ],
+    ids=["no-group", "empty-group", "one-rank-twice", "gap-and-address", "no-address"],
+)
+def test_a_wrong_inventory_is_refused(shared, tmp_path, hosts, words):
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text(hosts)
+    screen = refused(shared, "-i", inventory, *shared.tiny())
+    for word in words:
+        assert word in screen
+
+
+def test_a_name_that_is_taken_is_refused(house):
+    (house.runs / "old").mkdir(parents=True)
+    (house.runs / "old" / "run.yml").write_text("run: old\n")
+    status, screen = house.train("-e", "run=old")
+    assert status == 2
+    assert "'old' exists already" in screen
+    assert "resume=old" in screen
+
+
+def test_findings_of_all_nodes_come_in_one_message(house, tmp_path):
+    """A taken port (only rank 0 has one) and a workspace that cannot be (only on laptop)."""
+    (house.folder / "data" / "hearth").mkdir(parents=True)
+    house.workspace("laptop").write_text("in the way")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        screen = refused(house, *house.tiny(), "-e", f"meeting_port={port}")
+    assert f"desk: port {port}" in screen
+    assert "laptop: the workspace" in screen
+    assert screen.count("Nothing was started on any node.") == 1
+
+
+def test_what_is_wrong_with_the_data_is_said_with_its_line(house, tmp_path):
+    data = tmp_path / "broken.jsonl"
+    data.write_text('{"text": "fine"}\n{"text": "not\n')
+    screen = refused(house, *house.tiny(dataset=str(data)))
+    assert "broken.jsonl:2" in screen
+    assert screen.count("broken.jsonl:2") <= 2
+
+
+def test_a_gated_model_without_a_token_is_explained(house):
+    with stand_in_hub() as hub:
+        hub.models["house/secret-model"] = None
+        screen = refused(
+            house,
+            *house.tiny(model="house/secret-model"),
+            HF_HUB_OFFLINE="0",
+            HF_ENDPOINT=hub.url,
+        )
+    assert "house/secret-model" in screen
+    assert "HF_TOKEN" in screen
+
+
+def test_the_token_of_the_shell_reaches_the_hub_and_is_shown_nowhere(house):
+    token = "hf_wrongbutsecret0123456789"
+    with stand_in_hub() as hub:
+        hub.models["house/secret-model"] = None
+        screen = refused(
+            house,
+            *house.tiny(model="house/secret-model"),
+            HF_HUB_OFFLINE="0",
+            HF_ENDPOINT=hub.url,
+            HF_TOKEN=token,
+        )
+    assert "the Hub refuses your token" in screen
+    assert token not in screen
+
+
+def test_a_node_out_of_reach_is_named_and_the_others_are_checked(house, tmp_path):
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text(
+        "[cluster]\n"
+        f"near cluster_address=127.0.0.1 {LOCAL}\n"
+        "far cluster_address=127.0.0.9 ansible_host=127.0.0.9 ansible_port=9 ansible_user=nobody\n"
+        "[cluster:vars]\n"
+        f"hearth_workspace={house.folder}/data/hearth/{{{{ inventory_hostname }}}}\n"
+        "hearth_python={{ ansible_playbook_python }}\n"
+    )
+    if not Path("/usr/bin/ssh").exists():
+        pytest.skip("there is no ssh here to fail")
+    screen = refused(house, "-i", inventory, *house.tiny(epochs=1))
+    assert "far: cannot be reached" in screen

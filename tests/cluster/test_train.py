@@ -1,0 +1,207 @@
+"""`ansible-playbook train.yml` on the local inventory: two nodes, real ranks, a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from support.house import NODES, House, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+SECRET = "hf_planted0123456789abcdefghijklmnop"
+
+
+def everything(folder: Path) -> bytes:
+    """Return the bytes of every file below `folder`."""
+    return b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+class Watch(threading.Thread):
+    """Keeps an eye on the process list for a word."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(daemon=True)
+        self.word, self.seen, self.looks, self.done = word, [], 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.done.wait(0.1):
+            self.looks += 1
+            for process in psutil.process_iter():
+                with suppress(psutil.Error):
+                    words = " ".join(process.cmdline())
+                    if self.word in words:
+                        self.seen.append(words)
+
+    def __enter__(self) -> Watch:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.join(10)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, tiny_model, tiny_data):
+    """One whole run with everything shown (-vvv) and a token in the controller's environment."""
+    house = House(tmp_path_factory.mktemp("trained"), tiny_model, tiny_data)
+    with Watch(SECRET) as watch:
+        status, screen = house.train(
+            *("-e", "run=first", "-e", "max_steps=6", "-vvv"),
+            HF_TOKEN=SECRET,
+            WANDB_API_KEY=SECRET[::-1],
+        )
+    yield house, status, screen, watch
+    house.close()
+
+
+def test_a_run_trains_on_both_nodes_and_its_files_come_here(trained):
+    house, status, _, _ = trained
+    assert status == 0
+    run = house.runs / "first"
+    assert {path.name for path in run.iterdir()} == {"run.yml", "metrics.jsonl", "adapter", "logs"}
+    assert {path.name for path in (run / "logs").iterdir()} == {"desk.log", "laptop.log"}
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= {
+        path.name for path in (run / "adapter").iterdir()
+    }
+    lines = house.metrics("first")
+    assert [line["node"] for line in lines[0]["ranks"]] == ["desk", "laptop"]
+    assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2, 3, 4, 5, 6]
+    assert lines[-1]["state"] == "finished"
+
+
+def test_the_same_run_file_lies_everywhere(trained):
+    house, *_ = trained
+    files = [house.runs / "first" / "run.yml"]
+    files += [house.workspace(node) / "results" / "first" / "run.yml" for node in NODES]
+    texts = {path.read_text() for path in files}
+    assert len(texts) == 1
+    run = yaml.safe_load(texts.pop())
+    assert run["settings"]["max_steps"] == 6
+    assert run["origins"]["max_steps"] == run["origins"]["lora_rank"] == "-e"
+    assert run["origins"]["seed"] == "default"
+
+
+def test_each_node_gets_its_own_part_and_nothing_of_the_other(trained):
+    house, *_ = trained
+    specs = {}
+    for node in NODES:
+        path = house.workspace(node) / "config" / "first.json"
+        assert path.stat().st_mode & 0o777 == 0o600
+        specs[node] = json.loads(path.read_text())
+    assert [specs[node]["rank"] for node in NODES] == [0, 1]
+    assert [specs[node]["address"] for node in NODES] == ["127.0.0.1", "127.0.0.2"]
+    assert specs["desk"]["meeting"] == specs["laptop"]["meeting"]
+    assert specs["desk"]["token"] == specs["laptop"]["token"]
+    for node, other in (NODES, NODES[::-1]):
+        assert str(house.workspace(other)) not in json.dumps(specs[node])
+
+
+def test_a_token_is_in_no_file_no_output_and_no_process_list(trained):
+    house, _, screen, watch = trained
+    token = json.loads((house.workspace("desk") / "config" / "first.json").read_text())["token"]
+    assert SECRET not in screen
+    assert SECRET[::-1] not in screen
+    assert token not in screen
+    assert SECRET.encode() not in everything(house.folder)
+    assert watch.looks > 10
+    assert not watch.seen
+
+
+def test_short_output_tells_what_changed_and_what_to_do_next(house):
+    status, screen = house.train("-e", "run=short", "-e", "max_steps=3")
+    assert status == 0
+    how_to_look = screen.index("playbooks/attach.yml -e run=short")
+    assert how_to_look < screen.index("step 3/3") < screen.index("short finished: 3 of 3 steps")
+    for word in ("held-out perplexity", "held-out question", "before", "after", "adapter", "logs"):
+        assert word in screen
+    assert "resume=short" in screen
+    assert "{'" not in screen
+    assert "TASK [" not in screen
+
+
+def test_a_detached_run_goes_on_and_is_attached_to_later(house):
+    status, screen = house.train("-e", "run=night", "-e", "max_steps=20", "-e", "wait=false")
+    assert status == 0
+    assert "playbooks/attach.yml -e run=night" in screen
+    assert "finished" not in screen
+    status, screen = house.play("playbooks/attach.yml", "-e", "run=night")
+    assert status == 0
+    assert "night finished: 20 of 20 steps" in screen
+    assert (house.runs / "night" / "adapter" / "adapter_model.safetensors").exists()
+
+
+def test_control_c_ends_the_looking_not_the_training(house):
+    play = house.start("train.yml", *house.tiny(run="calm", max_steps=100_000))
+    house.until_step("calm")
+    os.killpg(play.pid, signal.SIGINT)
+    screen, _ = play.communicate(timeout=30)
+    assert "Traceback" not in screen
+    assert "The run goes on without this terminal" in screen
+    here = house.record("desk", "calm")
+    assert here["state"] == "running"
+    assert psutil.pid_exists(here["pid"])
+
+
+def test_a_stopped_run_is_no_failure_and_goes_on_where_it_was(house):
+    play = house.start("train.yml", *house.tiny(run="pause", max_steps=100_000, checkpoint_every=5))
+    house.until_step("pause", 6)
+    (house.workspace("laptop") / "results" / "pause" / "stop").touch()
+    screen, _ = play.communicate(timeout=60)
+    assert play.returncode == 0
+    assert "pause was stopped" in screen
+    assert "train.yml -e resume=pause" in screen
+    stopped_at = house.metrics("pause")[-1]["step"]
+
+    last = stopped_at + 3
+    status, screen = house.play("train.yml", "-e", "resume=pause", "-e", f"max_steps={last}")
+    assert status == 0
+    assert f"pause finished: {last} of {last} steps" in screen
+    steps = [line["step"] for line in house.metrics("pause") if line["kind"] == "step"]
+    assert steps == list(range(1, last + 1))
+
+
+def test_a_killed_rank_fails_the_play_under_its_nodes_name(house):
+    play = house.start("train.yml", *house.tiny(run="cut", max_steps=100_000))
+    house.until_step("cut")
+    house.rank("laptop").kill()
+    screen, _ = play.communicate(timeout=90)
+    print(screen)
+    assert play.returncode == 2
+    assert "\nlaptop: rank 1 was killed by signal 9 (SIGKILL)" in screen
+    assert "desk: stopped because laptop failed" in screen
+    assert screen.count("signal 9") == 1
+    assert "Traceback" not in screen
+    assert {path.name for path in (house.runs / "cut").iterdir()} >= {"run.yml", "metrics.jsonl"}
+    assert (house.runs / "cut" / "logs" / "laptop.log").stat().st_size > 0
+    assert house.record("desk", "cut")["cause"] == house.record("laptop", "cut")["cause"]
+
+
+def test_a_second_run_on_busy_nodes_is_refused_by_name(house):
+    assert house.train("-e", "run=one", "-e", "max_steps=100000", "-e", "wait=false")[0] == 0
+    status, screen = house.train("-e", "run=two")
+    assert status == 2
+    assert "run 'one' is under way on this node" in screen
+    assert "Nothing was started on any node." in screen
+    assert not (house.runs / "two").exists()
+    assert not (house.workspace("desk") / "config" / "two.json").exists()
+    assert house.record("desk", "one")["state"] in ("waiting", "running")
+
+
+def test_a_supervisor_that_vanishes_is_reported_not_waited_for(house):
+    play = house.start("train.yml", *house.tiny(run="gone", max_steps=100_000))
+    house.until_step("gone")
+    until(lambda: psutil.pid_exists(house.record("laptop", "gone")["pid"]), 5)
+    psutil.Process(house.record("laptop", "gone")["pid"]).kill()
+    screen, _ = play.communicate(timeout=120)
+    print(screen)
+    assert play.returncode == 2
+    assert "\nlaptop: " in screen
+    assert "desk: stopped because laptop failed" in screen

@@ -1,0 +1,211 @@
+"""What the modules do on a node, each run as Ansible runs it: arguments in, one JSON object out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Ansible packs a module with what it imports; here a small finder puts module_utils in place.
+RUNNER = """
+import importlib.util, json, runpy, sys
+from ansible.module_utils.testing import patch_module_args
+name = "ansible.module_utils.hearth_node"
+spec = importlib.util.spec_from_file_location(name, sys.argv[2])
+module = importlib.util.module_from_spec(spec)
+sys.modules[name] = module
+spec.loader.exec_module(module)
+with patch_module_args(json.load(sys.stdin)):
+    runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def call(module: str, check: bool = False, **arguments) -> dict:
+    """Run a module and return its answer."""
+    given = {**arguments, "_ansible_check_mode": check}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", RUNNER),
+            str(ROOT / "plugins" / "modules" / f"{module}.py"),
+            str(ROOT / "plugins" / "module_utils" / "hearth_node.py"),
+        ],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PIP_NO_INDEX": "1"},
+    )
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def answering(tmp_path):
+    """Return a function that makes a stand-in for the node's Python; it says what it is told."""
+
+    def make(says: str, status: int = 0) -> Path:
+        python = tmp_path / "python"
+        python.write_text(
+            "#!/bin/sh\n"
+            f"env > {tmp_path}/environment\n"
+            f'echo "$@" > {tmp_path}/arguments\n'
+            f"cat <<'TEXT'\n{says}\nTEXT\n"
+            f"echo trouble >&2\nexit {status}\n"
+        )
+        python.chmod(0o755)
+        return python
+
+    return make
+
+
+def spec(tmp_path: Path, python: Path) -> dict:
+    (tmp_path / "ws" / "scripts" / "hearth").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "ws" / "config").mkdir(exist_ok=True)
+    return {"run": "r", "node": "a", "workspace": f"{tmp_path}/ws", "python": str(python)}
+
+
+SECRET = "a-token-that-nobody-else-may-see"
+
+
+def test_start_lays_down_a_private_spec_and_says_whether_it_started(tmp_path, answering):
+    python = answering('{"ok": true, "started": true, "pid": 7, "state": "waiting"}')
+    arguments = {
+        "spec": spec(tmp_path, python),
+        "token": SECRET,
+        "run_file": "run: r\n",
+        "secrets": {"KEY": "another-secret", "EMPTY": ""},
+    }
+    answer = call("hearth_supervise", verb="start", **arguments)
+    assert answer["changed"]
+    assert answer["findings"] == []
+    written = tmp_path / "ws" / "config" / "r.json"
+    assert written.stat().st_mode & 0o777 == 0o600
+    content = json.loads(written.read_text())
+    assert content["token"] == SECRET
+    assert content["environment"] == {"KEY": "another-secret"}
+    assert (tmp_path / "ws" / "results" / "r" / "run.yml").read_text() == "run: r\n"
+    assert SECRET not in json.dumps(answer)
+    assert SECRET not in (tmp_path / "arguments").read_text()
+
+    answering('{"ok": true, "started": false, "pid": 7, "state": "running"}')
+    assert not call("hearth_supervise", verb="start", **arguments)["changed"]
+
+
+def test_check_leaves_nothing_behind(tmp_path, answering):
+    python = answering('{"ok": false, "findings": ["a: port 1 is taken"], "facts": {"port": 1}}', 2)
+    answer = call("hearth_supervise", verb="check", spec=spec(tmp_path, python), token=SECRET)
+    assert answer["findings"] == ["a: port 1 is taken"]
+    assert answer["facts"] == {"port": 1}
+    assert not answer["changed"]
+    assert not list((tmp_path / "ws" / "config").iterdir())
+
+
+def test_check_mode_starts_nothing_and_foretells(tmp_path, answering):
+    python = answering("{}")
+    answer = call(
+        "hearth_supervise",
+        check=True,
+        verb="start",
+        spec=spec(tmp_path, python),
+        token=SECRET,
+        run_file="x",
+    )
+    assert answer["changed"]
+    assert not (tmp_path / "arguments").exists()
+    assert not list((tmp_path / "ws" / "config").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "finding"),
+    [
+        ("not json", 1, "ended with status 1"),
+        ("", 0, "trouble"),
+        ("[1]", 0, "trouble"),
+        ('{"ok": false}', 3, "ended with status 3"),
+    ],
+)
+def test_a_command_that_says_nothing_sensible_is_a_finding(
+    tmp_path, answering, says, status, finding
+):
+    answer = call(
+        "hearth_prepare",
+        run_file="run: r\n",
+        node="a",
+        workspace=f"{tmp_path}/ws",
+        python=str(answering(says, status)),
+    )
+    assert finding in answer["findings"][0]
+
+
+def test_a_missing_python_is_a_finding_with_the_way_out(tmp_path):
+    answer = call(
+        "hearth_prepare", run_file="", node="a", workspace="~/w", python=f"{tmp_path}/no/python"
+    )
+    assert "provision.yml" in answer["findings"][0]
+
+
+def test_prepare_hands_the_token_on_in_the_environment_only(tmp_path, answering):
+    python = answering('{"ok": true, "findings": [], "facts": {"gpus": 0}}')
+    answer = call(
+        "hearth_prepare",
+        run_file="run: r\n",
+        node="a",
+        workspace=f"{tmp_path}/ws",
+        python=str(python),
+        models=f"{tmp_path}/models",
+        hub_token=SECRET,
+    )
+    assert answer["facts"] == {"gpus": 0}
+    told = (tmp_path / "environment").read_text()
+    assert f"HF_TOKEN={SECRET}" in told
+    assert f"HEARTH_MODELS={tmp_path}/models" in told
+    assert f"PYTHONPATH={tmp_path}/ws/scripts" in told
+    assert SECRET not in (tmp_path / "arguments").read_text()
+    assert SECRET not in json.dumps(answer)
+
+
+def test_a_supervisor_gets_no_token_of_the_shell_it_was_started_from(
+    tmp_path, answering, monkeypatch
+):
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    python = answering('{"ok": true, "started": true}')
+    call(
+        "hearth_supervise",
+        verb="start",
+        spec=spec(tmp_path, python),
+        token="x" * 20,
+        run_file="run: r\n",
+    )
+    assert SECRET not in (tmp_path / "environment").read_text()
+
+
+def test_packages_are_compared_with_the_lock(tmp_path):
+    lock = "PyYAML==6.0.3 \\\n    --hash=sha256:00\nnot_there==1.0 ; python_version > '3'\n# x==1\n"
+    answer = call("hearth_packages", check=True, python=sys.executable, lock=lock)
+    assert "not-there==1.0" in answer["differing"]
+    assert not any(each.startswith("x==") for each in answer["differing"])
+    assert answer["changed"]
+
+
+def test_an_environment_is_made_where_there_is_none(tmp_path):
+    """pip then refuses the package, which no index has: the reason is said, in a line or two."""
+    python = tmp_path / "env" / "bin" / "python"
+    lock = f"nothing-of-this-name==1.0 --hash=sha256:{'0' * 64}\n"
+    answer = call("hearth_packages", python=str(python), base=sys.executable, lock=lock)
+    assert python.exists()
+    assert answer["failed"]
+    assert "pip could not install 1 packages" in answer["msg"]
+
+
+def test_an_environment_as_locked_is_left_alone():
+    lock = f"pyyaml=={yaml.__version__}\n"
+    answer = call("hearth_packages", python=sys.executable, lock=lock)
+    assert not answer["changed"]
+    assert answer["differing"] == []
