@@ -21,6 +21,10 @@ description:
   - Rank is the position in the group C(cluster), unless a host sets C(node_rank).
   - What is wrong comes back as RV(findings) and does not fail the task (see M(hearth_verdict)).
 options:
+  runs:
+    description: Folder of the controller that holds a folder a run.
+    type: path
+    required: true
   whole:
     description: Whether all nodes are wanted, so that C(--limit) is refused.
     type: bool
@@ -32,6 +36,10 @@ nodes:
   description: C(name), C(rank) and C(address) of every node, in rank order.
   returned: always
   type: list
+runs:
+  description: The folder of runs, for the roles that come later.
+  type: str
+  returned: always
 playbook:
   description: How to call C(ansible-playbook) for the same inventory.
   type: str
@@ -126,7 +134,12 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return nodes and findings."""
         result = super().run(tmp, task_vars)
-        _, arguments = self.validate_argument_spec({"whole": {"type": "bool", "default": False}})
+        _, arguments = self.validate_argument_spec(
+            {
+                "runs": {"type": "path", "required": True},
+                "whole": {"type": "bool", "default": False},
+            }
+        )
         hostvars = task_vars["hostvars"]
         names = task_vars["groups"].get("cluster", [])
         nodes, findings = read_nodes({name: hostvars[name] for name in names})
@@ -140,6 +153,7 @@ class ActionModule(ActionBase):
             "changed": False,
             "nodes": [asdict(node) for node in nodes],
             "findings": findings,
+            "runs": arguments["runs"],
             "playbook": self._playbook(),
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -29,14 +30,16 @@ class House:
 
     def __init__(self, folder: Path, model: Path, data: Path) -> None:
         self.folder, self.model, self.data = folder, model, data
-        self.runs = folder / "runs"
+        self.checkout = folder / "hearth"
+        self.runs = self.checkout / "runs"
+        _copy_checkout(self.checkout)
         self.environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(folder / "home"),
             "LC_ALL": "C.UTF-8",
             "XDG_DATA_HOME": str(folder / "data"),
             "XDG_CACHE_HOME": str(folder / "cache"),
-            "PYTHONPATH": str(ROOT / "training"),
+            "PYTHONPATH": str(self.checkout / "training"),
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
         }
@@ -47,10 +50,9 @@ class House:
 
     def start(self, playbook: str, *arguments: object, **changes: str) -> subprocess.Popen[str]:
         """Begin a play in a session of its own, as a terminal would."""
-        runs = ("-e", f"plan_runs={self.runs}", "-e", f"attach_runs={self.runs}")
         return subprocess.Popen(
-            ["ansible-playbook", playbook, *map(str, arguments), *runs],
-            cwd=ROOT,
+            ["ansible-playbook", playbook, *map(str, arguments)],
+            cwd=self.checkout,
             env=self.environment | changes,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -121,6 +123,17 @@ class House:
                 with suppress(psutil.Error):
                     process.kill()
             psutil.wait_procs(processes, timeout=5)
+
+
+def _copy_checkout(target: Path) -> None:
+    """Copy what the plays need, so that their defaults are those of a fresh clone."""
+    rooms = ("playbooks", "roles", "plugins", "inventory", "training", "requirements")
+    for room in rooms:
+        shutil.copytree(
+            ROOT / room, target / room, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
+    for file in ("ansible.cfg", "train.yml", "provision.yml"):
+        shutil.copy(ROOT / file, target / file)
 
 
 def until(condition: Any, seconds: float) -> None:

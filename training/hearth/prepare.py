@@ -10,10 +10,10 @@ import argparse
 import hashlib
 import json
 import logging
-import os
 import platform
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
@@ -64,18 +64,21 @@ def _check_machine(run: Run) -> None:
 
 
 def _check_folder(folder: Path, least_free: int) -> None:
-    """Raise if `folder` cannot be made, cannot be written, or has too little space left."""
-    probe = folder / f".hearth-probe-{os.getpid()}"
+    """Raise if `folder` could not be made, could not be written, or has too little space.
+
+    Tried in the nearest folder that is there: a run that is refused leaves nothing behind. (By
+    trying, since even root cannot write everywhere.)
+    """
+    there = next(path for path in (folder, *folder.parents) if path.exists())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=there):
+            pass
     except OSError as error:
         raise HearthError(
             f"{folder} cannot be written ({error.strerror}); give this user the right to, or "
             "choose another folder"
         ) from error
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(there).free
     if free < least_free:
         raise HearthError(
             f"{folder} has {free >> 20} MiB left on its disk; a run needs {least_free >> 20} MiB"
