@@ -17,7 +17,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from hearth.config import Run, describe_settings, read_run, resolve_run, write_run
 from hearth.config.cli import CommandLine, parse_command_line, rank_from_environment
-from hearth.errors import HearthError
+from hearth.errors import ConfigError, HearthError
 from hearth.layout import Layout
 
 
@@ -30,11 +30,13 @@ def requested_run(typed: CommandLine, layout: Layout) -> Run:
 
 def train(run: Run, layout: Layout, by_hand: bool) -> None:
     """Train `run` as one of its ranks."""
-    # Imported late, so that --help, a wrong setting and wrong data are answered at once.
+    # Imported late, so that --help and a wrong setting are answered soon; Unsloth, where it is the
+    # backend, must come before everything that imports transformers.
+    from hearth.model.load import prime_backend
+
+    prime_backend(run.settings.backend)
     from hearth.prepare import prepare
 
-    # Before joining: a slow download or tokenisation on one rank must not run into the others'
-    # time-out.
     prepared = prepare(run, layout, say=print if rank_from_environment() == 0 else lambda _: None)
     from hearth.trainer.loop import Trainer
     from hearth.world import join, leave
@@ -42,12 +44,17 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     world = join()
     # By hand every rank made up its own name from the time; rank 0's holds.
     run = world.from_leader(run)
-    run_file = layout.run_dir(run.name) / "run.yml"
+    folder = layout.run_dir(run.name)
+    trainer = Trainer(run, layout, prepared, world)
     if by_hand and world.local_rank == 0:
-        write_run(run, run_file)
-    outcome = Trainer(run, layout, prepared, world).train()
+        write_run(run, folder / "run.yml")
+    try:
+        outcome = trainer.train()
+    except KeyboardInterrupt:
+        print(f"\ninterrupted; go on with --resume {run.name}", file=sys.stderr)
+        raise
     if world.leads:
-        print(f"{outcome}: {run_file.parent}", flush=True)
+        print(f"{outcome}: {folder}", flush=True)
     leave(world)
 
 
@@ -63,11 +70,12 @@ def main() -> int:
             return 0
         train(run, layout, by_hand=typed.run_file is None)
     except HearthError as error:
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr, flush=True)
+        # What was typed is equally wrong on all ranks; said once it is enough.
+        if rank_from_environment() == 0 or not isinstance(error, ConfigError):
+            for finding in error.findings:
+                print(f"hearth: error: {finding}", file=sys.stderr, flush=True)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; go on from the last checkpoint with --resume RUN", file=sys.stderr)
         return 130
     return 0
 

@@ -51,6 +51,10 @@ dataset:
   description: C(source) and C(staged) name of a local data file; empty if there is none.
   type: dict
   returned: without findings
+split:
+  description: The relative share of each rank; empty for equal shares.
+  type: list
+  returned: without findings
 title:
   description: One line that says what is trained on what.
   type: str
@@ -198,6 +202,7 @@ class ActionModule(ActionBase):
             "name": run.name,
             "resumes": run.resumes,
             "file": text,
+            "split": list(run.settings.split or ()),
             "dataset": {"source": source, "staged": staged} if staged else {},
             "title": f"{run.source.name} on {Path(source).name}",
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ options:
     default: ansible-playbook
 """
 
-_WIDTH = 76
+_WIDTH, _LINES = 76, 4
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,25 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def one_line(text: str, width: int = _WIDTH) -> str:
-    """Return `text` on one line, cut at a word if it is longer than `width`.
+def paragraph(text: str) -> list[str]:
+    """Return `text` as a few lines, cut at a word if it is longer.
 
     What a model says can hold anything; nothing of it reaches the terminal as a command.
     """
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return words if len(words) <= width else words[: width - 1].rsplit(" ", 1)[0] + "…"
+    return textwrap.wrap(words, _WIDTH, max_lines=_LINES, placeholder=" …") or [""]
+
+
+def table(rows: Iterable[tuple[str, str | list[str]]]) -> list[str]:
+    """Return the lines of a table of words and what there is to say, in one line or several."""
+    rows = list(rows)
+    wide = max((len(word) for word, _ in rows), default=0)
+    lines = []
+    for word, said in rows:
+        for part in [said] if isinstance(said, str) else said:
+            lines.append(f"  {word:<{wide}}  {part}")
+            word = ""
+    return lines
 
 
 def shown(folder: Path) -> str:
@@ -142,16 +155,16 @@ def summary(
     """
     files = set(files)
     state = state_of(ends)
-    rows: list[tuple[str, str]] = []
+    rows: list[tuple[str, str | list[str]]] = []
     before, after = story.perplexity
     if before and after:
         rows.append(
             ("held-out perplexity", f"{before:.2f} → {after:.2f}  ({after / before - 1:+.0%})")
         )
     if story.question and state == "finished":
-        rows.append(("held-out question", one_line(story.question)))
+        rows.append(("held-out question", paragraph(story.question)))
         rows += [
-            (word, one_line(said))
+            (word, paragraph(said))
             for word, said in zip(("  before", "  after"), story.answer, strict=True)
             if said is not None
         ]
@@ -172,8 +185,7 @@ def summary(
         blamed = {(end.get("cause") or {}).get("node") for end in ends.values()}
         log = f"{blamed.pop()}.log" if len(blamed) == 1 and None not in blamed else "*.log"
         rows.append(("what happened", f"less {folder}/logs/{log}"))
-    wide = max((len(word) for word, _ in rows), default=0)
-    return "\n".join([outcome(run, story, ends), *(f"  {a:<{wide}}  {b}" for a, b in rows)])
+    return "\n".join([outcome(run, story, ends), *table(rows)])
 
 
 class ActionModule(ActionBase):

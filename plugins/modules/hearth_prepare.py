@@ -30,6 +30,10 @@ options:
   models:
     description: Model cache; by default C(models/) in the workspace.
     type: str
+  nproc:
+    description: Processes wanted on this node; 0 is one for each NVIDIA GPU, and at least one.
+    type: int
+    default: 0
   hub_token:
     description: Token for gated models. It reaches the command in its environment only.
     type: str
@@ -75,6 +79,7 @@ def main() -> None:
             "workspace": {"type": "str", "required": True},
             "python": {"type": "str", "required": True},
             "models": {"type": "str"},
+            "nproc": {"type": "int", "default": 0},
             "hub_token": {"type": "str", "no_log": True},
         },
         supports_check_mode=True,
@@ -94,8 +99,11 @@ def main() -> None:
         ["hearth.prepare", "--run-file", path],
         variables,
     )
+    nproc = module.params["nproc"] or max(1, report.facts.get("gpus", 0))
     module.exit_json(
-        changed=bool(report.facts.get("changed")), findings=report.findings, facts=report.facts
+        changed=bool(report.facts.get("changed")),
+        findings=report.findings,
+        facts=report.facts | {"nproc": nproc},
     )
 
 

@@ -88,7 +88,9 @@ def replace(scripts: str, archive: str, temporary: str) -> None:
     fresh = f"{scripts}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     with tarfile.open(archive) as packed:
-        packed.extractall(fresh, filter="data")
+        # Debian 12's own Python, 3.11.2, has no filters yet; the archive is the controller's.
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        packed.extractall(fresh, **safe)
     old = os.path.join(temporary, "scripts")
     if os.path.isdir(scripts):
         shutil.move(scripts, old)

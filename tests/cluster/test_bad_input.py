@@ -40,6 +40,8 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
         ({"dataset": "/nowhere/data.jsonl"}, ["/nowhere/data.jsonl", "no such file"]),
         ({"run": "../up"}, ["run: '../up'"]),
         ({"resume": "ghost"}, ["no run 'ghost'"]),
+        ({"split": "4:2:1"}, ["4:2:1 has 3 shares", "the run has 2 ranks"]),
+        ({"lora_targets": "nope"}, ["desk, laptop: lora_targets", "no linear layer nope"]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )

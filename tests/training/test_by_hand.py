@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import pytest
 from support.ranks import command, environment, metrics, train
 
 from hearth.checkpoint import newest
+from hearth.layout import staged_name
 
 
 def refused(done, *words):
@@ -34,6 +36,7 @@ def refused(done, *words):
         (["--backend", "unsloth"], ["backend: unsloth needs an NVIDIA GPU"]),
         (["--precision", "fp16"], ["precision: fp16 is not possible on this node"]),
         (["--split", "2:1"], ["split: 2:1 has 2 shares, but the run has 1 rank"]),
+        (["--lora-targets", "q_proj,nope"], ["no linear layer nope", "q_proj"]),
         (["--sequence-length", 8], ["longer than sequence_length 8"]),
     ],
 )
@@ -63,15 +66,16 @@ def test_a_model_folder_without_config_is_refused(tmp_path, arguments):
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is missing")
 def test_a_disk_that_fills_up_ends_the_run_and_leaves_the_last_good_checkpoint(tmp_path, arguments):
     """On a disk of its own, in a mount namespace of its own, filled behind the run's back."""
-    disk = tmp_path / "runs" / "night" / "checkpoints"
-    disk.mkdir(parents=True)
+    disk = tmp_path / "runs"
+    disk.mkdir()
     typed = command(1, "--run", "night", *arguments, "--max-steps", 5000, "--checkpoint-every", 1)
     script = f"""
         mount -t tmpfs -o size=1100m tmpfs {disk}
-        (until [ -e {disk}/step-00000003 ]; do sleep 0.05; done; cat /dev/zero >{disk}/filler) &
+        (until [ -e {disk}/night/checkpoints/step-00000003 ]; do sleep 0.05; done
+        cat /dev/zero >{disk}/filler) &
         {" ".join(typed)}
         status=$?
-        cp -r {disk}/step-* {tmp_path}
+        cp -r {disk}/night/checkpoints {tmp_path}
         exit $status
     """
     done = subprocess.run(
@@ -82,9 +86,29 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_the_last_good_checkpoint(t
         text=True,
         timeout=100,
     )
-    refused(done, "is full", "the last good one is step-")
+    refused(done, "is full", "the last good checkpoint is step-")
     named = re.search(r"step-\d+", done.stderr).group()
-    assert newest(tmp_path, warn=pytest.fail).path.name == named
+    assert newest(tmp_path / "checkpoints", warn=pytest.fail).path.name == named
+
+
+def test_another_run_of_the_same_name_on_a_node_is_not_written_over(tmp_path, arguments, tiny_data):
+    """As when a second computer starts a run on the same nodes."""
+    node = {"HEARTH_WORKSPACE": str(tmp_path / "node")}
+    sha256 = hashlib.sha256(tiny_data.read_bytes()).hexdigest()
+    (tmp_path / "node" / "data").mkdir(parents=True)
+    shutil.copy(tiny_data, tmp_path / "node" / "data" / staged_name(sha256, tiny_data.name))
+    done = train(tmp_path, 1, "--run", "night", "--max-steps", 2, *arguments, **node)
+    assert done.returncode == 0, done.stderr
+    run_file = tmp_path / "elsewhere" / "run.yml"
+    run_file.parent.mkdir()
+    run_file.write_text(
+        re.sub(
+            "created: .*",
+            "created: '2020-01-01T00:00:00+00:00'",
+            (tmp_path / "node/results/night/run.yml").read_text(),
+        )
+    )
+    refused(train(tmp_path, 1, "--run-file", run_file, **node), "another run 'night' lies in")
 
 
 def test_dry_run_shows_every_setting_with_its_origin_and_starts_nothing(tmp_path, arguments):

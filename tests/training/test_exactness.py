@@ -146,6 +146,25 @@ def test_a_run_that_was_asked_to_stop_stops_after_its_step_and_goes_on_later(tmp
     assert [end["state"] for end in metrics(folder, "end")] == ["finished"]
 
 
+def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path, arguments):
+    more = [*arguments, "--max-steps", 60]
+    expected = trained(tmp_path, "whole", 1, *more)
+    kill_after(3, tmp_path, "broken", 1, *more)
+    done = train(tmp_path, 1, "--resume", "broken")
+    assert "beginning at step 0" in done.stdout
+    found = adapter(tmp_path, "broken")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, arguments):
+    trained(tmp_path, "night", 1, *arguments, "--max-steps", 4)
+    assert train(tmp_path, 1, "--resume", "night", "--max-steps", 8).returncode == 0
+    rates = [step["learning_rate"] for step in metrics(tmp_path / "runs" / "night", "step")]
+    assert len(rates) == 8
+    assert all(rate > 0 for rate in rates[4:])
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+
+
 def test_resuming_on_other_ranks_shares_the_checkpoint(tmp_path, arguments):
     more = [*arguments, "--max-steps", 12, "--precision", "fp64"]
     expected = trained(tmp_path, "whole", 1, *more)

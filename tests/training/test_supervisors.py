@@ -191,7 +191,7 @@ def test_a_taken_meeting_port_is_named(nodes):
             status, answer = run.verb(verb, "--spec", run.spec("node0"))
             assert status == 2
             assert f"port {port} of 127.0.0.1 cannot be used" in answer["findings"][0]
-            assert "-e port=" in answer["findings"][0]
+            assert "-e meeting_port=" in answer["findings"][0]
 
 
 # Failing

@@ -17,7 +17,7 @@ def write_something(folder):
 
 
 def keep(folder, step, write=write_something, kept=2):
-    return save(folder, step, {"run": "night"}, kept, write)
+    return save(folder, step, {"created": "today"}, kept, write)
 
 
 def names(folder):
@@ -27,7 +27,7 @@ def names(folder):
 def test_what_was_saved_is_found_with_its_step_and_facts(tmp_path):
     keep(tmp_path, 5)
     found = newest(tmp_path, warn=pytest.fail)
-    assert (found.step, found.facts["run"], found.path.name) == (5, "night", "step-00000005")
+    assert (found.step, found.facts["created"], found.path.name) == (5, "today", "step-00000005")
     assert found.facts["files"].keys() == {"state.pt", "adapter/weights"}
 
 
@@ -35,6 +35,21 @@ def test_the_newest_ones_are_kept(tmp_path):
     for step in (5, 10, 15, 100):
         keep(tmp_path, step)
     assert names(tmp_path) == ["step-00000015", "step-00000100"]
+
+
+def test_only_checkpoints_up_to_the_new_one_make_room_for_it(tmp_path):
+    for step in (450, 500):
+        keep(tmp_path, step)
+    assert keep(tmp_path, 50).exists()
+    assert names(tmp_path) == ["step-00000050", "step-00000450", "step-00000500"]
+
+
+def test_a_checkpoint_of_another_run_of_the_same_name_is_passed_over(tmp_path):
+    keep(tmp_path, 5)
+    said = []
+    assert newest(tmp_path, said.append, created="yesterday") is None
+    assert "another run" in said[0]
+    assert newest(tmp_path, pytest.fail, created="today").step == 5
 
 
 def test_a_folder_without_checkpoints_has_no_newest(tmp_path):
@@ -77,7 +92,7 @@ def test_a_full_disk_leaves_the_last_good_one_and_says_so(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"cannot be written.*there is none before it"):
+    with pytest.raises(CheckpointError, match=r"cannot be written.*there is no checkpoint yet"):
         keep(tmp_path / "file", 5)
 
 

@@ -78,6 +78,7 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
             PRESET | {"learning_rate": "0"},
             "learning_rate: '0' cannot be used; it must be more than 0",
         ),
+        (PRESET | {"epochs": "inf"}, "epochs: 'inf' cannot be used; a finite number"),
         (PRESET | {"held_out": 1}, "it must be less than 1"),
         (PRESET | {"schedule": "triangle"}, "choose one of 'linear', 'cosine'"),
         (PRESET | {"split": "0:0"}, "at least one rank needs a share above 0"),
@@ -144,6 +145,29 @@ def test_a_resumed_run_keeps_what_matters_and_takes_what_may_change(tmp_path):
         resolve_run({"resume": "night", "learning_rate": "0.1"}, tmp_path)
     with pytest.raises(ConfigError, match=r"there is no run 'day'.*night"):
         resolve_run({"resume": "day"}, tmp_path)
+
+
+def test_a_settings_file_counts_for_a_resumed_run_too(tmp_path):
+    write_run(resolve_run(PRESET | {"run": "night"}, tmp_path), tmp_path / "night" / "run.yml")
+    file = tmp_path / "more.yml"
+    file.write_text("resume: night\nmax_steps: 77\nlog_every: 3\n")
+    resumed = resolve_run({"log_every": 2}, tmp_path, file=file)
+    assert (resumed.name, resumed.settings.max_steps, resumed.settings.log_every) == (
+        "night",
+        77,
+        2,
+    )
+    assert resumed.origins["max_steps"] == f"file {file}"
+
+
+def test_resume_none_is_a_new_run(tmp_path):
+    assert not resolve_run(PRESET | {"resume": "none"}, tmp_path).resumes
+
+
+def test_a_bare_off_in_yaml_means_off(tmp_path):
+    file = tmp_path / "mine.yml"
+    file.write_text("wandb: off\n")
+    assert resolve(PRESET, file=file).settings.wandb == "off"
 
 
 def test_a_resumed_run_refuses_a_data_file_that_has_changed(tmp_path):

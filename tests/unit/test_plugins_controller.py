@@ -329,11 +329,19 @@ def test_a_run_that_was_stopped_did_not_fail():
     assert closing(TOLD[:5], {"desk": {"state": "stopped"}}).startswith("r1 was stopped: 60 of 60")
 
 
-@given(st.text(), st.integers(10, 80))
-def test_an_answer_never_breaks_the_line(text, width):
-    line = summary.one_line(text, width)
-    assert len(line) <= width
-    assert line.isprintable()
+@given(st.text(max_size=800))
+def test_whatever_a_model_says_it_is_a_few_printable_lines(text):
+    lines = summary.paragraph(text)
+    assert 1 <= len(lines) <= 4
+    assert all(len(line) <= 76 and line.isprintable() for line in lines)
+
+
+def test_a_long_answer_is_set_below_itself():
+    assert summary.table([("after", ["The cure is", "to wait."]), ("adapter", "runs/a")]) == [
+        "  after    The cure is",
+        "           to wait.",
+        "  adapter  runs/a",
+    ]
 
 
 # -- who failed ------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def test_prepare_hands_the_token_on_in_the_environment_only(tmp_path, answering)
         models=f"{tmp_path}/models",
         hub_token=SECRET,
     )
-    assert answer["facts"] == {"gpus": 0}
+    assert answer["facts"] == {"gpus": 0, "nproc": 1}
     told = (tmp_path / "environment").read_text()
     assert f"HF_TOKEN={SECRET}" in told
     assert f"HEARTH_MODELS={tmp_path}/models" in told

@@ -23,6 +23,9 @@ from safetensors import SafetensorError
 from hearth.errors import CheckpointError
 from hearth.world import World
 
+DISK_ERRORS = (OSError, SafetensorError)
+"""What writing to a disk that is full, read-only or gone raises."""
+
 _MANIFEST = "checkpoint.json"
 _TEMPORARY = ".writing-"
 
@@ -41,8 +44,8 @@ def save(
 ) -> Path:
     """Write a checkpoint after `step` steps into `folder` and return its path.
 
-    `write` puts the files into the folder it is given; `facts` are recorded beside the checksums.
-    The newest `keep` checkpoints stay.
+    `write` puts the files into the folder it is given; `facts` are recorded beside the checksums
+    and tell, by `created`, which run it is of. The newest `keep` checkpoints up to `step` stay.
 
     Raises `CheckpointError` if the disk is full or cannot be written; earlier checkpoints stay.
     """
@@ -58,26 +61,30 @@ def save(
         shutil.rmtree(final, ignore_errors=True)
         temporary.rename(final)
         _sync(folder)
+        for old in sorted(path for path in folder.glob("step-*") if path <= final)[:-keep]:
+            shutil.rmtree(old)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, OSError | SafetensorError):
-            raise CheckpointError(_why_not(folder, step, error)) from error
+        if isinstance(error, DISK_ERRORS):
+            raise not_written(folder, f"the checkpoint after step {step}", error) from error
         raise
-    for old in sorted(folder.glob("step-*"))[:-keep]:
-        shutil.rmtree(old)
     return final
 
 
-def _why_not(folder: Path, step: int, error: Exception) -> str:
-    """Return the sentence for a checkpoint that could not be written."""
-    kept = newest(folder, warn=lambda _: None)
+def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointError:
+    """Return the error for something of a run that the disk did not take.
+
+    It names the newest whole checkpoint in `checkpoints`, from which the run can go on.
+    """
+    kept = newest(checkpoints, warn=lambda _: None)
     # safetensors reports a full disk as an error of its own, with the system's words inside.
     full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
-    cause = f"the disk of {folder} is full" if full else f"{folder} cannot be written ({error})"
-    last = f"the last good one is {kept.path.name}" if kept else "there is none before it"
-    return (
-        f"the checkpoint after step {step} was not written: {cause}; {last}. Free some space and "
-        "go on with resume"
+    place = getattr(error, "filename", None) or checkpoints
+    why = getattr(error, "strerror", None) or error
+    cause = f"the disk of {place} is full" if full else f"{place} cannot be written ({why})"
+    last = f"the last good checkpoint is {kept.path.name}" if kept else "there is no checkpoint yet"
+    return CheckpointError(
+        f"{what} was not written: {cause}; {last}. Free some space and go on with resume"
     )
 
 
@@ -118,26 +125,35 @@ def _opened(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} is not whole: {error}") from error
 
 
-def newest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+def newest(
+    folder: Path, warn: Callable[[str], None], created: str | None = None
+) -> Checkpoint | None:
     """Return the newest whole checkpoint in `folder`, or None.
 
-    A torn or altered one is named through `warn` and passed over.
+    A torn or altered one is named through `warn` and passed over, and so is one of another run of
+    the same name where `created` tells when this one was.
     """
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
-            return _opened(path)
+            found = _opened(path)
         except CheckpointError as error:
             warn(f"passing over a checkpoint: {error}")
+            continue
+        if created in (None, found.facts.get("created")):
+            return found
+        warn(f"passing over a checkpoint: {path} is of another run of this name")
     return None
 
 
-def share_newest(folder: Path, world: World, warn: Callable[[str], None]) -> Checkpoint | None:
-    """Return the newest checkpoint that any node holds, on every rank.
+def share_newest(
+    folder: Path, created: str, world: World, warn: Callable[[str], None]
+) -> Checkpoint | None:
+    """Return the newest checkpoint that any node holds of the run `created` then, on every rank.
 
     Nodes without it get it from the lowest rank that has it and keep it as their own. None if no
     node holds any.
     """
-    own = newest(folder, warn)
+    own = newest(folder, warn, created)
     steps = world.gather(own.step if own else -1)
     if max(steps) < 0:
         return None
@@ -153,9 +169,12 @@ def share_newest(folder: Path, world: World, warn: Callable[[str], None]) -> Che
         }
     files = world.from_rank(source, files)
     if world.local_rank == 0 and steps[world.rank] != step and files:
-        _adopt(folder, step, files)
+        try:
+            _adopt(folder, step, files)
+        except OSError as error:
+            raise not_written(folder, f"the checkpoint after step {step}", error) from error
     world.barrier()
-    return newest(folder, warn)
+    return newest(folder, warn, created)
 
 
 def _adopt(folder: Path, step: int, files: Mapping[str, bytes]) -> None:

@@ -26,7 +26,10 @@ class HeldOut:
     @property
     def perplexity(self) -> float:
         """The exponential of the mean loss: among how many tokens the model hesitates."""
-        return math.exp(self.loss)
+        try:
+            return math.exp(self.loss)
+        except OverflowError:
+            return math.inf
 
 
 @torch.no_grad()

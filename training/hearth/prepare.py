@@ -21,16 +21,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from hearth.config import Run, preset_names, read_run
 from hearth.data import TokenData, load_data
-from hearth.errors import HearthError
+from hearth.errors import HearthError, did_you_mean
 from hearth.layout import Layout
 from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.load import backend_here
 from hearth.model.precision import choose, supported
+from hearth.optimizer import choose_optimizer, means_here
+from hearth.world import has_nvidia_gpu
 
 # Checkpoints, metrics and the adapter of a LoRA run fit into this with room to spare.
 _LEAST_FREE_BYTES = 1 << 30
@@ -53,7 +55,7 @@ def _hush() -> None:
 
 def _device() -> torch.device:
     """Return the kind of device that this node computes on."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device("cuda" if has_nvidia_gpu() else "cpu")
 
 
 def _check_machine(run: Run) -> None:
@@ -61,6 +63,37 @@ def _check_machine(run: Run) -> None:
     device = _device()
     backend_here(run.settings.backend, device)
     choose(run.settings.precision, [("this node", supported(device))])
+    choose_optimizer(run.settings.optimizer, [means_here("this node", device)])
+
+
+def _check_name(run: Run, folder: Path) -> None:
+    """Raise if another run of this name has left its files in `folder`."""
+    path = folder / "run.yml"
+    if path.exists() and (other := read_run(path)).created != run.created:
+        raise HearthError(
+            f"run: another run '{run.name}' lies in {folder}, made {other.created}; choose another "
+            "name, or delete that folder and its checkpoints"
+        )
+
+
+def _check_targets(run: Run, folder: Path) -> None:
+    """Raise if a module that lora_targets names is not in the model."""
+    targets = run.settings.lora_targets
+    if isinstance(targets, str):
+        return
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    names = {
+        name.rpartition(".")[2]
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+    }
+    unknown = [target for target in targets if target.rpartition(".")[2] not in names]
+    if unknown:
+        raise HearthError(
+            f"lora_targets: the model has no linear layer {', '.join(unknown)}"
+            f"{did_you_mean(unknown[0], names)}; it has {', '.join(sorted(names))}"
+        )
 
 
 def _check_folder(folder: Path, least_free: int) -> None:
@@ -112,10 +145,13 @@ def prepare(run: Run, layout: Layout, say: Callable[[str], None]) -> Prepared:
             findings.extend(error.findings)
 
     attempt(lambda: _check_machine(run))
+    attempt(lambda: _check_name(run, layout.run_dir(run.name)))
     for folder in (layout.run_dir(run.name), layout.checkpoint_dir(run.name)):
         attempt(lambda folder=folder: _check_folder(folder, _LEAST_FREE_BYTES))
     attempt(lambda: _check_dataset(run, layout))
     model = attempt(lambda: fetch_model(run.source, layout.models, say, known=preset_names()))
+    if model:
+        attempt(lambda: _check_targets(run, model.path))
     if findings or model is None:
         raise HearthError(*dict.fromkeys(findings))
     settings = run.settings
@@ -141,6 +177,16 @@ def facts_of(prepared: Prepared) -> dict[str, Any]:
     }
 
 
+def _told(run: Run, model: ModelFolder) -> str:
+    """Return one line that says which model it is and where it came from."""
+    where = {
+        "hub": f"the Hub at revision {(model.revision or '')[:12]}",
+        "wheel": f"the package {model.revision}, since the Hub did not answer",
+        "folder": "your folder",
+    }
+    return f"model: {run.source.name} from {where[model.origin]}, in {model.path}"
+
+
 def main() -> int:
     """Prepare this node for the run in --run-file and print the outcome as one line of JSON."""
     parser = argparse.ArgumentParser(prog="python -m hearth.prepare", description=__doc__)
@@ -149,12 +195,14 @@ def main() -> int:
     outcome: dict[str, Any] = {"ok": True, "findings": [], "facts": {}}
     with redirect_stdout(sys.stderr):
         try:
-            prepared = prepare(read_run(path), Layout.from_environment(), say=print)
+            run = read_run(path)
+            prepared = prepare(run, Layout.from_environment(), say=print)
             outcome["facts"] = facts_of(prepared) | {
                 "python": platform.python_version(),
                 "gpus": torch.cuda.device_count(),
                 "model_origin": prepared.model.origin,
                 "model_path": str(prepared.model.path),
+                "summary": [_told(run, prepared.model), str(prepared.data.report)],
                 **asdict(prepared.data.report),
             }
         except HearthError as error:

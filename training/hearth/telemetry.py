@@ -12,9 +12,10 @@ import logging
 import math
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -34,7 +35,8 @@ def forget_after(metrics: Path, step: int) -> None:
             record = json.loads(line)
         except ValueError:
             break  # The line that a crash cut short: nothing whole can follow it.
-        if record["kind"] == "end" or record.get("step", 0) > step:
+        over = record["kind"] == "end" or record.get("when") == "after"
+        if over or record.get("step", 0) > step:
             continue
         kept.append(line + "\n")
     temporary = metrics.with_suffix(".tmp")
@@ -51,7 +53,7 @@ class Telemetry:
             return
         forget_after(folder / METRICS, first_step)
         self._file = (folder / METRICS).open("a", encoding="utf-8", buffering=1)
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
         self._wandb = _start_wandb(run, folder)
 
     def record(self, kind: str, **values: Any) -> None:
@@ -73,14 +75,16 @@ class Telemetry:
         if self._writes:
             print(text, flush=True)
 
-    def close(self) -> None:
-        """Bring everything to the disk."""
+    def close(self, failed: bool) -> None:
+        """Bring everything to the disk; tell Weights & Biases whether the run failed."""
         if not self._writes:
             return
-        self._file.close()
-        self._board.close()
+        # A disk that is full was reported by what met it first.
+        with suppress(OSError) if failed else nullcontext():
+            self._file.close()
+            self._board.close()
         if self._wandb:
-            self._wandb.finish()
+            self._wandb.finish(exit_code=int(failed))
 
 
 def _finite(value: Any) -> Any:
@@ -101,40 +105,49 @@ def _numbers(kind: str, values: dict[str, Any]) -> Any:
 def _start_wandb(run: Run, folder: Path) -> Any:
     """Return a Weights & Biases run, or None where it is switched off.
 
-    Raises `HearthError` if it was to be online and does not answer.
+    Raises `HearthError` if it was asked to be online and cannot be; `auto` then stays offline.
     """
     wanted = run.settings.wandb
-    if wanted == "auto":
-        wanted = "online" if os.environ.get("WANDB_API_KEY") else "offline"
     if wanted == "off":
         return None
     import wandb
 
-    logging.getLogger("wandb").setLevel(logging.ERROR)
     try:
-        return wandb.init(
-            project=run.settings.wandb_project,
-            name=run.name,
-            id=run.name,
-            resume="allow" if wanted == "online" else None,
-            dir=str(folder),
-            mode=wanted,
-            config=run.settings.model_dump(mode="json"),
-            settings=wandb.Settings(silent=True),
-        )
+        if wanted == "online" or (wanted == "auto" and os.environ.get("WANDB_API_KEY")):
+            return _init_wandb(run, folder, "online")
     except wandb.errors.Error as error:
-        raise HearthError(
-            f"wandb: Weights & Biases does not accept this run ({error}); check WANDB_API_KEY or "
-            "take wandb=offline"
-        ) from error
+        if wanted == "online":
+            raise HearthError(
+                f"wandb: Weights & Biases does not accept this run ({error}); check WANDB_API_KEY "
+                "or take wandb=offline"
+            ) from error
+        print(f"wandb: staying offline, since Weights & Biases does not answer ({error})")
+    return _init_wandb(run, folder, "offline")
+
+
+def _init_wandb(run: Run, folder: Path, mode: Literal["online", "offline"]) -> Any:
+    """Return a Weights & Biases run of this name. Raises `wandb.errors.Error`."""
+    import wandb
+
+    logging.getLogger("wandb").setLevel(logging.ERROR)
+    return wandb.init(
+        project=run.settings.wandb_project,
+        name=run.name,
+        id=run.name,
+        resume="allow" if mode == "online" else None,
+        dir=str(folder),
+        mode=mode,
+        config=run.settings.model_dump(mode="json"),
+        settings=wandb.Settings(silent=True),
+    )
 
 
 def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:
-    """Return the line that a person sees for a step record."""
-    shares = ", ".join(
-        f"{node} {speed:.0f}"
-        for node, speed in zip(nodes, record["tokens_per_second_by_rank"], strict=True)
-    )
+    """Return the line that a person sees for a step record; `nodes` names each rank's node."""
+    by_node: dict[str, float] = {}
+    for node, tokens in zip(nodes, record["tokens_per_second_by_rank"], strict=True):
+        by_node[node] = by_node.get(node, 0.0) + tokens
+    shares = ", ".join(f"{node} {tokens:.0f}" for node, tokens in by_node.items())
     left = timedelta(seconds=round(record["eta_seconds"]))
     return (
         f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  "

@@ -71,9 +71,14 @@ class World:
             dist.barrier()
 
 
+def has_nvidia_gpu() -> bool:
+    """Return whether torch can use an NVIDIA GPU here (its ROCm builds call AMD's `cuda` too)."""
+    return torch.cuda.is_available() and torch.version.cuda is not None
+
+
 def _own_gpu(local_rank: int) -> str | None:
     """Return the identity of the NVIDIA GPU that belongs to this local rank, if there is one."""
-    if not torch.cuda.is_available() or torch.version.cuda is None:
+    if not has_nvidia_gpu():
         return None
     index = local_rank % torch.cuda.device_count()
     return str(torch.cuda.get_device_properties(index).uuid)

@@ -17,6 +17,7 @@ _WANTED = {
     "float_type": "a number is wanted",
     "bool_parsing": "true or false is wanted",
     "bool_type": "true or false is wanted",
+    "finite_number": "a finite number is wanted",
     "string_type": "text is wanted",
     "tuple_type": "a list is wanted, such as 4:2:1",
 }

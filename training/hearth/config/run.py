@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from hearth import __version__
 from hearth.config.problems import describe
-from hearth.config.resolve import resolve
+from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import Settings
 from hearth.errors import ConfigError
 from hearth.model.source import ModelSource, WheelSource
@@ -78,9 +78,10 @@ def resolve_run(
 
     Raises `ConfigError` with every problem found.
     """
-    resume = given.get("resume")
-    if resume is not None:
-        return _resumed(str(resume), given, runs, given_as, file)
+    from_file = read_settings_file(file) if file else {}
+    resume = given.get("resume", from_file.get("resume"))
+    if str(resume or "none").lower() not in ("none", "null"):
+        return _resumed(str(resume), given, runs, given_as, from_file, f"file {file}")
     resolved = resolve(given, given_as, file)
     now = now or datetime.now(UTC)
     name = resolved.settings.run or f"{resolved.source.name}-{now:%Y%m%d-%H%M%S}".lower()
@@ -100,7 +101,12 @@ def resolve_run(
 
 
 def _resumed(
-    name: str, given: Mapping[str, Any], runs: Path, given_as: str, file: Path | None
+    name: str,
+    given: Mapping[str, Any],
+    runs: Path,
+    given_as: str,
+    from_file: Mapping[str, Any],
+    file_as: str,
 ) -> Run:
     """Return the earlier run `name` with the changes that a resumed run may have."""
     path = runs / name / "run.yml"
@@ -112,7 +118,7 @@ def _resumed(
         )
     earlier = read_run(path)
     recorded = earlier.settings.model_dump(exclude={"resume"})
-    resolved = resolve({**recorded, **given}, given_as, file)
+    resolved = resolve({**recorded, "resume": name, **from_file, **given}, given_as)
     findings = [
         f"{key}: a resumed run keeps what it began with ({recorded[key]!r}, not {value!r}); "
         "start a new run to change it"
@@ -121,11 +127,15 @@ def _resumed(
     ]
     if (sha256 := _sha256(earlier.settings.dataset)) != earlier.dataset_sha256 and sha256:
         findings.append(f"dataset: {earlier.settings.dataset} has changed since run '{name}' began")
-    if given.get("run") not in (None, name):
+    if resolved.settings.run != name:
         findings.append(f"run: a resumed run keeps its name '{name}'; leave out run=")
     if findings:
         raise ConfigError(*findings)
-    origins = {key: given_as if key in given else origin for key, origin in earlier.origins.items()}
+    origins = {
+        **earlier.origins,
+        **dict.fromkeys(from_file, file_as),
+        **dict.fromkeys(given, given_as),
+    }
     return replace(earlier, settings=resolved.settings, origins=origins)
 
 

@@ -7,7 +7,7 @@ documentation are made from it. Presets and people override it (see `resolve`).
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
@@ -48,7 +48,7 @@ Targets = Annotated[Literal["all-linear"] | tuple[str, ...], BeforeValidator(_ta
 class Settings(BaseModel):
     """All settings of one run. Frozen; unknown names are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     model: str = _setting("Run", "preset name, Hub id (owner/name) or local folder", min_length=1)
     dataset: str = _setting(
@@ -139,6 +139,8 @@ class Settings(BaseModel):
     def _no_bool_as_number(cls, value: Any, info: Any) -> Any:
         """Refuse true and false where a number is wanted: Python would take them for 1 and 0."""
         annotation = cls.model_fields[info.field_name].annotation
+        if value is False and "off" in get_args(annotation):
+            return "off"  # YAML reads a bare `off` as false.
         if isinstance(value, bool) and annotation is not bool:
             raise ValueError("true and false are not accepted here")
         return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from hearth.config import Settings
 from hearth.errors import ConfigError
 from hearth.model.seam import TrainableModel
+from hearth.world import has_nvidia_gpu
 
 
 def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:
@@ -38,6 +40,12 @@ def backend_here(wanted: str, device: torch.device) -> str:
     return choose_backend(
         wanted, device.type == "cuda", importlib.util.find_spec("unsloth") is not None
     )
+
+
+def prime_backend(wanted: str) -> None:
+    """Import Unsloth if it is the backend here: it must come before transformers, to patch it."""
+    if has_nvidia_gpu() and backend_here(wanted, torch.device("cuda")) == "unsloth":
+        importlib.import_module("unsloth")
 
 
 def load_model(

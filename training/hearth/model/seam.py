@@ -43,6 +43,9 @@ class TrainableModel(ABC):
     def before_step(self) -> None:  # noqa: B027  Most backends have nothing to do here.
         """Do what the backend must do between two steps."""
 
+    def use_scaler(self, scaler: torch.amp.GradScaler) -> None:  # noqa: B027  As above.
+        """Take note of the loss scaler, where the backend computes gradients ahead of it."""
+
     def trainable(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Yield name and parameter of everything that learns, in a fixed order."""
         return ((name, p) for name, p in self.network.named_parameters() if p.requires_grad)

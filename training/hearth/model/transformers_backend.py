@@ -11,11 +11,9 @@ from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from hearth.config import Settings
-from hearth.data import Batch
+from hearth.data import IGNORED, Batch
 from hearth.model.precision import DTYPES
 from hearth.model.seam import TrainableModel
-
-IGNORED = -100
 
 
 class TransformersModel(TrainableModel):

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-import unsloth  # noqa: F401  Patches transformers, so it must be imported before it.
+import unsloth  # noqa: F401  Patches transformers (see `load.prime_backend`).
 from packaging.version import Version
 from unsloth import FastLanguageModel
 from unsloth_zoo.temporary_patches.utils import apply_pending_eager_fallbacks
@@ -31,6 +31,17 @@ class UnslothModel(TrainableModel):
     def before_step(self) -> None:
         """Let Unsloth switch compiled functions back to eager between steps, never within one."""
         apply_pending_eager_fallbacks()
+
+    def use_scaler(self, scaler: torch.amp.GradScaler) -> None:
+        """Hand the scaler to Unsloth's fused cross entropy.
+
+        It computes the gradient of the logits in the forward pass already; unscaled, that vanishes
+        in fp16 (unsloth#3529).
+        """
+        if scaler.is_enabled():
+            # The PEFT model, its LoRA wrapper, and the causal model that reads it.
+            for module in (self.network, self.network.base_model, self.network.base_model.model):
+                module.accelerator_scaler = scaler
 
     def loss(self, batch: Batch, denominator: int) -> torch.Tensor:
         """Return the summed token loss over `denominator` (see `TrainableModel.loss`).
@@ -81,6 +92,7 @@ def load(settings: Settings, folder: Path, device: torch.device, precision: str)
         dtype=DTYPES[precision],
         load_in_4bit=settings.load_in_4bit,
         device_map={"": str(device)},
+        local_files_only=True,
         use_gradient_checkpointing=checkpointing,
     )
     network = FastLanguageModel.get_peft_model(

@@ -72,5 +72,5 @@ def port_error(address: str, port: int, error: OSError) -> LaunchError:
     """Return what to say when listening at `address` and `port` failed."""
     return LaunchError(
         f"port {port} of {address} cannot be used ({error.strerror or error}): "
-        "end the program that holds it or choose another with -e port="
+        "end the program that holds it or choose another with -e meeting_port="
     )

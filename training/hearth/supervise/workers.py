@@ -73,6 +73,8 @@ def environment(spec: Spec) -> dict[str, str]:
         MARK: str(spec.workspace),
         "PYTHONPATH": str(spec.workspace / "scripts"),
         "PYTHONUNBUFFERED": "1",
+        # All is in the caches since the checks; asking again would need a token and cost time.
+        "HF_HUB_OFFLINE": "1",
         "GLOO_SOCKET_IFNAME": spec.interface,
         "NCCL_SOCKET_IFNAME": f"={spec.interface}",
         "NCCL_SOCKET_FAMILY": family_of(spec.address),

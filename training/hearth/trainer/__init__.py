@@ -2,6 +2,5 @@
 
 loop.py        the run from its first step to its adapter
 exchange.py    the one exchange of a step
-optimizer.py   AdamW and the learning rate
 state.py       what a checkpoint holds
 """

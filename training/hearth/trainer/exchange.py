@@ -52,11 +52,6 @@ class Exchange:
             parameter.grad = view
             start += parameter.numel()
 
-    @property
-    def gradients(self) -> torch.Tensor:
-        """All gradients, one after the other, of shape (parameters,)."""
-        return self._buffer[: self._size]
-
     def clear(self) -> None:
         """Set everything to zero; a rank without rows leaves it at that."""
         self._buffer.zero_()

@@ -13,6 +13,7 @@ without rows adds zero.
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import time
 from collections import deque
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 
 from hearth import checkpoint, evaluate
+from hearth.checkpoint import DISK_ERRORS, not_written
 from hearth.config import Run
 from hearth.data import Rows, encode_prompt, ensure_chat_template
 from hearth.errors import HearthError
@@ -30,16 +32,24 @@ from hearth.layout import Layout
 from hearth.model import precision
 from hearth.model.load import load_model
 from hearth.model.seam import TrainableModel
+from hearth.optimizer import (
+    choose_optimizer,
+    make_optimizer,
+    make_schedule,
+    means_here,
+)
 from hearth.plan import Order, divide, micro_batches, shares_for, slice_of
 from hearth.prepare import Prepared, facts_of
 from hearth.telemetry import Telemetry, step_line
 from hearth.trainer import state
 from hearth.trainer.exchange import Exchange, StepSum
-from hearth.trainer.optimizer import make_optimizer, make_schedule
 from hearth.world import World, agree
 
 _ANSWER_TOKENS = 96
 _NON_FINITE_IN_A_ROW = 3
+
+STOP_FILE = "stop"
+"""A file of this name in the run's folder asks for a stop after the current step."""
 
 
 class Trainer:
@@ -62,18 +72,21 @@ class Trainer:
         everyone = world.gather((world.node, precision.supported(world.device)))
         self.nodes = [node for node, _ in everyone]
         self.precision = precision.choose(settings.precision, everyone)
+        means = world.gather(means_here(world.node, world.device))
+        self.chosen_optimizer = choose_optimizer(settings.optimizer, means)
         torch.manual_seed(settings.seed)
         self.model: TrainableModel = load_model(
             settings, prepared.model.path, world.device, self.precision
         )
         ensure_chat_template(self.model.tokenizer)
+        agree(world, {"trainable tensors": _described(self.model)})
         self.parameters = [parameter for _, parameter in self.model.trainable()]
         self._start_alike()
         self.exchange = Exchange(self.parameters, world)
-        every_gpu = all(kind == "cuda" for kind in world.gather(world.device.type))
-        self.optimizer = make_optimizer(settings, self.parameters, every_gpu)
+        self.optimizer = make_optimizer(self.chosen_optimizer, settings, self.parameters)
         self.schedule = make_schedule(settings, self.optimizer, self.steps)
         self.scaler = precision.loss_scaler(self.precision, world.device)
+        self.model.use_scaler(self.scaler)
         self.autocast = functools.partial(precision.autocast, self.precision, world.device)
         self.step = 0
         self.recent_seconds: deque[float] = deque(maxlen=20)
@@ -90,29 +103,37 @@ class Trainer:
 
         Raises `HearthError` if the run cannot go on.
         """
-        began = time.monotonic()
         self._resume()
         self.telemetry = Telemetry(self.run, self.folder, self.world.leads, self.step)
+        outcome = None
         try:
-            self._announce()
-            if self.step == 0:
-                self._evaluate("before")
-            stopped = self._steps()
-            self._checkpoint()
-            if not stopped:
-                self._evaluate("after")
-            adapter = self._export()
-            outcome = "stopped" if stopped else "finished"
-            self.telemetry.record(
-                "end",
-                state=outcome,
-                step=self.step,
-                seconds=round(time.monotonic() - began, 1),
-                adapter=str(adapter),
-            )
-            return outcome
+            outcome = self._train()
+        except DISK_ERRORS as error:
+            raise not_written(self.checkpoints, "what the run recorded", error) from error
         finally:
-            self.telemetry.close()
+            self.telemetry.close(failed=outcome is None)
+        return outcome
+
+    def _train(self) -> str:
+        """Train from where the run stands; return how it ended."""
+        began = time.monotonic()
+        self._announce()
+        if self.step == 0:
+            self._evaluate("before")
+        stopped = self._steps()
+        self._checkpoint()
+        if not stopped:
+            self._evaluate("after")
+        adapter = self._export()
+        outcome = "stopped" if stopped else "finished"
+        self.telemetry.record(
+            "end",
+            state=outcome,
+            step=self.step,
+            seconds=round(time.monotonic() - began, 1),
+            adapter=str(adapter),
+        )
+        return outcome
 
     def _steps(self) -> bool:
         """Train step after step; return whether a stop was asked for before the last."""
@@ -120,29 +141,32 @@ class Trainer:
         failures = 0
         while self.step < self.steps:
             started = time.perf_counter()
-            rate = self.schedule.get_last_lr()[0]
+            rate = self.optimizer.param_groups[0]["lr"]
             batch = self.order.batch(self.step)
             counts = divide(len(batch), self.shares)
             summed = self._gradients(batch, counts)
             norm = self._update()
-            # With fp16 a step without effect is how the loss scaler finds its scale.
-            lost = not math.isfinite(norm) and not self.scaler.is_enabled()
-            failures = failures + 1 if lost else 0
+            skipped = not math.isfinite(norm)
+            # With fp16 a skipped step is how the loss scaler finds its scale, down to 1.
+            searching = self.scaler.is_enabled() and self.scaler.get_scale() >= 1
+            failures = failures + 1 if skipped and not searching else 0
             self.step += 1
-            since_log.add(summed, counts, time.perf_counter() - started)
+            since_log.add(summed, counts, skipped, time.perf_counter() - started)
             if failures == _NON_FINITE_IN_A_ROW:
                 raise HearthError(
                     f"the gradient was not finite in {failures} steps in a row, the last being "
                     f"step {self.step}; lower learning_rate, or take precision=fp32"
                 )
             last = self.step == self.steps
-            if self.step % self.settings.log_every == 0 or last or summed.stop:
+            keep = last or summed.stop or self.step % self.settings.checkpoint_every == 0
+            # Also before each checkpoint, so that a run that goes on from it misses no step.
+            if keep or self.step % self.settings.log_every == 0:
                 self._log(since_log, rate, norm)
                 since_log = LogWindow()
             if summed.stop and not last:
                 self.telemetry.say(f"stopping after step {self.step}, as asked")
                 return True
-            if self.step % self.settings.checkpoint_every == 0 and not last:
+            if keep and not last:
                 self._checkpoint()
         return False
 
@@ -164,7 +188,7 @@ class Trainer:
         rank_loss = loss.item()
         return self.exchange.run(
             loss=rank_loss,
-            stop=(self.folder / "stop").exists(),
+            stop=(self.folder / STOP_FILE).exists(),
             tokens=int(self.rows.tokens[own].sum()),
             compute_seconds=time.perf_counter() - started,
             peak_memory_mib=state.peak_memory_mib(self.world.device),
@@ -216,7 +240,7 @@ class Trainer:
             rows=len(self.rows),
             tokens_per_epoch=int(self.rows.tokens.sum()),
             trainable_parameters=sum(parameter.numel() for parameter in self.parameters),
-            precision=self.precision,
+            **self._choices(),
             gradients="nccl" if self.world.gradients else "gloo",
         )
         where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
@@ -266,14 +290,27 @@ class Trainer:
         """Go on from the newest checkpoint that any node holds, if the run resumes."""
         if not self.run.resumes:
             return
-        found = checkpoint.share_newest(self.checkpoints, self.world, warn=print)
+        if self.world.local_rank == 0:
+            (self.folder / STOP_FILE).unlink(missing_ok=True)
+        found = checkpoint.share_newest(self.checkpoints, self.run.created, self.world, warn=print)
         if found is None:
-            raise HearthError(
-                f"resume: no node holds a whole checkpoint of run '{self.run.name}' "
-                f"(looked in {self.checkpoints}); start it anew under another name"
-            )
+            if self.world.leads:
+                print(f"no node holds a checkpoint of run {self.run.name}: beginning at step 0")
+            return
+        findings = [
+            f"resume: run '{self.run.name}' trained with {what} {found.facts[what]}, but these "
+            f"nodes come to {now}; set {what}={found.facts[what]}, or take the same kind of nodes"
+            for what, now in self._choices().items()
+            if found.facts[what] != now
+        ]
+        if findings:
+            raise HearthError(*findings)
         state.load(found.path, self.model, self.optimizer, self.schedule, self.scaler)
         self.step = found.step
+
+    def _choices(self) -> dict[str, str]:
+        """Return what `auto` came to, which a resumed run must keep."""
+        return {"precision": self.precision, "optimizer": self.chosen_optimizer}
 
     def _checkpoint(self) -> None:
         """Keep the state after this step, on every node."""
@@ -283,7 +320,7 @@ class Trainer:
             path = checkpoint.save(
                 self.checkpoints,
                 self.step,
-                facts={"run": self.run.name, "shares": self.shares, "precision": self.precision},
+                facts={"created": self.run.created, "shares": self.shares} | self._choices(),
                 keep=self.settings.checkpoint_keep,
                 write=lambda folder: state.save(
                     folder,
@@ -316,9 +353,11 @@ class LogWindow:
         self.seconds: list[float] = []
         self._sums: list[StepSum] = []
         self._counts: list[tuple[int, ...]] = []
+        self._skipped = 0
 
-    def add(self, summed: StepSum, counts: tuple[int, ...], seconds: float) -> None:
-        """Add one step that took `seconds`."""
+    def add(self, summed: StepSum, counts: tuple[int, ...], skipped: bool, seconds: float) -> None:
+        """Add one step that took `seconds`, with the rows of each rank."""
+        self._skipped += skipped
         self.seconds.append(seconds)
         self._sums.append(summed)
         self._counts.append(counts)
@@ -331,14 +370,20 @@ class LogWindow:
             return list(zip(*(getattr(summed, name) for summed in self._sums), strict=True))
 
         tokens = [sum(counts) for counts in over_steps("tokens")]
+        compute = [sum(times) for times in over_steps("compute_seconds")]
         return {
             "loss": sum(summed.loss for summed in self._sums) / steps,
+            "skipped": self._skipped,
             "tokens": sum(tokens),
+            # Each rank's part of the whole; how fast it is by itself stands in the next line.
             "tokens_per_second": round(sum(tokens) / seconds, 1),
             "tokens_per_second_by_rank": [round(count / seconds, 1) for count in tokens],
-            "compute_seconds_by_rank": [
-                round(sum(times) / steps, 4) for times in over_steps("compute_seconds")
+            "own_tokens_per_second_by_rank": [
+                round(count / time, 1) if count else 0.0
+                for count, time in zip(tokens, compute, strict=True)
             ],
+            "compute_seconds_by_rank": [round(time / steps, 4) for time in compute],
+            # In the exchange of the step before: this one's is not over when it is reported.
             "wait_seconds_by_rank": [
                 round(sum(times) / steps, 4) for times in over_steps("wait_seconds")
             ],
@@ -347,3 +392,9 @@ class LogWindow:
             ],
             "rows_by_rank": [sum(rows) for rows in zip(*self._counts, strict=True)],
         }
+
+
+def _described(model: TrainableModel) -> str:
+    """Return a checksum of name, shape and type of everything that learns."""
+    tensors = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.trainable()]
+    return hashlib.sha256(repr(tensors).encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from peft import load_peft_weights, set_peft_model_state_dict
 
+from hearth.errors import CheckpointError
 from hearth.model.seam import TrainableModel
 
 _ADAPTER = "adapter"
@@ -29,12 +30,26 @@ def save(
 
 
 def load(folder: Path, model: TrainableModel, optimizer: Any, schedule: Any, scaler: Any) -> None:
-    """Set model and training state to what `folder` holds."""
-    set_peft_model_state_dict(model.network, load_peft_weights(str(folder / _ADAPTER), "cpu"))
+    """Set model and training state to what `folder` holds.
+
+    Raises `CheckpointError` if it holds the adapter of another model.
+    """
+    weights = load_peft_weights(str(folder / _ADAPTER), "cpu")
+    unknown = set_peft_model_state_dict(model.network, weights).unexpected_keys
+    if unknown or len(weights) != sum(1 for _ in model.trainable()):
+        raise CheckpointError(
+            f"{folder}: its adapter does not fit this model; go on with the model, backend and "
+            "lora_targets that the run began with"
+        )
     saved = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
     optimizer.load_state_dict(saved["optimizer"])
     schedule.load_state_dict(saved["schedule"])
     scaler.load_state_dict(saved["scaler"])
+    # Where the run was given more steps, the rate follows the new curve from here on.
+    for group, base, curve in zip(
+        optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
+    ):
+        group["lr"] = base * curve(schedule.last_epoch)
 
 
 def peak_memory_mib(device: torch.device) -> float:
