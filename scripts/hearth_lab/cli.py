@@ -1,0 +1,103 @@
+"""The command line of the lab."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from hearth_lab import host, image, lab, plan
+from hearth_lab.errors import LabError
+
+_ABOUT = """\
+Boots real systemd machines (systemd-nspawn) in a network of their own on this computer, to try
+Hearth without any: a user `lab` with sudo and the password `lab`, an address from the lab's router.
+Needs root. Apart from the base image, which is kept, `down` leaves nothing behind.
+
+  sudo scripts/lab up
+  sudo .venv/bin/ansible -i inventory/lab cluster -m ping
+  sudo scripts/lab down
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = argparse.ArgumentParser(
+        prog="lab", description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+
+    def verb(name: str, about: str, *, node: bool = True) -> argparse.ArgumentParser:
+        added = verbs.add_parser(name, help=about, description=about)
+        if node:
+            added.add_argument("node", metavar="NODE")
+        return added
+
+    start = verb("up", "boot the machines; builds the base image the first time", node=False)
+    start.add_argument("--nodes", type=int, default=3, metavar="N", help="how many (default: 3)")
+    verb("down", "end the machines and take the lab away, also after a crash", node=False)
+    verb("status", "show the machines", node=False)
+    login = verb("ssh", "log in on a machine, or run a command there")
+    login.add_argument("command", nargs=argparse.REMAINDER)
+    verb("cut", "cut a machine's network cable")
+    verb("join", "mend the cable")
+    speed = verb("link", "hold a machine's cable to a speed, both ways")
+    speed.add_argument("rate", metavar="1gbit|100mbit|off")
+    share = verb("cpu", "hold a machine to so many cores")
+    share.add_argument("cores", metavar="CORES|off")
+    verb("power-off", "unplug a machine: nothing in it is asked or told")
+    verb("power-on", "switch it on again; its disk is as it was")
+    verb("reset", "switch a machine on with a fresh disk, bare as on the first day")
+    return top
+
+
+def act(asked: argparse.Namespace) -> int:
+    """Do what was asked and return the exit status. Raises LabError."""
+    if asked.verb == "ssh":
+        return lab.ssh(asked.node, asked.command)
+    with host.alone():
+        if asked.verb == "up":
+            up, seconds = lab.up(asked.nodes)
+            print(lab.status())
+            print(f"\n{len(up.machines)} machines are up after {seconds:.1f} s.")
+            if image.packages(image.ensure()) is None:
+                print(
+                    "They have no training packages, since no .venv here fits their Python; "
+                    "./scripts/setup makes one, `lab down` and `lab up` bring it in."
+                )
+        elif asked.verb == "down":
+            lab.down()
+        elif asked.verb == "status":
+            print(lab.status())
+        elif asked.verb in ("power-on", "reset"):
+            now = lab.Lab.read()
+            start = now.power_on if asked.verb == "power-on" else now.reset
+            print(f"{asked.node} is up after {start(asked.node):.1f} s.")
+        elif asked.verb == "power-off":
+            lab.Lab.read().power_off(asked.node)
+        else:
+            lab.Lab.read().change(asked.node, **_setting(asked))
+    return 0
+
+
+def _setting(asked: argparse.Namespace) -> dict[str, object]:
+    """Return what a command sets of a machine. Raises LabError for a wrong value."""
+    if asked.verb == "link":
+        if asked.rate != "off":
+            plan.megabits(asked.rate)
+        return {"link": None if asked.rate == "off" else asked.rate}
+    if asked.verb == "cpu":
+        return {"cores": None if asked.cores == "off" else plan.cores(asked.cores)}
+    return {"cable": asked.verb == "join"}
+
+
+def main() -> int:
+    """Run the command line and return the exit status: 2 for an error that a person can mend."""
+    asked = parser().parse_args()
+    os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    try:
+        host.check()
+        return act(asked)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 2

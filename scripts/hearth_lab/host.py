@@ -1,0 +1,87 @@
+"""The computer that the lab runs on: its commands, its packages and the lab's folders on it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hearth_lab.errors import LabError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+STATE = Path("/run/hearth-lab")
+NETWORK = STATE / "net"
+
+# Command: Debian package. ssh only serves `lab ssh`, and Ansible.
+_COMMANDS = {
+    "mmdebstrap": "mmdebstrap",
+    "systemd-nspawn": "systemd-container",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "dnsmasq": "dnsmasq-base",
+    "nc": "netcat-openbsd",
+    "nsenter": "util-linux",
+    "ssh": "openssh-client",
+}
+
+
+def cache() -> Path:
+    """Return the folder of the base image and of the machines' disks."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "/var/cache") / "hearth" / "lab"
+
+
+def missing_packages() -> list[str]:
+    """Return the Debian packages that the lab needs and this computer lacks."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    return sorted({deb for tool, deb in _COMMANDS.items() if not shutil.which(tool, path=path)})
+
+
+def check() -> None:
+    """Raise LabError unless this user may and this computer can run the lab, with all reasons."""
+    reasons = []
+    if os.geteuid() != 0:
+        reasons.append("It needs root, for namespaces and mounts: call it with sudo.")
+    if missing := missing_packages():
+        command = f"sudo apt-get install --yes --no-install-recommends {' '.join(missing)}"
+        reasons.append(f"Packages are missing here; install them:  {command}")
+    if reasons:
+        raise LabError("The lab cannot run yet.\n" + "\n".join(reasons))
+
+
+def run(*command: str | Path, timeout: float = 30, given: str | None = None) -> str:
+    """Run a command to its end and return what it printed. Raises LabError with its last words."""
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(
+            words, input=given, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise LabError(f"`{' '.join(words)}` did not end within {timeout:g} s.") from None
+    if done.returncode:
+        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-8:])
+        raise LabError(f"`{' '.join(words)}` ended with status {done.returncode}:\n{last}")
+    return done.stdout
+
+
+def succeeds(command: Sequence[str | Path], timeout: float = 10) -> bool:
+    """Return whether a command ends with status 0 in time."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Hold the lab, so that two commands at once do not undo each other's work."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,125 @@
+"""The system that all machines start from: an installed Debian or Ubuntu with a login."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from hearth_lab import plan
+from hearth_lab.errors import LabError
+from hearth_lab.host import REPOSITORY, cache, run
+
+# Where the training packages of this computer's .venv appear in a machine, read-only: machines of
+# the lab reach no package index.
+PACKAGES = "/opt/lab/packages"
+_VENV = "/opt/lab/venv"
+_DEBS = (
+    "systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
+    "netplan.io,iproute2,iputils-ping,procps,pciutils,kmod,ca-certificates,systemd-timesyncd"
+)
+
+_HOOK = f"""
+useradd --create-home --shell /bin/bash --groups sudo {plan.USER}
+echo {plan.USER}:{plan.PASSWORD} | chpasswd
+mkdir -p {PACKAGES}
+python3 -m venv --without-pip {_VENV}
+for folder in {_VENV}/lib/python3*/site-packages; do echo {PACKAGES} >$folder/lab.pth; done
+rm -f /etc/ssh/ssh_host_*
+systemctl --quiet enable lab-keys.service lab-seal.service
+systemctl --quiet mask systemd-sysctl.service systemd-binfmt.service
+"""
+
+_FILES = {
+    # Each machine makes its own host keys, as an installer would.
+    "etc/systemd/system/lab-keys.service": """\
+[Unit]
+Description=SSH host keys of this machine
+Before=ssh.service
+ConditionPathExists=!/etc/ssh/ssh_host_ed25519_key
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/ssh-keygen -A
+[Install]
+WantedBy=multi-user.target
+""",
+    # /proc/sys of a machine is writable because netplan needs udev, and udev a writable /sys. All
+    # of it that is not the network's is the host's own.
+    "etc/systemd/system/lab-seal.service": """\
+[Unit]
+Description=Kernel settings of the host are not this machine's to change
+DefaultDependencies=no
+Before=sysinit.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -ec 'for part in debug dev fs kernel vm; do \\
+    [ -d /proc/sys/$part ] || continue; \\
+    mount --bind /proc/sys/$part /proc/sys/$part; \\
+    mount -o remount,ro,bind /proc/sys/$part; done'
+[Install]
+WantedBy=sysinit.target
+""",
+    # A machine sees the host's devices; it may announce only its own network cards.
+    "etc/systemd/system/systemd-udev-trigger.service.d/lab.conf": """\
+[Service]
+ExecStart=
+ExecStart=-/bin/udevadm trigger --type=devices --action=add --subsystem-match=net
+""",
+}
+
+
+def release() -> str:
+    """Return the code name of this computer's release, which the machines get too."""
+    name = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    if not name:
+        raise LabError("/etc/os-release names no release; the lab needs Debian or Ubuntu.")
+    return name
+
+
+def ensure(say: Callable[[str], None] = print) -> Path:
+    """Return the base image's folder; build it if it is not there or its recipe has changed."""
+    suite = release()
+    recipe = repr((suite, _DEBS, _HOOK, sorted(_FILES.items())))
+    target = cache() / f"image-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    if target.is_dir():
+        return target
+    say(f"Building the base image ({suite}, once; a minute or two): {target}")
+    for stale in (*cache().glob("image-*"), *cache().glob("new-*")):
+        shutil.rmtree(stale)
+    work = cache() / f"new-{os.getpid()}"
+    work.mkdir(parents=True)
+    try:
+        files, hook, root = work / "files", work / "hook", work / "root"
+        for name, text in _FILES.items():
+            path = files / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        hook.write_text(f"#!/bin/sh\nset -e\nchroot \"$1\" /bin/sh -ec '{_HOOK}'\n")
+        hook.chmod(0o755)
+        run(
+            "mmdebstrap",
+            "--variant=minbase",
+            f"--include={_DEBS}",
+            f"--customize-hook=copy-in {files}/etc /",
+            f"--customize-hook={hook}",
+            suite,
+            root,
+            timeout=900,
+        )
+        root.rename(target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def packages(image: Path) -> Path | None:
+    """Return this computer's training packages, if its .venv has those of the machines' Python."""
+    for folder in (image / _VENV.lstrip("/") / "lib").glob("python3*"):
+        ours = REPOSITORY / ".venv" / "lib" / folder.name / "site-packages"
+        if ours.is_dir():
+            return ours
+    return None

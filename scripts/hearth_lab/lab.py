@@ -1,0 +1,203 @@
+"""The lab as a whole: what is up, and what each command does to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from hearth_lab import image, machine, network, plan
+from hearth_lab.errors import LabError
+from hearth_lab.host import NETWORK, STATE, cache, run
+
+_RECORD = STATE / "state.json"
+_BOOT_SECONDS = 60
+
+
+class Lab:
+    """The lab that is up on this computer; `machines` in rank order."""
+
+    def __init__(self, machines: dict[str, plan.Settings]) -> None:
+        self.machines = machines
+
+    @classmethod
+    def read(cls) -> Lab:
+        """Return the lab that is up. Raises LabError if none is."""
+        try:
+            found = json.loads(_RECORD.read_text())
+        except (OSError, ValueError):
+            raise LabError("The lab is not up; start it with:  scripts/lab up") from None
+        return cls({name: plan.Settings(**settings) for name, settings in found.items()})
+
+    def write(self) -> None:
+        """Record what the machines are set to."""
+        text = json.dumps({n: dataclasses.asdict(s) for n, s in self.machines.items()}, indent=1)
+        fresh = _RECORD.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.rename(_RECORD)
+
+    @property
+    def nodes(self) -> list[plan.Node]:
+        """The machines that this lab has."""
+        return plan.nodes(len(self.machines))
+
+    def find(self, name: str) -> plan.Node:
+        """Return the machine of this name. Raises LabError that names those there are."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise LabError(f"There is no machine {name} in the lab; it has {', '.join(self.machines)}.")
+
+    def change(self, name: str, **settings: object) -> None:
+        """Set something of a machine and make it so."""
+        node = self.find(name)
+        changed = self.machines[name] = dataclasses.replace(self.machines[name], **settings)
+        self.write()
+        if changed.power:
+            _apply(node, changed)
+
+    def power_on(self, *names: str) -> float:
+        """Switch machines on, wait until they are up and return the seconds that it took."""
+        base = image.ensure()
+        nodes = [self.find(name) for name in names]
+        for node in nodes:
+            if not machine.is_on(node):
+                network.plug(node)
+                machine.power_on(node, base, image.packages(base))
+            self.machines[node.name].power = True
+            _apply(node, self.machines[node.name])
+        self.write()
+        return _wait([node for node in nodes if self.machines[node.name].cable])
+
+    def power_off(self, name: str) -> None:
+        """Unplug a machine."""
+        node = self.find(name)
+        machine.power_off(node)
+        network.unplug(node)
+        self.machines[name].power = False
+        self.write()
+
+    def reset(self, name: str) -> float:
+        """Give a machine a fresh disk and default settings; switch it on as `power_on` does."""
+        node = self.find(name)
+        self.power_off(name)
+        machine.install(node)
+        self.machines[name] = plan.Settings()
+        _forget_key(node)
+        return self.power_on(name)
+
+
+def up(count: int) -> tuple[Lab, float]:
+    """Return the lab with `count` machines, and the seconds that it took to start them.
+
+    Machines that are on stay on. Raises LabError if the lab is up with another number of them, or
+    if a machine does not start; what was begun is then taken away.
+    """
+    nodes = plan.nodes(count)
+    if _RECORD.exists() and NETWORK.exists():
+        lab = Lab.read()
+        if len(lab.machines) != count:
+            raise LabError(
+                f"The lab is up with {len(lab.machines)} machines; first:  scripts/lab down"
+            )
+        return lab, lab.power_on(*lab.machines)
+    down()
+    image.ensure()
+    STATE.mkdir(mode=0o700)
+    lab = Lab({node.name: plan.Settings() for node in nodes})
+    try:
+        lab.write()
+        network.up(nodes)
+        for node in nodes:
+            machine.install(node)
+        return lab, lab.power_on(*lab.machines)
+    except BaseException:
+        down()
+        raise
+
+
+def down() -> None:
+    """End the lab and take away all of it but the base image, also what a crash has left."""
+    everyone = plan.nodes()
+    for node in everyone:
+        machine.power_off(node)
+    network.down(everyone)
+    machine.forget(everyone)
+    shutil.rmtree(STATE, ignore_errors=True)
+
+
+def ssh(name: str, command: list[str]) -> int:
+    """Log in on a machine, or run a command there; return its exit status."""
+    node = Lab.read().find(name)
+    # ssh asks a program for the password; /run may not hold programs.
+    helper = cache() / "password"
+    helper.write_text(f"#!/bin/sh\necho {plan.PASSWORD}\n")
+    helper.chmod(0o700)
+    os.environ.update(SSH_ASKPASS=str(helper), SSH_ASKPASS_REQUIRE="force")
+    options = [
+        f"ProxyCommand=nsenter --net={NETWORK} nc %h %p",
+        f"UserKnownHostsFile={STATE / 'known_hosts'}",
+        "StrictHostKeyChecking=accept-new",
+        "PubkeyAuthentication=no",
+        "ConnectTimeout=10",
+        "LogLevel=ERROR",
+    ]
+    words = [word for option in options for word in ("-o", option)]
+    login = f"{plan.USER}@{node.address}"
+    return os.spawnvp(os.P_WAIT, "ssh", ["ssh", "-F", "none", *words, login, *command])
+
+
+def status() -> str:
+    """Return a table of the machines."""
+    lab = Lab.read()
+    rows = [("machine", "power", "address", "card", "cable", "link", "cores", "ssh")]
+    for node in lab.nodes:
+        its = lab.machines[node.name]
+        rows.append(
+            (
+                node.name,
+                "on" if machine.is_on(node) else "off",
+                node.address,
+                node.card,
+                "joined" if its.cable else "cut",
+                its.link or "off",
+                "all" if its.cores is None else f"{its.cores:g}",
+                "answers" if network.answers(node) else "silent",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _apply(node: plan.Node, settings: plan.Settings) -> None:
+    network.link(node, settings.link)
+    network.cable(node, settings.cable)
+    machine.share(node, settings.cores)
+
+
+def _wait(nodes: list[plan.Node]) -> float:
+    began = time.monotonic()
+    waiting = nodes
+    while waiting := [n for n in waiting if not (machine.is_booted(n) and network.answers(n))]:
+        for node in waiting:
+            if not machine.is_on(node):
+                raise LabError(f"{node.name} did not start:\n{machine.log(node)}")
+        if time.monotonic() > began + _BOOT_SECONDS:
+            names = ", ".join(node.name for node in waiting)
+            raise LabError(f"Not up after {_BOOT_SECONDS} s: {names}.\n{machine.log(waiting[0])}")
+        time.sleep(0.2)
+    return time.monotonic() - began
+
+
+def _forget_key(node: plan.Node) -> None:
+    known: Path = STATE / "known_hosts"
+    if known.exists():
+        with suppress(LabError):
+            run("ssh-keygen", "-q", "-R", node.address, "-f", known)

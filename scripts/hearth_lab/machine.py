@@ -1,0 +1,217 @@
+"""One machine: its disk, its power switch and its share of the processor.
+
+The disk is an overlay over the base image and survives a power cut. The machine's processes live in
+control groups of their own, so that all of them are found and ended, also after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from hearth_lab import plan
+from hearth_lab.errors import LabError
+from hearth_lab.host import STATE, cache, succeeds
+from hearth_lab.image import PACKAGES
+from hearth_lab.network import inside, namespace_of
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_OURS = "hearth-lab"
+_PERIOD_US = 100_000
+
+# The overlay is mounted in a mount namespace that ends with the machine, so the computer's own
+# table of mounts never shows it.
+_BOOT = 'mount -t overlay overlay -o "$1" "$2" && shift 2 && exec "$@"'
+
+_NETPLAN = """\
+# What the installer wrote.
+network:
+  version: 2
+  ethernets:
+    {card}:
+      dhcp4: true
+"""
+_HOSTS = """\
+127.0.0.1 localhost
+127.0.1.1 {name}
+
+::1 ip6-localhost ip6-loopback
+"""
+
+
+def disk(node: plan.Node) -> Path:
+    """Return the folder of the machine's disk."""
+    return cache() / "disks" / node.name
+
+
+def install(node: plan.Node) -> None:
+    """Give a machine that is off a disk on which nothing has been done yet."""
+    shutil.rmtree(disk(node), ignore_errors=True)
+    for name in ("upper", "work", "root"):
+        (disk(node) / name).mkdir(parents=True)
+    etc = disk(node) / "upper" / "etc"
+    files = {
+        "hostname": node.name + "\n",
+        "hosts": _HOSTS.format(name=node.name),
+        "machine-id": uuid.uuid4().hex + "\n",
+        "resolv.conf": f"nameserver {plan.ROUTER}\n",
+        "netplan/00-installer-config.yaml": _NETPLAN.format(card=node.card),
+    }
+    for name, text in files.items():
+        (etc / name).parent.mkdir(parents=True, exist_ok=True)
+        (etc / name).write_text(text)
+    (etc / "netplan" / "00-installer-config.yaml").chmod(0o600)
+
+
+def power_on(node: plan.Node, image: Path, packages: Path | None) -> None:
+    """Begin to boot a machine that is off and whose network namespace is made."""
+    home = disk(node)
+    layers = f"lowerdir={image},upperdir={home / 'upper'},workdir={home / 'work'}"
+    command: list[str | Path] = [
+        # nspawn itself starts inside, since /sys shows the network of whoever mounts it.
+        *inside(namespace_of(node)),
+        *("unshare", "--mount", "--propagation=private", "--"),
+        *("sh", "-c", _BOOT, "sh", layers, home / "root"),
+        *("systemd-nspawn", "--directory", home / "root", "--boot", "--console=passive"),
+        *("--machine", node.name, "--hostname", node.name),
+        *("--keep-unit", "--register=no", "--settings=no", "--link-journal=no"),
+        *("--resolv-conf=off", "--timezone=off"),
+        *(f"--network-namespace-path={namespace_of(node)}", "--capability=CAP_NET_ADMIN"),
+    ]
+    if packages is not None:
+        command.append(f"--bind-ro={packages}:{PACKAGES}")
+    groups = _make_groups(node)
+
+    def enter() -> None:
+        for group in groups:
+            (group / "cgroup.procs").write_text("0")
+
+    # Without a writable /sys there is no udev, and without it netplan does nothing.
+    environment = os.environ | {"SYSTEMD_NSPAWN_API_VFS_WRITABLE": "1"}
+    with (STATE / f"{node.name}.log").open("w") as log:
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=enter,
+        )
+
+
+def power_off(node: plan.Node) -> None:
+    """Stop a machine as if unplugged: nothing in it is asked or told. No harm if it is off."""
+    end = time.monotonic() + 20
+    while found := _processes(node):
+        first = _first(found)
+        for pid in [first] if first else found:  # with its first process a machine ends whole
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > end:
+            raise LabError(f"{node.name}: processes do not end: {found}.")
+        time.sleep(0.05)
+    _remove_groups(node)
+    for left in (Path("/run/systemd/nspawn/propagate"), Path("/run/systemd/nspawn/unix-export")):
+        with suppress(OSError):
+            (left / node.name).rmdir()
+
+
+def is_on(node: plan.Node) -> bool:
+    """Return whether anything of the machine runs."""
+    return bool(_processes(node))
+
+
+def is_booted(node: plan.Node) -> bool:
+    """Return whether the machine's systemd has started everything that it starts at boot."""
+    first = _first(_processes(node))
+    check = ["nsenter", f"--target={first}", "--all", "--", "systemctl", "is-active"]
+    return first is not None and succeeds([*check, "--quiet", "multi-user.target"])
+
+
+def share(node: plan.Node, cores: float | None) -> None:
+    """Hold a machine to so many cores, or give it all of them."""
+    quota = None if cores is None else max(1000, int(cores * _PERIOD_US))
+    first_version = _CGROUPS / "cpu" / _OURS / node.name / "cpu.cfs_quota_us"
+    if first_version.exists():
+        first_version.with_name("cpu.cfs_period_us").write_text(str(_PERIOD_US))
+        first_version.write_text(str(-1 if quota is None else quota))
+    else:
+        second = _CGROUPS / _OURS / node.name / "cpu.max"
+        second.write_text(f"{'max' if quota is None else quota} {_PERIOD_US}")
+
+
+def log(node: plan.Node) -> str:
+    """Return the last lines that the machine's start left on this computer."""
+    with suppress(OSError):
+        return "\n".join((STATE / f"{node.name}.log").read_text().strip().splitlines()[-8:])
+    return ""
+
+
+def forget(nodes: list[plan.Node]) -> None:
+    """Remove the disks and the groups of machines that are off."""
+    shutil.rmtree(cache() / "disks", ignore_errors=True)
+    for node in nodes:
+        _remove_groups(node)
+    for top in _tops():
+        with suppress(OSError):
+            top.rmdir()
+
+
+def _tops() -> list[Path]:
+    """Return the lab's group in every hierarchy that counts: processor, and systemd's own."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS / _OURS]
+    return [
+        _CGROUPS / name / _OURS
+        for name in ("cpu", "systemd", "unified")
+        if (_CGROUPS / name).is_dir()
+    ]
+
+
+def _make_groups(node: plan.Node) -> list[Path]:
+    groups = [top / node.name for top in _tops()]
+    for group in groups:
+        group.mkdir(parents=True, exist_ok=True)
+    if (_CGROUPS / "cgroup.controllers").exists():
+        for folder in (_CGROUPS, _CGROUPS / _OURS):
+            (folder / "cgroup.subtree_control").write_text("+cpu")
+    return groups
+
+
+def _folders(node: plan.Node) -> Iterator[Path]:
+    """Yield the machine's groups, the innermost first."""
+    for top in _tops():
+        for folder, _, _ in os.walk(top / node.name, topdown=False):
+            yield Path(folder)
+
+
+def _remove_groups(node: plan.Node) -> None:
+    for folder in _folders(node):
+        with suppress(FileNotFoundError):
+            folder.rmdir()
+
+
+def _processes(node: plan.Node) -> list[int]:
+    found: set[int] = set()
+    for folder in _folders(node):
+        with suppress(OSError):
+            found.update(map(int, (folder / "cgroup.procs").read_text().split()))
+    return sorted(found)
+
+
+def _first(processes: list[int]) -> int | None:
+    """Return the one that is process 1 inside the machine."""
+    for pid in processes:
+        with suppress(OSError):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("NSpid:") and line.split()[2:] == ["1"]:
+                    return pid
+    return None
