@@ -107,14 +107,9 @@ def link(node: plan.Node, rate: str | None) -> None:
             succeeds([*queue, "delete", "dev", name, "root"])
             continue
         # What may pass at once: a few milliseconds' worth, and at least one segment of TCP.
-        burst = max(64, megabits_burst(rate))
+        burst = max(64, plan.megabits(rate) // 4)
         shape = ["tbf", "rate", rate, "burst", f"{burst}kb", "latency", "20ms"]
         run(*queue, "replace", "dev", name, "root", *shape)
-
-
-def megabits_burst(rate: str) -> int:
-    """Return the kilobytes that a cable of this speed carries in two milliseconds."""
-    return plan.megabits(rate) // 4
 
 
 def answers(node: plan.Node) -> bool:

@@ -48,7 +48,9 @@ def copy_of_the_scripts(folder):
 # ---- what they say ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["setup", "quickstart", "test", "lock", "single_gpu_test.py"])
+@pytest.mark.parametrize(
+    "name", ["setup", "quickstart", "test", "lock", "lab", "single_gpu_test.py"]
+)
 def test_explains_itself(name):
     done = call(ROOT / "scripts" / name, "--help")
     assert done.returncode == 0

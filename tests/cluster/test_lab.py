@@ -1,0 +1,352 @@
+"""`scripts/lab`: real machines in a network of their own, and the plays over them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.computer import snapshot
+from support.house import ROOT, House, until
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
+STATE = Path("/run/hearth-lab")
+ON_THE_LAB = ("-i", "inventory/lab")
+
+
+def lab(*arguments: str, timeout: float = 60, status: int | None = 0) -> str:
+    """Call scripts/lab; return what it printed."""
+    done = subprocess.run(
+        [ROOT / "scripts" / "lab", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    print(f"$ lab {' '.join(arguments)}\n{done.stdout}{done.stderr}")
+    if status is not None:
+        assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def on(node: str, command: str, timeout: float = 30) -> str:
+    return lab("ssh", node, command, timeout=timeout).strip()
+
+
+def row(node: str) -> list[str]:
+    """Return a machine's line of `lab status`: name, power, address, card and so on."""
+    return next(line.split() for line in lab("status").splitlines() if line.startswith(node))
+
+
+@pytest.fixture(scope="module")
+def before() -> Iterator[dict[str, list[str]]]:
+    """What the computer has without the lab, whose base image is built here once."""
+    reason = ""
+    if os.geteuid() != 0:
+        reason = "the lab needs root"
+    elif missing := [
+        c for c in ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc") if not shutil.which(c)
+    ]:
+        reason = f"the lab needs {', '.join(missing)}; ./scripts/test as root installs them"
+    elif STATE.exists():
+        reason = "a lab is up already; end it with scripts/lab down"
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}: in CI the lab's tests must run")
+    elif reason:
+        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
+    yield snapshot()
+
+
+@pytest.fixture(scope="module")
+def machines(before) -> Iterator[float]:
+    """Three machines; the seconds that `up` took with the base image at hand."""
+    try:
+        lab("up", "--nodes", "1", timeout=900)
+        lab("down")
+        began = time.monotonic()
+        lab("up", timeout=100)
+        yield time.monotonic() - began
+    finally:
+        lab("down")
+
+
+@pytest.fixture(scope="module")
+def home(machines, tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
+    """A controller of the three machines, which have the tiny model where it has it."""
+    house = House(tmp_path_factory.mktemp("home"), tiny_model, tiny_data)
+    status, screen = house.play("provision.yml", *ON_THE_LAB)
+    assert status == 0, screen
+    for arguments in (
+        f"-m ansible.builtin.file -a 'path={tiny_model.parent} state=directory'",
+        f"-m ansible.builtin.copy -a 'src={tiny_model} dest={tiny_model.parent}/'",
+    ):
+        subprocess.run(
+            f"ansible -i inventory/lab cluster {arguments}",
+            shell=True,
+            cwd=house.checkout,
+            env=house.environment,
+            check=True,
+            timeout=60,
+        )
+    yield house
+    house.close()
+
+
+def test_three_machines_are_up_within_thirty_seconds(machines):
+    assert machines < 30
+    for node, card in NODES.items():
+        assert row(node)[1] == "on"
+        assert row(node)[3] == card
+        assert row(node)[-1] == "answers"
+    assert "3 machines are up" in lab("up")  # once more changes nothing
+
+
+def test_a_machine_is_what_an_installer_leaves(machines):
+    for node, card in NODES.items():
+        assert on(node, "echo lab | sudo -S -p '' id -u") == "0"
+        assert on(node, "ls ~/.ssh 2>/dev/null || echo none") == "none"
+        links = dict(line.split()[:2] for line in on(node, "ip -brief link").splitlines())
+        assert {re.sub("@.*", "", name) for name in links} == {"lo", card, "docker0", "tailscale0"}
+        addresses = on(node, "ip -brief -4 address")
+        assert "172.17.0.1/16" in addresses
+        assert "100.64.0." in addresses
+        assert f"127.0.1.1 {node}" in on(node, "cat /etc/hosts")
+        assert on(node, "ip -4 route show default").startswith("default via 198.51.100.1 ")
+        assert on(node, "systemctl is-system-running") == "running"
+
+
+def test_a_machine_reaches_its_peers_but_neither_the_computer_nor_the_world(machines, before):
+    assert on("tower", "ping -c 1 -W 2 198.51.100.13 >/dev/null && echo yes") == "yes"
+    mine = [
+        word.split("/")[0]
+        for line in before["addresses"]
+        for word in line.split()[2:]
+        if "." in word and not word.startswith("127.")
+    ]
+    for address in [*mine, "203.0.113.1"]:
+        assert on("tower", f"ping -c 1 -W 1 {address} >/dev/null || echo no") == "no"
+
+
+def test_a_machine_can_change_neither_the_clock_nor_the_kernel_of_the_computer(machines):
+    as_root = "echo lab | sudo -S -p '' sh -c"
+    assert "cannot set date" in on("tower", f"{as_root} 'LC_ALL=C date -s @1000 2>&1 || true'")
+    setting = "/proc/sys/kernel/pid_max"  # to what it is already, should it not be refused
+    written = on("tower", f"{as_root} 'cat {setting} | tee {setting} || echo refused' 2>&1")
+    assert "Read-only file system" in written
+
+
+def test_ansible_reaches_all_machines_by_password(machines, home):
+    done = subprocess.run(
+        ["ansible", *ON_THE_LAB, "cluster", "-m", "ansible.builtin.ping"],
+        cwd=home.checkout,
+        env=home.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.count('"pong"') == 3, done.stdout + done.stderr
+
+
+def test_a_cut_cable_is_dark_on_both_ends_until_it_is_joined(machines):
+    lab("cut", "laptop")
+    assert row("laptop")[4] == "cut"
+    assert row("laptop")[-1] == "silent"
+    assert on("tower", "ping -c 1 -W 1 198.51.100.12 >/dev/null || echo no") == "no"
+    lab("join", "laptop")
+    until(lambda: row("laptop")[-1] == "answers", 15)
+    assert on("laptop", "journalctl -b | grep -c 'Lost carrier'") >= "1"
+
+
+def test_power_off_keeps_the_disk_and_power_on_boots_anew(machines):
+    on("oldbox", "echo kept >note")
+    started = "systemctl show -p KernelTimestamp -p UserspaceTimestamp"
+    boot = on("oldbox", started)
+    lab("power-off", "oldbox")
+    assert row("oldbox")[1] == "off"
+    assert lab("ssh", "oldbox", "true", status=255)
+    assert row("tower")[-1] == "answers"
+    lab("power-on", "oldbox")
+    assert "kept" in on("oldbox", "cat note")
+    assert on("oldbox", started) != boot
+
+
+def test_reset_gives_a_bare_machine_and_leaves_the_others(machines):
+    for node in ("laptop", "oldbox"):
+        on(node, "echo mine >~/left")
+    lab("link", "laptop", "100mbit")
+    lab("reset", "laptop")
+    assert on("laptop", "ls ~/left 2>/dev/null || echo bare") == "bare"
+    assert on("oldbox", "cat ~/left") == "mine"
+    assert row("laptop")[5] == "off"
+
+
+BUSY = """
+import time
+end = time.monotonic() + 2
+while time.monotonic() < end: pass
+print(time.process_time() / 2)
+"""
+
+
+def test_a_share_of_the_processor_holds_and_is_lifted(machines):
+    lab("cpu", "tower", "0.3")
+    assert float(on("tower", f"python3 -c '{BUSY}'")) < 0.4
+    lab("cpu", "tower", "off")
+    assert float(on("tower", f"python3 -c '{BUSY}'")) > 0.4
+
+
+RECEIVE = """
+import socket, time
+server = socket.create_server(("", 5201)); server.settimeout(20)
+link = server.accept()[0]; got, began = 0, None
+while data := link.recv(1 << 20):
+    began = began or time.monotonic(); got += len(data)
+print(got * 8e-6 / (time.monotonic() - began))
+"""
+SEND = """
+import socket, sys, time
+for _ in range(50):
+    try: link = socket.create_connection((sys.argv[1], 5201), 5); break
+    except OSError: time.sleep(0.2)
+end = time.monotonic() + 2
+while time.monotonic() < end: link.sendall(bytes(1 << 16))
+"""
+
+
+def measured(sender: str, receiver: str) -> float:
+    """Return the Mbit/s that go from one machine to the other, over two seconds."""
+    address = row(receiver)[2]
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(on, receiver, f"python3 -c '{RECEIVE}'")
+        on(sender, f"python3 -c '{SEND}' {address}")
+        return float(result.result())
+
+
+def test_a_cable_carries_what_it_is_set_to_in_both_directions(machines):
+    lab("link", "laptop", "100mbit")
+    assert 60 < measured("laptop", "tower") < 115
+    assert 60 < measured("tower", "laptop") < 115
+    lab("link", "laptop", "1gbit")
+    assert 150 < measured("laptop", "tower") < 1150
+    # A machine that was unplugged meanwhile keeps its cable.
+    lab("power-off", "laptop")
+    lab("link", "laptop", "10mbit")
+    lab("power-on", "laptop")
+    assert measured("tower", "laptop") < 13
+    lab("link", "laptop", "off")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (("cut", "attic"), "no machine attic in the lab; it has tower, laptop, oldbox"),
+        (("link", "tower", "fast"), "fast is no speed"),
+        (("cpu", "tower", "-1"), "is no share"),
+        (("up", "--nodes", "2"), "lab is up with 3 machines"),
+    ],
+)
+def test_a_mistake_is_named_and_changes_nothing(machines, arguments, answer):
+    state = (STATE / "state.json").read_bytes()
+    assert answer in lab(*arguments, status=2)
+    assert (STATE / "state.json").read_bytes() == state
+
+
+# ---- the plays over the machines ----------------------------------------------------------------
+
+
+def test_a_second_provision_changes_nothing(home):
+    status, screen = home.play("provision.yml", *ON_THE_LAB)
+    assert status == 0
+    assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
+
+
+def test_three_machines_train_together_over_the_network_of_the_lab(home):
+    status, _ = home.train(*ON_THE_LAB, "-e", "run=first", "-e", "max_steps=6")
+    assert status == 0
+    lines = home.metrics("first")
+    assert [line["node"] for line in lines[0]["ranks"]] == list(NODES)
+    assert lines[-1]["state"] == "finished"
+    for node, card in NODES.items():
+        spec = json.loads(on(node, "cat ai-cluster/config/first.json"))
+        assert spec["interface"] == card
+
+
+def cause(node: str, run: str) -> dict[str, str] | None:
+    record = json.loads(on(node, f"cat ai-cluster/results/{run}/supervisor.json"))
+    return record["cause"] if record["state"] == "failed" else None
+
+
+@pytest.mark.parametrize("mishap", ["a rank is killed", "a cable is cut", "a machine is unplugged"])
+def test_the_run_ends_everywhere_within_a_minute_and_names_the_node(home, mishap):
+    run = mishap.split()[1]
+    steps = ["-e", f"run={run}", "-e", "max_steps=100000"]
+    process = home.start("train.yml", *ON_THE_LAB, *home.tiny(), *steps)
+    try:
+        metrics = (
+            f"grep -c '\"step\": 2,' ai-cluster/results/{run}/metrics.jsonl 2>/dev/null || true"
+        )
+        until(lambda: int(on("tower", metrics)) > 0, 90)
+        began = time.monotonic()
+        if run == "rank":
+            on("oldbox", "pkill -KILL -n -f '[t]rain_distributed.py --run-file'")
+        elif run == "cable":
+            lab("cut", "oldbox")
+        else:
+            lab("power-off", "oldbox")
+        for node in ("tower", "laptop"):
+            until(lambda node=node: cause(node, run)["node"] == "oldbox", 60)
+        assert time.monotonic() - began < 60
+        screen, _ = process.communicate(timeout=90)
+        print(screen, f"{mishap}: {time.monotonic() - began:.1f} s")
+        assert process.returncode != 0
+        assert "oldbox" in screen.split("Follow the run")[-1]
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
+        lab("join", "oldbox")
+        lab("power-on", "oldbox")
+    until(lambda: row("oldbox")[-1] == "answers", 20)
+    alive = "pgrep -u lab -f '[h]earth.supervise|[t]orch.distributed.run' || echo none"
+    for node in NODES:
+        until(lambda node=node: on(node, alive) == "none", 60)
+
+
+# ---- the end ------------------------------------------------------------------------------------
+
+
+def test_down_leaves_nothing_behind(before, machines):
+    lab("down")
+    assert snapshot() == before
+    assert "not up" in lab("status", status=2)
+    lab("down")  # once more does no harm
+
+
+@pytest.mark.parametrize(
+    "crash", ["while it comes up", "its record is lost", "its router is killed"]
+)
+def test_down_is_complete_after_a_crash(before, machines, crash):
+    if crash == "while it comes up":
+        command = subprocess.Popen([ROOT / "scripts" / "lab", "up"], stdout=subprocess.DEVNULL)
+        until(lambda: (STATE / "laptop.log").exists(), 30)
+        command.kill()
+        command.wait(10)
+    else:
+        lab("up", "--nodes", "2")
+    if crash == "its record is lost":
+        (STATE / "state.json").unlink()
+    elif crash == "its router is killed":
+        for line in snapshot()["processes"]:
+            if "dnsmasq" in line:
+                os.kill(int(line.split()[0]), 9)
+    lab("down")
+    assert snapshot() == before
