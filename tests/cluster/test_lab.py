@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -80,9 +81,17 @@ def machines(before) -> Iterator[float]:
 
 
 @pytest.fixture(scope="module")
-def home(machines, tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
-    """A controller of the three machines, which have the tiny model where it has it."""
+def controller(machines, tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
+    """A clone of the repository to play from."""
     house = House(tmp_path_factory.mktemp("home"), tiny_model, tiny_data)
+    yield house
+    house.close()
+
+
+@pytest.fixture(scope="module")
+def home(controller, tiny_model) -> House:
+    """The controller of three provisioned machines, which have the tiny model where it has it."""
+    house = controller
     status, screen = house.play("provision.yml", *ON_THE_LAB)
     assert status == 0, screen
     for arguments in (
@@ -97,8 +106,7 @@ def home(machines, tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
             check=True,
             timeout=60,
         )
-    yield house
-    house.close()
+    return house
 
 
 def test_three_machines_are_up_within_thirty_seconds(machines):
@@ -144,11 +152,11 @@ def test_a_machine_can_change_neither_the_clock_nor_the_kernel_of_the_computer(m
     assert "Read-only file system" in written
 
 
-def test_ansible_reaches_all_machines_by_password(machines, home):
+def test_ansible_reaches_all_machines_by_password(controller):
     done = subprocess.run(
         ["ansible", *ON_THE_LAB, "cluster", "-m", "ansible.builtin.ping"],
-        cwd=home.checkout,
-        env=home.environment,
+        cwd=controller.checkout,
+        env=controller.environment,
         capture_output=True,
         text=True,
         timeout=60,
@@ -163,7 +171,7 @@ def test_a_cut_cable_is_dark_on_both_ends_until_it_is_joined(machines):
     assert on("tower", "ping -c 1 -W 1 198.51.100.12 >/dev/null || echo no") == "no"
     lab("join", "laptop")
     until(lambda: row("laptop")[-1] == "answers", 15)
-    assert on("laptop", "journalctl -b | grep -c 'Lost carrier'") >= "1"
+    assert on("laptop", "cat /sys/class/net/wlp0s20f3/carrier_down_count") == "1"
 
 
 def test_power_off_keeps_the_disk_and_power_on_boots_anew(machines):
@@ -275,14 +283,12 @@ def test_three_machines_train_together_over_the_network_of_the_lab(home):
     lines = home.metrics("first")
     assert [line["node"] for line in lines[0]["ranks"]] == list(NODES)
     assert lines[-1]["state"] == "finished"
-    for node, card in NODES.items():
-        spec = json.loads(on(node, "cat ai-cluster/config/first.json"))
-        assert spec["interface"] == card
 
 
-def cause(node: str, run: str) -> dict[str, str] | None:
+def cause(node: str, run: str) -> dict[str, str]:
+    """Return why a run has failed, as this node knows it; nothing while it has not."""
     record = json.loads(on(node, f"cat ai-cluster/results/{run}/supervisor.json"))
-    return record["cause"] if record["state"] == "failed" else None
+    return record["cause"] if record["state"] == "failed" else {}
 
 
 @pytest.mark.parametrize("mishap", ["a rank is killed", "a cable is cut", "a machine is unplugged"])
@@ -295,15 +301,19 @@ def test_the_run_ends_everywhere_within_a_minute_and_names_the_node(home, mishap
             f"grep -c '\"step\": 2,' ai-cluster/results/{run}/metrics.jsonl 2>/dev/null || true"
         )
         until(lambda: int(on("tower", metrics)) > 0, 90)
+        rank = "$(pgrep -n -f '[t]rain_distributed.py --run-file')"
+        for node, card in NODES.items():  # not one of the decoys
+            chosen = f"tr '\\0' '\\n' </proc/{rank}/environ | grep ^GLOO_SOCKET_IFNAME="
+            assert on(node, chosen) == f"GLOO_SOCKET_IFNAME={card}"
         began = time.monotonic()
         if run == "rank":
-            on("oldbox", "pkill -KILL -n -f '[t]rain_distributed.py --run-file'")
+            on("oldbox", f"kill -KILL {rank}")
         elif run == "cable":
             lab("cut", "oldbox")
         else:
             lab("power-off", "oldbox")
         for node in ("tower", "laptop"):
-            until(lambda node=node: cause(node, run)["node"] == "oldbox", 60)
+            until(lambda node=node: cause(node, run).get("node") == "oldbox", 60)
         assert time.monotonic() - began < 60
         screen, _ = process.communicate(timeout=90)
         print(screen, f"{mishap}: {time.monotonic() - began:.1f} s")
@@ -311,7 +321,7 @@ def test_the_run_ends_everywhere_within_a_minute_and_names_the_node(home, mishap
         assert "oldbox" in screen.split("Follow the run")[-1]
     finally:
         if process.poll() is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # its session: Ansible's workers too
             process.wait(10)
         lab("join", "oldbox")
         lab("power-on", "oldbox")
