@@ -6,13 +6,13 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 from support.computer import snapshot
 from support.house import ROOT, House, until
@@ -323,7 +323,9 @@ def test_the_run_ends_everywhere_within_a_minute_and_names_the_node(home, mishap
             assert "oldbox" in screen.split("Follow the run")[-1]
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # its session: Ansible's workers too
+            play = psutil.Process(process.pid)  # Ansible's workers have sessions of their own
+            for each in [play, *play.children(recursive=True)]:
+                each.kill()
             process.wait(10)
         lab("join", "oldbox")
         lab("power-on", "oldbox")
