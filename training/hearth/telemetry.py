@@ -149,7 +149,8 @@ def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:
     for node, tokens in zip(nodes, record["tokens_per_second_by_rank"], strict=True):
         by_node[node] = by_node.get(node, 0.0) + tokens
     shares = ", ".join(f"{node} {tokens:.0f}" for node, tokens in by_node.items())
+    left = duration(record["eta_seconds"])
     return (
         f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  "
-        f"{record['tokens_per_second']:.0f} tokens/s ({shares})  {duration(record['eta_seconds'])} left"
+        f"{record['tokens_per_second']:.0f} tokens/s ({shares})  {left} left"
     )
