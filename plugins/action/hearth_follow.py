@@ -20,6 +20,8 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from hearth.words import duration
+
 DOCUMENTATION = r"""
 module: hearth_follow
 short_description: Show the progress of a run and wait for its end on this node
@@ -67,16 +69,6 @@ _MARK = "--hearth--"
 _TO_THE_SECOND = len("2026-11-20T07:46:11")
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_TILL_MENTIONED = 15.0
-
-
-def duration(seconds: float) -> str:
-    """Return a time span as a person says it: 45 s, 3 min 20 s, 2 h 5 min."""
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds} s"
-    if seconds < 3600:
-        return f"{seconds // 60} min {seconds % 60} s"
-    return f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
 @dataclass

@@ -13,6 +13,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.config import read_run
+from hearth.words import duration
 
 DOCUMENTATION = r"""
 module: hearth_summary
@@ -83,12 +84,6 @@ class Story:
             question=question,
             answer=(said.get("before"), said.get("after")),
         )
-
-
-def duration(seconds: float) -> str:
-    """Return a time span as a person says it."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def paragraph(text: str) -> list[str]:

@@ -142,6 +142,26 @@ def test_a_run_leaves_its_contract_in_its_folder(tmp_path, arguments):
     assert json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["kind"] == "end"
 
 
+@pytest.mark.parametrize(
+    "way",
+    [
+        ["--optimizer", "adamw_8bit"],
+        ["--load-in-4bit"],
+        ["--precision", "bf16"],
+        ["--gradient-checkpointing"],
+        ["--lora-dropout", 0.1],
+        ["--no-packing", "--micro-batch", 3],
+        ["--schedule", "linear", "--weight-decay", 0.01, "--clip-norm", 0],
+    ],
+    ids=lambda way: way[0].lstrip("-"),
+)
+def test_every_way_of_computing_learns_on_a_cpu(tmp_path, arguments, way):
+    done = train(tmp_path, 1, "--run", "night", "--max-steps", 8, *arguments, *way)
+    assert done.returncode == 0, done.stderr
+    first, *_, last = metrics(tmp_path / "runs" / "night", "step")
+    assert last["loss"] < first["loss"]
+
+
 def test_wandb_is_offline_without_a_key_and_all_ranks_are_in_one_run(tmp_path, arguments):
     typed = [a for a in arguments if a not in ("--wandb", "off")]
     done = train(tmp_path, 2, "--run-name", "night", "--max-steps", 2, *typed)

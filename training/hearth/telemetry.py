@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from hearth.config import Run
 from hearth.errors import HearthError
+from hearth.words import duration
 
 METRICS = "metrics.jsonl"
 
@@ -148,7 +149,7 @@ def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:
     for node, tokens in zip(nodes, record["tokens_per_second_by_rank"], strict=True):
         by_node[node] = by_node.get(node, 0.0) + tokens
     shares = ", ".join(f"{node} {tokens:.0f}" for node, tokens in by_node.items())
-    left = timedelta(seconds=round(record["eta_seconds"]))
+    left = duration(record["eta_seconds"])
     return (
         f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  "
         f"{record['tokens_per_second']:.0f} tokens/s ({shares})  {left} left"

@@ -109,6 +109,8 @@ class Trainer:
         try:
             outcome = self._train()
         except DISK_ERRORS as error:
+            if isinstance(error, ConnectionError | TimeoutError):
+                raise  # The network's, not the disk's.
             raise not_written(self.checkpoints, "what the run recorded", error) from error
         finally:
             self.telemetry.close(failed=outcome is None)
