@@ -9,7 +9,6 @@ before it as it was.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from hearth.errors import CheckpointError
+from hearth.files import sha256_of
 from hearth.world import World
 
 DISK_ERRORS = (OSError, SafetensorError)
@@ -91,17 +91,11 @@ def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointErr
 def _seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
     """Record the checksums of all files in `folder`, and sync everything to the disk."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    sums = {str(path.relative_to(folder)): _sha256(path) for path in files}
+    sums = {str(path.relative_to(folder)): sha256_of(path) for path in files}
     manifest = folder / _MANIFEST
     manifest.write_text(json.dumps({"step": step, **facts, "files": sums}, indent=1) + "\n")
     for path in [*files, manifest, folder]:
         _sync(path)
-
-
-def _sha256(path: Path) -> str:
-    """Return the checksum of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:
@@ -118,7 +112,7 @@ def _opened(path: Path) -> Checkpoint:
     try:
         facts = json.loads((path / _MANIFEST).read_text())
         for name, expected in facts["files"].items():
-            if _sha256(path / name) != expected:
+            if sha256_of(path / name) != expected:
                 raise CheckpointError(f"{path / name} does not have its recorded checksum")
         return Checkpoint(path, facts["step"], facts)
     except (OSError, ValueError, KeyError, TypeError) as error:

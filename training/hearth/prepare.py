@@ -7,7 +7,6 @@ calls it before it joins the other ranks, and then finds everything in the cache
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import logging
 import platform
@@ -27,6 +26,7 @@ from transformers.utils import logging as transformers_logging
 from hearth.config import Run, preset_names, read_run
 from hearth.data import TokenData, load_data
 from hearth.errors import HearthError, did_you_mean
+from hearth.files import sha256_of
 from hearth.layout import Layout
 from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.load import backend_here
@@ -125,9 +125,8 @@ def _check_dataset(run: Run, layout: Layout) -> None:
     path = Path(layout.dataset(run))
     if not path.is_file():
         raise HearthError(f"{path} is missing; the run's data file was not brought to this node")
-    with path.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != run.dataset_sha256:
-            raise HearthError(f"{path} is not the file that the run was made with; bring it again")
+    if sha256_of(path) != run.dataset_sha256:
+        raise HearthError(f"{path} is not the file that the run was made with; bring it again")
 
 
 def prepare(run: Run, layout: Layout, say: Callable[[str], None]) -> Prepared:

@@ -6,7 +6,6 @@ file goes everywhere, and the trainer reads nothing else.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from hearth.config.problems import describe
 from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import Settings
 from hearth.errors import ConfigError
+from hearth.files import sha256_of
 from hearth.model.source import ModelSource, WheelSource
 
 # What may differ when a run goes on: none of these changes which rows make up a step or what
@@ -147,8 +147,7 @@ def _sha256(dataset: str) -> str | None:
     path = Path(dataset)
     if not path.is_absolute() or not path.is_file():
         return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path)
 
 
 def write_run(run: Run, path: Path) -> None:

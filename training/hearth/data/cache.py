@@ -19,6 +19,7 @@ import numpy as np
 
 from hearth.data.documents import Documents
 from hearth.errors import DataError
+from hearth.files import sha256_of
 from hearth.lock import locked
 
 # Raise it when the same file and tokenizer would give other tokens than before.
@@ -80,7 +81,7 @@ def _write(documents: Documents, entry: Path) -> None:
                 np.save(file, array)
                 file.flush()
                 os.fsync(file.fileno())
-            checksums[name] = _sha256(unfinished / f"{name}.npy")
+            checksums[name] = sha256_of(unfinished / f"{name}.npy")
         (unfinished / "entry.json").write_text(json.dumps(checksums), encoding="utf-8")
         unfinished.rename(entry)
     except BaseException:
@@ -92,11 +93,6 @@ def _read(entry: Path) -> Documents:
     """Return the documents in `entry`. Raises `ValueError` or `OSError` if it is damaged."""
     checksums = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
     for name, sha256 in checksums.items():
-        if _sha256(entry / f"{name}.npy") != sha256:
+        if sha256_of(entry / f"{name}.npy") != sha256:
             raise ValueError(f"{name}.npy has changed")
     return Documents(**{name: np.load(entry / f"{name}.npy", mmap_mode="r") for name in checksums})
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

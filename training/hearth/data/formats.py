@@ -12,7 +12,6 @@ Text is UTF-8; a byte order mark and Windows line ends are accepted.
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from hearth.data.findings import Findings, Problem
 from hearth.data.hub import load_hub_rows
 from hearth.data.locate import HubDataset, LocalFile
 from hearth.errors import DataError
+from hearth.files import sha256_of
 
 _BOM = b"\xef\xbb\xbf"
 _MAGIC = {
@@ -74,10 +74,8 @@ def open_records(data: LocalFile | HubDataset) -> Records:
         rows, sha256 = load_hub_rows(data)
         return Records(data.name, sha256, lambda _: _numbered(iter(rows)))
     _refuse_other_format(data.path)
-    with data.path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     reader = _READERS[data.path.suffix.lower()]
-    return Records(data.name, sha256, lambda findings: reader(data.path, findings))
+    return Records(data.name, sha256_of(data.path), lambda findings: reader(data.path, findings))
 
 
 def _refuse_other_format(path: Path) -> None:

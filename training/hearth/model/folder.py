@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.errors import ModelError
+from hearth.files import sha256_of
 
 # The files that make a model; weights in pickle form could run code and are not read.
 WANTED = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
@@ -124,9 +125,7 @@ def _model_files(folder: Path) -> Iterator[Path]:
 
 def _record(path: Path) -> FileRecord:
     status = path.stat()
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return FileRecord(sha256, status.st_size, status.st_mtime_ns)
+    return FileRecord(sha256_of(path), status.st_size, status.st_mtime_ns)
 
 
 def _json(path: Path) -> dict[str, Any] | None:

