@@ -7,6 +7,7 @@ whole global batch (see `trainer`), the gradient does not depend on the plan; on
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from collections.abc import Iterator, Sequence
@@ -61,6 +62,14 @@ def micro_batches(rows: np.ndarray, micro_batch: int) -> Iterator[np.ndarray]:
         yield rows[start : start + micro_batch]
 
 
+@functools.lru_cache(maxsize=1)  # All steps of an epoch share it.
+def _order_of_epoch(rows: int, seed: int, epoch: int) -> np.ndarray:
+    """Return all row numbers, int64 and read-only, in the order of one epoch."""
+    order = np.random.default_rng([seed, epoch]).permutation(rows)
+    order.setflags(write=False)
+    return order
+
+
 @dataclass(frozen=True)
 class Order:
     """The seeded order in which a run sees its rows; every epoch has its own."""
@@ -85,5 +94,5 @@ class Order:
     def batch(self, step: int) -> np.ndarray:
         """Return the row numbers of 0-based `step`, int64, in the order the ranks share them."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        order = np.random.default_rng([self.seed, epoch]).permutation(self.rows)
+        order = _order_of_epoch(self.rows, self.seed, epoch)
         return order[position * self.global_batch : (position + 1) * self.global_batch]
