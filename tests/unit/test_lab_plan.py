@@ -12,11 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from hearth_lab import plan
+from hearth_lab.errors import LabError
 
-from hearth_lab import plan  # noqa: E402
-from hearth_lab.errors import LabError  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 
 @given(st.integers(1, plan.MOST_NODES))
