@@ -17,6 +17,8 @@ Needs root. Apart from the base image, which is kept, `down` leaves nothing behi
   sudo scripts/lab up
   sudo .venv/bin/ansible -i inventory/lab cluster -m ping
   sudo scripts/lab down
+
+HEARTH_LAB=NAME in the environment means a lab of its own, beside others on this computer.
 """
 
 

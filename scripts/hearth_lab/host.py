@@ -13,7 +13,9 @@ from pathlib import Path
 from hearth_lab.errors import LabError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-STATE = Path("/run/hearth-lab")
+# HEARTH_LAB names a lab of its own, so that several can be up on one computer.
+OURS = "-".join(["hearth-lab", *filter(None, [os.environ.get("HEARTH_LAB")])])
+STATE = Path("/run") / OURS
 NETWORK = STATE / "net"
 
 # Command: Debian package. ssh only serves `lab ssh`, and Ansible.
@@ -31,7 +33,8 @@ _COMMANDS = {
 
 def cache() -> Path:
     """Return the folder of the base image and of the machines' disks."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "/var/cache") / "hearth" / "lab"
+    top = Path(os.environ.get("XDG_CACHE_HOME") or "/var/cache")
+    return top / "hearth" / OURS.removeprefix("hearth-")
 
 
 def missing_packages() -> list[str]:

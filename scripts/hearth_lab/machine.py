@@ -18,12 +18,11 @@ from pathlib import Path
 
 from hearth_lab import plan
 from hearth_lab.errors import LabError
-from hearth_lab.host import STATE, cache, succeeds
+from hearth_lab.host import OURS, STATE, cache, succeeds
 from hearth_lab.image import PACKAGES
 from hearth_lab.network import inside, namespace_of
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_OURS = "hearth-lab"
 _PERIOD_US = 100_000
 
 # The overlay is mounted in a mount namespace that ends with the machine, so the computer's own
@@ -80,7 +79,7 @@ def power_on(node: plan.Node, image: Path, packages: Path | None) -> None:
         *("unshare", "--mount", "--propagation=private", "--"),
         *("sh", "-c", _BOOT, "sh", layers, home / "root"),
         *("systemd-nspawn", "--directory", home / "root", "--boot", "--console=passive"),
-        *("--machine", node.name, "--hostname", node.name),
+        *("--machine", _known_as(node), "--hostname", node.name),
         *("--keep-unit", "--register=no", "--settings=no", "--link-journal=no"),
         *("--resolv-conf=off", "--timezone=off"),
         *(f"--network-namespace-path={namespace_of(node)}", "--capability=CAP_NET_ADMIN"),
@@ -121,7 +120,12 @@ def power_off(node: plan.Node) -> None:
     _remove_groups(node)
     for left in (Path("/run/systemd/nspawn/propagate"), Path("/run/systemd/nspawn/unix-export")):
         with suppress(OSError):
-            (left / node.name).rmdir()
+            (left / _known_as(node)).rmdir()
+
+
+def _known_as(node: plan.Node) -> str:
+    """Return the name that no machine of another lab on this computer has."""
+    return f"{OURS}-{node.name}"
 
 
 def is_on(node: plan.Node) -> bool:
@@ -139,12 +143,12 @@ def is_booted(node: plan.Node) -> bool:
 def share(node: plan.Node, cores: float | None) -> None:
     """Hold a machine to so many cores, or give it all of them."""
     quota = None if cores is None else max(1000, int(cores * _PERIOD_US))
-    first_version = _CGROUPS / "cpu" / _OURS / node.name / "cpu.cfs_quota_us"
+    first_version = _CGROUPS / "cpu" / OURS / node.name / "cpu.cfs_quota_us"
     if first_version.exists():
         first_version.with_name("cpu.cfs_period_us").write_text(str(_PERIOD_US))
         first_version.write_text(str(-1 if quota is None else quota))
     else:
-        second = _CGROUPS / _OURS / node.name / "cpu.max"
+        second = _CGROUPS / OURS / node.name / "cpu.max"
         second.write_text(f"{'max' if quota is None else quota} {_PERIOD_US}")
 
 
@@ -168,9 +172,9 @@ def forget(nodes: list[plan.Node]) -> None:
 def _tops() -> list[Path]:
     """Return the lab's group in every hierarchy that counts: processor, and systemd's own."""
     if (_CGROUPS / "cgroup.controllers").exists():
-        return [_CGROUPS / _OURS]
+        return [_CGROUPS / OURS]
     return [
-        _CGROUPS / name / _OURS
+        _CGROUPS / name / OURS
         for name in ("cpu", "systemd", "unified")
         if (_CGROUPS / name).is_dir()
     ]
@@ -181,7 +185,7 @@ def _make_groups(node: plan.Node) -> list[Path]:
     for group in groups:
         group.mkdir(parents=True, exist_ok=True)
     if (_CGROUPS / "cgroup.controllers").exists():
-        for folder in (_CGROUPS, _CGROUPS / _OURS):
+        for folder in (_CGROUPS, _CGROUPS / OURS):
             (folder / "cgroup.subtree_control").write_text("+cpu")
     return groups
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.computer import snapshot
+from support.computer import LAB, snapshot
 from support.house import ROOT, House, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
-STATE = Path("/run/hearth-lab")
+STATE = Path("/run", LAB)
 ON_THE_LAB = ("-i", "inventory/lab")
 
 

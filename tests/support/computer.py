@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+
+LAB = "-".join(["hearth-lab", *filter(None, [os.environ.get("HEARTH_LAB")])])
 
 PROGRAMS = ("systemd-nspawn", "systemd-networkd", "dnsmasq", "nsenter", "nc")
 # Kernel settings that hold for the whole computer, and that systemd would set.
@@ -18,13 +21,13 @@ def snapshot() -> dict[str, list[str]]:
         "addresses": _lines("ip", "-brief", "address"),
         "routes": [*_lines("ip", "route"), *_lines("ip", "-6", "route")],
         "network namespaces": _names(Path("/run/netns")),
-        "the lab's folder": _names(Path("/run/hearth-lab")),
+        "the lab's folder": _names(Path("/run", LAB)),
         "mounts": sorted(Path("/proc/self/mounts").read_text().splitlines()),
         "processes": _processes(),
         "control groups": sorted(
             str(path)
             for top in (Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir())
-            for path in top.glob("hearth-lab")
+            for path in top.glob(LAB)
         ),
         "kernel settings": [
             f"{name} {Path('/proc/sys', name).read_text().strip()}" for name in SETTINGS

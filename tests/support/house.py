@@ -42,6 +42,7 @@ class House:
             "PYTHONPATH": str(self.checkout / "training"),
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
+            "HEARTH_LAB": os.environ.get("HEARTH_LAB", ""),
         }
         (folder / "home").mkdir(parents=True)
 
