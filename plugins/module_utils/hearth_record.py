@@ -1,0 +1,461 @@
+"""The record of what provisioning has changed on this machine, so that it can be undone.
+
+Before a file is changed for the first time, its bytes, mode and owner go into the record's folder;
+afterwards the record also knows what Hearth made of it. So a file that somebody has changed since
+is told from one that is as Hearth left it, and only the latter is put back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+FOLDER = "/var/lib/hearth/record"
+ORIGINALS = "/var/lib/hearth/originals"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is at a path: `kind` is `absent`, `file`, `link` or `folder`."""
+
+    kind: str
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    sha256: str = ""
+    target: str = ""
+
+
+@dataclass
+class Entry:
+    """One changed path. `now` is what Hearth made of it; None if another program changes it."""
+
+    path: str
+    stage: str
+    first: Seen
+    now: Seen | None = None
+    blocks: list[str] = field(default_factory=list)
+    then: list[list[str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a call changed, or would change in check mode; `diff` is what `--diff` shows."""
+
+    changed: bool
+    diff: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What became of a path: `restored`, `removed` or `left`, and why it was left."""
+
+    path: str
+    state: str
+    why: str = ""
+
+
+class RecordError(Exception):
+    """The record cannot be read, or what it should keep cannot be kept."""
+
+
+def look(path: str) -> Seen:
+    """Return what is at `path` now."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return Seen("absent")
+    owner = {"mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid}
+    if stat.S_ISLNK(status.st_mode):
+        return Seen("link", uid=status.st_uid, gid=status.st_gid, target=os.readlink(path))
+    if stat.S_ISDIR(status.st_mode):
+        return Seen("folder", **owner)
+    if not stat.S_ISREG(status.st_mode):
+        raise RecordError(f"{path} is neither a file nor a link nor a folder: Hearth lets it be")
+    with open(path, "rb") as file:
+        return Seen("file", sha256=hashlib.sha256(file.read()).hexdigest(), **owner)
+
+
+def with_block(text: str, marker: str, block: str | None) -> str:
+    """Return `text` with a managed block put in place, at the end if it is new; None takes it out.
+
+    Everything outside of the block's two marking lines is kept as it is.
+    """
+    begin, end = f"# hearth: {marker} begin\n", f"# hearth: {marker} end\n"
+    before, found, rest = text.partition(begin)
+    if found:
+        _, closed, after = rest.partition(end)
+        if not closed:
+            raise RecordError(f"the line '{end.strip()}' is missing: put it back below its block")
+    else:
+        after = ""
+        if before and not before.endswith("\n") and block is not None:
+            before += "\n"
+    if block is None:
+        return before + after
+    return f"{before}{begin}{block.rstrip()}\n{end}{after}"
+
+
+class Record:
+    """The record of this machine. Every method that takes `check` only foretells with it."""
+
+    def __init__(self, folder: str = FOLDER, originals: str = ORIGINALS) -> None:
+        self._folder, self._originals = folder, originals
+        self._file = os.path.join(folder, "record.json")
+        self._entries: dict[str, Entry] = {}
+        self._notes: list[dict[str, str]] = []
+        self._load()
+
+    # -- changing --------------------------------------------------------------------------------
+
+    def write(
+        self,
+        path: str,
+        content: bytes,
+        *,
+        stage: str,
+        mode: int | None = None,
+        owner: str | None = None,
+        then: list[list[str]] | None = None,
+        check: bool = False,
+    ) -> Change:
+        """Make `path` a file with this content. Mode and owner are kept, or 0644 and root's.
+
+        `then` are commands that make the original count again once it is back.
+        """
+        here = look(path)
+        uid, gid = _ids(owner, here)
+        wanted = Seen(
+            "file",
+            mode=(here.mode if here.kind == "file" else 0o644) if mode is None else mode,
+            uid=uid,
+            gid=gid,
+            sha256=hashlib.sha256(content).hexdigest(),
+        )
+
+        def put() -> None:
+            _replace(path, lambda place: _write(place, content, wanted))
+
+        return self._change(path, here, wanted, content, put, stage, then, check)
+
+    def link(
+        self,
+        path: str,
+        target: str,
+        *,
+        stage: str,
+        owner: str | None = None,
+        then: list[list[str]] | None = None,
+        check: bool = False,
+    ) -> Change:
+        """Make `path` a symbolic link, such as one to /dev/null that masks a unit."""
+        here = look(path)
+        uid, gid = _ids(owner, here)
+        wanted = Seen("link", uid=uid, gid=gid, target=target)
+
+        def put() -> None:
+            _replace(path, lambda place: _link(place, wanted))
+
+        return self._change(path, here, wanted, f"-> {target}\n".encode(), put, stage, then, check)
+
+    def remove(
+        self,
+        path: str,
+        *,
+        stage: str,
+        then: list[list[str]] | None = None,
+        check: bool = False,
+    ) -> Change:
+        """Take away the file or link at `path`."""
+        here, wanted = look(path), Seen("absent")
+        return self._change(path, here, wanted, b"", lambda: os.unlink(path), stage, then, check)
+
+    def block(
+        self,
+        path: str,
+        marker: str,
+        text: str | None,
+        *,
+        stage: str,
+        mode: int | None = None,
+        owner: str | None = None,
+        then: list[list[str]] | None = None,
+        check: bool = False,
+    ) -> Change:
+        """Keep `text` as a managed block in the file at `path`; None takes the block out.
+
+        The lines around it stay the owner's: a reset takes out the block and keeps them.
+        """
+        present = _text(path)
+        if present is None and text is None:
+            return Change(False)
+        content = with_block(present or "", marker, text).encode(errors="surrogateescape")
+        known = self._entries.get(path)
+        pure = known is None or bool(known.blocks)
+        change = self.write(
+            path, content, stage=stage, mode=mode, owner=owner, then=then, check=check
+        )
+        entry = self._entries.get(path)
+        if entry and pure and not check and marker not in entry.blocks:
+            entry.blocks.append(marker)
+            self._save()
+        return change
+
+    def before(self, path: str, *, stage: str, then: list[list[str]] | None = None) -> None:
+        """Remember `path` as it is now, for a program that is about to change it."""
+        if path not in self._entries:
+            self._remember(path, look(path), stage)
+        self._extend(path, then)
+        self._entries[path].now = None
+        self._save()
+
+    def note(self, stage: str, text: str) -> bool:
+        """Note what no reset undoes, such as an installed package; return whether it is new."""
+        note = {"stage": stage, "text": text}
+        if note in self._notes:
+            return False
+        self._notes.append(note)
+        self._save()
+        return True
+
+    # -- undoing ---------------------------------------------------------------------------------
+
+    def entries(self) -> list[Entry]:
+        """Return what was changed, the first change first."""
+        return list(self._entries.values())
+
+    def notes(self) -> list[dict[str, str]]:
+        """Return `stage` and `text` of what no reset undoes."""
+        return list(self._notes)
+
+    def restore(self, path: str, check: bool = False) -> Undone:
+        """Put a path back as it was and take it off the record.
+
+        What somebody else has changed since is left, but for Hearth's blocks in it; a copy of the
+        original then lies in the folder of originals.
+        """
+        entry = self._entries[path]
+        here = look(path)
+        ours = entry.now is None or here == entry.now
+        if here == entry.first:
+            undone = Undone(path, "restored")
+        elif ours:
+            undone = Undone(path, "removed" if entry.first.kind == "absent" else "restored")
+            if not check and not self._put_back(entry):
+                undone = Undone(path, "left", "it holds files that are not Hearth's")
+        elif entry.blocks and here.kind == "file":
+            undone = Undone(path, "restored", "Hearth's lines only; others have changed since")
+            if not check:
+                self._take_blocks(entry, here)
+        elif here.kind == "absent":
+            undone = Undone(path, "left", "somebody has removed it since")
+        else:
+            undone = Undone(path, "left", "somebody has changed it since")
+        if undone.state == "left" and entry.first.kind == "file" and not check:
+            kept = self._originals + path
+            os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)
+            shutil.copyfile(self._copy(entry.first), kept)
+            os.chmod(kept, 0o600)
+            undone = Undone(path, "left", f"{undone.why}; the original is in {kept}")
+        if not check:
+            del self._entries[path]
+            self._save()
+        return undone
+
+    def forget(self) -> None:
+        """Remove the record itself, once everything that is on it is undone."""
+        if self._entries:
+            raise RecordError(f"{len(self._entries)} changes are still to be undone")
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._notes = []
+
+    # -- the parts -------------------------------------------------------------------------------
+
+    def _change(
+        self,
+        path: str,
+        here: Seen,
+        wanted: Seen,
+        content: bytes,
+        put: Callable[[], None],
+        stage: str,
+        then: list[list[str]] | None,
+        check: bool,
+    ) -> Change:
+        """Remember what is there, then let `put` change it, unless it is as wanted already."""
+        if here.kind == "folder":
+            raise RecordError(f"{path} is a folder; a {wanted.kind} was to be there")
+        if here == wanted:
+            return Change(False)
+        change = Change(True, _diff(path, here, content, wanted))
+        if not check:
+            self._folders(os.path.dirname(path), stage, wanted)
+            self._remember(path, here, stage)
+            self._extend(path, then)
+            self._save()  # before the change: a crash in between loses nothing
+            put()
+            self._entries[path].now = wanted
+            self._save()
+        return change
+
+    def _folders(self, folder: str, stage: str, owner: Seen) -> None:
+        """Make the folders on the way, each on the record."""
+        missing = []
+        while folder and not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for path in reversed(missing):
+            os.mkdir(path, 0o755)
+            if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
+                os.chown(path, owner.uid, owner.gid)
+            self._entries[path] = Entry(path, stage, Seen("absent"), look(path))
+
+    def _remember(self, path: str, here: Seen, stage: str) -> None:
+        """Keep the original, once."""
+        if path in self._entries:
+            return
+        if here.kind == "file":
+            os.makedirs(os.path.join(self._folder, "before"), mode=0o700, exist_ok=True)
+            with open(path, "rb") as file:
+                _write(self._copy(here), file.read(), Seen("file", mode=0o600))
+        self._entries[path] = Entry(path, stage, here)
+
+    def _extend(self, path: str, then: list[list[str]] | None) -> None:
+        """Add commands to those of a path, each once."""
+        known = self._entries[path].then
+        known += [command for command in then or [] if command not in known]
+
+    def _copy(self, first: Seen) -> str:
+        return os.path.join(self._folder, "before", first.sha256)
+
+    def _put_back(self, entry: Entry) -> bool:
+        """Make the path what it was; return False for a folder that is still of use."""
+        path, first = entry.path, entry.first
+        if first.kind == "file":
+            with open(self._copy(first), "rb") as file:
+                content = file.read()
+            _replace(path, lambda place: _write(place, content, first))
+        elif first.kind == "link":
+            _replace(path, lambda place: _link(place, first))
+        elif os.path.isdir(path) and not os.path.islink(path):
+            if os.listdir(path):
+                return False
+            os.rmdir(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
+        return True
+
+    def _take_blocks(self, entry: Entry, here: Seen) -> None:
+        text = _text(entry.path) or ""
+        for marker in entry.blocks:
+            text = with_block(text, marker, None)
+        kept = text.encode(errors="surrogateescape")
+        if not kept and entry.first.kind == "absent":
+            os.unlink(entry.path)
+        else:
+            _replace(entry.path, lambda place: _write(place, kept, here))
+
+    def _load(self) -> None:
+        try:
+            with open(self._file, encoding="utf-8") as file:
+                found = json.load(file)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            raise RecordError(
+                f"{self._file}, the record of what Hearth has changed, cannot be read: {error}"
+            ) from error
+        for each in found["entries"]:
+            now = Seen(**each.pop("now")) if each["now"] else each.pop("now")
+            entry = Entry(**each | {"first": Seen(**each["first"])}, now=now)
+            self._entries[entry.path] = entry
+        self._notes = found["notes"]
+
+    def _save(self) -> None:
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        entries = [asdict(entry) for entry in self._entries.values()]
+        text = json.dumps({"entries": entries, "notes": self._notes}, indent=1) + "\n"
+        _replace(self._file, lambda place: _write(place, text.encode(), Seen("file", mode=0o600)))
+
+
+def run_all(commands: list[list[str]], seconds: float = 60) -> list[str]:
+    """Run commands, each once, in the order given; return a sentence for each that failed."""
+    failed = []
+    for command in dict.fromkeys(map(tuple, commands)):
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            failed.append(f"`{' '.join(command)}` could not be run: {error}")
+            continue
+        if done.returncode:
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            failed.append(f"`{' '.join(command)}` ended with status {done.returncode}: {last}")
+    return failed
+
+
+def _ids(owner: str | None, here: Seen) -> tuple[int, int]:
+    """Return user and group id: those of `owner`, else what the path has, else one's own."""
+    if owner is None:
+        return (os.geteuid(), os.getegid()) if here.kind == "absent" else (here.uid, here.gid)
+    try:
+        user = pwd.getpwnam(owner)
+    except KeyError:
+        raise RecordError(f"there is no user {owner} on this machine") from None
+    return user.pw_uid, user.pw_gid
+
+
+def _replace(path: str, make: Callable[[str], None]) -> None:
+    """Put what `make` makes in place of `path` in one rename."""
+    folder = os.path.dirname(path)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".hearth-") as temporary:
+        place = os.path.join(temporary, "new")
+        make(place)
+        os.replace(place, path)
+
+
+def _write(path: str, content: bytes, like: Seen) -> None:
+    """Write a file with mode and owner of `like`, and wait until the disk has it."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+        os.fchmod(file.fileno(), like.mode)
+        if (like.uid, like.gid) != (os.geteuid(), os.getegid()):
+            os.fchown(file.fileno(), like.uid, like.gid)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _link(path: str, like: Seen) -> None:
+    os.symlink(like.target, path)
+    if (like.uid, like.gid) != (os.geteuid(), os.getegid()):
+        os.lchown(path, like.uid, like.gid)
+
+
+def _text(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _diff(path: str, here: Seen, content: bytes, wanted: Seen) -> dict[str, str]:
+    """Return the two sides that Ansible shows with `--diff`."""
+    if here.kind == "file":
+        before = _text(path) or ""
+    else:
+        before = f"-> {here.target}\n" if here.kind == "link" else ""
+    after = content.decode(errors="replace")
+    if before == after:  # then mode or owner differ
+        before = f"{here.uid}:{here.gid} {here.mode:04o}\n"
+        after = f"{wanted.uid}:{wanted.gid} {wanted.mode:04o}\n"
+    return {"before": before, "after": after, "before_header": path, "after_header": path}
