@@ -6,6 +6,8 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: hearth_record
 short_description: Remember what another task is about to change, or what no reset undoes
+description:
+  - Changes nothing but the record of this machine, so it never reports a change.
 options:
   stage:
     description: Stage of provisioning.

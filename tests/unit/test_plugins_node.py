@@ -3,47 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from support.modules import call
 
 ROOT = Path(__file__).resolve().parents[2]
-
-# Ansible packs a module with what it imports; here a small finder puts module_utils in place.
-RUNNER = """
-import importlib.util, json, runpy, sys
-from ansible.module_utils.testing import patch_module_args
-name = "ansible.module_utils.hearth_node"
-spec = importlib.util.spec_from_file_location(name, sys.argv[2])
-module = importlib.util.module_from_spec(spec)
-sys.modules[name] = module
-spec.loader.exec_module(module)
-with patch_module_args(json.load(sys.stdin)):
-    runpy.run_path(sys.argv[1], run_name="__main__")
-"""
-
-
-def call(module: str, check: bool = False, **arguments) -> dict:
-    """Run a module and return its answer."""
-    given = {**arguments, "_ansible_check_mode": check}
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", RUNNER),
-            str(ROOT / "plugins" / "modules" / f"{module}.py"),
-            str(ROOT / "plugins" / "module_utils" / "hearth_node.py"),
-        ],
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ | {"PIP_NO_INDEX": "1"},
-    )
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture

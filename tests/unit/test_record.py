@@ -10,6 +10,7 @@ import pytest
 from ansible.module_utils.hearth_record import Record, RecordError, run_all, with_block
 from hypothesis import given
 from hypothesis import strategies as st
+from support.modules import call
 
 STAGE = {"stage": "power"}
 
@@ -177,3 +178,12 @@ def test_a_block_is_idempotent_and_goes_without_a_trace(around, block, other):
 def test_a_block_without_its_end_is_not_guessed_at():
     with pytest.raises(RecordError, match="names end"):
         with_block("# hearth: names begin\nlost\n", "names", "new")
+
+
+def test_the_module_of_a_file_refuses_what_is_no_single_wish():
+    for wrong in ({}, {"content": "x", "link": "/y"}, {"block": "x"}, {"link": "x", "marker": "m"}):
+        answer = call("hearth_file", path="/nowhere/file", stage="power", **wrong)
+        assert answer["failed"], wrong
+    answer = call("hearth_file", check=True, path="/nowhere/file", stage="power", content="x")
+    assert answer["changed"]
+    assert not Path("/nowhere").exists()
