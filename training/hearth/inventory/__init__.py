@@ -1,0 +1,1 @@
+"""What an inventory says about machines. For the controller; knows nothing of Ansible itself."""

@@ -1,0 +1,158 @@
+"""Host keys: which machine answers, whether it is the one that is meant, and how that is said.
+
+A key is pinned in a known_hosts file under the name that the machine has in the inventory, so that
+a changed address is not a changed key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# Where a type of key is used under other names than its own (RFC 8332).
+_ALGORITHMS = {"ssh-rsa": "rsa-sha2-512,rsa-sha2-256"}
+
+
+@dataclass(frozen=True)
+class HostKey:
+    """A public host key: its type as in known_hosts, and its base64 text."""
+
+    type: str
+    text: str
+
+    def __str__(self) -> str:
+        """Return the key as ssh-keygen shows it: `SHA256:… (ED25519)`."""
+        kind = self.type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").split("@")[0].upper()
+        return f"{self.fingerprint} ({kind})"
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the key, as OpenSSH writes it."""
+        digest = hashlib.sha256(base64.b64decode(self.text)).digest()
+        return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back from an address: a host key, or the reason why none came."""
+
+    key: HostKey | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where a machine is reached.
+
+    `address` is empty where it is not, and `trouble` then says why; `stranger` is the sentence
+    about another machine that answers at the address that this one is to have.
+    """
+
+    address: str = ""
+    key: HostKey | None = None
+    stranger: str = ""
+    trouble: str = ""
+
+
+def keys_of(known_hosts: str, name: str) -> list[HostKey]:
+    """Return the keys that the text of a known_hosts file holds under `name`, also if hashed."""
+    found = []
+    for line in known_hosts.splitlines():
+        words = line.split()
+        # A line that begins with @ revokes a key or names an authority: not a pinned key.
+        if len(words) < 3 or words[0][0] in "#@" or not _names(words[0], name):
+            continue
+        try:
+            base64.b64decode(words[2], validate=True)
+        except binascii.Error:
+            continue
+        found.append(HostKey(words[1], words[2]))
+    return found
+
+
+def _names(names: str, name: str) -> bool:
+    if not names.startswith("|1|"):
+        return name in names.split(",")
+    _, _, salt, digest = names.split("|")
+    expected = hmac.new(base64.b64decode(salt), name.encode(), hashlib.sha1).digest()
+    return expected == base64.b64decode(digest)
+
+
+def algorithms(pinned: Sequence[HostKey]) -> str:
+    """Return ssh's HostKeyAlgorithms that ask for the types of the pinned keys first, or ''."""
+    types = dict.fromkeys(_ALGORITHMS.get(key.type, key.type) for key in pinned)
+    return f"^{','.join(types)}" if types else ""
+
+
+def choose(
+    name: str, answers: Mapping[str, Answer], pinned: Sequence[HostKey], file: str
+) -> Choice:
+    """Decide where the machine `name` is reached.
+
+    `answers` are by address: first the one that the machine is to have, then the one where it may
+    be before it has that. `file` is the known_hosts file.
+    """
+    wanted = next(iter(answers))
+    answering = {address: said.key for address, said in answers.items() if said.key}
+    if not answering:
+        return Choice(trouble=_silent(answers))
+    if pinned:
+        right = [address for address, key in answering.items() if key in pinned]
+        if not right:
+            address, key = next(iter(answering.items()))
+            return Choice(trouble=changed(name, address, pinned, key, file))
+        chosen = right[0]
+    else:
+        # Nothing tells yet whose key is whose. If they differ, the wanted address is somebody
+        # else's; the other is where the inventory says that the machine is today.
+        alike = len(set(answering.values())) == 1
+        chosen = list(answering)[0 if alike else -1]
+    stranger = ""
+    if wanted in answering and answering[wanted] != answering[chosen] and chosen != wanted:
+        stranger = f"another machine answers at {wanted} (host key {answering[wanted]})"
+    return Choice(address=chosen, key=answering[chosen], stranger=stranger)
+
+
+def _silent(answers: Mapping[str, Answer]) -> str:
+    tried = "; ".join(f"{address}: {said.reason}" for address, said in answers.items())
+    return (
+        f"no SSH server answers at {' or '.join(answers)}. Is it switched on and plugged in, and "
+        f"is the address right? ({tried})"
+    )
+
+
+def changed(name: str, address: str, pinned: Sequence[HostKey], present: HostKey, file: str) -> str:
+    """Return the explanation of a host key that is not the pinned one."""
+    return (
+        f"the host key has changed, so nothing was sent to {address}.\n"
+        f"pinned   {', '.join(map(str, pinned))} in {file}\n"
+        f"present  {present} at {address}\n"
+        "Either the machine was installed anew, or another machine answers at that address. If you "
+        "know why (compare with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine "
+        "itself), forget the old key and play again:\n"
+        f"ssh-keygen -R {name} -f {file}"
+    )
+
+
+def explain(message: str) -> str:
+    """Return what OpenSSH says about a host key in one or two lines; other messages as they are."""
+    file = re.search(r"Offending \S+ key in (.+):\d+", message)
+    name = re.search(r"Host key for (\S+) has changed", message)
+    if name and file:
+        present = re.search(r"SHA256:[\w+/]+", message)
+        return (
+            f"the host key is not the one that is pinned in {file[1]}"
+            f"{f' (present: {present[0]})' if present else ''}. Was the machine installed anew, or "
+            "does another one answer at its address? playbooks/preflight.yml explains it"
+        )
+    if "Host key verification failed" in message:
+        return (
+            "its host key is not pinned yet; playbooks/preflight.yml (or provision.yml) shows and "
+            "pins it"
+        )
+    return message
