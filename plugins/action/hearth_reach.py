@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+
 from hearth.inventory.hostkeys import Answer, HostKey, algorithms, choose, keys_of
 
 DOCUMENTATION = r"""
