@@ -5,20 +5,30 @@ Works on the controller alone; no machine is touched.
 
 from __future__ import annotations
 
-import ipaddress
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Container
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ansible import constants, context
+from ansible._internal._datatag._tags import Origin
+from ansible.errors import AnsibleError
+from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
+from ansible.vars.plugins import get_vars_from_inventory_sources
+
+from hearth.inventory.nodes import far_apart, read_nodes
+from hearth.inventory.variables import Given, check, role_options
 
 DOCUMENTATION = r"""
 module: hearth_inventory
 short_description: Nodes in rank order, and what is wrong with the inventory
 description:
   - Rank is the position in the group C(cluster), unless a host sets C(node_rank).
+  - Variables that look like an option of a role and are none, and options with values that cannot
+    be theirs, are found too.
   - What is wrong comes back as RV(findings) and does not fail the task (see M(hearth_verdict)).
 options:
   runs:
@@ -27,6 +37,10 @@ options:
     required: true
   whole:
     description: Whether all nodes are wanted, so that C(--limit) is refused.
+    type: bool
+    default: false
+  typed:
+    description: Whether what was typed after C(-e) is looked at like the inventory.
     type: bool
     default: false
 """
@@ -44,86 +58,43 @@ playbook:
   description: How to call C(ansible-playbook) for the same inventory.
   type: str
   returned: always
+known:
+  description: The names of all options and of all variables of the inventory.
+  type: list
+  returned: always
+remark:
+  description: What is unusual and may be meant so, or ''.
+  type: str
+  returned: always
 findings:
   description: What is wrong, one sentence each.
   returned: always
   type: list
 """
 
-_EXAMPLE = "inventory/homelab.example shows how it looks"
 
+def variables_of(inventory: Any, loader: DataLoader) -> set[str]:
+    """Return the names of all variables that the inventory sets, for whichever host or group.
 
-@dataclass(frozen=True)
-class Node:
-    """A machine of the cluster."""
-
-    name: str
-    rank: int
-    address: str
-
-
-def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], list[str]]:
-    """Return the nodes in rank order, and what is wrong with them.
-
-    `members` are the hosts of the group `cluster` in the inventory's order, with their variables.
+    What a role registered or set is none of them.
     """
-    if not members:
-        return [], [
-            f"the inventory has no hosts in the group 'cluster'; add your machines, {_EXAMPLE}"
-        ]
-    nodes, findings = [], []
-    for position, (name, variables) in enumerate(members.items()):
-        rank = variables.get("node_rank", position)
-        if isinstance(rank, bool) or not str(rank).isdecimal():
-            findings.append(f"{name}: node_rank is {rank!r}; a whole number from 0 is wanted")
-            rank = position
-        address = variables.get("cluster_address")
-        if address is None:
-            findings.append(
-                f"{name}: cluster_address is missing; set the address that the other nodes reach "
-                f"this one at, {_EXAMPLE}"
-            )
-        elif not _is_address(address):
-            findings.append(f"{name}: cluster_address {address!r} is not an IP address")
-        nodes.append(Node(name, int(rank), str(address or "")))
-    findings += _shared(nodes)
-    return sorted(nodes, key=lambda node: node.rank), findings
+    parts = [*inventory.get_hosts(), *inventory.groups.values()]
+    names: set[str] = set()
+    for part in parts:
+        names |= set(part.get_vars())
+    # pylint: disable-next=protected-access
+    sources = inventory._sources
+    return names | set(get_vars_from_inventory_sources(loader, sources, parts, "all"))
 
 
-def _is_address(value: Any) -> bool:
-    """Return whether `value` is an address without a prefix length."""
-    try:
-        ipaddress.ip_address(str(value))
-    except ValueError:
-        return False
-    return True
-
-
-def _shared(nodes: list[Node]) -> list[str]:
-    """Return what two nodes have in common that they must not, and which ranks are missing."""
-    findings = []
-    by_rank: dict[int, list[str]] = {}
-    by_address: dict[str, list[str]] = {}
-    for node in nodes:
-        by_rank.setdefault(node.rank, []).append(node.name)
-        if _is_address(node.address):
-            by_address.setdefault(str(ipaddress.ip_address(node.address)), []).append(node.name)
-    for rank, names in by_rank.items():
-        if len(names) > 1:
-            findings.append(
-                f"{' and '.join(names)} have the same rank {rank}; give each its own node_rank "
-                "(or none: then the order in the group counts)"
-            )
-    missing = sorted(set(range(len(nodes))) - by_rank.keys())
-    if missing and len(by_rank) == len(nodes):
-        findings.append(
-            f"the ranks are {', '.join(map(str, sorted(by_rank)))}; {len(nodes)} nodes need the "
-            f"ranks 0 to {len(nodes) - 1}"
-        )
-    for address, names in by_address.items():
-        if len(names) > 1:
-            findings.append(f"{' and '.join(names)} have the same cluster_address {address}")
-    return findings
+def where(name: str, value: Any) -> str:
+    """Return the file and line that a variable was read from, as one would type it here, or ''."""
+    origin = Origin.get_tag(name) or Origin.get_tag(value)
+    if origin is None or not origin.path:
+        return ""
+    way = os.path.relpath(origin.path)
+    path = origin.path if way.startswith("..") else way
+    return f"{path}:{origin.line_num}" if origin.line_num else path
 
 
 class ActionModule(ActionBase):
@@ -138,11 +109,23 @@ class ActionModule(ActionBase):
             {
                 "runs": {"type": "path", "required": True},
                 "whole": {"type": "bool", "default": False},
+                "typed": {"type": "bool", "default": False},
             }
         )
         hostvars = task_vars["hostvars"]
         names = task_vars["groups"].get("cluster", [])
         nodes, findings = read_nodes({name: hostvars[name] for name in names})
+        folders = constants.DEFAULT_ROLES_PATH
+        options = role_options(folders)
+        set_here = variables_of(hostvars._inventory, self._loader)
+        typed = set(load_extra_vars(self._loader))
+        wanted = set_here | typed if arguments["typed"] else set_here - typed
+        findings += check(
+            {name: self._given(hostvars, name, wanted, typed, options) for name in names},
+            options,
+            sorted(role.name for folder in folders for role in Path(folder).glob("*")),
+            {word for words in constants.MAGIC_VARIABLE_MAPPING.values() for word in words},
+        )
         limit = context.CLIARGS.get("subset")
         if arguments["whole"] and limit:
             findings.append(
@@ -152,10 +135,30 @@ class ActionModule(ActionBase):
         return result | {
             "changed": False,
             "nodes": [asdict(node) for node in nodes],
+            "known": sorted(set_here | options.keys()),
+            "remark": far_apart(nodes),
             "findings": findings,
             "runs": arguments["runs"],
             "playbook": self._playbook(),
         }
+
+    @staticmethod
+    def _given(
+        hostvars: Any, host: str, wanted: set[str], typed: set[str], options: Container[str]
+    ) -> dict[str, Given]:
+        """Return the wanted variables that a host has; only the options' values are worked out."""
+        given = {}
+        for name, raw in hostvars.raw_get(host).items():
+            if name not in wanted:
+                continue
+            value = raw
+            if name in options:
+                try:
+                    value = hostvars[host][name]
+                except AnsibleError:
+                    continue  # made of something that is known later; the role that uses it speaks
+            given[name] = Given(value, where(name, raw), name in typed)
+        return given
 
     @staticmethod
     def _playbook() -> str:

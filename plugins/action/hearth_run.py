@@ -12,13 +12,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-from ansible import constants, context
+from ansible import context
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.splitter import parse_kv
 from ansible.plugins.action import ActionBase
-from ansible.vars.plugins import get_vars_from_inventory_sources
 
 from hearth.config import Run, Settings, resolve_run, write_run
 from hearth.errors import ConfigError, did_you_mean
@@ -35,6 +33,11 @@ options:
   runs:
     description: Folder of the controller that holds a folder a run.
     type: path
+    required: true
+  known:
+    description: Names that mean something to a role or in the inventory, and so are no settings.
+    type: list
+    elements: str
     required: true
 """
 
@@ -142,29 +145,6 @@ def _misfits(launch: dict[str, Any]) -> list[str]:
     return findings
 
 
-def role_options(folders: Iterable[str]) -> set[str]:
-    """Return the names of all options that the roles in `folders` declare."""
-    names: set[str] = set()
-    for folder in folders:
-        for path in Path(folder).glob("*/meta/argument_specs.yml"):
-            specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
-            for entry in specs.values():
-                names |= set(entry.get("options", {}))
-    return names
-
-
-def inventory_variables(inventory: Any, loader: DataLoader) -> set[str]:
-    """Return the names of all variables that the inventory sets, for whichever host or group."""
-    parts = [*inventory.get_hosts(), *inventory.groups.values()]
-    names: set[str] = set()
-    for part in parts:
-        names |= set(part.get_vars())
-    # pylint: disable-next=protected-access
-    sources = inventory._sources
-    names |= set(get_vars_from_inventory_sources(loader, sources, parts, "all"))
-    return names
-
-
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
@@ -173,12 +153,14 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the run, or what is wrong with it."""
         result = super().run(tmp, task_vars)
-        _, arguments = self.validate_argument_spec({"runs": {"type": "path", "required": True}})
-        typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
-        options = role_options(constants.DEFAULT_ROLES_PATH) | inventory_variables(
-            task_vars["hostvars"]._inventory, self._loader
+        _, arguments = self.validate_argument_spec(
+            {
+                "runs": {"type": "path", "required": True},
+                "known": {"type": "list", "elements": "str", "required": True},
+            }
         )
-        given, launch, findings = sort_out(typed, options)
+        typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
+        given, launch, findings = sort_out(typed, arguments["known"])
         file = launch.get("config")
         result |= {"changed": False, "findings": findings}
         try:

@@ -7,6 +7,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.inventory.hostkeys import explain
+
 DOCUMENTATION = r"""
 module: hearth_verdict
 short_description: Fail with the findings of all nodes, if there are any
@@ -42,10 +44,10 @@ def findings_of(results: Iterable[Mapping[str, Any]]) -> list[str]:
     findings = []
     for result in results:
         if result.get("unreachable"):
-            why = str(result.get("msg", "")).removeprefix("Task failed: ").strip()
+            why = explain(str(result.get("msg", "")).removeprefix("Task failed: ").strip())
             findings.append(f"cannot be reached: {why}")
         elif result.get("failed") and not result.get("findings"):
-            findings.append(str(result.get("msg", "failed without saying why")).strip())
+            findings.append(explain(str(result.get("msg", "failed without saying why")).strip()))
         findings += result.get("findings", [])
     return list(dict.fromkeys(findings))
 

@@ -7,16 +7,22 @@ A heading a play, a line a task that changed something, and a failure as plain t
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import signal
 import sys
 import textwrap
 from collections.abc import Callable
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ansible import constants as C
-from ansible.executor.task_result import CallbackTaskResult
 from ansible.plugins.callback.default import CallbackModule as Default
+from ansible.release import __version__ as ansible_version
+
+if TYPE_CHECKING:  # an older Ansible, which is refused below, does not have it
+    from ansible.executor.task_result import CallbackTaskResult
 
 DOCUMENTATION = r"""
 name: hearth
@@ -32,6 +38,23 @@ requirements:
 """
 
 _CLEAR = "\r\x1b[K"
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def refusal(version: str, lock: str, own: bool) -> str:
+    """Return why this Ansible cannot be used, or ''.
+
+    This callback is what any ansible-playbook that is called here loads first. `lock` is the text
+    of the controller's lock file, `own` whether Hearth's own packages are beside this Ansible.
+    """
+    locked = re.search(r"^ansible-core==(\d+\.\d+)", lock, re.MULTILINE)[1]
+    if version.startswith(f"{locked}.") and own:
+        return ""
+    lacks = "" if own else " without Hearth's packages"
+    return (
+        f"Hearth needs ansible-core {locked} of its own .venv; this is {version}{lacks}. "
+        "./scripts/setup makes it, `source .venv/bin/activate` takes it."
+    )
 
 
 def paragraph(label: str, text: str) -> str:
@@ -44,9 +67,12 @@ def paragraph(label: str, text: str) -> str:
 
 def message_of(result: dict[str, Any]) -> str:
     """Return what a failed or unreachable result says, as text without data structures."""
+    # Not above: an Ansible without it must get as far as its refusal.
+    from hearth.inventory.hostkeys import explain
+
     if "censored" in result:
         return "failed; its output is hidden because it may hold secrets"
-    said = str(result.get("msg") or "").strip()
+    said = explain(str(result.get("msg") or "").strip())
     errors = str(result.get("module_stderr") or result.get("stderr") or "").strip()
     if errors and errors not in said:
         said = f"{said}\n{errors}" if said else errors
@@ -82,6 +108,9 @@ class CallbackModule(Default):
     CALLBACK_NAME = "hearth"
 
     def __init__(self) -> None:
+        lock = (_ROOT / "requirements" / "control.lock").read_text()
+        if refused := refusal(ansible_version, lock, find_spec("hearth") is not None):
+            sys.exit(refused)
         super().__init__()
         # Progress must not wait in a buffer when the output goes to a file or a pipe.
         sys.stdout.reconfigure(line_buffering=True)

@@ -150,7 +150,7 @@ def explain(message: str) -> str:
             f"{f' (present: {present[0]})' if present else ''}. Was the machine installed anew, or "
             "does another one answer at its address? playbooks/preflight.yml explains it"
         )
-    if "Host key verification failed" in message:
+    if "Host key verification failed" in message or "because Host Key checking is" in message:
         return (
             "its host key is not pinned yet; playbooks/preflight.yml (or provision.yml) shows and "
             "pins it"

@@ -1,0 +1,141 @@
+"""The nodes of an inventory: their ranks and addresses, and what is wrong with those."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+EXAMPLE = "inventory/homelab.example shows how it looks"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the cluster."""
+
+    name: str
+    rank: int
+    address: str
+
+
+def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], list[str]]:
+    """Return the nodes in rank order, and what is wrong with them.
+
+    `members` are the hosts of the group `cluster` in the inventory's order, with their variables.
+    """
+    if not members:
+        return [], [
+            f"the inventory has no hosts in the group 'cluster'; add your machines, {EXAMPLE}"
+        ]
+    nodes, findings = [], []
+    for position, (name, variables) in enumerate(members.items()):
+        rank = variables.get("node_rank", position)
+        if isinstance(rank, bool) or not str(rank).isdecimal():
+            findings.append(f"{name}: node_rank is {rank!r}; a whole number from 0 is wanted")
+            rank = position
+        address = variables.get("cluster_address")
+        if address is None:
+            findings.append(
+                f"{name}: cluster_address is missing; set the address that the other nodes reach "
+                f"this one at, {EXAMPLE}"
+            )
+        elif reason := _unfit(address, bool(variables.get("hearth_one_computer", False))):
+            findings.append(f"{name}: cluster_address {str(address)!r} {reason}")
+        nodes.append(Node(name, int(rank), str(address or "")))
+    findings += _ranks(nodes) + _addresses(nodes)
+    findings += _first_addresses(members, nodes)
+    return sorted(nodes, key=lambda node: node.rank), findings
+
+
+def far_apart(nodes: list[Node]) -> str:
+    """Return a remark if the IPv4 addresses are not in one /24, as those of most homes are."""
+    parsed = [(node.name, _parsed(node.address)) for node in nodes]
+    fours = [(name, address) for name, address in parsed if address and address.version == 4]
+    networks = {ipaddress.ip_network(f"{address}/24", strict=False) for _, address in fours}
+    if len(networks) < 2 or all(address.is_loopback for _, address in fours):
+        return ""
+    each = ", ".join(f"{name} {address}" for name, address in fours)
+    return (
+        f"the cluster addresses are not in one /24 ({each}). Fine if the home's network is that "
+        "wide; else the nodes do not reach each other directly"
+    )
+
+
+def _parsed(value: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(str(value))
+    except ValueError:
+        return None
+
+
+def _unfit(value: Any, one_computer: bool) -> str:
+    """Return why nodes cannot reach each other at an address, or ''."""
+    address = _parsed(value)
+    if address is None:
+        return "is not an IP address"
+    if address.is_loopback and not one_computer:
+        return "means every machine itself; set the one that the other nodes reach"
+    if address.is_multicast or address.is_unspecified:
+        return "is an address that no machine can have"
+    if address.version == 4 and address.is_link_local:
+        return "is link-local: a machine gives itself one where no DHCP server answers"
+    return ""
+
+
+def _ranks(nodes: list[Node]) -> list[str]:
+    """Return which ranks are taken twice, and which are missing."""
+    by_rank: dict[int, list[str]] = {}
+    for node in nodes:
+        by_rank.setdefault(node.rank, []).append(node.name)
+    findings = [
+        f"{' and '.join(names)} have the same rank {rank}; give each its own node_rank "
+        "(or none: then the order in the group counts)"
+        for rank, names in by_rank.items()
+        if len(names) > 1
+    ]
+    missing = sorted(set(range(len(nodes))) - by_rank.keys())
+    if missing and len(by_rank) == len(nodes):
+        findings.append(
+            f"the ranks are {', '.join(map(str, sorted(by_rank)))}; {len(nodes)} nodes need the "
+            f"ranks 0 to {len(nodes) - 1}"
+        )
+    return findings
+
+
+def _addresses(nodes: list[Node]) -> list[str]:
+    """Return which addresses two nodes share, and whether both families are used."""
+    by_address: dict[str, list[str]] = {}
+    families: dict[int, list[str]] = {}
+    for node in nodes:
+        if address := _parsed(node.address):
+            by_address.setdefault(str(address), []).append(node.name)
+            families.setdefault(address.version, []).append(node.name)
+    findings = [
+        f"{' and '.join(names)} have the same cluster_address {address}"
+        for address, names in by_address.items()
+        if len(names) > 1
+    ]
+    if len(families) > 1:
+        findings.append(
+            f"the cluster addresses of {', '.join(families[4])} are IPv4, those of "
+            f"{', '.join(families[6])} are IPv6; give all nodes the same family"
+        )
+    return findings
+
+
+def _first_addresses(members: Mapping[str, Mapping[str, Any]], nodes: list[Node]) -> list[str]:
+    """Return which machine would be looked for where another one is or is to be."""
+    cluster = {node.address: node.name for node in nodes}
+    findings, seen = [], {}
+    for name, variables in members.items():
+        if not (first := str(variables.get("first_address") or "")):
+            continue
+        if cluster.get(first, name) != name:
+            findings.append(
+                f"{name}: first_address {first} is the cluster_address of {cluster[first]}"
+            )
+        if first in seen:
+            findings.append(f"{seen[first]} and {name} have the same first_address {first}")
+        seen.setdefault(first, name)
+    return findings
