@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.inventory.hostkeys import explain
+from hearth.inventory.trouble import told_by
 
 DOCUMENTATION = r"""
 module: hearth_verdict
@@ -32,6 +32,11 @@ options:
     type: list
     elements: str
     default: []
+  distinct:
+    description: Facts that no two nodes may have in common.
+    type: list
+    elements: str
+    default: []
   then:
     description: Last line of the message, what the findings mean for the user.
     type: str
@@ -44,10 +49,9 @@ def findings_of(results: Iterable[Mapping[str, Any]]) -> list[str]:
     findings = []
     for result in results:
         if result.get("unreachable"):
-            why = explain(str(result.get("msg", "")).removeprefix("Task failed: ").strip())
-            findings.append(f"cannot be reached: {why}")
+            findings.append(f"cannot be reached: {told_by(result)}")
         elif result.get("failed") and not result.get("findings"):
-            findings.append(explain(str(result.get("msg", "failed without saying why")).strip()))
+            findings.append(told_by(result) or "failed without saying why")
         findings += result.get("findings", [])
     return list(dict.fromkeys(findings))
 
@@ -63,6 +67,25 @@ def differing(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> l
         if len(set(map(str, values.values()))) > 1:
             each = ", ".join(f"{node} {value}" for node, value in values.items())
             findings.append(f"{name} is not the same on all nodes: {each}")
+    return findings
+
+
+def shared(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """Return a finding for each fact of `names` that nodes have in common.
+
+    A node that does not have the fact, or has it empty, is left out.
+    """
+    findings = []
+    for name in names:
+        nodes: dict[str, list[str]] = {}
+        for node, known in facts.items():
+            nodes.setdefault(str(known.get(name) or node), []).append(node)
+        findings += [
+            f"{' and '.join(alike)} have the same {name} {value}: one machine under two names, or "
+            "a copied disk"
+            for value, alike in nodes.items()
+            if len(alike) > 1
+        ]
     return findings
 
 
@@ -88,6 +111,7 @@ class ActionModule(ActionBase):
                 "of": {"type": "list", "elements": "str", "required": True},
                 "nodes": {"type": "list", "elements": "str", "default": []},
                 "same": {"type": "list", "elements": "str", "default": []},
+                "distinct": {"type": "list", "elements": "str", "default": []},
                 "then": {"type": "str", "default": ""},
             }
         )
@@ -106,7 +130,7 @@ class ActionModule(ActionBase):
             facts[node] = {}
             for each in results:
                 facts[node] |= each.get("facts", {})
-        common += differing(facts, arguments["same"])
+        common += differing(facts, arguments["same"]) + shared(facts, arguments["distinct"])
         if common or any(by_node.values()):
             result |= {"failed": True, "msg": as_message(by_node, common, arguments["then"])}
         return result

@@ -67,16 +67,12 @@ def paragraph(label: str, text: str) -> str:
 
 def message_of(result: dict[str, Any]) -> str:
     """Return what a failed or unreachable result says, as text without data structures."""
-    # Not above: an Ansible without it must get as far as its refusal.
-    from hearth.inventory.hostkeys import explain
-
     if "censored" in result:
         return "failed; its output is hidden because it may hold secrets"
-    said = explain(str(result.get("msg") or "").strip())
-    errors = str(result.get("module_stderr") or result.get("stderr") or "").strip()
-    if errors and errors not in said:
-        said = f"{said}\n{errors}" if said else errors
-    return said.removeprefix("Task failed: ") or "failed without saying why; -v shows more"
+    # Not above: an Ansible without it must get as far as its refusal.
+    from hearth.inventory.trouble import told_by
+
+    return told_by(result) or "failed without saying why; -v shows more"
 
 
 def grouped(said: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -10,7 +10,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -137,22 +136,3 @@ def changed(name: str, address: str, pinned: Sequence[HostKey], present: HostKey
         "itself), forget the old key and play again:\n"
         f"ssh-keygen -R {name} -f {file}"
     )
-
-
-def explain(message: str) -> str:
-    """Return what OpenSSH says about a host key in one or two lines; other messages as they are."""
-    file = re.search(r"Offending \S+ key in (.+):\d+", message)
-    name = re.search(r"Host key for (\S+) has changed", message)
-    if name and file:
-        present = re.search(r"SHA256:[\w+/]+", message)
-        return (
-            f"the host key is not the one that is pinned in {file[1]}"
-            f"{f' (present: {present[0]})' if present else ''}. Was the machine installed anew, or "
-            "does another one answer at its address? playbooks/preflight.yml explains it"
-        )
-    if "Host key verification failed" in message or "because Host Key checking is" in message:
-        return (
-            "its host key is not pinned yet; playbooks/preflight.yml (or provision.yml) shows and "
-            "pins it"
-        )
-    return message
