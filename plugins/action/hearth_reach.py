@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shlex
-import subprocess
+import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.inventory.hostkeys import Answer, HostKey, algorithms, choose, keys_of
+from hearth.inventory import ssh
+from hearth.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_of
 
 DOCUMENTATION = r"""
 module: hearth_reach
 short_description: Where a machine is reached; its host key is shown, pinned and checked
 description:
-  - The address that the machine is to have is tried first, then RV(first_address). The one that
+  - The address that the machine is to have is tried first, then O(first_address). The one that
     answers with the pinned key is taken. Where no key is pinned, the one that answers is shown and
     pinned under the machine's name in the inventory.
   - A machine that does not answer is unreachable. One with another key fails with an explanation.
@@ -53,6 +53,14 @@ address:
   description: Where the machine is reached.
   type: str
   returned: always
+present:
+  description: Whether that is O(address), the one that it is to have.
+  type: bool
+  returned: always
+keys:
+  description: The machine's host keys, each as type and text.
+  type: list
+  returned: always
 stranger:
   description: The sentence about another machine that has the address this one is to have, or ''.
   type: str
@@ -64,16 +72,17 @@ note:
 """
 
 
-def greet(command: Sequence[str], address: str, timeout: int) -> Answer:
+def greet(
+    option: Callable[[str], Any], address: str, timeout: int, pinned: Sequence[PublicKey]
+) -> Answer:
     """Return the host key that an address presents.
 
-    `command` is ssh with the options of the connection. ssh writes the key of a host that it does
-    not know into an empty known_hosts file before anybody logs in; unlike ssh-keyscan it goes the
-    way of the connection (ProxyCommand, ProxyJump, ~/.ssh/config).
+    `option` gives the options of the connection. ssh writes the key of a host that it does not know
+    into an empty known_hosts file before anybody logs in; unlike ssh-keyscan it goes the way of the
+    connection (ProxyCommand, ProxyJump, ~/.ssh/config).
     """
     with tempfile.TemporaryDirectory(prefix="hearth-") as folder:
         file = Path(folder, "known_hosts")
-        # What is said first holds.
         first = {
             "UserKnownHostsFile": f'"{file}"',
             "GlobalKnownHostsFile": "/dev/null",
@@ -83,31 +92,33 @@ def greet(command: Sequence[str], address: str, timeout: int) -> Answer:
             "UpdateHostKeys": "no",
             "CheckHostIP": "no",
             "PreferredAuthentications": "none",
-            "BatchMode": "yes",
-            "ControlPath": "none",
             "ConnectTimeout": str(timeout),
-            "LogLevel": "ERROR",
         }
-        options = [word for key, value in first.items() for word in ("-o", f"{key}={value}")]
-        said = ""
-        try:
-            said = subprocess.run(
-                [command[0], *options, *command[1:], address, "true"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout + 1,
-                check=False,
-            ).stderr
-        except subprocess.TimeoutExpired:
-            said = f"no answer within {timeout} s"
-        if file.exists() and (keys := keys_of(file.read_text(), "asked")):
-            return Answer(keys[0])
-        return Answer(reason=(said.strip().splitlines() or ["it said nothing"])[-1])
+        if kinds := algorithms(pinned):
+            first["HostKeyAlgorithms"] = kinds
+        reason = ssh.attempt([*ssh.command(option, first), address, "true"], timeout + 1)
+        keys = keys_of(file.read_text(), "asked") if file.exists() else []
+        return Answer(keys[0]) if keys else Answer(reason=reason)
 
 
-def pin(file: Path, name: str, key: HostKey) -> None:
+def own_keys(folder: Path = Path("/etc/ssh")) -> list[PublicKey]:
+    """Return the host keys of the SSH server of this computer, if it has one."""
+    files = sorted(folder.glob("ssh_host_*_key.pub"))
+    return [PublicKey.of(file.read_text()) for file in files]
+
+
+def is_here(address: str) -> bool:
+    """Return whether this computer has an address."""
+    try:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def pin(file: Path, name: str, key: PublicKey) -> None:
     """Add a key to a known_hosts file; several machines may be pinned at once."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+") as known:
@@ -137,15 +148,16 @@ class ActionModule(ActionBase):
         )
         result["address"] = arguments["address"]
         if self._connection.transport != "ssh":
-            return result
+            keys = [f"{key.type} {key.text}" for key in own_keys()]
+            return result | {"keys": keys, "present": is_here(arguments["address"])}
         name = task_vars["inventory_hostname"]
         file = Path(arguments["known_hosts"])
         pinned = keys_of(file.read_text(), name) if file.exists() else []
         addresses = dict.fromkeys(filter(None, (arguments["address"], arguments["first_address"])))
-        command = self._command(pinned)
+        option, timeout = self._connection.get_option, arguments["timeout"]
         with ThreadPoolExecutor(len(addresses)) as threads:
             asked = {
-                address: threads.submit(greet, command, address, arguments["timeout"])
+                address: threads.submit(greet, option, address, timeout, pinned)
                 for address in addresses
             }
             answers = {address: future.result() for address, future in asked.items()}
@@ -157,21 +169,12 @@ class ActionModule(ActionBase):
         if not pinned:
             pin(file, name, choice.key)
             result |= {"changed": True, "note": f"host key {choice.key} pinned in {shown}"}
-        return result | {"address": choice.address, "stranger": choice.stranger}
-
-    def _command(self, pinned: Sequence[HostKey]) -> list[str]:
-        """Return ssh as the connection calls it, without a login."""
-        option = self._connection.get_option
-        command = [option("ssh_executable")]
-        if first := algorithms(pinned):
-            command += ["-o", f"HostKeyAlgorithms={first}"]
-        for name in ("ssh_args", "ssh_common_args", "ssh_extra_args"):
-            command += shlex.split(option(name) or "")
-        if port := option("port"):
-            command += ["-p", str(port)]
-        if user := option("remote_user"):
-            command += ["-l", str(user)]
-        return command
+        return result | {
+            "address": choice.address,
+            "present": choice.address == arguments["address"],
+            "keys": [f"{key.type} {key.text}" for key in pinned or [choice.key]],
+            "stranger": choice.stranger,
+        }
 
     @staticmethod
     def _shown(file: Path) -> str:

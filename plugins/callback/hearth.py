@@ -144,7 +144,7 @@ class CallbackModule(Default):
             nodes = ", ".join(sorted(self._changed))
             self._say(f"  {self._task_name}: changed on {nodes}", C.COLOR_CHANGED)
         for nodes, message in grouped(self._said):
-            self._say(paragraph(nodes, message))
+            self._say(paragraph(f"  {nodes}" if nodes else "", message))
         for nodes, message in grouped(self._failed):
             self._say(paragraph(nodes, message), C.COLOR_ERROR)
         self._changed, self._said, self._failed = [], [], []
@@ -201,7 +201,7 @@ class CallbackModule(Default):
         elif result.task.action in C._ACTION_DEBUG:
             self._said.append(("", textwrap.indent(str(answer.get("msg", "")).rstrip(), "  ")))
         elif note := answer.get("note"):
-            self._said.append((f"  {result.host.get_name()}", str(note)))
+            self._said.append((result.host.get_name(), str(note)))
 
     @_short
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:

@@ -18,8 +18,8 @@ _ALGORITHMS = {"ssh-rsa": "rsa-sha2-512,rsa-sha2-256"}
 
 
 @dataclass(frozen=True)
-class HostKey:
-    """A public host key: its type as in known_hosts, and its base64 text."""
+class PublicKey:
+    """A public key of SSH: its type, such as ssh-ed25519, and its base64 text."""
 
     type: str
     text: str
@@ -28,6 +28,12 @@ class HostKey:
         """Return the key as ssh-keygen shows it: `SHA256:… (ED25519)`."""
         kind = self.type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").split("@")[0].upper()
         return f"{self.fingerprint} ({kind})"
+
+    @classmethod
+    def of(cls, line: str) -> PublicKey:
+        """Return the key in a line of a .pub file."""
+        kind, text = line.split()[:2]
+        return cls(kind, text)
 
     @property
     def fingerprint(self) -> str:
@@ -40,7 +46,7 @@ class HostKey:
 class Answer:
     """What came back from an address: a host key, or the reason why none came."""
 
-    key: HostKey | None = None
+    key: PublicKey | None = None
     reason: str = ""
 
 
@@ -53,12 +59,12 @@ class Choice:
     """
 
     address: str = ""
-    key: HostKey | None = None
+    key: PublicKey | None = None
     stranger: str = ""
     trouble: str = ""
 
 
-def keys_of(known_hosts: str, name: str) -> list[HostKey]:
+def keys_of(known_hosts: str, name: str) -> list[PublicKey]:
     """Return the keys that the text of a known_hosts file holds under `name`, also if hashed."""
     found = []
     for line in known_hosts.splitlines():
@@ -70,7 +76,7 @@ def keys_of(known_hosts: str, name: str) -> list[HostKey]:
             base64.b64decode(words[2], validate=True)
         except binascii.Error:
             continue
-        found.append(HostKey(words[1], words[2]))
+        found.append(PublicKey(words[1], words[2]))
     return found
 
 
@@ -82,14 +88,14 @@ def _names(names: str, name: str) -> bool:
     return expected == base64.b64decode(digest)
 
 
-def algorithms(pinned: Sequence[HostKey]) -> str:
+def algorithms(pinned: Sequence[PublicKey]) -> str:
     """Return ssh's HostKeyAlgorithms that ask for the types of the pinned keys first, or ''."""
     types = dict.fromkeys(_ALGORITHMS.get(key.type, key.type) for key in pinned)
     return f"^{','.join(types)}" if types else ""
 
 
 def choose(
-    name: str, answers: Mapping[str, Answer], pinned: Sequence[HostKey], file: str
+    name: str, answers: Mapping[str, Answer], pinned: Sequence[PublicKey], file: str
 ) -> Choice:
     """Decide where the machine `name` is reached.
 
@@ -125,14 +131,15 @@ def _silent(answers: Mapping[str, Answer]) -> str:
     )
 
 
-def changed(name: str, address: str, pinned: Sequence[HostKey], present: HostKey, file: str) -> str:
+def changed(
+    name: str, address: str, pinned: Sequence[PublicKey], present: PublicKey, file: str
+) -> str:
     """Return the explanation of a host key that is not the pinned one."""
     return (
         f"the host key has changed, so nothing was sent to {address}.\n"
         f"pinned   {', '.join(map(str, pinned))} in {file}\n"
         f"present  {present} at {address}\n"
-        "Either the machine was installed anew, or another machine answers at that address. If you "
-        "know why (compare with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine "
-        "itself), forget the old key and play again:\n"
-        f"ssh-keygen -R {name} -f {file}"
+        "Either the machine was installed anew, or another machine answers at that address. On the\n"
+        "machine itself `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` shows its key. If it is\n"
+        f"the present one, forget the old one and play again:  ssh-keygen -R {name} -f {file}"
     )

@@ -1,0 +1,51 @@
+"""How the controller calls OpenSSH where it does not go through Ansible's own connection."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# One try, in a connection of its own, that asks nobody and says nothing but errors.
+_ALONE = {"BatchMode": "yes", "ControlPath": "none", "LogLevel": "ERROR"}
+
+
+def command(option: Callable[[str], Any], first: Mapping[str, str]) -> list[str]:
+    """Return ssh as Ansible's connection calls it, without the host.
+
+    `option` gives an option of the ssh connection plugin by its name. `first` are options of ssh;
+    they hold against all others, since ssh takes what is said first.
+    """
+    words = [str(option("ssh_executable"))]
+    for name, value in {**_ALONE, **first}.items():
+        words += ["-o", f"{name}={value}"]
+    for name in ("ssh_args", "ssh_common_args", "ssh_extra_args"):
+        words += shlex.split(option(name) or "")
+    if key := option("private_key_file"):
+        words += ["-i", os.path.expanduser(key)]
+    if port := option("port"):
+        words += ["-p", str(port)]
+    if user := option("remote_user"):
+        words += ["-l", str(user)]
+    return words
+
+
+def attempt(words: list[str], seconds: float) -> str:
+    """Run ssh; return the last line of why it failed, or '' if it did not."""
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {seconds:g} s"
+    if done.returncode == 0:
+        return ""
+    return (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
