@@ -1,32 +1,20 @@
-"""What the plugins decide on the controller: inventory, `-e`, findings, progress, closing words."""
+"""What the plugins decide on the controller: `-e`, findings, progress, closing words."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import tarfile
-from importlib import util
 from io import BytesIO
-from pathlib import Path
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
 from hypothesis import given
 from hypothesis import strategies as st
+from support.plugins import PLUGINS, load
 
-PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
-
-
-def load(kind: str, name: str):
-    """Return a plugin as a module; Ansible loads them by path, too."""
-    spec = util.spec_from_file_location(f"plugins_{kind}_{name}", PLUGINS / kind / f"{name}.py")
-    module = util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
-
-
-inventory = load("action", "hearth_inventory")
 run = load("action", "hearth_run")
 verdict = load("action", "hearth_verdict")
 follow = load("action", "hearth_follow")
@@ -35,58 +23,6 @@ summary = load("action", "hearth_summary")
 outcome = load("action", "hearth_outcome")
 workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")
-
-
-# -- the inventory ---------------------------------------------------------------------------------
-
-
-def members(**hosts):
-    return {
-        name: {"cluster_address": f"10.0.0.{i}"} | more
-        for i, (name, more) in enumerate(hosts.items(), 1)
-    }
-
-
-def test_rank_is_the_position_in_the_group():
-    nodes, findings = inventory.read_nodes(members(b={}, a={}, c={}))
-    assert [(node.name, node.rank) for node in nodes] == [("b", 0), ("a", 1), ("c", 2)]
-    assert not findings
-
-
-def test_node_rank_overrides_the_position():
-    given = members(b={"node_rank": 1}, a={"node_rank": "0"})
-    nodes, findings = inventory.read_nodes(given)
-    assert [node.name for node in nodes] == ["a", "b"]
-    assert not findings
-
-
-@given(st.permutations(range(5)))
-def test_any_order_of_ranks_is_taken(order):
-    hosts = {f"n{i}": {"node_rank": rank} for i, rank in enumerate(order)}
-    nodes, findings = inventory.read_nodes(members(**hosts))
-    assert [node.rank for node in nodes] == list(range(5))
-    assert not findings
-
-
-@pytest.mark.parametrize(
-    ("hosts", "finding"),
-    [
-        ({}, "no hosts in the group 'cluster'"),
-        (members(a={"node_rank": 1}, b={}), "a and b have the same rank 1"),
-        (members(a={"node_rank": 3}), "ranks are 3; 1 nodes need the ranks 0 to 0"),
-        (members(a={"node_rank": True}), "a: node_rank is True"),
-        (members(a={"node_rank": "first"}), "a: node_rank is 'first'"),
-        ({"a": {}}, "a: cluster_address is missing"),
-        ({"a": {"cluster_address": "10.0.0.1/24"}}, "'10.0.0.1/24' is not an IP address"),
-        (
-            {"a": {"cluster_address": "fe80::1"}, "b": {"cluster_address": "fe80:0::1"}},
-            "a and b have the same cluster_address fe80::1",
-        ),
-    ],
-)
-def test_what_is_wrong_with_an_inventory_is_said(hosts, finding):
-    _, findings = inventory.read_nodes(hosts)
-    assert any(finding in said for said in findings)
 
 
 # -- what is typed after -e ------------------------------------------------------------------------
@@ -152,11 +88,6 @@ def test_ports_that_cannot(port):
     assert "meeting_port" in run.sort_out({"meeting_port": port}, ())[2][0]
 
 
-def test_every_role_declares_its_options():
-    options = run.role_options([str(PLUGINS.parent / "roles")])
-    assert {"hearth_workspace", "cluster_address", "launch_ready_timeout"} <= options
-
-
 # -- findings --------------------------------------------------------------------------------------
 
 
@@ -165,6 +96,12 @@ def test_nodes_with_the_same_finding_are_named_together():
         {"a": ["full"], "b": ["full"], "c": ["no port"]}, [], "Nothing began."
     )
     assert text.splitlines() == ["a, b: full", "c: no port", "Nothing began."]
+
+
+def test_facts_that_nodes_must_not_share_are_found():
+    facts = {"a": {"machine_id": "1f"}, "b": {"machine_id": "1f"}, "c": {"machine_id": ""}, "d": {}}
+    (finding,) = verdict.shared(facts, ["machine_id"])
+    assert finding.startswith("a and b have the same machine_id 1f")
 
 
 def test_an_unreachable_node_is_a_finding():
@@ -400,6 +337,42 @@ def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_tools_make(
             "go.sh": 0o755,
             "hearth/a.py": 0o644,
         }
+
+
+# -- which Ansible --------------------------------------------------------------------------------
+
+LOCK = "ansible==12.3.0 \\\n    --hash=x\nansible-core==2.19.14 \\\n    --hash=y\n"
+
+
+def test_the_locked_ansible_is_used_and_any_other_is_refused_in_a_line():
+    assert callback.refusal("2.19.2", LOCK, True) == ""
+    for version in ("2.17.14", "2.1.9", "2.20.0", "2.190.0"):
+        said = callback.refusal(version, LOCK, True)
+        assert said.startswith(
+            f"Hearth needs ansible-core 2.19 of its own .venv; this is {version}"
+        )
+        assert "source .venv/bin/activate" in said
+        assert "\n" not in said
+    assert "without Hearth's packages" in callback.refusal("2.19.2", LOCK, False)
+
+
+def test_an_ansible_of_another_version_ends_before_the_first_play(tmp_path):
+    """The version is faked for this one process."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import ansible.release\nansible.release.__version__ = '2.16.3'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "playbooks/inventory.yml"],
+        cwd=PLUGINS.parent,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("Hearth needs ansible-core")
+    assert len(done.stderr.splitlines()) == 1
 
 
 # -- the screen ------------------------------------------------------------------------------------

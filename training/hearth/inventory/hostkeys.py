@@ -139,7 +139,9 @@ def changed(
         f"the host key has changed, so nothing was sent to {address}.\n"
         f"pinned   {', '.join(map(str, pinned))} in {file}\n"
         f"present  {present} at {address}\n"
-        "Either the machine was installed anew, or another machine answers at that address. On the\n"
-        "machine itself `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` shows its key. If it is\n"
-        f"the present one, forget the old one and play again:  ssh-keygen -R {name} -f {file}"
+        "Either the machine was installed anew, or another machine answers at that address.\n"
+        "On the machine itself this shows its key:  "
+        "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
+        "If that is the present one, forget the pinned one and play again:  "
+        f"ssh-keygen -R {name} -f {file}"
     )

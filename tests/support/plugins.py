@@ -1,0 +1,19 @@
+"""Ansible's plugins of the controller as Python modules."""
+
+from __future__ import annotations
+
+import sys
+from importlib import util
+from pathlib import Path
+from types import ModuleType
+
+PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
+
+
+def load(kind: str, name: str) -> ModuleType:
+    """Return a plugin as a module; Ansible loads them by path, too."""
+    spec = util.spec_from_file_location(f"plugins_{kind}_{name}", PLUGINS / kind / f"{name}.py")
+    module = util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module

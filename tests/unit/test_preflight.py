@@ -1,0 +1,99 @@
+"""What preflight finds on a machine, and how it says it."""
+
+from __future__ import annotations
+
+import pytest
+from support.modules import call
+from support.plugins import load
+
+action = load("action", "hearth_preflight")
+module = load("modules", "hearth_preflight")
+
+UBUNTU = 'PRETTY_NAME="Ubuntu 24.04.1 LTS"\nID=ubuntu\nVERSION_ID="24.04"\nID_LIKE=debian\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        (UBUNTU, True),
+        (UBUNTU.replace("24.04", "22.04"), True),
+        (UBUNTU.replace("24.04", "20.04"), False),
+        ('ID=debian\nVERSION_ID="12"', True),
+        ("ID=debian\nVERSION_ID=13", True),
+        ('ID=debian\nVERSION_ID="11"', False),
+        ("ID=debian", False),
+        ('ID=linuxmint\nVERSION_ID="22"\nPRETTY_NAME="Linux Mint 22"', False),
+        ("", False),
+    ],
+)
+def test_systems_that_hearth_knows(text, known):
+    said = module.unknown_os(module.os_release(text))
+    assert bool(said) != known
+    if "Mint" in text:
+        assert said.startswith("runs Linux Mint 22; Hearth knows Debian 12 and 13, Ubuntu 22.04")
+        assert "preflight_other_os" in said
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"), [("aarch64", "those for Arm"), ("i686", "for x86_64 only")]
+)
+def test_processors_that_the_packages_do_not_fit(machine, said):
+    assert said in module.unknown_architecture(machine)
+    assert module.unknown_architecture("x86_64") == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "old"), [("3.8.10", True), ("3.10.12", False), ("3.13.1", False)]
+)
+def test_pythons_that_are_too_old(version, old):
+    assert bool(module.old_python(version)) == old
+
+
+def test_a_disk_that_is_too_full_names_folder_and_need():
+    assert module.too_full("/home", 7.0, 6, "for x") == ""
+    said = module.too_full("/home", 3.24, 6, "for the Python environment")
+    assert said == "3.2 GB are free in /home; 6 GB are needed for the Python environment"
+
+
+def test_a_look_at_this_computer(tmp_path):
+    """Everything at once: the disk is asked for more than there is."""
+    answer = call(
+        "hearth_preflight",
+        address="127.0.0.1",
+        peers={"gone": "127.0.0.1"},
+        workspace=f"{tmp_path}/not/there/yet",
+        python=f"{tmp_path}/env/bin/python",
+        lock="gpu",
+        disk_gb=10_000_000,
+        other_os=True,
+        index="host.invalid",
+    )
+    assert not answer["changed"]
+    assert any(
+        "10000000 GB are needed" in said and str(tmp_path) in said for said in answer["findings"]
+    )
+    facts = answer["facts"]
+    assert facts["has_address"]
+    assert not facts["index"]
+    assert facts["free_gb"] > 0
+    assert not (tmp_path / "not").exists()
+
+
+def test_an_environment_that_is_there_needs_no_room_for_another(tmp_path):
+    python = tmp_path / "python"
+    python.touch()
+    given = {"python": str(python), "workspace": str(tmp_path), "lock": "auto", "disk_gb": 10**9}
+    assert not any("environment" in said for said in module.rooms(given, False))
+
+
+@pytest.mark.parametrize(
+    ("there", "seconds"), [(100.5, 0), (100, 0), (101, 0), (90, -10), (160, 59)]
+)
+def test_a_clock_is_right_if_it_showed_a_time_between_two_looks_at_ours(there, seconds):
+    assert action.skew(100, there, 101) == seconds
+
+
+def test_a_clock_that_is_off_is_remarked_upon():
+    assert action.about_clock(4.9) == ""
+    assert action.about_clock(7200) == "its clock is 2 h 0 min ahead of the controller's"
+    assert action.about_clock(-90) == "its clock is 1 min 30 s behind the controller's"

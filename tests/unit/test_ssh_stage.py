@@ -1,0 +1,138 @@
+"""Which key logs in, and what rank 0 is told of the workers."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from support.plugins import load
+
+login = load("action", "hearth_login")
+peers = load("action", "hearth_cluster_ssh")
+module = load("modules", "hearth_cluster_ssh")
+authorized = load("modules", "hearth_authorized")
+
+AGENTS = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA+uem/Rim3DPkNcO5w3JqDgxwPepweGSrsUgljlAANw me"
+
+
+def pair(path, passphrase=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", "me@here", "-f", path]
+    subprocess.run(command, check=True)
+    return path.with_name(f"{path.name}.pub").read_text().strip()
+
+
+def text(key):
+    return key.split()[:2]
+
+
+def test_the_key_that_the_inventory_names_comes_first(tmp_path):
+    public = pair(tmp_path / "mine")
+    pair(tmp_path / ".ssh" / "id_ed25519")
+    chosen, _ = login.choose_key(str(tmp_path / "mine"), [AGENTS], tmp_path)
+    assert text(chosen) == text(public)
+
+
+def test_then_the_agents_then_those_of_the_home(tmp_path):
+    public = pair(tmp_path / ".ssh" / "id_rsa")
+    assert login.choose_key("", [AGENTS], tmp_path)[0] == AGENTS
+    assert text(login.choose_key("", [], tmp_path)[0]) == text(public)
+
+
+def test_where_there_is_none_one_is_to_be_made(tmp_path):
+    assert login.choose_key("", [], tmp_path) == ("", tmp_path / ".ssh" / "id_ed25519")
+    named = tmp_path / "deep" / "mine"
+    assert login.choose_key(str(named), [AGENTS], tmp_path) == ("", named)
+
+
+def test_a_key_with_a_passphrase_that_no_agent_holds_is_explained(tmp_path):
+    path = tmp_path / ".ssh" / "id_ed25519"
+    public = pair(path, "secret words")
+    with pytest.raises(AnsibleActionFail, match="has a passphrase, and no agent holds it") as said:
+        login.choose_key("", [], tmp_path)
+    assert "ssh-add" in str(said.value)
+    named, _ = login.choose_key(str(path), [AGENTS, public], tmp_path)
+    assert text(named) == text(public)
+
+
+def test_a_key_without_a_passphrase_does_beside_one_that_has_one(tmp_path):
+    pair(tmp_path / ".ssh" / "id_ed25519", "secret words")
+    public = pair(tmp_path / ".ssh" / "id_rsa")
+    assert text(login.choose_key("", [], tmp_path)[0]) == text(public)
+
+
+def test_many_that_make_the_key_at_once_make_one(tmp_path):
+    path = tmp_path / "new" / "id_ed25519"
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(login.make, [path] * 4))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    before = path.read_bytes()
+    login.make(path)
+    assert path.read_bytes() == before
+    assert login.without_passphrase(path)
+
+
+def test_a_key_counts_as_there_whatever_its_comment_but_with_its_options():
+    kind, key, _ = AGENTS.split()
+    assert authorized.has([f"{kind} {key} elsewhere"], AGENTS)
+    assert not authorized.has([f'from="10.0.0.1" {AGENTS}'], AGENTS)
+    assert authorized.has([f"restrict {AGENTS}"], f"restrict {AGENTS}")
+    assert not authorized.has([AGENTS], f"restrict {AGENTS}")
+
+
+# -- rank 0 ----------------------------------------------------------------------------------------
+
+PINNED = "laptop ssh-ed25519 AAAA\noldbox ssh-ed25519 BBBB\n"
+
+
+@pytest.mark.parametrize(
+    ("known", "user", "keys"),
+    [
+        ({"ansible_user": "me"}, "me", ["ssh-ed25519 AAAA"]),
+        ({}, "", ["ssh-ed25519 AAAA"]),
+        ({"ssh_worker": {"user": "her"}}, "her", ["ssh-ed25519 AAAA"]),
+        # The controller itself: whoever plays there, and the keys of its own SSH server.
+        (
+            {
+                "ansible_connection": "local",
+                "ansible_user": "me",
+                "ssh_worker": {"user": "her"},
+                "machine_host_keys": ["ssh-rsa CCCC"],
+            },
+            "her",
+            ["ssh-rsa CCCC"],
+        ),
+    ],
+)
+def test_what_rank_0_has_to_know_of_a_worker(known, user, keys):
+    pinned = "" if known.get("ansible_connection") else PINNED
+    worker = peers.worker("laptop", "10.0.0.2", known, pinned)
+    assert (worker["user"], worker["keys"]) == (user, keys)
+
+
+def test_ssh_takes_what_is_written_for_it(tmp_path):
+    """OpenSSH itself reads the block."""
+    workers = [
+        {"name": "laptop", "address": "10.0.0.2", "user": "me", "port": 2222, "keys": ["x y"]},
+        {"name": "oldbox", "address": "10.0.0.3", "user": "", "keys": ["x z", "v w"]},
+    ]
+    file = tmp_path / "config"
+    file.write_text(module.config_of(workers, "/home/a b/known", "/home/a b/key"))
+
+    def told(name):
+        done = subprocess.run(
+            ["ssh", "-G", "-F", file, name], capture_output=True, text=True, check=True
+        )
+        return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+
+    laptop = told("laptop")
+    assert (laptop["hostname"], laptop["port"], laptop["user"]) == ("10.0.0.2", "2222", "me")
+    assert laptop["stricthostkeychecking"] in ("true", "yes")
+    assert laptop["identityfile"] == "/home/a b/key"
+    assert "/home/a b/known" in laptop["userknownhostsfile"]
+    assert told("oldbox")["hostkeyalias"] == "oldbox"
+    assert told("elsewhere")["hostname"] == "elsewhere"
+    assert module.known_hosts_of(workers) == "laptop x y\noldbox x z\noldbox v w\n"
