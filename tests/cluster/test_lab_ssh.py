@@ -1,0 +1,261 @@
+"""Preflight and SSH on the lab: from a password login to keys, and what stands in the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.computer import LAB
+from support.house import ROOT
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+
+STATE = Path("/run", LAB)
+PINNED, KEY = STATE / "pinned", STATE / "id_ed25519"
+NODES = {"tower": "198.51.100.11", "laptop": "198.51.100.12", "oldbox": "198.51.100.13"}
+PREFLIGHT, SSH = "playbooks/preflight.yml", "playbooks/ssh.yml"
+
+
+def lab(*arguments: str, timeout: float = 60) -> str:
+    done = subprocess.run(
+        [ROOT / "scripts" / "lab", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def on(node: str, command: str) -> str:
+    return lab("ssh", node, command).strip()
+
+
+def root(node: str, command: str) -> str:
+    return on(node, f"echo lab | sudo -S -p '' sh -c {command!r}")
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[None]:
+    """Three bare machines."""
+    missing = [c for c in ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc") if not shutil.which(c)]
+    reason = "it needs root" if os.geteuid() else f"{', '.join(missing)} missing" if missing else ""
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}: in CI the lab's tests must run")
+    elif reason:
+        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
+    try:
+        lab("up", timeout=900)
+        yield
+    finally:
+        lab("down")
+
+
+@pytest.fixture(scope="module")
+def play(machines, tmp_path_factory):
+    """Return a function that plays on the lab from a home of its own; it returns the screen."""
+    home = tmp_path_factory.mktemp("home")
+    environment = os.environ | {
+        "HOME": str(home),
+        "LC_ALL": "C.UTF-8",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "training"),
+    }
+
+    def run(*arguments: object, status: int = 0) -> str:
+        done = subprocess.run(
+            ["ansible-playbook", "-i", "inventory/lab", *map(str, arguments)],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=90,
+        )
+        print(done.stdout)
+        assert done.returncode == status
+        assert not (home / ".ssh").exists()
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def joined(play) -> str:
+    """The screen of the first run; afterwards all machines take keys."""
+    return play(PREFLIGHT, SSH)
+
+
+def login(node: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Log in as a person would who has the key and the pinned host keys, and no password."""
+    given = {
+        "ProxyCommand": f"nsenter --net={STATE}/net nc %h %p",
+        "UserKnownHostsFile": PINNED,
+        "HostKeyAlias": node,
+        "StrictHostKeyChecking": "yes",
+        "BatchMode": "yes",
+        "IdentitiesOnly": "yes",
+        "IdentityFile": KEY,
+        "ConnectTimeout": "10",
+    }
+    words = [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
+    return subprocess.run(
+        ["ssh", "-F", "none", *words, *options, f"lab@{NODES[node]}", "true"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def test_check_mode_on_bare_machines_shows_their_keys_and_changes_nothing(play):
+    screen = play(PREFLIGHT, SSH, "--check", "--diff")
+    assert "Log in by key: changed on laptop, oldbox, tower" in screen
+    assert not KEY.exists()
+    for node in NODES:
+        fingerprint = on(node, "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+        assert f"{node}: host key {fingerprint} (ED25519) pinned in {PINNED}" in screen
+        assert on(node, "ls -d ~/.ssh /var/lib/hearth 2>/dev/null || echo none") == "none"
+    names = sorted(line.split()[0] for line in PINNED.read_text().splitlines())
+    assert names == sorted(NODES)
+
+
+def test_all_that_stands_in_the_way_on_any_machine_comes_at_once(play):
+    root("laptop", "sed -i s/^VERSION_ID=.*/VERSION_ID=11/ /etc/os-release")
+    try:
+        screen = play(
+            PREFLIGHT,
+            *("-e", "ansible_become_password=wrong", "-e", "hearth_python=/nowhere/bin/python"),
+            *("-e", "preflight_disk_gb=1000000"),
+            status=2,
+        )
+    finally:
+        root("laptop", "sed -i s/^VERSION_ID=.*/VERSION_ID=12/ /etc/os-release")
+    for said in (
+        "laptop: runs Debian GNU/Linux",
+        "1000000 GB are needed for the Python environment (cpu.lock)",
+        "sudo refused the password",
+        "Nothing was changed on any machine.",
+    ):
+        assert said in screen
+    assert "Traceback" not in screen
+
+
+def test_a_user_without_sudo_is_told_so(play):
+    root("oldbox", "useradd -m guest && echo guest:guest | chpasswd")
+    screen = play(
+        PREFLIGHT,
+        *("-l", "oldbox", "-e", "ansible_user=guest", "-e", "ansible_password=guest"),
+        *("-e", "ansible_become_password=guest"),
+        status=2,
+    )
+    assert "oldbox: guest may not use sudo; as root on the machine: adduser guest sudo" in screen
+
+
+def test_a_password_login_becomes_a_login_by_key(joined):
+    assert "Log in by key: changed on laptop, oldbox, tower" in joined
+    assert f"made in {KEY}" in joined
+    assert KEY.stat().st_mode & 0o777 == 0o600
+    for node in NODES:
+        assert login(node).returncode == 0
+        assert on(node, "stat -c %a ~/.ssh ~/.ssh/authorized_keys").split() == ["700", "600"]
+        assert "BEGIN" not in on(node, "cat ~/.ssh/authorized_keys")
+
+
+def test_a_key_that_is_there_is_used_and_lines_that_are_there_stay(joined, play):
+    before = KEY.read_bytes()
+    on("laptop", "printf 'ssh-ed25519 AAAA somebody\\n' > ~/.ssh/authorized_keys")
+    on("laptop", "chmod 666 ~/.ssh/authorized_keys")
+    screen = play(SSH)
+    assert "Log in by key: changed on laptop\n" in screen
+    assert KEY.read_bytes() == before
+    assert on("laptop", "head -n 1 ~/.ssh/authorized_keys") == "ssh-ed25519 AAAA somebody"
+    assert on("laptop", "stat -c %a ~/.ssh/authorized_keys") == "600"
+    assert login("laptop").returncode == 0
+
+
+def test_a_second_run_changes_nothing(joined, play):
+    screen = play(PREFLIGHT, SSH)
+    assert screen.splitlines()[-1] == "laptop changed=0 · oldbox changed=0 · tower changed=0"
+    assert "pinned" not in screen
+
+
+def test_rank_0_logs_in_on_the_workers_with_a_key_that_is_good_for_nothing_else(joined):
+    for worker in ("laptop", "oldbox"):
+        assert on("tower", f"ssh -o BatchMode=yes {worker} hostname") == worker
+    # No terminal, no forwarding.
+    assert "PTY allocation request failed" in on("tower", "ssh -tt laptop true 2>&1 || true")
+    refused = on("tower", "ssh -o BatchMode=yes -W 127.0.0.1:22 laptop 2>&1 || true")
+    assert "prohibited" in refused
+    # Not from anywhere else, even with the private key.
+    private = on("tower", "cat ~/.ssh/hearth_cluster")
+    on("oldbox", f"umask 077; printf '%s\\n' '{private}' > ~/stolen")
+    ssh = "ssh -i ~/stolen -o BatchMode=yes -o StrictHostKeyChecking=no"
+    assert "Permission denied" in on("oldbox", f"{ssh} {NODES['laptop']} true 2>&1 || true")
+    assert on("tower", "stat -c %a ~/.ssh/hearth_cluster") == "600"
+    assert "hearth_cluster" not in on("laptop", "ls ~/.ssh")
+
+
+def test_no_password_is_shown_however_much_is(joined, play, tmp_path):
+    """As a user of its own, with a password that is easy to find."""
+    password = "distinctive-words-81736"
+    root("oldbox", f"useradd -m -s /bin/bash -G sudo her && echo her:{password} | chpasswd")
+    vault = tmp_path / "passwords.yml"
+    vault.write_text(
+        f"ansible_user: her\nansible_password: {password}\nansible_become_password: {password}\n"
+        f"ansible_control_path_dir: {tmp_path}/cp\n"
+    )
+    screen = play(PREFLIGHT, SSH, "-l", "oldbox", "-e", f"@{vault}", "-vvv", "--diff")
+    assert "hearth_authorized" in screen
+    assert password not in screen
+    assert root("oldbox", "grep -c ssh-ed25519 /home/her/.ssh/authorized_keys") != "0"
+
+
+def test_a_machine_is_found_where_it_is_today(joined, play):
+    screen = play(
+        SSH,
+        *("-l", "tower", "-e", "cluster_address=198.51.100.99"),
+        *("-e", f"first_address={NODES['tower']}", "-e", "machine_timeout=3", "--check"),
+    )
+    assert "cannot be reached" not in screen
+
+
+def test_a_machine_that_is_off_is_named_and_the_others_are_done(joined, play):
+    lab("power-off", "oldbox")
+    root("laptop", "rm ~lab/.ssh/authorized_keys")
+    began = time.monotonic()
+    try:
+        screen = play(SSH, status=4)
+        seconds = time.monotonic() - began
+    finally:
+        lab("power-on", "oldbox")
+    assert f"oldbox: cannot be reached: no SSH server answers at {NODES['oldbox']}" in screen
+    assert "Log in by key: changed on laptop\n" in screen
+    assert re.search(r"laptop changed=\d · oldbox changed=0 unreachable · tower", screen)
+    assert seconds < 25
+    assert "oldbox changed=0" in play(SSH)
+
+
+def test_a_changed_host_key_explains_itself_and_nothing_is_sent(joined, play):
+    lab("reset", "laptop")
+    screen = play(SSH, status=2)
+    assert "laptop: the host key has changed, so nothing was sent to 198.51.100.12." in screen
+    assert "@@@" not in screen
+    shown = on("laptop", "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+    assert f"present  {shown}" in screen
+    forget = re.search(r"play again: +(ssh-keygen -R laptop -f \S+)", screen)[1]
+    assert root("laptop", "journalctl -u ssh | grep -c password").splitlines()[-1] == "1"
+
+    subprocess.run(forget.split(), check=True, capture_output=True, timeout=10)
+    screen = play(SSH)
+    assert f"laptop: host key {shown} (ED25519) pinned" in screen
+    assert on("tower", "ssh -o BatchMode=yes laptop hostname") == "laptop"
