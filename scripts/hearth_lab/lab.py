@@ -8,7 +8,6 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from hearth_lab import image, machine, network, plan
 from hearth_lab.errors import LabError
@@ -197,7 +196,8 @@ def _wait(nodes: list[plan.Node]) -> float:
 
 
 def _forget_key(node: plan.Node) -> None:
-    known: Path = STATE / "known_hosts"
-    if known.exists():
-        with suppress(LabError):
-            run("ssh-keygen", "-q", "-R", node.address, "-f", known)
+    """Take a machine that is made anew off the host keys of `lab ssh` and of inventory/lab."""
+    for name, known in ((node.address, STATE / "known_hosts"), (node.name, STATE / "pinned")):
+        if known.exists():
+            with suppress(LabError):
+                run("ssh-keygen", "-q", "-R", name, "-f", known)

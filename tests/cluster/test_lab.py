@@ -152,7 +152,10 @@ def test_a_machine_can_change_neither_the_clock_nor_the_kernel_of_the_computer(m
     assert "Read-only file system" in written
 
 
-def test_ansible_reaches_all_machines_by_password(controller):
+def test_ansible_reaches_all_machines_by_password_once_their_keys_are_pinned(controller):
+    status, screen = controller.play("playbooks/preflight.yml", *ON_THE_LAB)
+    assert status == 0
+    assert len(re.findall(r"host key SHA256:\S+ \(ED25519\) pinned in ", screen)) == 3
     done = subprocess.run(
         ["ansible", *ON_THE_LAB, "cluster", "-m", "ansible.builtin.ping"],
         cwd=controller.checkout,
