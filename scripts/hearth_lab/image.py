@@ -19,7 +19,7 @@ PACKAGES = "/opt/lab/packages"
 _VENV = "/opt/lab/venv"
 _DEBS = (
     "systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
-    "netplan.io,iproute2,iputils-ping,procps,pciutils,kmod,ca-certificates,systemd-timesyncd"
+    "netplan.io,iproute2,iputils-ping,procps,pciutils,kmod,ca-certificates,systemd-timesyncd,ufw"
 )
 
 _HOOK = f"""
