@@ -75,9 +75,7 @@ def keep_awake(record: Record, check: bool) -> list[dict]:
     """Write drop-ins and masks; return the differences."""
     how = {"stage": "power", "then": _AGAIN, "check": check}
     changes = [
-        record.write(
-            "/etc/systemd/logind.conf.d/50-hearth.conf", drop_in("Login", _LOGIND), **how
-        ),
+        record.write("/etc/systemd/logind.conf.d/50-hearth.conf", drop_in("Login", _LOGIND), **how),
         record.write("/etc/systemd/sleep.conf.d/50-hearth.conf", drop_in("Sleep", _SLEEP), **how),
     ]
     for name in _TARGETS:

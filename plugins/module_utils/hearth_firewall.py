@@ -1,0 +1,194 @@
+"""What firewalls say, and what they should say for the other nodes; text in, decisions out."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+# ufw keeps a comment with a rule; by this one Hearth knows its own.
+MARK = "hearth"
+_UFW_RULE = re.compile(r"ufw allow from (\S+)(?: comment '(.*)')?")
+
+
+# -- ufw -------------------------------------------------------------------------------------------
+
+
+def ufw_commands(added: str, peers: Sequence[str]) -> list[list[str]]:
+    """Return the commands after which ufw lets in all peers, and none that is no longer one.
+
+    Args:
+        added: what `ufw show added` prints.
+        peers: addresses of the other nodes.
+    """
+    rules = [match for line in added.splitlines() if (match := _UFW_RULE.fullmatch(line.strip()))]
+    ours = [rule[1] for rule in rules if rule[2] == MARK]
+    present = {rule[1] for rule in rules}
+    # In front of all others, since with ufw the first rule that fits decides.
+    new = [["ufw", "prepend", "allow", "from", each] for each in peers if each not in present]
+    old = [["ufw", "delete", "allow", "from", each] for each in ours if each not in peers]
+    return [*([*command, "comment", MARK] for command in new), *old]
+
+
+# -- firewalld -------------------------------------------------------------------------------------
+
+
+def firewalld_zone(peers: Iterable[str]) -> str:
+    """Return a zone of firewalld that takes everything from the peers."""
+    sources = "".join(f"  <source address={quoteattr(peer)}/>\n" for peer in peers)
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n<zone target="ACCEPT">\n'
+        "  <short>Hearth</short>\n"
+        f"  <description>The other nodes of the cluster.</description>\n{sources}</zone>\n"
+    )
+
+
+# -- rules of one's own ----------------------------------------------------------------------------
+
+
+def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str]) -> list[str]:
+    """Return a finding for each chain that turns peers away.
+
+    Args:
+        listed: what `nft --json list ruleset` prints, parsed.
+        peers: addresses of the other nodes.
+    """
+    items = listed.get("nftables", [])
+    rules = [item["rule"] for item in items if "rule" in item]
+    sets = {
+        (item["set"]["table"], "@" + item["set"]["name"]): item["set"].get("elem", [])
+        for item in items
+        if "set" in item
+    }
+    findings = []
+    for chain in (item["chain"] for item in items if "chain" in item):
+        if chain.get("hook") != "input" or chain.get("type") != "filter":
+            continue
+        of_table = [
+            rule["expr"]
+            for rule in rules
+            if (rule["family"], rule["table"]) == (chain["family"], chain["table"])
+        ]
+        of_chain = [rule["expr"] for rule in rules if _chain_of(rule) == _chain_of(chain, "name")]
+        if chain.get("policy") != "drop" and not any(map(_drops_all, of_chain)):
+            continue
+        shut = [
+            peer
+            for peer in _of_family(chain["family"], peers)
+            if not any(_accepts(expr, peer, chain["table"], sets) for expr in of_table)
+        ]
+        if shut:
+            where = f"{chain['family']} {chain['table']} {chain['name']}"
+            kind = "ip6" if ":" in shut[0] else "ip"
+            rule = f"{kind} saddr {{ {', '.join(shut)} }} accept"
+            findings.append(
+                f"this machine's nftables rules ({where}) turn the other nodes away, and Hearth "
+                f"edits no rules that a person wrote. Now: nft insert rule {where} '{rule}'; for "
+                "the next boot add it where the rules are kept, such as /etc/nftables.conf"
+            )
+    return findings
+
+
+def shut_by_iptables(listed: str, peers: Sequence[str]) -> list[str]:
+    """Return a finding if what `iptables -S` prints turns peers away (IPv4 only)."""
+    rules = [shlex.split(line) for line in listed.splitlines()]
+    inputs = [rule[2:] for rule in rules if rule[:2] == ["-A", "INPUT"]]
+    drops = any(rule[:2] in (["-j", "DROP"], ["-j", "REJECT"]) for rule in inputs)
+    if not drops and ["-P", "INPUT", "DROP"] not in rules:
+        return []
+    shut = [
+        peer
+        for peer in _of_family("ip", peers)
+        if not any(_iptables_accepts(rule[2:], peer) for rule in rules if rule[:1] == ["-A"])
+    ]
+    if not shut:
+        return []
+    return [
+        "this machine's iptables rules turn the other nodes away, and Hearth edits no rules that a "
+        f"person wrote. Now: iptables -I INPUT -s {','.join(shut)} -j ACCEPT; for the next boot "
+        "add it where the rules are kept, such as /etc/iptables/rules.v4"
+    ]
+
+
+def _chain_of(item: dict[str, Any], name: str = "chain") -> tuple[str, str, str]:
+    return item["family"], item["table"], item[name]
+
+
+def _of_family(family: str, peers: Iterable[str]) -> list[str]:
+    """Return the peers that a table of nftables has to do with."""
+    versions = {"ip": {4}, "ip6": {6}, "inet": {4, 6}}.get(family, set())
+    return [peer for peer in peers if ipaddress.ip_address(peer).version in versions]
+
+
+def _drops_all(expr: list[dict[str, Any]]) -> bool:
+    """Return whether a rule turns away whatever reaches it."""
+    return any({"drop", "reject"} & part.keys() for part in expr) and not any(
+        {"match", "limit", "xt", "vmap"} & part.keys() for part in expr
+    )
+
+
+def _accepts(
+    expr: list[dict[str, Any]], peer: str, table: str, sets: dict[tuple[str, str], list[Any]]
+) -> bool:
+    """Return whether a rule lets in everything from a peer."""
+    if not any("accept" in part for part in expr) or any(
+        {"limit", "xt", "vmap"} & part.keys() for part in expr
+    ):
+        return False
+    matches = [part["match"] for part in expr if "match" in part]
+    return bool(matches) and all(_fits(match, peer, table, sets) for match in matches)
+
+
+def _fits(
+    match: dict[str, Any], peer: str, table: str, sets: dict[tuple[str, str], list[Any]]
+) -> bool:
+    """Return whether a match holds for all that comes from a peer, by address or interface."""
+    left, right = match["left"], match["right"]
+    if match.get("op") not in ("==", "in"):
+        return False
+    if left.get("payload", {}).get("field") == "saddr":
+        if isinstance(right, str) and right.startswith("@"):
+            right = {"set": sets.get((table, right), [])}
+        return _holds(right, peer)
+    return left.get("meta", {}).get("key") in ("iifname", "iif") and right != "lo"
+
+
+def _holds(right: Any, peer: str) -> bool:
+    """Return whether an address, prefix, range or set of nftables has a peer in it."""
+    address = ipaddress.ip_address(peer)
+    if isinstance(right, dict):
+        if "set" in right:
+            return any(_holds(each, peer) for each in right["set"])
+        if "elem" in right:
+            return _holds(right["elem"]["val"], peer)
+        if "prefix" in right:
+            return _in_network(address, f"{right['prefix']['addr']}/{right['prefix']['len']}")
+        if "range" in right:
+            low, high = map(ipaddress.ip_address, right["range"])
+            return low.version == address.version and int(low) <= int(address) <= int(high)
+        return False
+    return isinstance(right, str) and _in_network(address, right)
+
+
+def _in_network(address: Any, network: str) -> bool:
+    try:
+        return address in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
+def _iptables_accepts(rule: list[str], peer: str) -> bool:
+    """Return whether a rule, without chain, lets in everything from a peer."""
+    given = dict(zip(rule[::2], rule[1::2], strict=False))
+    if given.pop("-j", "") != "ACCEPT" or given.get("-i") == "lo":
+        return False
+    if given.pop("-m", "comment") != "comment":
+        return False
+    given.pop("--comment", None)
+    source = given.pop("-s", None)
+    if not given.keys() <= {"-i"} or (source is None and "-i" not in given):
+        return False
+    return source is None or _in_network(ipaddress.ip_address(peer), source)

@@ -1,0 +1,152 @@
+#!/usr/bin/python
+"""Ansible module: the other nodes may come in where a firewall is on."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_firewall
+short_description: Let in the other nodes where a firewall is active
+description:
+  - NCCL and Gloo listen on ports that the kernel picks, so everything from the other nodes' cluster
+    addresses is let in. What the controller may do is not touched, and no firewall is
+    switched on.
+  - ufw gets a rule a node, with the comment C(hearth); rules of nodes that are gone are removed.
+    firewalld gets a zone C(hearth). Rules that somebody wrote for nftables or iptables
+    are never edited; if they turn a node away that is a finding, with the rule to add, and fails.
+options:
+  peers:
+    description: Cluster addresses of the other nodes. None takes back what was done before.
+    type: list
+    elements: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: The other nodes may come in
+  hearth_firewall:
+    peers: [192.168.1.41, 192.168.1.42]
+"""
+
+RETURN = r"""
+firewall:
+  description: What decides on this machine.
+  returned: always
+  type: str
+  sample: ufw
+findings:
+  description: What stands in the way, in sentences.
+  returned: failure
+  type: list
+  elements: str
+"""
+
+import json
+import os
+import re
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_firewall import (
+    firewalld_zone,
+    shut_by_iptables,
+    shut_by_nftables,
+    ufw_commands,
+)
+from ansible.module_utils.hearth_record import Record, RecordError, run_all
+
+_ZONE = "/etc/firewalld/zones/hearth.xml"
+_RELOAD = ["firewall-cmd", "--reload"]
+
+
+def said(module: AnsibleModule, *command: str) -> str:
+    """Return what a command prints, or nothing if it is not there or fails."""
+    if not module.get_bin_path(command[0]):
+        return ""
+    status, out, _ = module.run_command([*command], environ_update={"LC_ALL": "C"})
+    return out if status == 0 else ""
+
+
+def ufw_is_active(module: AnsibleModule) -> bool:
+    """Return whether ufw filters; asked only if it is switched on, since asking takes long."""
+    try:
+        with open("/etc/ufw/ufw.conf", encoding="utf-8") as file:
+            enabled = re.search(r"^ENABLED=[\"']?yes", file.read(), re.M | re.I)
+    except OSError:
+        return False
+    return bool(enabled) and "Status: active" in said(module, "ufw", "status")
+
+
+def with_ufw(module: AnsibleModule, peers: list[str]) -> tuple[list[str], list[str]]:
+    """Bring ufw's rules up to date; return what changed, and findings."""
+    commands = ufw_commands(said(module, "ufw", "show", "added"), peers)
+    findings = [] if module.check_mode else run_all(commands)
+    return [" ".join(command) for command in commands], findings
+
+
+def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], list[str]]:
+    """Bring firewalld's zone up to date; return what changed, and findings."""
+    record, check = Record(), module.check_mode
+    how = {"stage": "firewall", "then": [_RELOAD], "check": check}
+    if peers:
+        change = record.write(_ZONE, firewalld_zone(peers).encode(), **how)
+    elif any(entry.path == _ZONE for entry in record.entries()):
+        change = record.remove(_ZONE, **how)
+    else:
+        return [], []
+    if not change.changed or check:
+        return [_ZONE] * change.changed, []
+    findings = run_all([_RELOAD])
+    for peer in peers:
+        zone = said(module, "firewall-cmd", f"--get-zone-of-source={peer}").strip()
+        if zone != "hearth":
+            findings.append(
+                f"firewalld keeps {peer} in the zone {zone or 'of its interface'}, not in hearth; "
+                f"take it out: firewall-cmd --permanent --zone={zone} --remove-source={peer}"
+            )
+    return [_ZONE], findings
+
+
+def with_own_rules(module: AnsibleModule, peers: list[str]) -> tuple[str, list[str]]:
+    """Return what filters on a machine without ufw and firewalld, and findings."""
+    if listed := said(module, "nft", "--json", "list", "ruleset"):
+        return "nftables", shut_by_nftables(json.loads(listed), peers)
+    if listed := said(module, "iptables", "-S"):
+        return "iptables", shut_by_iptables(listed, peers)
+    return "none", []
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={"peers": {"type": "list", "elements": "str", "required": True}},
+        supports_check_mode=True,
+    )
+    peers = module.params["peers"]
+    changed: list[str] = []
+    try:
+        if ufw_is_active(module):
+            firewall = "ufw"
+            changed, findings = with_ufw(module, peers)
+        elif os.path.isdir("/etc/firewalld") and "running" in said(
+            module, "firewall-cmd", "--state"
+        ):
+            firewall = "firewalld"
+            changed, findings = with_firewalld(module, peers)
+        else:
+            firewall, findings = with_own_rules(module, peers)
+    except (RecordError, OSError) as error:
+        module.fail_json(msg=f"the firewall cannot be opened for the other nodes: {error}")
+    answer = {"changed": bool(changed), "firewall": firewall}
+    if changed:
+        answer["diff"] = {"prepared": "\n".join(changed) + "\n"}
+    if findings:
+        module.fail_json(msg="\n".join(findings), findings=findings, **answer)
+    module.exit_json(**answer)
+
+
+if __name__ == "__main__":
+    main()
