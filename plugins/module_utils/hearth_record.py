@@ -7,6 +7,7 @@ is told from one that is as Hearth left it, and only the latter is put back.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -236,25 +237,28 @@ class Record:
         """Return `stage` and `text` of what no reset undoes."""
         return list(self._notes)
 
-    def restore(self, path: str, check: bool = False) -> Undone:
+    def restore(
+        self, path: str, check: bool = False, plain: Callable[[str], str] | None = None
+    ) -> Undone:
         """Put a path back as it was and take it off the record.
 
-        What somebody else has changed since is left, but for Hearth's blocks in it; a copy of the
-        original then lies in the folder of originals.
+        Of a file that others write to as well only Hearth's part is taken out: its blocks, or what
+        `plain` takes out of a text. Any other file that somebody has changed since is left; a copy
+        of the original then lies in the folder of originals.
         """
         entry = self._entries[path]
+        if entry.blocks and plain is None:
+            plain = functools.partial(_without_blocks, markers=entry.blocks)
         here = look(path)
         ours = entry.now is None or here == entry.now
         if here == entry.first:
             undone = Undone(path, "restored")
+        elif plain and here.kind == "file":
+            undone = self._take_out(entry, here, plain, check)
         elif ours:
             undone = Undone(path, "removed" if entry.first.kind == "absent" else "restored")
             if not check and not self._put_back(entry):
                 undone = Undone(path, "left", "it holds files that are not Hearth's")
-        elif entry.blocks and here.kind == "file":
-            undone = Undone(path, "restored", "Hearth's lines only; others have changed since")
-            if not check:
-                self._take_blocks(entry, here)
         elif here.kind == "absent":
             undone = Undone(path, "left", "somebody has removed it since")
         else:
@@ -353,15 +357,24 @@ class Record:
             os.unlink(path)
         return True
 
-    def _take_blocks(self, entry: Entry, here: Seen) -> None:
-        text = _text(entry.path) or ""
-        for marker in entry.blocks:
-            text = with_block(text, marker, None)
-        kept = text.encode(errors="surrogateescape")
-        if not kept and entry.first.kind == "absent":
-            os.unlink(entry.path)
-        else:
-            _replace(entry.path, lambda place: _write(place, kept, here))
+    def _take_out(
+        self, entry: Entry, here: Seen, plain: Callable[[str], str], check: bool
+    ) -> Undone:
+        """Take Hearth's part out of a file; what is left over counts, however old the original."""
+        path, first = entry.path, entry.first
+        kept = plain(_text(path) or "").encode(errors="surrogateescape")
+        original = b""
+        if first.kind == "file":
+            with open(self._copy(first), "rb") as file:
+                original = file.read()
+        # Adding a block also ends the line before it.
+        if kept.rstrip(b"\n") == original.rstrip(b"\n"):
+            if not check:
+                self._put_back(entry)
+            return Undone(path, "removed" if first.kind == "absent" else "restored")
+        if not check:
+            _replace(path, lambda place: _write(place, kept, here))
+        return Undone(path, "restored", "Hearth's lines only; others have changed since")
 
     def _load(self) -> None:
         try:
@@ -438,6 +451,12 @@ def _link(path: str, like: Seen) -> None:
     os.symlink(like.target, path)
     if (like.uid, like.gid) != (os.geteuid(), os.getegid()):
         os.lchown(path, like.uid, like.gid)
+
+
+def _without_blocks(text: str, markers: list[str]) -> str:
+    for marker in markers:
+        text = with_block(text, marker, None)
+    return text
 
 
 def _text(path: str) -> str | None:
