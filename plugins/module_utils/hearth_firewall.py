@@ -49,12 +49,13 @@ def firewalld_zone(peers: Iterable[str]) -> str:
 # -- rules of one's own ----------------------------------------------------------------------------
 
 
-def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str]) -> list[str]:
+def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str], card: str) -> list[str]:
     """Return a finding for each chain that turns peers away.
 
     Args:
         listed: what `nft --json list ruleset` prints, parsed.
         peers: addresses of the other nodes.
+        card: network interface at which they come in.
     """
     items = listed.get("nftables", [])
     rules = [item["rule"] for item in items if "rule" in item]
@@ -78,7 +79,7 @@ def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str]) -> list[str]:
         shut = [
             peer
             for peer in _of_family(chain["family"], peers)
-            if not any(_accepts(expr, peer, chain["table"], sets) for expr in of_table)
+            if not any(_accepts(expr, peer, card, chain["table"], sets) for expr in of_table)
         ]
         if shut:
             where = f"{chain['family']} {chain['table']} {chain['name']}"
@@ -92,8 +93,11 @@ def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str]) -> list[str]:
     return findings
 
 
-def shut_by_iptables(listed: str, peers: Sequence[str]) -> list[str]:
-    """Return a finding if what `iptables -S` prints turns peers away (IPv4 only)."""
+def shut_by_iptables(listed: str, peers: Sequence[str], card: str) -> list[str]:
+    """Return a finding if what `iptables -S` prints turns peers away that come in at `card`.
+
+    IPv4 only.
+    """
     rules = [shlex.split(line) for line in listed.splitlines()]
     inputs = [rule[2:] for rule in rules if rule[:2] == ["-A", "INPUT"]]
     drops = any(rule[:2] in (["-j", "DROP"], ["-j", "REJECT"]) for rule in inputs)
@@ -102,7 +106,7 @@ def shut_by_iptables(listed: str, peers: Sequence[str]) -> list[str]:
     shut = [
         peer
         for peer in _of_family("ip", peers)
-        if not any(_iptables_accepts(rule[2:], peer) for rule in rules if rule[:1] == ["-A"])
+        if not any(_iptables_accepts(rule[2:], peer, card) for rule in rules if rule[:1] == ["-A"])
     ]
     if not shut:
         return []
@@ -131,29 +135,25 @@ def _drops_all(expr: list[dict[str, Any]]) -> bool:
 
 
 def _accepts(
-    expr: list[dict[str, Any]], peer: str, table: str, sets: dict[tuple[str, str], list[Any]]
+    expr: list[dict[str, Any]], peer: str, card: str, table: str, sets: dict[tuple[str, str], Any]
 ) -> bool:
     """Return whether a rule lets in everything from a peer."""
     if not any("accept" in part for part in expr) or any(
         {"limit", "xt", "vmap"} & part.keys() for part in expr
     ):
         return False
-    matches = [part["match"] for part in expr if "match" in part]
-    return bool(matches) and all(_fits(match, peer, table, sets) for match in matches)
-
-
-def _fits(
-    match: dict[str, Any], peer: str, table: str, sets: dict[tuple[str, str], list[Any]]
-) -> bool:
-    """Return whether a match holds for all that comes from a peer, by address or interface."""
-    left, right = match["left"], match["right"]
-    if match.get("op") not in ("==", "in"):
-        return False
-    if left.get("payload", {}).get("field") == "saddr":
-        if isinstance(right, str) and right.startswith("@"):
-            right = {"set": sets.get((table, right), [])}
-        return _holds(right, peer)
-    return left.get("meta", {}).get("key") in ("iifname", "iif") and right != "lo"
+    for match in (part["match"] for part in expr if "match" in part):
+        left, right = match["left"], match["right"]
+        if left.get("meta", {}).get("key") in ("iifname", "iif"):
+            fits = right == card
+        elif left.get("payload", {}).get("field") == "saddr":
+            named = isinstance(right, str) and right.startswith("@")
+            fits = _holds({"set": sets.get((table, right), [])} if named else right, peer)
+        else:
+            fits = False
+        if not fits or match.get("op") != "==":
+            return False
+    return True
 
 
 def _holds(right: Any, peer: str) -> bool:
@@ -180,15 +180,11 @@ def _in_network(address: Any, network: str) -> bool:
         return False
 
 
-def _iptables_accepts(rule: list[str], peer: str) -> bool:
+def _iptables_accepts(rule: list[str], peer: str, card: str) -> bool:
     """Return whether a rule, without chain, lets in everything from a peer."""
     given = dict(zip(rule[::2], rule[1::2], strict=False))
-    if given.pop("-j", "") != "ACCEPT" or given.get("-i") == "lo":
-        return False
-    if given.pop("-m", "comment") != "comment":
-        return False
     given.pop("--comment", None)
-    source = given.pop("-s", None)
-    if not given.keys() <= {"-i"} or (source is None and "-i" not in given):
+    if given.pop("-j", "") != "ACCEPT" or given.pop("-m", "comment") != "comment":
         return False
-    return source is None or _in_network(ipaddress.ip_address(peer), source)
+    source, interface = given.pop("-s", "0.0.0.0/0"), given.pop("-i", card)
+    return not given and interface == card and _in_network(ipaddress.ip_address(peer), source)

@@ -112,10 +112,14 @@ def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], 
 
 def with_own_rules(module: AnsibleModule, peers: list[str]) -> tuple[str, list[str]]:
     """Return what filters on a machine without ufw and firewalld, and findings."""
+    if not peers:
+        return "none", []
+    way = re.search(r" dev (\S+)", said(module, "ip", "-oneline", "route", "get", peers[0]))
+    card = way[1] if way else ""
     if listed := said(module, "nft", "--json", "list", "ruleset"):
-        return "nftables", shut_by_nftables(json.loads(listed), peers)
+        return "nftables", shut_by_nftables(json.loads(listed), peers, card)
     if listed := said(module, "iptables", "-S"):
-        return "iptables", shut_by_iptables(listed, peers)
+        return "iptables", shut_by_iptables(listed, peers, card)
     return "none", []
 
 
