@@ -187,3 +187,28 @@ def test_the_module_of_a_file_refuses_what_is_no_single_wish():
     answer = call("hearth_file", check=True, path="/nowhere/file", stage="power", content="x")
     assert answer["changed"]
     assert not Path("/nowhere").exists()
+
+
+def test_lines_that_others_add_between_two_of_our_changes_survive(tmp_path, open_record):
+    path = tmp_path / "hosts"
+    path.write_text("theirs\n")
+    open_record().block(str(path), "nodes", "one", **STAGE)
+    path.write_text(path.read_text() + "added\n")
+    open_record().block(str(path), "nodes", "one\ntwo", **STAGE)
+    assert undo(open_record()) == ["restored"]
+    assert path.read_text() == "theirs\nadded\n"
+
+
+def test_our_part_of_a_shared_file_is_taken_out_as_the_caller_says(tmp_path, open_record):
+    path, plain = tmp_path / "hosts", lambda text: text.replace("ours\n", "")
+    path.write_text("theirs")
+    open_record().write(str(path), b"theirs\nours\n", **STAGE)
+    assert open_record().restore(str(path), plain=plain).why == ""
+    assert path.read_text() == "theirs"  # to the byte, without the newline that we had to add
+
+    open_record().write(str(path), b"theirs\nours\n", **STAGE)
+    path.write_text("theirs\nours\nadded\n")
+    foretold = open_record().restore(str(path), check=True, plain=plain)
+    assert path.read_text() == "theirs\nours\nadded\n"
+    assert open_record().restore(str(path), plain=plain) == foretold
+    assert path.read_text() == "theirs\nadded\n"
