@@ -46,6 +46,18 @@ def firewalld_zone(peers: Iterable[str]) -> str:
     )
 
 
+def firewalld_sources(active: str) -> dict[str, str]:
+    """Return the zone of each address in what `firewall-cmd --get-active-zones` prints."""
+    zones, zone = {}, ""
+    for line in active.splitlines():
+        key, _, value = line.strip().partition(":")
+        if not line.startswith(" "):
+            zone = line.split()[0] if line.split() else ""
+        elif key == "sources":
+            zones |= dict.fromkeys(value.split(), zone)
+    return zones
+
+
 # -- rules of one's own ----------------------------------------------------------------------------
 
 

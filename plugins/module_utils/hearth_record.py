@@ -253,7 +253,7 @@ class Record:
         ours = entry.now is None or here == entry.now
         if here == entry.first:
             undone = Undone(path, "restored")
-        elif plain and here.kind == "file":
+        elif plain and here.kind == "file" and entry.first.kind in ("file", "absent"):
             undone = self._take_out(entry, here, plain, check)
         elif ours:
             undone = Undone(path, "removed" if entry.first.kind == "absent" else "restored")

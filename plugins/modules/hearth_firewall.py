@@ -51,6 +51,7 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_firewall import (
+    firewalld_sources,
     firewalld_zone,
     shut_by_iptables,
     shut_by_nftables,
@@ -91,23 +92,26 @@ def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], 
     """Bring firewalld's zone up to date; return what changed, and findings."""
     record, check = Record(), module.check_mode
     how = {"stage": "firewall", "then": [_RELOAD], "check": check}
-    if peers:
-        change = record.write(_ZONE, firewalld_zone(peers).encode(), **how)
-    elif any(entry.path == _ZONE for entry in record.entries()):
-        change = record.remove(_ZONE, **how)
-    else:
-        return [], []
-    if not change.changed or check:
-        return [_ZONE] * change.changed, []
-    findings = run_all([_RELOAD])
-    for peer in peers:
-        zone = said(module, "firewall-cmd", f"--get-zone-of-source={peer}").strip()
-        if zone != "hearth":
-            findings.append(
-                f"firewalld keeps {peer} in the zone {zone or 'of its interface'}, not in hearth; "
-                f"take it out: firewall-cmd --permanent --zone={zone} --remove-source={peer}"
-            )
-    return [_ZONE], findings
+    if not peers:
+        ours = [entry.path for entry in record.entries() if entry.path == _ZONE]
+        for path in ours:
+            record.restore(path, check=check)
+        return ours, run_all([_RELOAD]) if ours and not check else []
+    zones = firewalld_sources(said(module, "firewall-cmd", "--get-active-zones"))
+    findings = [
+        f"firewalld has {peer} in the zone {zones[peer]}, where Hearth lets it be; for the other "
+        f"nodes to come in: firewall-cmd --permanent --zone={zones[peer]} --remove-source={peer} "
+        "and then firewall-cmd --reload"
+        for peer in peers
+        if zones.get(peer, "hearth") != "hearth"
+    ]
+    if findings:
+        return [], findings  # firewalld would refuse a zone with an address that another has
+    changed = record.write(_ZONE, firewalld_zone(peers).encode(), **how).changed
+    loaded = all(peer in zones for peer in peers)
+    if changed or not loaded:
+        return [_ZONE], [] if check else run_all([_RELOAD])
+    return [], []
 
 
 def with_own_rules(module: AnsibleModule, peers: list[str]) -> tuple[str, list[str]]:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from ansible.module_utils.hearth_firewall import (
+    firewalld_sources,
     firewalld_zone,
     shut_by_iptables,
     shut_by_nftables,
@@ -73,6 +74,19 @@ def test_firewalld_gets_a_zone_with_the_peers():
     zone = ElementTree.fromstring(firewalld_zone(["10.0.0.2", "fd00::3"]))
     assert zone.get("target") == "ACCEPT"
     assert [each.get("address") for each in zone.iter("source")] == ["10.0.0.2", "fd00::3"]
+
+
+def test_what_firewalld_has_in_other_zones_is_read():
+    active = (
+        "hearth\n  sources: 10.0.0.2 fd00::3\npublic (default)\n  interfaces: eno1\n"
+        "work\n  interfaces: wg0\n  sources: 10.0.0.9\n"
+    )
+    assert firewalld_sources(active) == {
+        "10.0.0.2": "hearth",
+        "fd00::3": "hearth",
+        "10.0.0.9": "work",
+    }
+    assert firewalld_sources("") == {}
 
 
 @pytest.mark.parametrize(
