@@ -1,0 +1,54 @@
+"""What a node's user has of Hearth, and what of it a reset may remove."""
+
+from __future__ import annotations
+
+import fcntl
+
+import pytest
+from support.modules import call
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A user's home with workspace and environment."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in ("ai-cluster/scripts/hearth", "ai-cluster/config", ".local/share/hearth/venv"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path
+
+
+def test_it_says_what_there_is_and_removes_nothing_unasked(home):
+    answer = call("hearth_leave", workspace="~/ai-cluster")
+    assert answer["present"] == {
+        "workspace": str(home / "ai-cluster"),
+        "environment": str(home / ".local/share/hearth"),
+    }
+    assert (answer["run"], answer["changed"]) == ("", False)
+
+
+@pytest.mark.parametrize(
+    "kind, gone", [("workspace", "ai-cluster"), ("environment", ".local/share/hearth")]
+)
+def test_only_what_is_asked_for_is_removed_and_in_check_mode_not_even_that(home, kind, gone):
+    for check in (True, False):
+        answer = call("hearth_leave", check=check, workspace="~/ai-cluster", remove=[kind])
+        assert answer["changed"]
+        assert (home / gone).exists() == check
+    assert len(call("hearth_leave", workspace="~/ai-cluster")["present"]) == 1
+    assert not call("hearth_leave", workspace="~/ai-cluster", remove=[kind])["changed"]
+
+
+def test_a_folder_without_the_training_code_is_no_workspace(home):
+    answer = call("hearth_leave", workspace="~", remove=["workspace"])
+    assert not answer["changed"]
+    assert (home / "ai-cluster").exists()
+
+
+@pytest.mark.parametrize("text, run", [('{"run": "evening", "pid": 7}', "evening"), ("", "?")])
+def test_a_run_that_holds_the_node_is_named(home, text, run):
+    path = home / "ai-cluster/config/supervisor.lock"
+    path.write_text(text)
+    assert call("hearth_leave", workspace="~/ai-cluster")["run"] == ""
+    with path.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert call("hearth_leave", workspace="~/ai-cluster")["run"] == run
