@@ -25,6 +25,7 @@ _COMMANDS = {
     "ip": "iproute2",
     "tc": "iproute2",
     "dnsmasq": "dnsmasq-base",
+    "dpkg-deb": "dpkg",
     "nc": "netcat-openbsd",
     "nsenter": "util-linux",
     "ssh": "openssh-client",

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from hearth_lab import plan
+from hearth_lab import gpu, plan, repository
 from hearth_lab.errors import LabError
 from hearth_lab.host import REPOSITORY, cache, run
 
@@ -19,7 +19,8 @@ PACKAGES = "/opt/lab/packages"
 _VENV = "/opt/lab/venv"
 _DEBS = (
     "systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
-    "netplan.io,iproute2,iputils-ping,procps,pciutils,kmod,ca-certificates,systemd-timesyncd,ufw"
+    "netplan.io,iproute2,iputils-ping,procps,pciutils,kmod,ca-certificates,systemd-timesyncd,"
+    "python3-apt,ufw"
 )
 
 _HOOK = f"""
@@ -29,11 +30,16 @@ mkdir -p {PACKAGES}
 python3 -m venv --without-pip {_VENV}
 for folder in {_VENV}/lib/python3*/site-packages; do echo {PACKAGES} >$folder/lab.pth; done
 rm -f /etc/ssh/ssh_host_*
-systemctl --quiet enable lab-keys.service lab-seal.service
+systemctl --quiet enable lab-keys.service lab-seal.service lab-gpu.service
+dpkg --install /root/*.deb >/dev/null
+rm /root/*.deb
+rm -f /etc/apt/sources.list.d/*
+echo "deb [trusted=yes] file:{repository.PLACE}/distribution ./" >/etc/apt/sources.list
 systemctl --quiet mask systemd-sysctl.service systemd-binfmt.service
 """
 
 _FILES = {
+    "etc/systemd/system/lab-gpu.service": gpu.UNIT,
     # Each machine makes its own host keys, as an installer would.
     "etc/systemd/system/lab-keys.service": """\
 [Unit]
@@ -84,6 +90,7 @@ def ensure(say: Callable[[str], None] = print) -> Path:
     """Return the base image's folder; build it if it is not there or its recipe has changed."""
     suite = release()
     recipe = repr((suite, _DEBS, _HOOK, sorted(_FILES.items())))
+    kernel = repository.kernel(repository.ensure())
     target = cache() / f"image-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     if target.is_dir():
         return target
@@ -105,6 +112,7 @@ def ensure(say: Callable[[str], None] = print) -> Path:
             "--variant=minbase",
             f"--include={_DEBS}",
             f"--customize-hook=copy-in {files}/etc /",
+            f"--customize-hook=copy-in {kernel} /root",
             f"--customize-hook={hook}",
             suite,
             root,

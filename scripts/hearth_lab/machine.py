@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from hearth_lab import plan
+from hearth_lab import gpu, plan, repository
 from hearth_lab.errors import LabError
 from hearth_lab.host import OURS, STATE, cache, succeeds
 from hearth_lab.image import PACKAGES
@@ -27,7 +27,17 @@ _PERIOD_US = 100_000
 
 # The overlay is mounted in a mount namespace that ends with the machine, so the computer's own
 # table of mounts never shows it.
-_BOOT = 'mount -t overlay overlay -o "$1" "$2" && shift 2 && exec "$@"'
+# nspawn ends with 133 where the machine was restarted; its network card then loses what it was set
+# to, as a real one does.
+_BOOT = """
+mount -t overlay overlay -o "$1" "$2" || exit
+card=$3
+shift 3
+while "$@"; [ $? -eq 133 ]; do
+    ip address flush dev "$card"
+    ip link set "$card" down
+done
+"""
 
 _NETPLAN = """\
 # What the installer wrote.
@@ -67,6 +77,7 @@ def install(node: plan.Node) -> None:
         (etc / name).parent.mkdir(parents=True, exist_ok=True)
         (etc / name).write_text(text)
     (etc / "netplan" / "00-installer-config.yaml").chmod(0o600)
+    gpu.install(node, disk(node) / "upper")
 
 
 def power_on(node: plan.Node, image: Path, packages: Path | None) -> None:
@@ -77,12 +88,13 @@ def power_on(node: plan.Node, image: Path, packages: Path | None) -> None:
         # nspawn itself starts inside, since /sys shows the network of whoever mounts it.
         *inside(namespace_of(node)),
         *("unshare", "--mount", "--propagation=private", "--"),
-        *("sh", "-c", _BOOT, "sh", layers, home / "root"),
+        *("sh", "-c", _BOOT, "sh", layers, home / "root", node.card),
         *("systemd-nspawn", "--directory", home / "root", "--boot", "--console=passive"),
         *("--machine", _known_as(node), "--hostname", node.name),
         *("--keep-unit", "--register=no", "--settings=no", "--link-journal=no"),
         *("--resolv-conf=off", "--timezone=off"),
         *(f"--network-namespace-path={namespace_of(node)}", "--capability=CAP_NET_ADMIN"),
+        f"--bind-ro={repository.ensure()}:{repository.PLACE}",
     ]
     if packages is not None:
         command.append(f"--bind-ro={packages}:{PACKAGES}")

@@ -1,0 +1,185 @@
+"""What a machine is for a driver: cards, system, kernels, what is installed and what is loaded.
+
+Only reads. `root` is / but for tests, which lay out a tree.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import platform
+import re
+import subprocess
+from typing import Any
+
+_EFI_SECURE_BOOT = (
+    "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"  # UEFI 2.10, 3.3
+)
+_MOK = "var/lib/dkms/mok.pub"
+# Whatever draws on a screen would lose its OpenGL with the packages for servers.
+_DESKTOP = re.compile(
+    r"(nvidia-driver(-\d+.*)?|libnvidia-gl-.*|xserver-xorg-core|xwayland|gdm3|sddm|lightdm)"
+)
+_OURS = re.compile(r"(lib)?nvidia-|linux-(image|modules-nvidia)-|libcuda1|cuda-drivers")
+_LIBRARY = "libnvidia-ml.so.1"
+_LIBRARY_FOLDERS = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib")
+
+
+def run(*command: str, seconds: float = 30) -> tuple[int, str]:
+    """Run a command; return its status, or 127 where it cannot be run, and what it said."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            env=os.environ | {"LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 127, str(error)
+    return done.returncode, done.stdout.strip()
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def cards(root: str = "/") -> list[dict[str, str]]:
+    """Return the display controllers on the PCI bus, of any maker, in the order of their slots.
+
+    Classes 0x0300 (VGA) and 0x0302 (3D: a laptop's second card, a data centre's) of PCI.
+    """
+    found = []
+    for folder in sorted(glob.glob(os.path.join(root, "sys/bus/pci/devices/*"))):
+        if _read(f"{folder}/class")[:6] not in ("0x0300", "0x0302"):
+            continue
+        driver = f"{folder}/driver"
+        found.append(
+            {
+                "slot": os.path.basename(folder),
+                "vendor": _read(f"{folder}/vendor").removeprefix("0x"),
+                "device": _read(f"{folder}/device").removeprefix("0x"),
+                "subsystem": ":".join(
+                    _read(f"{folder}/subsystem_{part}").removeprefix("0x")
+                    for part in ("vendor", "device")
+                ),
+                "driver": os.path.basename(os.readlink(driver)) if os.path.islink(driver) else "",
+            }
+        )
+    return found
+
+
+def system(root: str = "/") -> dict[str, str]:
+    """Return `id`, `version` and `name` from os-release."""
+    words = dict(
+        line.split("=", 1) for line in _read(f"{root}/etc/os-release").splitlines() if "=" in line
+    )
+    return {
+        key: words.get(word, "").strip("\"'")
+        for key, word in (("id", "ID"), ("version", "VERSION_ID"), ("name", "PRETTY_NAME"))
+    }
+
+
+def loaded(root: str = "/") -> tuple[str, str]:
+    """Return the version of NVIDIA's loaded kernel module and its kind, or nothing."""
+    text = _read(os.path.join(root, "proc/driver/nvidia/version"))
+    version = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", text)
+    if not version:
+        return "", ""
+    return version[1], "open" if "Open Kernel Module" in text else "proprietary"
+
+
+def library(root: str = "/") -> tuple[str, str]:
+    """Return the version of the driver in user space, and the path that says so, or nothing.
+
+    The library through which all programs speak to the module carries the version in its name,
+    however it was installed.
+    """
+    for folder in _LIBRARY_FOLDERS:
+        for link in glob.glob(os.path.join(root, folder, _LIBRARY)):
+            version = re.search(r"\.so\.(\d+\.[\d.]+)$", os.path.realpath(link))
+            if version:
+                return version[1], link
+    return "", ""
+
+
+def secure_boot(root: str = "/") -> bool:
+    """Return whether the firmware loads signed code only; the variable's fifth byte says so."""
+    try:
+        with open(os.path.join(root, _EFI_SECURE_BOOT), "rb") as file:
+            return file.read()[4:5] == b"\x01"
+    except OSError:
+        return False
+
+
+def kernels_with_module(root: str = "/") -> list[str]:
+    """Return the releases of the kernels for which an NVIDIA module is installed."""
+    found = set()
+    top = os.path.join(root, "lib/modules")
+    for folder, _, files in os.walk(top):
+        if any(re.match(r"nvidia\.ko(\.|$)", name) for name in files):
+            found.add(os.path.relpath(folder, top).split(os.sep)[0])
+    return sorted(found)
+
+
+def _installed() -> dict[str, str]:
+    """Return the versions of the installed packages."""
+    _, text = run("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package} ${Version}\\n")
+    return {
+        name: version
+        for status, name, version in (line.split(" ", 2) for line in text.splitlines())
+        if status == "ii" or status == "hi"
+    }
+
+
+def _owner(path: str) -> str:
+    """Return the package that a file belongs to, or nothing."""
+    for each in (path, path.replace("/usr/lib/", "/lib/", 1), os.path.realpath(path)):
+        status, text = run("dpkg-query", "--search", each)
+        if status == 0:
+            return text.split(":")[0]
+    return ""
+
+
+def look() -> dict[str, Any]:
+    """Return all that the decision needs to know of this machine."""
+    found = cards()
+    answer: dict[str, Any] = {
+        "cards": found,
+        "system": system(),
+        "architecture": platform.machine(),
+        "kernel": platform.release(),
+        "images": [],
+        "desktop": False,
+        "installed": {},
+        "loaded": "",
+        "modules": "",
+        "library": "",
+        "library_package": "",
+        "answers": False,
+        "secure_boot": False,
+        "signing_key_enrolled": False,
+    }
+    if not any(each["vendor"] == "10de" for each in found):
+        return answer
+    packages = _installed()
+    answer["images"] = [name for name in packages if name.startswith("linux-image-")]
+    answer["desktop"] = any(_DESKTOP.fullmatch(name) for name in packages)
+    answer["installed"] = {name: v for name, v in packages.items() if _OURS.match(name)}
+    answer["loaded"], answer["modules"] = loaded()
+    answer["library"], path = library()
+    answer["library_package"] = _owner(path) if path else ""
+    status, text = run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    answer["answers"] = status == 0 and bool(text)
+    answer["secure_boot"] = secure_boot()
+    if answer["secure_boot"]:
+        _, text = run("mokutil", "--test-key", f"/{_MOK}")
+        answer["signing_key_enrolled"] = "already enrolled" in text
+    return answer

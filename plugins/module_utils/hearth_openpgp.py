@@ -1,0 +1,78 @@
+"""Fingerprints of OpenPGP public keys, so that a fetched key can be told from another.
+
+A machine that is to get a repository's key need not have gpg. Formats: RFC 4880, sections 4.2
+(packets), 6.2 (armour) and 12.2 (fingerprints).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+
+_PUBLIC_KEY = 6
+_ARMOUR = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
+
+
+def fingerprints(key: bytes) -> list[str]:
+    """Return the fingerprint of each primary key in `key`, armoured or not, in capital digits.
+
+    Raises ValueError for what is no public key of version 4.
+    """
+    found = []
+    for tag, body in _packets(_bare(key)):
+        if tag == _PUBLIC_KEY:
+            if body[:1] != b"\x04":
+                raise ValueError("a key of another version than 4")
+            head = b"\x99" + len(body).to_bytes(2, "big")
+            # SHA-1 names the key; that is what the format says, and what NVIDIA publishes.
+            found.append(hashlib.sha1(head + body, usedforsecurity=False).hexdigest().upper())
+    if not found:
+        raise ValueError("no public key")
+    return found
+
+
+def _bare(key: bytes) -> bytes:
+    """Return the packets without the armour around them."""
+    text = key.decode("latin-1")
+    if _ARMOUR not in text:
+        return key
+    lines = text.split(_ARMOUR, 1)[1].strip("\r\n").replace("\r", "").split("\n")
+    if "" in lines[:6]:
+        lines = lines[lines.index("") + 1 :]  # headers such as Version end with an empty line
+    body = []
+    for line in lines:
+        if line.startswith(("=", "-----")):
+            break
+        body.append(line)
+    return base64.b64decode("".join(body), validate=True)
+
+
+def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield tag and body of each packet."""
+    at = 0
+    try:
+        while at < len(data):
+            head = data[at]
+            if not head & 0x80:
+                raise ValueError("no OpenPGP packet")
+            if head & 0x40:
+                tag, first = head & 0x3F, data[at + 1]
+                if first < 192:
+                    length, at = first, at + 2
+                elif first < 224:
+                    length, at = ((first - 192) << 8) + data[at + 2] + 192, at + 3
+                elif first == 255:
+                    length, at = int.from_bytes(data[at + 2 : at + 6], "big"), at + 6
+                else:
+                    raise ValueError("a packet in parts")
+            else:
+                tag, octets = (head >> 2) & 0x0F, 1 << (head & 3)
+                length = int.from_bytes(data[at + 1 : at + 1 + octets], "big")
+                at += 1 + octets
+            if at + length > len(data):
+                raise ValueError("cut off")
+            yield tag, data[at : at + length]
+            at += length
+    except IndexError:
+        raise ValueError("cut off") from None

@@ -1,0 +1,72 @@
+#!/usr/bin/python
+"""Ansible module: whether a run is under way on this node."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_busy
+short_description: Say which run is under way on this node
+description:
+  - The supervisor of a run holds a lock in the workspace for as long as it lives, however it ends.
+    Needs neither the environment nor the training code.
+options:
+  workspace:
+    description: The workspace. May start with C(~).
+    type: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Is a run under way?
+  hearth_busy:
+    workspace: ~/ai-cluster
+  register: reboot_busy
+"""
+
+RETURN = r"""
+run:
+  description: Name of the run; empty if there is none.
+  returned: always
+  type: str
+"""
+
+import fcntl
+import json
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node import absolute
+
+# Also said in training/hearth/supervise/spec.py, which a machine may not have.
+_LOCK = os.path.join("config", "supervisor.lock")
+
+
+def run_under_way(workspace: str) -> str:
+    """Return the run whose supervisor holds the node, or nothing."""
+    try:
+        with open(os.path.join(workspace, _LOCK), encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                try:
+                    return str(json.load(lock)["run"])
+                except (ValueError, KeyError, TypeError):
+                    return "of unknown name"
+    except FileNotFoundError:
+        pass
+    return ""
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={"workspace": {"type": "str", "required": True}}, supports_check_mode=True
+    )
+    module.exit_json(changed=False, run=run_under_way(absolute(module.params["workspace"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The graphics card of each machine: a PCI bus as the kernel would show it, with one card on it.
+
+The card itself is a stand-in. What `lspci` and /sys say of it is laid out on the machine's disk, and
+a unit in the machine puts that in the place of the bus; what a driver and `nvidia-smi` say of it
+comes from the stand-in packages (see `repository`), which read the same description.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hearth_lab import plan
+
+# On a machine: the bus, what the stand-in of nvidia-smi answers, and what appears in /proc/driver.
+BUS = "/var/lib/lab/pci"
+ANSWERS = "/var/lib/lab/gpu.json"
+LOADED = "/run/lab/driver"
+
+_SLOT = "0000:01:00.0"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A card: what its driver calls it, memory in MiB, compute capability, PCI ids and class."""
+
+    name: str
+    memory: int
+    capability: str
+    device: int
+    subsystem_vendor: int = 0x10DE
+    subsystem_device: int = 0x1467
+    pci_class: int = 0x030000
+
+
+_GPUS = (
+    Gpu("NVIDIA GeForce RTX 5070 Ti", 16303, "12.0", 0x2C05, 0x1462, 0x5315),
+    Gpu("NVIDIA GeForce RTX 4070 Laptop GPU", 8188, "8.9", 0x2860, 0x1043, 0x13F8, 0x030200),
+    Gpu("NVIDIA GeForce RTX 3070 Ti", 8192, "8.6", 0x2482, 0x1458, 0x408F),
+)
+
+# Shows the bus, empties /proc/driver of the computer's own drivers, and then loads a driver that
+# was installed before, as a boot does.
+UNIT = f"""\
+[Unit]
+Description=The graphics card of this machine (a stand-in)
+DefaultDependencies=no
+RequiresMountsFor=/var/lib/lab
+After=systemd-tmpfiles-setup.service
+Before=sysinit.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/mount --bind {BUS} /sys/bus/pci
+ExecStart=/bin/mkdir -p {LOADED}
+ExecStart=/bin/mount --bind {LOADED} /proc/driver
+ExecStart=-/bin/sh -c 'modprobe nvidia 2>/dev/null'
+[Install]
+WantedBy=sysinit.target
+"""
+
+
+def of(node: plan.Node) -> Gpu:
+    """Return the card of a machine."""
+    number = [each.name for each in plan.nodes()].index(node.name)
+    return _GPUS[number % len(_GPUS)]
+
+
+def install(node: plan.Node, disk: Path) -> None:
+    """Put a machine's card on its disk."""
+    card = of(node)
+    place = disk / BUS.lstrip("/") / "devices" / _SLOT
+    place.mkdir(parents=True)
+    (disk / BUS.lstrip("/") / "drivers").mkdir()
+    ids = {
+        "vendor": 0x10DE,
+        "device": card.device,
+        "subsystem_vendor": card.subsystem_vendor,
+        "subsystem_device": card.subsystem_device,
+    }
+    for name, number in ids.items():
+        (place / name).write_text(f"0x{number:04x}\n")
+    (place / "class").write_text(f"0x{card.pci_class:06x}\n")
+    (place / "revision").write_text("0xa1\n")
+    (place / "irq").write_text("0\n")
+    (place / "resource").write_text(f"{' '.join(['0x' + '0' * 16] * 3)}\n" * 13)
+    (place / "config").write_bytes(_configuration(card))
+    (disk / ANSWERS.lstrip("/")).write_text(json.dumps(asdict(card) | {"slot": _SLOT}) + "\n")
+
+
+def _configuration(card: Gpu) -> bytes:
+    """Return the 64 bytes of a PCI device's header (PCI 3.0, section 6.1), little-endian."""
+    header = bytearray(64)
+    header[0x00:0x04] = b"\xde\x10" + card.device.to_bytes(2, "little")
+    header[0x08:0x0C] = b"\xa1" + card.pci_class.to_bytes(3, "little")
+    header[0x2C:0x2E] = card.subsystem_vendor.to_bytes(2, "little")
+    header[0x2E:0x30] = card.subsystem_device.to_bytes(2, "little")
+    return bytes(header)

@@ -1,0 +1,73 @@
+#!/usr/bin/python3
+"""Stand-in for nvidia-smi on the lab's machines: it answers for a card that is not there.
+
+It knows whether a driver is "loaded", and fails as the real one does where the loaded module and
+the library are not of one version.
+"""
+
+import json
+import os
+import re
+import sys
+
+with open("/var/lib/lab/gpu.json", encoding="utf-8") as file:
+    GPU = json.load(file)
+LIBRARY = os.path.realpath(f"/usr/lib/{os.uname().machine}-linux-gnu/libnvidia-ml.so.1")
+
+
+def loaded():
+    """Return the version of the module that counts as loaded, or nothing."""
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            return re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", file.read())[1]
+    except FileNotFoundError:
+        return ""
+
+
+def option(name):
+    """Return what stands behind `--name=`, or nothing."""
+    start = f"--{name}="
+    return next((word[len(start) :] for word in sys.argv[1:] if word.startswith(start)), "")
+
+
+version = loaded()
+if not version:
+    print(
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure "
+        "that the latest NVIDIA driver is installed and running.\n"
+    )
+    sys.exit(9)
+if not LIBRARY.endswith(f".so.{version}"):
+    print("Failed to initialize NVML: Driver/library version mismatch")
+    print(f"NVML library version: {LIBRARY.split('.so.')[-1]}")
+    sys.exit(18)
+
+FIELDS = {
+    "index": ("0", ""),
+    "count": ("1", ""),
+    "name": (GPU["name"], ""),
+    "uuid": (f"GPU-00000000-0000-0000-0000-{GPU['device']:012x}", ""),
+    "pci.bus_id": (f"0000{GPU['slot']}".upper(), ""),
+    "driver_version": (version, ""),
+    "compute_cap": (GPU["capability"], ""),
+    "memory.total": (str(GPU["memory"]), " MiB"),
+    "memory.used": ("1", " MiB"),
+    "memory.free": (str(GPU["memory"] - 1), " MiB"),
+    "utilization.gpu": ("0", " %"),
+    "temperature.gpu": ("35", ""),
+}
+
+if "-L" in sys.argv:
+    print(f"GPU 0: {GPU['name']} (UUID: {FIELDS['uuid'][0]})")
+elif asked := [name.strip() for name in option("query-gpu").split(",") if name]:
+    how = option("format").split(",")
+    for name in asked:
+        if name not in FIELDS:
+            print(f'Field "{name}" is not a valid field to query.\n')
+            sys.exit(2)
+    if "noheader" not in how:
+        print(", ".join(asked))
+    print(", ".join(FIELDS[n][0] + ("" if "nounits" in how else FIELDS[n][1]) for n in asked))
+else:
+    print(f"NVIDIA-SMI {version} (a stand-in)    Driver Version: {version}    CUDA Version: 13.0")
+    print(f"  0  {GPU['name']}  {FIELDS['pci.bus_id'][0]}  1MiB / {GPU['memory']}MiB  0%")

@@ -1,0 +1,153 @@
+"""The package repositories that a machine of the lab can reach: files of its own.
+
+They hold stand-ins of driver packages under their real names; each version ends in `+standin`, and
+what they install says so. `distribution` is what a machine's own apt sources are, `nvidia` stands
+for NVIDIA's repository, and `later` for the same a month on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hearth_lab import gpu
+from hearth_lab.host import cache, run
+
+# Where the repositories appear in a machine.
+PLACE = "/opt/lab/repository"
+KERNEL = "linux-image-amd64"
+
+_VERSIONS = {"distribution": "580.126.09", "nvidia": "580.126.09", "later": "580.142.02"}
+_FOLDER = f"usr/lib/{platform.machine()}-linux-gnu"
+
+# `modprobe nvidia` runs this, as /usr/lib/modprobe.d tells it to.
+_LOAD = f"""\
+#!/bin/sh
+mkdir -p {gpu.LOADED}/nvidia
+cat >{gpu.LOADED}/nvidia/version <<TEXT
+NVRM version: NVIDIA UNIX{{kind}} Kernel Module for {platform.machine()}  {{version}}  Release Build  (stand-in)
+TEXT
+"""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A stand-in: its name, what it needs, and the files that it installs for a driver version."""
+
+    name: str
+    needs: str = ""
+    files: Callable[[str], dict[str, str]] = lambda version: {}
+    version: str = ""
+
+
+def _smi(version: str) -> dict[str, str]:
+    return {"usr/bin/nvidia-smi": Path(__file__).with_name("nvidia_smi.py").read_text()}
+
+
+def _library(version: str) -> dict[str, str]:
+    return {f"{_FOLDER}/libnvidia-ml.so.{version}": "A stand-in: no library.\n"}
+
+
+def _module(kind: str) -> Callable[[str], dict[str, str]]:
+    def files(version: str) -> dict[str, str]:
+        load = "usr/libexec/nvidia-standin/load"
+        return {
+            load: _LOAD.format(kind=kind, version=version),
+            "usr/lib/modprobe.d/nvidia-standin.conf": f"install nvidia /{load}\n",
+        }
+
+    return files
+
+
+_FROM_NVIDIA = (
+    Package("nvidia-driver-pinning-580"),
+    Package("libnvidia-ml1", files=_library),
+    Package("nvidia-driver-cuda", "libnvidia-ml1, python3", _smi),
+    Package("nvidia-kernel-open-dkms", files=_module(" Open")),
+    Package("nvidia-kernel-dkms", files=_module("")),
+    Package("nvidia-open", "nvidia-driver-cuda, nvidia-kernel-open-dkms"),
+    Package("cuda-drivers", "nvidia-driver-cuda, nvidia-kernel-dkms"),
+)
+# Debian's kernel, and what Ubuntu has under its names.
+_FROM_DISTRIBUTION = (
+    Package(KERNEL, version="6.1.0-1"),
+    Package("linux-headers-amd64", version="6.1.0-1"),
+    Package("linux-image-generic-hwe-24.04", version="6.14.0-37"),
+    Package("libnvidia-compute-580", files=_library),
+    Package("nvidia-utils-580", "libnvidia-compute-580, python3", _smi),
+    Package("nvidia-headless-no-dkms-580-open", "libnvidia-compute-580"),
+    Package("linux-modules-nvidia-580-open-generic-hwe-24.04", files=_module(" Open")),
+)
+_CONTENT = {"distribution": _FROM_DISTRIBUTION, "nvidia": _FROM_NVIDIA, "later": _FROM_NVIDIA}
+
+
+def ensure() -> Path:
+    """Return the folder of the repositories; build it if it is not there or its recipe changed."""
+    recipe = hashlib.sha256(repr(_VERSIONS).encode())
+    for source in (__file__, Path(__file__).with_name("nvidia_smi.py"), gpu.__file__):
+        recipe.update(Path(source).read_bytes())
+    target = cache() / f"repository-{recipe.hexdigest()[:12]}"
+    if target.is_dir():
+        return target
+    for stale in cache().glob("repository-*"):
+        shutil.rmtree(stale)
+    with tempfile.TemporaryDirectory(dir=cache()) as work:
+        top = Path(work) / "top"
+        for name, packages in _CONTENT.items():
+            _build(top / name, packages, _VERSIONS[name])
+        top.chmod(0o755)
+        top.rename(target)
+    return target
+
+
+def kernel(repositories: Path) -> Path:
+    """Return the package of the kernel that every machine has, in name."""
+    return next((repositories / "distribution").glob(f"{KERNEL}_*.deb"))
+
+
+def _build(folder: Path, packages: tuple[Package, ...], version: str) -> None:
+    """Make a flat repository."""
+    folder.mkdir(parents=True)
+    index = ""
+    for package in packages:
+        control = _control(package, version)
+        file = folder / f"{package.name}_{package.version or version}_all.deb"
+        _pack(file, control, package.files(version))
+        data = file.read_bytes()
+        index += (
+            f"{control}Filename: ./{file.name}\nSize: {len(data)}\n"
+            f"SHA256: {hashlib.sha256(data).hexdigest()}\n\n"
+        )
+    (folder / "Packages").write_text(index)
+    listed = f" {hashlib.sha256(index.encode()).hexdigest()} {len(index.encode())} Packages\n"
+    (folder / "Release").write_text(f"Label: Stand-ins of the lab\nSHA256:\n{listed}")
+
+
+def _control(package: Package, version: str) -> str:
+    version = package.version or f"{version}-1"
+    needs = f"Depends: {package.needs}\n" if package.needs else ""
+    return (
+        f"Package: {package.name}\nVersion: {version}+standin\nArchitecture: all\n{needs}"
+        "Maintainer: Hearth's lab <lab@example.invalid>\n"
+        f"Description: stand-in for {package.name}\n It installs nothing of the real package.\n"
+    )
+
+
+def _pack(file: Path, control: str, files: dict[str, str]) -> None:
+    """Build one package."""
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place) / "root"
+        for name, text in {"DEBIAN/control": control, **files}.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(0o755 if text.startswith("#!") else 0o644)
+            if "libnvidia-ml.so." in name:
+                (path.parent / "libnvidia-ml.so.1").symlink_to(path.name)
+        root.chmod(0o755)
+        run("dpkg-deb", "--root-owner-group", "-Znone", "--build", root, file)
