@@ -80,7 +80,13 @@ def grouped(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
     nodes: dict[str, list[str]] = {}
     for node, message in said:
         nodes.setdefault(message, []).append(node)
-    return [(", ".join(sorted(names)), message) for message, names in nodes.items()]
+    return [(_together(names), message) for message, names in nodes.items()]
+
+
+def _together(names: list[str]) -> str:
+    """Return the names in one label, which keeps the indentation that each has."""
+    first, *rest = sorted(names)
+    return ", ".join([first, *(name.strip() for name in rest)])
 
 
 def _short(method: Callable[..., None]) -> Callable[..., None]:

@@ -53,7 +53,8 @@ ExecStart=/usr/bin/ssh-keygen -A
 WantedBy=multi-user.target
 """,
     # /proc/sys of a machine is writable because netplan needs udev, and udev a writable /sys. All
-    # of it that is not the network's is the host's own.
+    # of it that is not the network's is the host's own. (--rbind keeps the machine's own boot id,
+    # which is mounted below.)
     "etc/systemd/system/lab-seal.service": """\
 [Unit]
 Description=Kernel settings of the host are not this machine's to change
@@ -64,7 +65,7 @@ Type=oneshot
 RemainAfterExit=yes
 ExecStart=/bin/sh -ec 'for part in debug dev fs kernel vm; do \\
     [ -d /proc/sys/$part ] || continue; \\
-    mount --bind /proc/sys/$part /proc/sys/$part; \\
+    mount --rbind /proc/sys/$part /proc/sys/$part; \\
     mount -o remount,ro,bind /proc/sys/$part; done'
 [Install]
 WantedBy=sysinit.target
