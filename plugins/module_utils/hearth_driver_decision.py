@@ -104,10 +104,13 @@ def restart_reason(look: Mapping[str, Any]) -> str:
     return ""
 
 
-def after_install(look: Mapping[str, Any], said: str, may_restart: bool, controller: bool) -> str:
+def after_install(
+    look: Mapping[str, Any], said: str, how: str, *, may_restart: bool, controller: bool
+) -> str:
     """Return what a person has to do for an installed driver to work; nothing if nothing is.
 
-    `said` is what loading the module said; `may_restart` whether the machine will be restarted.
+    `said` is what loading the module said, `how` the command that restarts the machine;
+    `may_restart` says whether it will be restarted anyway.
     """
     if works(look):
         return ""
@@ -119,10 +122,7 @@ def after_install(look: Mapping[str, Any], said: str, may_restart: bool, control
             )
         if may_restart:
             return ""
-        return (
-            f"{reason}. Restart it: ansible-playbook -i INVENTORY playbooks/reboot.yml --limit "
-            f"THIS-MACHINE (or set driver_reboot: true), {_PROVISION}"
-        )
+        return f"{reason}. Restart it ({how}) or set driver_reboot: true, {_PROVISION}"
     if "Key was rejected" in said:
         return _ENROL
     if look["loaded"]:
@@ -149,9 +149,7 @@ def decide(machines: list[Machine], wanted: str = "auto") -> dict[str, Plan]:
     needing = [machine for machine in machines if plans[machine.name] is None]
     firsts = [_FIRST_BRANCH.get(machine.release, FLOOR) for machine in needing]
     branch = int(wanted) if wanted != "auto" else max([FLOOR, *firsts])
-    return {
-        machine.name: plans[machine.name] or _install(machine, branch) for machine in machines
-    }
+    return {machine.name: plans[machine.name] or _install(machine, branch) for machine in machines}
 
 
 def _without_install(machine: Machine) -> Plan | None:
@@ -348,19 +346,23 @@ def _source(machine: Machine) -> dict[str, str]:
         return {"url": url, "key_url": "", "fingerprint": ""}
     fingerprint = machine.key or fingerprint
     file = f"{fingerprint[-8:]}.pub" if machine.key else file
-    return fingerprint and {
-        "url": url,
-        "key_url": f"{url.rstrip('/')}/{file}",
-        "fingerprint": fingerprint,
-    } or {}
+    return (
+        fingerprint
+        and {
+            "url": url,
+            "key_url": f"{url.rstrip('/')}/{file}",
+            "fingerprint": fingerprint,
+        }
+        or {}
+    )
 
 
 _ENROL = f"""\
 Secure Boot is on, and modules that are built on this machine (DKMS) load only once you have
 enrolled its signing key, which a person must do at its own screen and keyboard:
   sudo apt-get install dkms mokutil openssl
-  test -e /var/lib/dkms/mok.pub || sudo openssl req -new -x509 -newkey rsa:2048 -nodes -days 36500 \\
-    -subj "/CN=$(hostname) DKMS/" -keyout /var/lib/dkms/mok.key -outform DER -out /var/lib/dkms/mok.pub
-  sudo mokutil --import /var/lib/dkms/mok.pub     # choose a password that you need once
-  sudo systemctl reboot                           # then at the screen: Enroll MOK, the password
+  cd /var/lib/dkms && sudo test -e mok.pub || sudo openssl req -new -x509 -newkey rsa:2048 \\
+    -nodes -days 36500 -subj "/CN=$(hostname) DKMS/" -keyout mok.key -outform DER -out mok.pub
+  sudo mokutil --import /var/lib/dkms/mok.pub   # choose a password that you need once
+  sudo systemctl reboot                         # then at the screen: Enroll MOK, the password
 Or switch Secure Boot off in the firmware; {_PROVISION}"""

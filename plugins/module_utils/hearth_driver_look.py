@@ -36,7 +36,8 @@ def run(*command: str, seconds: float = 30) -> tuple[int, str]:
             text=True,
             errors="replace",
             timeout=seconds,
-            env=os.environ | {"LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
+            env=os.environ
+            | {"LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, str(error)
@@ -131,7 +132,9 @@ def kernels_with_module(root: str = "/") -> list[str]:
 
 def _installed() -> dict[str, str]:
     """Return the versions of the installed packages."""
-    _, text = run("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package} ${Version}\\n")
+    _, text = run(
+        "dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package} ${Version}\\n"
+    )
     return {
         name: version
         for status, name, version in (line.split(" ", 2) for line in text.splitlines())

@@ -15,6 +15,10 @@ options:
     description: Packages that were installed, or an empty list if there was nothing to install.
     type: list
     elements: str
+  how:
+    description: Command that restarts this machine, for a person.
+    type: str
+    default: sudo systemctl reboot
   may_restart:
     description: Whether the machine may be restarted.
     type: bool
@@ -79,6 +83,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "installed": {"type": "list", "elements": "str"},
+            "how": {"type": "str", "default": "sudo systemctl reboot"},
             "may_restart": {"type": "bool", "default": False},
             "controller": {"type": "bool", "default": False},
         },
@@ -93,7 +98,13 @@ def main() -> None:
         look["module_kernels"] = hearth_driver_look.kernels_with_module()
         if asked["installed"]:
             Record().note("driver", note(asked["installed"], look["installed"]))
-        todo = after_install(look, said, asked["may_restart"], asked["controller"])
+        todo = after_install(
+            look,
+            said,
+            asked["how"],
+            may_restart=asked["may_restart"],
+            controller=asked["controller"],
+        )
         findings = [todo] if todo else []
     works_now = works(look)
     answer = {"note": f"driver {look['loaded']} works"} if changed and works_now else {}

@@ -1,8 +1,8 @@
 """The graphics card of each machine: a PCI bus as the kernel would show it, with one card on it.
 
-The card itself is a stand-in. What `lspci` and /sys say of it is laid out on the machine's disk, and
-a unit in the machine puts that in the place of the bus; what a driver and `nvidia-smi` say of it
-comes from the stand-in packages (see `repository`), which read the same description.
+The card itself is a stand-in. What `lspci` and /sys say of it is laid out on the machine's disk,
+and a unit in the machine puts that in the place of the bus; what a driver and `nvidia-smi` say of
+it comes from the stand-in packages (see `repository`), which read the same description.
 """
 
 from __future__ import annotations

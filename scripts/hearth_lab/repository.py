@@ -30,7 +30,7 @@ _LOAD = f"""\
 #!/bin/sh
 mkdir -p {gpu.LOADED}/nvidia
 cat >{gpu.LOADED}/nvidia/version <<TEXT
-NVRM version: NVIDIA UNIX{{kind}} Kernel Module for {platform.machine()}  {{version}}  Release Build  (stand-in)
+NVRM version: NVIDIA UNIX{{kind}} Kernel Module for {platform.machine()}  {{version}}  (a stand-in)
 TEXT
 """
 

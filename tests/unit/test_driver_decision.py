@@ -208,7 +208,9 @@ def test_debian_uses_nvidias_repository_only_if_told_to():
 
 
 def test_a_repository_of_ones_own_needs_a_key_of_its_own_unless_it_is_a_folder():
-    own = plan("2482", url="https://mirror.lan/nvidia", key="AAAABBBBCCCCDDDD0000111122223333DEADBEEF")
+    own = plan(
+        "2482", url="https://mirror.lan/nvidia", key="AAAABBBBCCCCDDDD0000111122223333DEADBEEF"
+    )
     assert own.source["key_url"] == "https://mirror.lan/nvidia/DEADBEEF.pub"
     folder = plan("2482", url="file:/opt/lab/repository/nvidia")
     assert folder.source["key_url"] == folder.source["fingerprint"] == ""
@@ -339,11 +341,12 @@ def test_only_a_loaded_module_of_another_version_or_nouveau_needs_a_restart(know
 
 @pytest.mark.parametrize(
     ("may", "controller", "finding"),
-    [(False, False, "playbooks/reboot.yml"), (True, False, ""), (True, True, "never restarts it")],
+    [(False, False, "--limit tower"), (True, False, ""), (True, True, "never restarts it")],
 )
 def test_a_restart_is_done_only_if_allowed_and_never_on_the_controller(may, controller, finding):
     look = machine("2482", loaded="580.95.05", library="580.126.09").look
-    answer = after_install(look, "", may, controller)
+    how = "playbooks/reboot.yml --limit tower"
+    answer = after_install(look, "", how, may_restart=may, controller=controller)
     assert finding in answer
     assert bool(finding) == bool(answer)
 
@@ -357,7 +360,8 @@ def test_a_restart_is_done_only_if_allowed_and_never_on_the_controller(may, cont
     ],
 )
 def test_a_driver_that_does_not_load_is_explained(known, output, finding):
-    assert finding in after_install(machine("2482", **known).look, output, True, False)
+    look = machine("2482", **known).look
+    assert finding in after_install(look, output, "", may_restart=True, controller=False)
 
 
 def test_a_driver_works_only_if_new_loaded_of_one_version_and_answering():
