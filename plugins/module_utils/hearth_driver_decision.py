@@ -336,25 +336,19 @@ def debian_headers(images: list[str]) -> list[str]:
 
 
 def _source(machine: Machine) -> dict[str, str]:
-    """Return the repository's address, and of its key the address and fingerprint."""
+    """Return the repository's address, and its key's with fingerprint; nothing if unknown."""
     file, fingerprint = _KEYS.get(machine.release, ("", ""))
-    place = _NVIDIA_ARCHITECTURES.get(machine.look["architecture"])
-    url = machine.url or (file and place and f"{_NVIDIA_SITE}/{machine.release}/{place}/") or ""
-    if not url:
-        return {}
+    place = _NVIDIA_ARCHITECTURES.get(machine.look["architecture"], "")
+    url = machine.url
+    if not url and file and place:
+        url = f"{_NVIDIA_SITE}/{machine.release}/{place}/"
     if url.startswith("file:"):
         return {"url": url, "key_url": "", "fingerprint": ""}
-    fingerprint = machine.key or fingerprint
-    file = f"{fingerprint[-8:]}.pub" if machine.key else file
-    return (
-        fingerprint
-        and {
-            "url": url,
-            "key_url": f"{url.rstrip('/')}/{file}",
-            "fingerprint": fingerprint,
-        }
-        or {}
-    )
+    if machine.key:
+        file, fingerprint = f"{machine.key[-8:]}.pub", machine.key
+    if not url or not fingerprint:
+        return {}
+    return {"url": url, "key_url": f"{url.rstrip('/')}/{file}", "fingerprint": fingerprint}
 
 
 _ENROL = f"""\

@@ -224,6 +224,7 @@ def test_ubuntus_packages_are_canonicals_for_the_installed_kernel(house):
     lab("reset", "laptop")
     root(
         "laptop",
+        "dpkg --purge linux-image-amd64; "
         "apt-get -qq update; apt-get -qq install linux-image-generic-hwe-24.04; "
         'printf "ID=ubuntu\\nVERSION_ID=24.04\\n" >/usr/lib/os-release',
     )
