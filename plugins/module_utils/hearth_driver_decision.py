@@ -26,6 +26,7 @@ _KEYS = {
     "debian13": ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200"),
 }
 _NVIDIA_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
+_HANDED_ON = "vfio-pci"
 _PROVISION = "then run provision.yml again"
 
 
@@ -36,14 +37,19 @@ class Machine:
     name: str
     look: Mapping[str, Any]
     install: bool = True
+    branch: str = "auto"
     repository: str = "distribution"
     url: str = ""
     key: str = ""
 
     @property
     def cards(self) -> list[Card]:
-        """Its NVIDIA cards."""
-        return [card(found["device"]) for found in self.look["cards"] if found["vendor"] == NVIDIA]
+        """Its NVIDIA cards, but for those that it hands to a virtual machine."""
+        return [
+            card(found["device"])
+            for found in self.look["cards"]
+            if found["vendor"] == NVIDIA and found["driver"] != _HANDED_ON
+        ]
 
     @property
     def release(self) -> str:
@@ -133,18 +139,14 @@ def after_install(
     )
 
 
-def decide(machines: list[Machine], wanted: str = "auto") -> dict[str, Plan]:
+def decide(machines: list[Machine]) -> dict[str, Plan]:
     """Return the plan of each machine, by name.
 
-    All machines that need an install get one branch: `wanted`, or with `auto` the oldest that is
-    new enough and that the repositories of all of them have. Raises ValueError for a branch that
-    is none or too old.
+    All machines that need an install get one branch: the one that they ask for, or with `auto` the
+    oldest that is new enough and that the repositories of all of them have. Raises ValueError for
+    a branch that is none or too old, and where they ask for different ones.
     """
-    if wanted != "auto" and not (wanted.isdigit() and int(wanted) >= FLOOR):
-        raise ValueError(
-            f"driver_branch: {wanted} is not possible: torch's CUDA 13 needs {FLOOR} or newer; "
-            f"set it to auto, {FLOOR} or a newer branch"
-        )
+    wanted = _one_branch(machines)
     plans = {machine.name: _without_install(machine) for machine in machines}
     needing = [machine for machine in machines if plans[machine.name] is None]
     firsts = [_FIRST_BRANCH.get(machine.release, FLOOR) for machine in needing]
@@ -152,13 +154,28 @@ def decide(machines: list[Machine], wanted: str = "auto") -> dict[str, Plan]:
     return {machine.name: plans[machine.name] or _install(machine, branch) for machine in machines}
 
 
+def _one_branch(machines: list[Machine]) -> str:
+    """Return what all machines ask for. Raises ValueError."""
+    asked = {machine.branch: machine.name for machine in machines}
+    if len(asked) > 1:
+        each = ", ".join(f"{name} {branch}" for branch, name in asked.items())
+        raise ValueError(
+            f"driver_branch is not the same on all machines ({each}): set it once, for the cluster"
+        )
+    wanted = next(iter(asked), "auto")
+    if wanted != "auto" and not (wanted.isdigit() and int(wanted) >= FLOOR):
+        raise ValueError(
+            f"driver_branch: {wanted} is not possible: torch's CUDA 13 needs {FLOOR} or newer; "
+            f"set it to auto, {FLOOR} or a newer branch"
+        )
+    return wanted
+
+
 def _without_install(machine: Machine) -> Plan | None:
     """Return the plan of a machine that needs no install, or cannot have one for its cards."""
     look, cards = machine.look, machine.cards
     if not cards:
-        makers = {OTHER_MAKERS.get(found["vendor"], "") for found in look["cards"]} - {""}
-        unused = f"; its {' and '.join(sorted(makers))} graphics are not used" if makers else ""
-        return Plan("none", f"no NVIDIA GPU, so it trains on its processor{unused}")
+        return Plan("none", "no NVIDIA GPU, so it trains on its processor" + _unused(look))
     if not machine.install:
         return Plan("none", "its driver is left alone, as driver_install: false says")
     if not any(each.trains for each in cards):
@@ -174,9 +191,10 @@ def _without_install(machine: Machine) -> Plan | None:
     if works(look):
         kind = f" ({look['modules']} modules)" if look["modules"] else ""
         return Plan("keep", f"driver {look['loaded']}{kind} works and is left as it is")
-    if restart_reason(look):
-        return Plan("load", branch=major(look["library"]))
-    if major(look["library"]) >= FLOOR and not look["library_package"]:
+    if major(look["library"]) >= FLOOR and not (
+        # Only Canonical's modules come in packages of their own, which may lag behind the kernel.
+        look["system"]["id"] == "ubuntu" and look["library_package"] and not _stuck(look)
+    ):
         return Plan("load", branch=major(look["library"]))
     if look["library"] and not look["library_package"]:
         return Plan(
@@ -187,6 +205,20 @@ def _without_install(machine: Machine) -> Plan | None:
             ],
         )
     return None
+
+
+def _stuck(look: Mapping[str, Any]) -> bool:
+    """Return whether no package can help: a module is loaded, or one waits for a restart."""
+    return bool(look["loaded"] or restart_reason(look))
+
+
+def _unused(look: Mapping[str, Any]) -> str:
+    """Return what to say of the graphics of a machine that has none to train with."""
+    makers = {OTHER_MAKERS.get(found["vendor"], "") for found in look["cards"]} - {""}
+    said = f"; its {' and '.join(sorted(makers))} graphics are not used" if makers else ""
+    if any(found["driver"] == _HANDED_ON for found in look["cards"]):
+        said += f"; a card that {_HANDED_ON} holds is left to its virtual machine"
+    return said
 
 
 def _install(machine: Machine, branch: int) -> Plan:

@@ -52,6 +52,11 @@ def _read(path: str) -> str:
         return ""
 
 
+def boot() -> str:
+    """Return the id that the kernel gives this boot of this machine."""
+    return _read("/proc/sys/kernel/random/boot_id")
+
+
 def cards(root: str = "/") -> list[dict[str, str]]:
     """Return the display controllers on the PCI bus, of any maker, in the order of their slots.
 

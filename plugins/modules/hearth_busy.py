@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hearth_busy
-short_description: Say which run is under way on this node
+short_description: Say which run is under way on this node, and which machine it is
 description:
   - The supervisor of a run holds a lock in the workspace for as long as it lives, however it ends.
     Needs neither the environment nor the training code.
@@ -31,6 +31,10 @@ run:
   description: Name of the run; empty if there is none.
   returned: always
   type: str
+boot:
+  description: Which machine this is, and since which boot.
+  returned: always
+  type: str
 """
 
 import fcntl
@@ -38,6 +42,7 @@ import json
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_driver_look import boot
 from ansible.module_utils.hearth_node import absolute
 
 # Also said in training/hearth/supervise/spec.py, which a machine may not have.
@@ -65,7 +70,8 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={"workspace": {"type": "str", "required": True}}, supports_check_mode=True
     )
-    module.exit_json(changed=False, run=run_under_way(absolute(module.params["workspace"])))
+    run = run_under_way(absolute(module.params["workspace"]))
+    module.exit_json(changed=False, run=run, boot=boot())
 
 
 if __name__ == "__main__":

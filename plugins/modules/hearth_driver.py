@@ -43,6 +43,10 @@ look:
   description: All that M(hearth_driver_plan) needs to know.
   returned: always
   type: dict
+boot:
+  description: Which machine this is, and since which boot.
+  returned: always
+  type: str
 works:
   description: Whether a driver that is new enough is loaded and answers.
   returned: always
@@ -60,7 +64,7 @@ findings:
 from ansible.module_utils import hearth_driver_look
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_driver_decision import after_install, restart_reason, works
-from ansible.module_utils.hearth_record import Record
+from ansible.module_utils.hearth_record import Record, RecordError
 
 
 def load(look: dict) -> tuple[bool, str]:
@@ -97,7 +101,10 @@ def main() -> None:
         look = hearth_driver_look.look()
         look["module_kernels"] = hearth_driver_look.kernels_with_module()
         if asked["installed"]:
-            Record().note("driver", note(asked["installed"], look["installed"]))
+            try:
+                Record().note("driver", note(asked["installed"], look["installed"]))
+            except (RecordError, OSError) as error:
+                module.fail_json(msg=f"What was installed cannot be noted: {error}")
         todo = after_install(
             look,
             said,
@@ -110,6 +117,7 @@ def main() -> None:
     answer = {"note": f"driver {look['loaded']} works"} if changed and works_now else {}
     module.exit_json(
         changed=changed,
+        boot=hearth_driver_look.boot(),
         look=look,
         works=works_now,
         restart=restart_reason(look),

@@ -11,14 +11,10 @@ description:
 options:
   machines:
     description:
-      - "By name: C(look) from M(hearth_driver), and the options C(install), C(repository), C(url)
-        and C(key) of the role driver."
+      - "By name: C(look) from M(hearth_driver), and the options C(install), C(branch),
+        C(repository), C(url) and C(key) of the role driver."
     type: dict
     required: true
-  branch:
-    description: V(auto), or the branch that all machines get that need an install.
-    type: str
-    default: auto
 attributes:
   check_mode:
     support: full
@@ -43,10 +39,6 @@ say:
   description: What the screen shows.
   returned: always
   type: str
-findings:
-  description: What is wrong with the options of all.
-  returned: always
-  type: list
 """
 
 from dataclasses import asdict
@@ -72,22 +64,17 @@ def shown(plans: dict[str, Plan]) -> str:
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
-        argument_spec={
-            "machines": {"type": "dict", "required": True},
-            "branch": {"type": "str", "default": "auto"},
-        },
-        supports_check_mode=True,
+        argument_spec={"machines": {"type": "dict", "required": True}}, supports_check_mode=True
     )
     machines = [Machine(name, **known) for name, known in module.params["machines"].items()]
     try:
-        plans = decide(machines, module.params["branch"])
+        plans = decide(machines)
     except ValueError as error:
         module.fail_json(msg=str(error))
     module.exit_json(
         changed=False,
         plans={name: asdict(plan) for name, plan in plans.items()},
         say=shown(plans),
-        findings=[],
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from support.computer import LAB
 from support.house import ROOT, House
+from support.openpgp import FINGERPRINT, KEY
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
@@ -150,13 +151,17 @@ def test_the_controller_is_never_restarted(house):
     lab("ssh", "tower", "tar x", given=packed.getvalue())
     lab("ssh", "tower", "cat >hearth/one.yml", given=_ONE.encode())
     before = boot("tower")
-    ansible = "cd hearth && LC_ALL=C.UTF-8 /opt/lab/venv/bin/python -m ansible playbook -i one.yml"
-    screen = on("tower", f"{ansible} playbooks/driver.yml || echo status $?")
+    ansible = "cd hearth && LC_ALL=C.UTF-8 ANSIBLE_HOST_KEY_CHECKING=0 /opt/lab/venv/bin/python -m ansible"
+    screen = on("tower", f"{ansible} playbook -i one.yml playbooks/driver.yml || echo status $?")
     assert "This machine plays the playbook, so Hearth never restarts it" in screen
     assert "status 2" in screen
-    screen = on("tower", f"{ansible} playbooks/reboot.yml || echo status $?")
-    assert "it is never restarted from here" in screen
-    assert "status 2" in screen
+    over_ssh = "-e ansible_connection=ssh -e ansible_password=lab -e ansible_host=198.51.100.11"
+    for how in ("", over_ssh):  # also where the inventory does not say that it is this machine
+        screen = on(
+            "tower", f"{ansible} playbook -i one.yml playbooks/reboot.yml {how} || echo status $?"
+        )
+        assert "it is never restarted from here" in screen
+        assert "status 2" in screen
     assert boot("tower") == before
 
 
@@ -172,6 +177,41 @@ cluster:
       driver_repo_url: file:{REPOSITORY}/nvidia
       driver_reboot: true
 """
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "answer"),
+    [(FINGERPRINT, '"changed": true'), ("0" * 40, f"has the fingerprint {FINGERPRINT}, and 0000")],
+)
+def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(house, fingerprint, answer):
+    lab("ssh", "oldbox", "cat >key", given=KEY.encode())
+    named = "name=test url=https://mirror.invalid/ key_url=file:///home/lab/key stage=driver"
+    done = subprocess.run(
+        [
+            "ansible",
+            "-i",
+            "inventory/lab",
+            "oldbox",
+            "--become",
+            "-m",
+            "hearth_apt_source",
+            "-a",
+            f"{named} fingerprint={fingerprint}",
+        ],
+        cwd=house.checkout,
+        env=house.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert answer in done.stdout + done.stderr
+    if fingerprint == FINGERPRINT:
+        key = "/etc/apt/keyrings/hearth-test.asc"
+        assert root("oldbox", f"cat {key}") == KEY.strip()
+        assert f"Signed-By: {key}" in on(
+            "oldbox", "cat /etc/apt/sources.list.d/hearth-test.sources"
+        )
+    root("oldbox", "rm -f /etc/apt/sources.list.d/hearth-test.sources /etc/apt/keyrings/*")
 
 
 def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(house):

@@ -106,11 +106,11 @@ LOOKED = {
     "signing_key_enrolled",
     "module_kernels",
 }
-OPTIONS = {"install", "repository", "url", "key"}
+OPTIONS = {"install", "branch", "repository", "url", "key"}
 
 
-def plan(*devices: str, wanted: str = "auto", **known: Any):
-    return decide([machine(*devices, **known)], wanted)["tower"]
+def plan(*devices: str, **known: Any):
+    return decide([machine(*devices, **known)])["tower"]
 
 
 def said(plan: Any) -> str:
@@ -256,7 +256,7 @@ def test_ubuntu_without_a_kernel_package_is_no_guess():
     ],
 )
 def test_an_old_card_beside_one_that_trains(devices, wanted, open_modules, note):
-    its = plan(*devices, wanted=wanted)
+    its = plan(*devices, branch=wanted)
     assert its.action == "install"
     assert its.open_modules == open_modules
     assert ("nvidia-kernel-open-dkms" in its.packages) == open_modules
@@ -316,6 +316,23 @@ def test_a_machine_whose_modules_lag_behind_its_kernel_keeps_its_branch():
     its = plan("2482", library="590.48.01", system=UBUNTU)
     assert (its.action, its.branch) == ("install", 590)
     assert "linux-modules-nvidia-590-open-generic-hwe-24.04" in its.packages
+
+
+@pytest.mark.parametrize("system", [UBUNTU, DEBIAN])
+def test_a_driver_that_is_new_enough_but_fails_is_not_installed_over(system):
+    """Loaded, but nvidia-smi does not answer: no package mends that, and a person is told so."""
+    broken = {"loaded": "580.126.09", "library": "580.126.09"}
+    assert plan("2482", **broken, system=system, repository="distribution").action == "load"
+
+
+def test_debians_own_driver_is_loaded_not_installed_again():
+    assert plan("2482", library="590.48.01", repository="distribution").action == "load"
+
+
+def test_a_card_of_a_virtual_machine_is_left_to_it():
+    its = plan("2482", holds="vfio-pci")
+    assert its.action == "none"
+    assert "vfio-pci" in its.note
 
 
 @pytest.mark.parametrize(
@@ -411,18 +428,23 @@ def test_a_release_that_begins_with_a_newer_branch_raises_that_of_all_who_instal
 
 
 def test_a_branch_that_a_release_does_not_have_is_refused_there():
-    its = plan("2482", system=TRIXIE, wanted="580")
+    its = plan("2482", system=TRIXIE, branch="580")
     assert "begins with branch 590" in said(its)
+
+
+def test_machines_that_ask_for_different_branches_are_refused():
+    with pytest.raises(ValueError, match=r"tower 580, laptop 590"):
+        decide([machine("2482", branch="580"), machine("2860", name="laptop", branch="590")])
 
 
 @pytest.mark.parametrize("wanted", ["575", "0", "newest", "580.95", "-1"])
 def test_a_branch_below_the_floor_is_refused(wanted):
     with pytest.raises(ValueError, match=f"driver_branch: {wanted} is not possible"):
-        plan("2482", wanted=wanted)
+        plan("2482", branch=wanted)
 
 
 def test_all_findings_of_a_machine_come_at_once():
-    its = plan("2482", system=TRIXIE, wanted="580", secure_boot=True)
+    its = plan("2482", system=TRIXIE, branch="580", secure_boot=True)
     assert len(its.findings) == 2
 
 

@@ -10,6 +10,7 @@ import pytest
 from ansible.module_utils import hearth_driver_look as look
 from ansible.module_utils.hearth_openpgp import fingerprints
 from support.modules import call
+from support.openpgp import FINGERPRINT, KEY
 
 EFI = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
@@ -110,20 +111,6 @@ def test_kernels_with_a_module_are_found_compressed_or_not(tmp_path):
 
 
 # ---- keys ---------------------------------------------------------------------------------------
-
-# Made with `gpg --quick-generate-key` for this test; gpg gives this fingerprint.
-FINGERPRINT = "8C6DE70532AAAB9DA9429AD6610EFD459452CEF4"
-KEY = """\
------BEGIN PGP PUBLIC KEY BLOCK-----
-
-mDMEawAh2BYJKwYBBAHaRw8BAQdAaqHrmhVG7CrsqH3QMPt5wPzRLfIL1t/XaEgT
-WERS+FS0IkhlYXJ0aCB0ZXN0IDx0ZXN0QGV4YW1wbGUuaW52YWxpZD6IkAQTFggA
-OBYhBIxt5wUyqqudqUKa1mEO/UWUUs70BQJrACHYAhsDBQsJCAcCBhUKCQgLAgQW
-AgMBAh4BAheAAAoJEGEO/UWUUs70x7MBAIwSguwdaj/kN8lydIW7yUJkV93vSKDo
-e68kjSLlO2mOAP9ZYbDOK8z0v7gsrUKKSdu4Is6Pff4INiDWnKKU/qrHCg==
-=Im3U
------END PGP PUBLIC KEY BLOCK-----
-"""
 
 
 def test_the_fingerprint_of_a_key_is_what_gpg_says():

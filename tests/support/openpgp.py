@@ -1,0 +1,15 @@
+"""A public key of no one's, and the fingerprint that gpg gives it."""
+
+# Made with `gpg --quick-generate-key` for the tests.
+FINGERPRINT = "8C6DE70532AAAB9DA9429AD6610EFD459452CEF4"
+KEY = """\
+-----BEGIN PGP PUBLIC KEY BLOCK-----
+
+mDMEawAh2BYJKwYBBAHaRw8BAQdAaqHrmhVG7CrsqH3QMPt5wPzRLfIL1t/XaEgT
+WERS+FS0IkhlYXJ0aCB0ZXN0IDx0ZXN0QGV4YW1wbGUuaW52YWxpZD6IkAQTFggA
+OBYhBIxt5wUyqqudqUKa1mEO/UWUUs70BQJrACHYAhsDBQsJCAcCBhUKCQgLAgQW
+AgMBAh4BAheAAAoJEGEO/UWUUs70x7MBAIwSguwdaj/kN8lydIW7yUJkV93vSKDo
+e68kjSLlO2mOAP9ZYbDOK8z0v7gsrUKKSdu4Is6Pff4INiDWnKKU/qrHCg==
+=Im3U
+-----END PGP PUBLIC KEY BLOCK-----
+"""
