@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,8 +16,8 @@ from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
+from hearth.screen import Screen
 from hearth.words import duration
 
 DOCUMENTATION = r"""
@@ -60,14 +58,8 @@ cause:
 """
 
 ENDED = ("finished", "stopped", "failed")
-# Evaluated where the plugin is first imported, in Ansible's main process: the worker that runs the
-# plugin has no terminal.
-ON_TERMINAL = sys.stdout.isatty()
-COLUMNS = shutil.get_terminal_size().columns
-_CLEAR = "\r\x1b[K"
 _MARK = "--hearth--"
 _TO_THE_SECOND = len("2026-11-20T07:46:11")
-_SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_TILL_MENTIONED = 15.0
 
 
@@ -146,41 +138,6 @@ def state_text(record: Mapping[str, Any] | None, progress: Progress) -> str:
     return progress.text()
 
 
-class Screen:
-    """Shows progress: one line that is drawn over on a terminal, else a line now and then."""
-
-    def __init__(self, display: Display, live: bool) -> None:
-        self._display = display
-        self._live = live
-        self._shown = ""
-        self._at = -_SECONDS_BETWEEN_LINES
-        self._tenth = 0
-
-    def progress(self, text: str, tenth: int) -> None:
-        """Show how far the run is; `tenth` of the steps are done."""
-        if text == self._shown:
-            return
-        if self._live:
-            self._draw(text)
-            self._shown = text
-        elif tenth > self._tenth or time.monotonic() - self._at >= _SECONDS_BETWEEN_LINES:
-            self.line(text)
-            self._shown, self._at, self._tenth = text, time.monotonic(), tenth
-
-    def line(self, text: str) -> None:
-        """Print a line that stays."""
-        self._display.display(f"{_CLEAR if self._live else ''}  {text}")
-
-    def end(self) -> None:
-        """Leave the line free for what comes next."""
-        if self._live:
-            self._display.display(_CLEAR, newline=False, screen_only=True)
-
-    def _draw(self, text: str) -> None:
-        text = text[: COLUMNS - 3]
-        self._display.display(f"{_CLEAR}  {text}", newline=False, screen_only=True)
-
-
 class ActionModule(ActionBase):
     """Follows one node."""
 
@@ -199,7 +156,7 @@ class ActionModule(ActionBase):
             }
         )
         self._node = task_vars["inventory_hostname"]
-        self._screen = Screen(self._display, ON_TERMINAL)
+        self._screen = Screen(self._display)
         self._progress = Progress()
         self._file, self._offset = "", 0
         end = self._until_end(options)

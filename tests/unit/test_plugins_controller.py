@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.plugins import PLUGINS, load
 
+from hearth.screen import Screen
+
 run = load("action", "hearth_run")
 verdict = load("action", "hearth_verdict")
 follow = load("action", "hearth_follow")
@@ -181,7 +183,7 @@ class Page:
 
 def test_without_a_terminal_a_line_comes_at_each_tenth():
     page = Page()
-    screen = follow.Screen(page, live=False)
+    screen = Screen(page, live=False)
     for step in range(1, 101):
         screen.progress(f"step {step}", step // 10)
     lines = page.text.split("\n")
@@ -191,7 +193,7 @@ def test_without_a_terminal_a_line_comes_at_each_tenth():
 
 def test_on_a_terminal_one_line_is_drawn_over():
     page = Page()
-    screen = follow.Screen(page, live=True)
+    screen = Screen(page, live=True)
     screen.progress("step 1", 0)
     screen.progress("step 2", 0)
     screen.end()

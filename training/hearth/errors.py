@@ -35,6 +35,10 @@ class LaunchError(HearthError):
     """A run cannot be started on this node."""
 
 
+class SupplyError(HearthError):
+    """What the nodes need cannot be fetched."""
+
+
 class CheckpointError(HearthError):
     """A checkpoint cannot be written or read."""
 

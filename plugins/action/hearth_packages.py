@@ -1,0 +1,113 @@
+"""Action plugin: compare a node's packages with the lock files here; send it the wheels it lacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth.screen import Screen
+from hearth.supply.locks import Pin, as_requirements, not_for, read_lock
+from hearth.supply.target import Target
+from hearth.words import duration
+
+KINDS = ("cpu", "gpu")
+_NAMED = 5
+
+
+def drift(differing: Iterable[Mapping[str, str]], end: str) -> str:
+    """Return what differed on a node as a person says it, and what became of that."""
+    wrong = [f"{each['name']} {each['has']} instead of {each['wants']}" for each in differing if each["has"]]
+    lacking = [each["name"] for each in differing if not each["has"]]
+    if len(lacking) > _NAMED:
+        wrong.append(f"{len(lacking)} packages missing")
+    elif lacking:
+        wrong.append(f"{', '.join(lacking)} missing")
+    named = wrong[:_NAMED]
+    if len(wrong) > _NAMED:
+        named.append(f"and {len(wrong) - _NAMED} more")
+    return f"{', '.join(named)} — {end}"
+
+
+def unsupported(differing: Iterable[Mapping[str, str]], pins: Mapping[str, Pin], target: Target) -> list[str]:
+    """Return a finding where the lock has no build of a wanted package for this node."""
+    return [
+        f"{pin} is locked for Python 3.11 on x86_64 only, and this node has Python "
+        f"{'.'.join(map(str, target.python))} on {target.machine}: set python_mode: conda, which "
+        "brings Python 3.11" + ("" if target.machine == "x86_64" else ", on an x86_64 machine")
+        for pin in not_for((pins[each["name"]] for each in differing), target)
+    ]
+
+
+class ActionModule(ActionBase):
+    """Works for one node."""
+
+    TRANSFERS_FILES = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return what the module says, with what only the controller knows."""
+        result = super().run(tmp, task_vars)
+        self._vars = task_vars
+        arguments = dict(self._task.args)
+        locks = Path(arguments.pop("requirements"))
+        pins = {kind: read_lock((locks / f"{kind}.lock").read_text()) for kind in KINDS}
+        if arguments["verb"] == "look":
+            return result | self._look(arguments, pins)
+        return result | self._install(arguments, pins)
+
+    def _module(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self._execute_module("hearth_packages", dict(arguments), task_vars=self._vars)
+
+    def _look(self, arguments: dict[str, Any], pins: dict[str, dict[str, Pin]]) -> dict[str, Any]:
+        """Return what differs on the node, and whether the lock can mend it."""
+        arguments["wanted"] = {
+            kind: {pin.name: pin.version for pin in lock.values()} for kind, lock in pins.items()
+        }
+        answer = self._module(arguments)
+        target = answer.get("target") or {}
+        if answer.get("differing") and target["python"]:
+            platform = Target(tuple(target["python"]), target["machine"], target["glibc"])
+            answer["findings"] += unsupported(answer["differing"], pins[answer["kind"]], platform)
+        return answer
+
+    def _install(
+        self, arguments: dict[str, Any], pins: dict[str, dict[str, Pin]]
+    ) -> dict[str, Any]:
+        """Send the wheels that are missing and install them all."""
+        look, wheels = arguments.pop("look"), arguments.pop("wheels")
+        if self._task.check_mode:
+            return {"changed": True, "note": drift(look["differing"], "to be mended")}
+        lock = pins[look["kind"]]
+        arguments["locked"] = as_requirements(lock[each["name"]] for each in look["differing"])
+        arguments["wanted"] = {"locked": {each["name"]: each["wants"] for each in look["differing"]}}
+        arguments["files"] = {wheel["name"]: wheel["sha256"] for wheel in wheels}
+        arguments["needed"] = sum(wheel["unpacked"] for wheel in wheels)
+        sent = ""
+        if self._connection.transport == "local":
+            # The controller itself: its wheels are installed from where they lie, and stay there.
+            arguments |= {"folder": str(Path(wheels[0]["path"]).parent), "keep": True}
+        else:
+            arguments["needed"] += sum(wheel["size"] for wheel in wheels)
+            stock = self._module(arguments | {"verb": "stock"})
+            if stock.get("failed"):
+                return stock
+            missing = [wheel for wheel in wheels if wheel["name"] in stock["missing"]]
+            sent = self._send(missing, stock["folder"])
+        answer = self._module(arguments)
+        if answer.get("changed"):
+            answer["note"] = drift(answer["differing"], "mended" + sent)
+        return answer
+
+    def _send(self, wheels: list[dict[str, Any]], folder: str) -> str:
+        """Bring files to the node; return how much that was and how long it took, in words."""
+        node, screen = self._vars["inventory_hostname"], Screen(self._display)
+        size, done, began = sum(wheel["size"] for wheel in wheels), 0, time.monotonic()
+        for wheel in wheels:
+            self._transfer_file(wheel["path"], f"{folder}/{wheel['name']}")
+            done += wheel["size"]
+            screen.progress(f"{node}: {done >> 20} of {size >> 20} MB sent", done * 10 // size)
+        screen.end()
+        return f" ({size >> 20} MB sent in {duration(time.monotonic() - began)})" if wheels else ""

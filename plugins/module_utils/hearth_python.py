@@ -1,0 +1,108 @@
+"""What a node's Python environment is: its interpreter, its packages, and what it lacks.
+
+An environment that is being made has a file beside it, `NAME.unfinished`, so that one that was
+interrupted is told from one of the user's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+_PROBE = """
+import importlib.metadata, importlib.util, json, sys
+print(json.dumps({
+    "version": sys.version_info[:2],
+    "pip": importlib.util.find_spec("pip") is not None,
+    "packages": [[d.metadata["Name"], d.version] for d in importlib.metadata.distributions()],
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment that is there: version of its Python, whether it has pip, its packages."""
+
+    version: tuple[int, int]
+    pip: bool
+    packages: dict[str, str] = field(default_factory=dict)
+
+
+def normal(name: str) -> str:
+    """Return a package name as PEP 503 spells it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def look(module: Any, python: str) -> Environment | None:
+    """Return the environment of `python`, or None if there is none, or one that was half made."""
+    if not os.access(python, os.X_OK) or os.path.exists(_mark(folder_of(python))):
+        return None
+    status, out, _ = module.run_command([python, "-c", _PROBE], handle_exceptions=True)
+    if status:
+        return None
+    said = json.loads(out)
+    packages = {normal(name): version for name, version in said["packages"] if name}
+    return Environment(tuple(said["version"]), said["pip"], packages)
+
+
+def differing(wanted: dict[str, str], here: dict[str, str]) -> list[dict[str, str]]:
+    """Return `name`, version it `has` (empty for none) and version it `wants` of what differs."""
+    return [
+        {"name": name, "has": here.get(name, ""), "wants": version}
+        for name, version in wanted.items()
+        if here.get(name) != version
+    ]
+
+
+def folder_of(python: str) -> str:
+    """Return the folder of the environment whose interpreter is `python`."""
+    return os.path.dirname(os.path.dirname(python))
+
+
+def glibc() -> int:
+    """Return the minor version of this machine's glibc 2, or 0 where that is not its C library."""
+    found = re.fullmatch(r"glibc 2\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
+    return int(found[1]) if found else 0
+
+
+def machine() -> str:
+    """Return this machine's processor, such as `x86_64`."""
+    return platform.machine()
+
+
+def driver_branch(version: str) -> int:
+    """Return the branch of the NVIDIA driver from the text of /proc/driver/nvidia/version, or 0."""
+    found = re.search(r"Kernel Module.*?\s(\d+)\.", version)
+    return int(found[1]) if found else 0
+
+
+def lock_for(choice: str, version: str, gpus: int, floor: int) -> str:
+    """Return `gpu` or `cpu`; for `auto` the first where the driver is new enough and has a GPU."""
+    if choice != "auto":
+        return choice
+    return "gpu" if driver_branch(version) >= floor and gpus else "cpu"
+
+
+@contextmanager
+def unfinished(folder: str) -> Iterator[None]:
+    """Mark a folder as half made until this ends without an error."""
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    with open(_mark(folder), "w", encoding="utf-8"):
+        pass
+    yield
+    os.unlink(_mark(folder))
+
+
+def was_interrupted(folder: str) -> bool:
+    """Return whether Hearth began to make this folder and did not finish."""
+    return os.path.exists(_mark(folder))
+
+
+def _mark(folder: str) -> str:
+    return f"{folder}.unfinished"
