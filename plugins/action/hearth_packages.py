@@ -16,20 +16,22 @@ from hearth.words import duration
 
 KINDS = ("cpu", "gpu")
 _NAMED = 5
+_WORTH_SHOWING = 10 << 20
 
 
-def drift(differing: Iterable[Mapping[str, str]], end: str) -> str:
+def drift(look: Mapping[str, Any], end: str) -> str:
     """Return what differed on a node as a person says it, and what became of that."""
+    differing = look["differing"]
+    if not look["present"]:
+        return f"{len(differing)} packages {end}"
     wrong = [f"{each['name']} {each['has']} instead of {each['wants']}" for each in differing if each["has"]]
     lacking = [each["name"] for each in differing if not each["has"]]
     if len(lacking) > _NAMED:
         wrong.append(f"{len(lacking)} packages missing")
     elif lacking:
         wrong.append(f"{', '.join(lacking)} missing")
-    named = wrong[:_NAMED]
-    if len(wrong) > _NAMED:
-        named.append(f"and {len(wrong) - _NAMED} more")
-    return f"{', '.join(named)} — {end}"
+    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    return f"{', '.join(wrong[:_NAMED])}{more} — {end}"
 
 
 def unsupported(differing: Iterable[Mapping[str, str]], pins: Mapping[str, Pin], target: Target) -> list[str]:
@@ -79,7 +81,8 @@ class ActionModule(ActionBase):
         """Send the wheels that are missing and install them all."""
         look, wheels = arguments.pop("look"), arguments.pop("wheels")
         if self._task.check_mode:
-            return {"changed": True, "note": drift(look["differing"], "to be mended")}
+            end = "to be mended" if look["present"] else "to be installed"
+            return {"changed": True, "note": drift(look, end)}
         lock = pins[look["kind"]]
         arguments["locked"] = as_requirements(lock[each["name"]] for each in look["differing"])
         arguments["wanted"] = {"locked": {each["name"]: each["wants"] for each in look["differing"]}}
@@ -98,7 +101,8 @@ class ActionModule(ActionBase):
             sent = self._send(missing, stock["folder"])
         answer = self._module(arguments)
         if answer.get("changed"):
-            answer["note"] = drift(answer["differing"], "mended" + sent)
+            end = "mended" if look["present"] else "installed"
+            answer["note"] = drift(look | {"differing": answer["differing"]}, end + sent)
         return answer
 
     def _send(self, wheels: list[dict[str, Any]], folder: str) -> str:
@@ -108,6 +112,10 @@ class ActionModule(ActionBase):
         for wheel in wheels:
             self._transfer_file(wheel["path"], f"{folder}/{wheel['name']}")
             done += wheel["size"]
-            screen.progress(f"{node}: {done >> 20} of {size >> 20} MB sent", done * 10 // size)
+            if size > _WORTH_SHOWING:
+                tenth = done * 10 // size
+                screen.progress(f"{node}: {done >> 20} of {size >> 20} MB sent", tenth)
         screen.end()
-        return f" ({size >> 20} MB sent in {duration(time.monotonic() - began)})" if wheels else ""
+        if size <= _WORTH_SHOWING:
+            return ""
+        return f" ({size >> 20} MB sent in {duration(time.monotonic() - began)})"

@@ -140,8 +140,9 @@ class Wheelhouse:
                     file = f", {int(found[1]) >> 20} of {int(found[2]) >> 20} MB"
                 else:
                     last.append(line.strip())
-                text = f"package {begun} of {len(pins)}: {package}{file}"
-                show(text, (begun - 1) * 10 // len(pins))
+                if package:
+                    text = f"package {begun} of {len(pins)}: {package}{file}"
+                    show(text, (begun - 1) * 10 // len(pins))
         if pip.returncode:
             said = "\n".join(line for line in last if line)
             raise SupplyError(
