@@ -24,7 +24,11 @@ def drift(look: Mapping[str, Any], end: str) -> str:
     differing = look["differing"]
     if not look["present"]:
         return f"{len(differing)} packages {end}"
-    wrong = [f"{each['name']} {each['has']} instead of {each['wants']}" for each in differing if each["has"]]
+    wrong = [
+        f"{each['name']} {each['has']} instead of {each['wants']}"
+        for each in differing
+        if each["has"]
+    ]
     lacking = [each["name"] for each in differing if not each["has"]]
     if len(lacking) > _NAMED:
         wrong.append(f"{len(lacking)} packages missing")
@@ -34,7 +38,9 @@ def drift(look: Mapping[str, Any], end: str) -> str:
     return f"{', '.join(wrong[:_NAMED])}{more} — {end}"
 
 
-def unsupported(differing: Iterable[Mapping[str, str]], pins: Mapping[str, Pin], target: Target) -> list[str]:
+def unsupported(
+    differing: Iterable[Mapping[str, str]], pins: Mapping[str, Pin], target: Target
+) -> list[str]:
     """Return a finding where the lock has no build of a wanted package for this node."""
     return [
         f"{pin} is locked for Python 3.11 on x86_64 only, and this node has Python "
@@ -85,7 +91,9 @@ class ActionModule(ActionBase):
             return {"changed": True, "note": drift(look, end)}
         lock = pins[look["kind"]]
         arguments["locked"] = as_requirements(lock[each["name"]] for each in look["differing"])
-        arguments["wanted"] = {"locked": {each["name"]: each["wants"] for each in look["differing"]}}
+        arguments["wanted"] = {
+            "locked": {each["name"]: each["wants"] for each in look["differing"]}
+        }
         arguments["files"] = {wheel["name"]: wheel["sha256"] for wheel in wheels}
         arguments["needed"] = sum(wheel["unpacked"] for wheel in wheels)
         sent = ""

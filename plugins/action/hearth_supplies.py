@@ -126,7 +126,11 @@ class ActionModule(ActionBase):
         return result
 
     def _wheels(
-        self, looks: Mapping[str, Any], options: Mapping[str, Any], house: Wheelhouse, screen: Screen
+        self,
+        looks: Mapping[str, Any],
+        options: Mapping[str, Any],
+        house: Wheelhouse,
+        screen: Screen,
     ) -> dict[str, list[dict[str, Any]]]:
         """Return the wheels for each node that lacks any; nodes of one kind share a download."""
         groups: dict[Target, dict[str, Pin]] = {}

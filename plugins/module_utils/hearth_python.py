@@ -39,11 +39,21 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def call(module: Any, command: list[str], **variables: str) -> tuple[int, str, str]:
+    """Run a command; return its status, output and errors. One that cannot be run has status 127."""
+    try:
+        return module.run_command(
+            command, environ_update=variables or None, handle_exceptions=False
+        )
+    except OSError as error:
+        return 127, "", f"{error.strerror}: {command[0]}"
+
+
 def look(module: Any, python: str) -> Environment | None:
     """Return the environment of `python`, or None if there is none, or one that was half made."""
     if not os.access(python, os.X_OK) or os.path.exists(_mark(folder_of(python))):
         return None
-    status, out, _ = module.run_command([python, "-c", _PROBE], handle_exceptions=True)
+    status, out, _ = call(module, [python, "-c", _PROBE])
     if status:
         return None
     said = json.loads(out)

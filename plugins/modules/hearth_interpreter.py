@@ -56,15 +56,15 @@ import shutil
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node import absolute
-from ansible.module_utils.hearth_python import folder_of, look, unfinished, was_interrupted
+from ansible.module_utils.hearth_python import call, folder_of, look, unfinished, was_interrupted
 
 
 def run(module: AnsibleModule, command: list[str], **variables: str) -> str:
     """Run a command; return nothing, or its last words if it failed."""
-    status, out, errors = module.run_command(
-        command, environ_update=variables, handle_exceptions=True
+    status, out, errors = call(module, command, **variables)
+    return (
+        "\n".join((errors + out).strip().splitlines()[-8:]) or "it said nothing" if status else ""
     )
-    return "\n".join((errors + out).strip().splitlines()[-8:]) or "it said nothing" if status else ""
 
 
 def clear(folder: str) -> None:

@@ -146,6 +146,7 @@ import shutil
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node import absolute, write_private
 from ansible.module_utils.hearth_python import (
+    call,
     differing,
     folder_of,
     glibc,
@@ -171,9 +172,12 @@ def driver() -> tuple[str, int]:
 def base_version(module: AnsibleModule, base: str) -> tuple[list[int] | None, str]:
     """Return the version of the Python that makes a venv, or None and why it cannot."""
     code = "import sys; print(*sys.version_info[:2]); import ensurepip, venv"
-    status, out, errors = module.run_command([base, "-c", code], handle_exceptions=True)
+    status, out, errors = call(module, [base, "-c", code])
     if status and not out.strip():
-        return None, f"python_base {base} cannot be run here: {errors.strip().splitlines()[-1:]}"
+        return None, (
+            f"python_base {base} cannot be run here ({(errors.strip() or 'it says nothing').splitlines()[-1]}): "
+            "name another, or set python_mode: conda"
+        )
     version = [int(part) for part in out.split()]
     if status:
         minor = "{}.{}".format(*version)
@@ -288,13 +292,13 @@ def do_install(module: AnsibleModule) -> dict:
     write_private(path, params["locked"])
     # Isolated: no index, proxy or target of the user's own pip settings counts here. Compiling all
     # modules would take longer than the rest; Python compiles those that are used.
-    status, out, errors = module.run_command(
+    status, out, errors = call(
+        module,
         [
             *(python, "-m", "pip", "--isolated", "install", "--quiet", "--no-input"),
             *("--disable-pip-version-check", "--no-warn-script-location", "--no-compile"),
             *("--no-index", "--find-links", folder, "--no-deps", "--require-hashes", "-r", path),
         ],
-        handle_exceptions=True,
     )
     after = look(module, python)
     left = differing(wanted, after.packages if after else {})

@@ -18,7 +18,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 
-def make_wheel(name: str, version: str, tag: str = "py3-none-any", size: int = 0) -> dict[str, bytes]:
+def make_wheel(
+    name: str, version: str, tag: str = "py3-none-any", size: int = 0
+) -> dict[str, bytes]:
     """Return file name and content of a wheel with one module; `size` bytes of data come along."""
     module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-{version}.dist-info"
     files = {

@@ -1,0 +1,293 @@
+"""The stages python and nccl on machines of the lab, with a lock of two packages."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.computer import LAB
+from support.house import ROOT, House
+from support.stand_in_index import StandInIndex, lock_line, make_wheel, stand_in_index
+from support.stand_in_miniforge import INSTALLER
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(150)]
+
+STATE = Path("/run", LAB)
+NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3"}
+ALPHA, BETA = make_wheel("alpha", "1.0", size=200_000), make_wheel("beta", "2.0", size=1000)
+OLDER = make_wheel("alpha", "0.9")
+VENV = "~/.local/share/hearth/venv"
+MINIFORGE = "~/.local/share/hearth/miniforge"
+INCOMING = "~/.cache/hearth/incoming"
+
+
+def lab(*arguments: str, given: str = "", timeout: float = 60) -> str:
+    """Call scripts/lab; return what it printed."""
+    done = subprocess.run(
+        [ROOT / "scripts" / "lab", *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def on(node: str, command: str) -> str:
+    """Run a command on a machine, as its user."""
+    return lab("ssh", node, command)
+
+
+def as_root(node: str, command: str) -> str:
+    return on(node, f"echo lab | sudo -S -p '' sh -c '{command}'")
+
+
+def put(node: str, path: str, content: bytes) -> None:
+    """Write a file on a machine."""
+    lab("ssh", node, f"base64 -d >{path}", given=base64.b64encode(content).decode())
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[None]:
+    """Two bare machines."""
+    reason = ""
+    if os.geteuid() != 0:
+        reason = "the lab needs root"
+    elif missing := [
+        c for c in ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc") if not shutil.which(c)
+    ]:
+        reason = f"the lab needs {', '.join(missing)}; ./scripts/test as root installs them"
+    elif STATE.exists():
+        reason = "a lab is up already; end it with scripts/lab down"
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}: in CI the lab's tests must run")
+    elif reason:
+        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
+    try:
+        lab("up", "--nodes", str(len(NODES)), timeout=900)
+        yield
+    finally:
+        lab("down")
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[StandInIndex]:
+    with stand_in_index() as server:
+        server.files |= ALPHA | BETA
+        server.files["Miniforge3-stand-in-x86_64.sh"] = INSTALLER.encode()
+        yield server
+
+
+class Home(House):
+    """A controller whose pip asks the stand-in index only."""
+
+    def __init__(self, folder: Path, index: StandInIndex) -> None:
+        super().__init__(folder, folder / "no-model", folder / "no-data")
+        self.index = index
+        self.environment |= index.variables(folder / "pip")
+        locks = folder / "locks"
+        locks.mkdir()
+        lines = [lock_line("alpha", "1.0", *ALPHA.values())]
+        lines += [lock_line("beta", "2.0", *BETA.values())]
+        for name in ("cpu", "gpu"):
+            (locks / f"{name}.lock").write_text("".join(lines))
+        self.common = ["-i", "inventory/lab", "-l", ",".join(NODES)]
+        self.settings = {
+            "python_requirements": str(locks),
+            "python_miniforge_url": f"{index.url}/files/Miniforge3-stand-in-x86_64.sh",
+            "python_miniforge_sha256": hashlib.sha256(INSTALLER.encode()).hexdigest(),
+        }
+
+    def provision(self, *arguments: str, **settings: str) -> tuple[int, str]:
+        """Play the stage python."""
+        given = json.dumps(self.settings | settings)
+        return self.play("playbooks/python.yml", *self.common, "-e", given, *arguments)
+
+    def asked(self) -> list[str]:
+        """Return which files were asked for since the last call of this."""
+        names = [name for name, _ in self.index.asked]
+        self.index.asked.clear()
+        return names
+
+
+@pytest.fixture(scope="module")
+def controller(machines, index, tmp_path_factory) -> Iterator[Home]:
+    home = Home(tmp_path_factory.mktemp("home"), index)
+    yield home
+    home.close()
+
+
+@pytest.fixture(scope="module")
+def first(controller) -> str:
+    """What the screen showed when the bare machines got their environment."""
+    status, screen = controller.provision("--check")
+    assert status == 0
+    assert "2 packages to be installed" in screen
+    for node in NODES:
+        assert "No such file" in on(node, "ls ~/.local ~/.cache 2>&1 || true")
+    assert controller.asked() == []
+    # As if an earlier transfer had broken off: one file is whole, the other is not.
+    alpha, beta = *ALPHA, *BETA
+    on("laptop", f"mkdir -p {INCOMING}; echo half >{INCOMING}/{beta}")
+    put("laptop", f"{INCOMING}/{alpha}", ALPHA[alpha])
+    status, screen = controller.provision()
+    assert status == 0, screen
+    assert sorted(controller.asked()) == sorted([alpha, beta])  # once, for both machines
+    return screen
+
+
+def versions(node: str, python: str = f"{VENV}/bin/python") -> str:
+    code = "import alpha, beta; print(alpha.__version__, beta.__version__)"
+    return on(node, f'{python} -c "{code}"')
+
+
+def test_bare_machines_get_what_is_locked_and_keep_no_wheels(first):
+    assert "laptop, tower: 2 packages installed" in first
+    for node in NODES:
+        assert versions(node) == "1.0 2.0"
+        assert "No such file" in on(node, f"ls {INCOMING} 2>&1 || true")
+
+
+def test_a_second_time_nothing_changes_and_nothing_is_fetched(controller, first):
+    status, screen = controller.provision()
+    assert status == 0
+    assert "laptop changed=0 · tower changed=0" in screen
+    assert controller.asked() == []
+
+
+def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(controller, first):
+    (name, content), pip = next(iter(OLDER.items())), f"{VENV}/bin/python -m pip --isolated"
+    put("laptop", f"/tmp/{name}", content)
+    on("laptop", f"{pip} install --quiet --no-index --no-deps /tmp/{name}")
+    assert versions("laptop") == "0.9 2.0"
+
+    status, screen = controller.provision("--check")
+    assert status == 0
+    assert "laptop: alpha 0.9 instead of 1.0 — to be mended" in screen
+    assert versions("laptop") == "0.9 2.0"
+
+    status, screen = controller.provision()
+    assert status == 0
+    assert "laptop: alpha 0.9 instead of 1.0 — mended" in screen
+    assert "laptop changed=1 · tower changed=0" in screen
+    assert versions("laptop") == "1.0 2.0"
+    assert controller.asked() == []
+
+
+def test_an_environment_that_was_interrupted_is_made_again(controller, first):
+    on("tower", f"rm -r {VENV}/lib; touch {VENV}.unfinished")
+    status, screen = controller.provision()
+    assert status == 0
+    assert "tower: 2 packages installed" in screen
+    assert versions("tower") == "1.0 2.0"
+
+
+def test_a_folder_that_is_not_hearths_is_let_be(controller, first):
+    on("tower", "mkdir -p ~/mine; echo mine >~/mine/file")
+    status, screen = controller.provision("-l", "tower", hearth_python="~/mine/bin/python")
+    assert status != 0
+    assert "/home/lab/mine is there and does not work: move it away" in screen
+    assert on("tower", "cat ~/mine/file") == "mine"
+
+
+def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, first):
+    """With a stand-in for Miniforge: the real one needs a channel."""
+    conda = ("-l", "laptop")
+    on("laptop", "mkdir -p ~/miniforge3/bin; echo mine >~/.condarc; echo mine >~/.conda-mine")
+    before = on("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin")
+
+    status, screen = controller.provision(*conda, python_mode="conda", python_channel="nowhere")
+    assert status != 0
+    assert "laptop: conda could not make distributed-training with Python 3.11" in screen
+    assert "404 NOT FOUND for channel nowhere" in screen
+
+    status, screen = controller.provision(*conda, python_mode="conda")
+    assert status == 0
+    python = f"{MINIFORGE}/envs/distributed-training/bin/python"
+    assert versions("laptop", python) == "1.0 2.0"
+    calls = on("laptop", f"cat {MINIFORGE}/calls").splitlines()
+    assert calls[-1] == (
+        "create --yes --quiet -n distributed-training --override-channels -c conda-forge "
+        "python=3.11 in /home/lab/.local/share/hearth/miniforge/envs"
+    )
+    assert on("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin") == before
+    # The installer came once, for both plays; the wheels were there.
+    assert controller.asked() == ["Miniforge3-stand-in-x86_64.sh"]
+
+    status, screen = controller.provision(*conda, python_mode="conda")
+    assert status == 0
+    assert "laptop changed=0" in screen
+    assert controller.asked() == []
+
+
+def test_what_stands_in_the_way_is_told_before_anything_is_fetched(controller, first):
+    status, screen = controller.provision(hearth_python="~/x/bin/python", python_base="python3.99")
+    assert status != 0
+    assert "laptop, tower: python_base python3.99 cannot be run here" in screen
+    assert "Nothing was downloaded" in screen
+    status, screen = controller.provision(
+        python_mode="conda", python_miniforge="~/forge", python_miniforge_url="http://x/arm.sh"
+    )
+    assert status != 0
+    assert "no Miniforge is pinned for x86_64" in screen
+    assert controller.asked() == []
+
+
+# -- nccl ------------------------------------------------------------------------------------------
+
+
+def shell(node: str) -> dict[str, str]:
+    """Return what a login shell on the machine has of the variables."""
+    said = on(node, "bash -lc 'env | grep -E \"^(NCCL|GLOO)_\"; true'")
+    return dict(line.split("=", 1) for line in said.splitlines())
+
+
+def test_nccl_gloo_and_a_persons_shell_get_the_interface_of_the_cluster_address(controller):
+    as_root("laptop", "echo NCCL_DEBUG=INFO >/etc/nccl.conf")
+    status, screen = controller.play("playbooks/nccl.yml", *controller.common, "--check", "--diff")
+    assert status == 0
+    assert "+NCCL_SOCKET_IFNAME==wlp0s20f3" in screen
+    assert on("tower", "ls /etc/nccl.conf 2>/dev/null || echo none") == "none"
+
+    status, screen = controller.play("playbooks/nccl.yml", *controller.common)
+    assert status == 0
+    for node, card in NODES.items():
+        assert "docker0" in on(node, "ls /sys/class/net")
+        assert shell(node) == {
+            "NCCL_SOCKET_IFNAME": f"={card}",
+            "NCCL_SOCKET_FAMILY": "AF_INET",
+            "GLOO_SOCKET_IFNAME": card,
+        }
+        lines = on(node, "cat /etc/nccl.conf").splitlines()
+        assert f"NCCL_SOCKET_IFNAME=={card}" in lines
+        assert ("NCCL_DEBUG=INFO" in lines) is (node == "laptop")
+
+    status, screen = controller.play("playbooks/nccl.yml", *controller.common)
+    assert status == 0
+    assert "laptop changed=0 · tower changed=0" in screen
+
+
+def test_a_line_that_would_overrule_the_clusters_is_named(controller):
+    as_root("tower", "echo NCCL_SOCKET_IFNAME=docker0 >/etc/nccl.conf")
+    status, screen = controller.play("playbooks/nccl.yml", *controller.common)
+    assert status != 0
+    assert "tower: /etc/nccl.conf has the line `NCCL_SOCKET_IFNAME=docker0`" in screen
+    assert on("tower", "cat /etc/nccl.conf") == "NCCL_SOCKET_IFNAME=docker0"
+
+
+def test_an_address_that_no_interface_carries_is_named_with_those_there_are(controller):
+    wrong = ("-e", "ansible_host=198.51.100.11", "-e", "cluster_address=198.51.100.77")
+    status, screen = controller.play(
+        "playbooks/nccl.yml", *controller.common, "-l", "tower", *wrong
+    )
+    assert status != 0
+    assert "carries the cluster address 198.51.100.77" in screen
+    assert "enp5s0 198.51.100.11" in screen
