@@ -1,4 +1,4 @@
-"""Action plugin: make a node's Python environment, bringing Miniforge's installer if it is wanted."""
+"""Action plugin: make a node's Python environment; bring Miniforge's installer if need be."""
 
 from __future__ import annotations
 

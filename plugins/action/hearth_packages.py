@@ -1,4 +1,4 @@
-"""Action plugin: compare a node's packages with the lock files here; send it the wheels it lacks."""
+"""Action plugin: compare a node's packages with the lock; send it the wheels it lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible.plugins.action import ActionBase
 
 from hearth.screen import Screen
 from hearth.supply.locks import Pin, as_requirements, not_for, read_lock
-from hearth.supply.target import Target
+from hearth.supply.target import ONE_BUILD, Target
 from hearth.words import duration
 
 KINDS = ("cpu", "gpu")
@@ -42,10 +42,13 @@ def unsupported(
     differing: Iterable[Mapping[str, str]], pins: Mapping[str, Pin], target: Target
 ) -> list[str]:
     """Return a finding where the lock has no build of a wanted package for this node."""
+    if target.machine == ONE_BUILD[1]:
+        way_out = "set python_mode: conda, which brings Python 3.11"
+    else:
+        way_out = "leave this node out of the cluster"
     return [
-        f"{pin} is locked for Python 3.11 on x86_64 only, and this node has Python "
-        f"{'.'.join(map(str, target.python))} on {target.machine}: set python_mode: conda, which "
-        "brings Python 3.11" + ("" if target.machine == "x86_64" else ", on an x86_64 machine")
+        f"{pin} is locked for Python 3.11 on x86_64 only, and here is Python "
+        f"{target.python[0]}.{target.python[1]} on {target.machine}: {way_out}"
         for pin in not_for((pins[each["name"]] for each in differing), target)
     ]
 

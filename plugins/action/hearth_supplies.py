@@ -10,7 +10,7 @@ from ansible.plugins.action import ActionBase
 
 from hearth.errors import SupplyError
 from hearth.screen import Screen
-from hearth.supply.download import Show, download
+from hearth.supply.download import download
 from hearth.supply.locks import Pin, read_lock
 from hearth.supply.target import Target
 from hearth.supply.wheelhouse import Wheel, Wheelhouse

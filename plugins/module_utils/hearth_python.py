@@ -40,7 +40,7 @@ def normal(name: str) -> str:
 
 
 def call(module: Any, command: list[str], **variables: str) -> tuple[int, str, str]:
-    """Run a command; return its status, output and errors. One that cannot be run has status 127."""
+    """Run a command; return status, output and errors, 127 where there is no such command."""
     try:
         return module.run_command(
             command, environ_update=variables or None, handle_exceptions=False

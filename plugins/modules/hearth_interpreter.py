@@ -103,9 +103,9 @@ def make_conda(module: AnsibleModule, folder: str, miniforge: str) -> None:
     with unfinished(folder):
         if said := run(module, command, **_apart(miniforge)):
             raise Failed(
-                f"conda could not make {name} with Python {version} from the channel {channel}. This "
-                "machine must reach that channel once: connect it, name a mirror by python_channel, "
-                f"or set python_mode: venv. conda's last words:\n{said}"
+                f"conda could not make {name} with Python {version} from the channel {channel}. "
+                "This machine must reach that channel once: connect it, name a mirror by "
+                f"python_channel, or set python_mode: venv. conda's last words:\n{said}"
             )
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: the network that NCCL and Gloo use on this machine, for the machine as a whole."""
+"""Ansible module: which network NCCL and Gloo use on this machine."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ fi
 
 
 def interface_of(links: list[dict], address: str) -> str:
-    """Return the interface that carries `address`, of what `ip -json address` prints, or nothing."""
+    """Return the interface that carries `address`, from what `ip -json address` prints."""
     wanted = ipaddress.ip_address(address)
     for link in links:
         for each in link.get("addr_info", []):

@@ -76,7 +76,7 @@ options:
     type: dict
     default: {}
   locked:
-    description: What V(install) installs, as pip's requirements with hashes. From the action plugin.
+    description: What V(install) installs, as pip reads it, with hashes. From the action plugin.
     type: str
     default: ""
   folder:
@@ -129,7 +129,7 @@ differing:
   type: list
   elements: dict
 target:
-  description: C(python) (major and minor), C(machine) and C(glibc) (minor), for the choice of wheels.
+  description: C(python) (major, minor), C(machine) and C(glibc) (minor): which wheels fit.
   returned: with V(look)
   type: dict
 missing:
@@ -174,9 +174,10 @@ def base_version(module: AnsibleModule, base: str) -> tuple[list[int] | None, st
     code = "import sys; print(*sys.version_info[:2]); import ensurepip, venv"
     status, out, errors = call(module, [base, "-c", code])
     if status and not out.strip():
+        why = (errors.strip() or "it says nothing").splitlines()[-1]
         return None, (
-            f"python_base {base} cannot be run here ({(errors.strip() or 'it says nothing').splitlines()[-1]}): "
-            "name another, or set python_mode: conda"
+            f"python_base {base} cannot be run here ({why}): name another, or set python_mode: "
+            "conda"
         )
     version = [int(part) for part in out.split()]
     if status:

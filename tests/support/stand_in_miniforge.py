@@ -1,8 +1,8 @@
 """A stand-in for Miniforge's installer, since no conda channel can be reached where tests run.
 
 It understands what Hearth asks of the real one: `bash INSTALLER -b -p FOLDER`, and then
-`FOLDER/bin/conda create --yes --quiet -n NAME --override-channels -c CHANNEL python=3.11`, for which
-it lays down a venv of the machine's own Python. Each call is noted in FOLDER/calls.
+`FOLDER/bin/conda create --yes --quiet -n NAME --override-channels -c CHANNEL python=3.11`, for
+which it lays down a venv of the machine's own Python. Each call is noted in FOLDER/calls.
 """
 
 from __future__ import annotations

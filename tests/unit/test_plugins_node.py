@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from support.modules import call
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,28 +149,3 @@ def test_a_supervisor_gets_no_token_of_the_shell_it_was_started_from(
         run_file="run: r\n",
     )
     assert SECRET not in (tmp_path / "environment").read_text()
-
-
-def test_packages_are_compared_with_the_lock(tmp_path):
-    lock = "PyYAML==6.0.3 \\\n    --hash=sha256:00\nnot_there==1.0 ; python_version > '3'\n# x==1\n"
-    answer = call("hearth_packages", check=True, python=sys.executable, lock=lock)
-    assert "not-there==1.0" in answer["differing"]
-    assert not any(each.startswith("x==") for each in answer["differing"])
-    assert answer["changed"]
-
-
-def test_an_environment_is_made_where_there_is_none(tmp_path):
-    """pip then refuses the package, which no index has: the reason is said, in a line or two."""
-    python = tmp_path / "env" / "bin" / "python"
-    lock = f"nothing-of-this-name==1.0 --hash=sha256:{'0' * 64}\n"
-    answer = call("hearth_packages", python=str(python), base=sys.executable, lock=lock)
-    assert python.exists()
-    assert answer["failed"]
-    assert "pip could not install 1 packages" in answer["msg"]
-
-
-def test_an_environment_as_locked_is_left_alone():
-    lock = f"pyyaml=={yaml.__version__}\n"
-    answer = call("hearth_packages", python=sys.executable, lock=lock)
-    assert not answer["changed"]
-    assert answer["differing"] == []

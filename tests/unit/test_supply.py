@@ -240,9 +240,9 @@ def test_another_file_than_the_pinned_one_is_refused_and_not_kept(server, tmp_pa
 
 
 def test_a_file_that_nobody_has_is_told_with_the_way_round(server, tmp_path):
-    with pytest.raises(SupplyError, match="404 Not Found.*by other means, as ") as caught:
+    with pytest.raises(SupplyError, match=r"404 Not Found.*by other means, as ") as caught:
         get(server, tmp_path / "x", name="other.sh")
     assert str(tmp_path / "x") in str(caught.value)
     server.server_close()
-    with pytest.raises(SupplyError, match="cannot be downloaded .*refused"):
+    with pytest.raises(SupplyError, match=r"cannot be downloaded .*refused"):
         get(server, tmp_path / "x")

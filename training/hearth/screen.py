@@ -1,4 +1,4 @@
-"""Progress on the controller's screen: one line drawn over on a terminal, else a line now and then."""
+"""Progress on the controller's screen: one line drawn over, or without a terminal a few lines."""
 
 from __future__ import annotations
 

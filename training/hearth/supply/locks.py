@@ -14,7 +14,7 @@ _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Pin:
-    """One package of a lock: its name as PEP 503 spells it, its version, `sha256:…` of its files."""
+    """A package of a lock: name as PEP 503 spells it, version, and `sha256:…` of its files."""
 
     name: str
     version: str

@@ -1,0 +1,71 @@
+"""Which network NCCL and Gloo are told to use: for the machine, and by the launcher of a run."""
+
+from __future__ import annotations
+
+import pytest
+from support.modules import call
+from support.plugins import load
+
+from hearth.supervise import workers
+from hearth.supervise.spec import Meeting, Spec
+
+nccl = load("modules", "hearth_nccl")
+
+LINKS = [
+    {"ifname": "lo", "addr_info": [{"local": "127.0.0.1"}, {"local": "::1"}]},
+    {"ifname": "docker0", "addr_info": [{"local": "172.17.0.1"}]},
+    {"ifname": "enp5s0", "addr_info": [{"local": "192.168.1.40"}, {"local": "fd00::28"}]},
+    {"ifname": "enp5s0.7", "addr_info": [{"local": "192.168.1.4"}]},
+    {"ifname": "tun0", "addr_info": [{}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("address", "interface"),
+    [
+        ("192.168.1.40", "enp5s0"),
+        ("192.168.1.4", "enp5s0.7"),
+        ("fd00:0:0::28", "enp5s0"),
+        ("192.168.1.41", ""),
+    ],
+)
+def test_the_interface_is_the_one_that_carries_the_address(address, interface):
+    assert nccl.interface_of(LINKS, address) == interface
+
+
+@pytest.mark.parametrize("address", ["192.168.1.40", "fd00::28"])
+def test_the_launcher_and_the_machine_say_the_same(tmp_path, address, monkeypatch):
+    """Whatever the shell or the unit that starts a run has of these, the launcher's own win."""
+    spec = Spec(
+        run="r",
+        node="tower",
+        rank=0,
+        nodes=("tower",),
+        address=address,
+        interface="enp5s0",
+        meeting=Meeting(address, 29500),
+        nproc=1,
+        token="x" * 20,
+        workspace=tmp_path,
+        python="python3",
+    )
+    told = nccl.variables("enp5s0", address)
+    for name in told:
+        monkeypatch.setenv(name, "of another machine")
+    launched = workers.environment(spec)
+    assert told == {name: launched[name] for name in told}
+
+
+def test_a_line_above_the_block_that_says_otherwise_is_found():
+    wanted = nccl.variables("enp5s0", "192.168.1.40")
+    block = "# hearth: the cluster's network begin\nNCCL_SOCKET_IFNAME==old\n"
+    text = "NCCL_DEBUG=INFO\nNCCL_SOCKET_IFNAME==enp5s0\nNCCL_SOCKET_FAMILY=AF_INET6\n"
+    assert nccl.overruled(text + block, wanted) == ["NCCL_SOCKET_FAMILY=AF_INET6"]
+    assert nccl.overruled(block + "NCCL_SOCKET_IFNAME=eth0\n", wanted) == []
+    assert nccl.overruled("# NCCL_SOCKET_IFNAME=eth0\n", wanted) == []
+
+
+def test_check_mode_does_not_ask_for_an_address_that_is_still_to_be_set():
+    answer = call("hearth_nccl", check=True, address="198.51.100.250")
+    assert answer["findings"] == []
+    assert answer["changed"]
