@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
 STATE = Path("/run", LAB)
-ON_THE_LAB = ("-i", "inventory/lab")
+# The Python of the image, which has everything already: installing is another test's subject.
+ON_THE_LAB = ("-i", "inventory/lab", "-e", "hearth_python=/opt/lab/venv/bin/python")
 
 
 def lab(*arguments: str, timeout: float = 60, status: int | None = 0) -> str:
