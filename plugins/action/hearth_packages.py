@@ -124,8 +124,7 @@ class ActionModule(ActionBase):
             self._transfer_file(wheel["path"], f"{folder}/{wheel['name']}")
             done += wheel["size"]
             if size > _WORTH_SHOWING:
-                tenth = done * 10 // size
-                screen.progress(f"{node}: {done >> 20} of {size >> 20} MB sent", tenth)
+                screen.progress(f"{node}: {done >> 20} of {size >> 20} MB sent")
         screen.end()
         if size <= _WORTH_SHOWING:
             return ""

@@ -139,6 +139,7 @@ missing:
   elements: str
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -308,6 +309,8 @@ def do_install(module: AnsibleModule) -> dict:
         module.fail_json(msg=f"pip could not install {len(left)} packages into {python}:\n{last}")
     if not params["keep"]:
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # ~/.cache/hearth, unless something else is in it
+            os.rmdir(os.path.dirname(folder))
     return {"differing": wrong, "changed": True}
 
 

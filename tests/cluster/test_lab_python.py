@@ -153,7 +153,7 @@ def test_bare_machines_get_what_is_locked_and_keep_no_wheels(first):
     assert "laptop, tower: 2 packages installed" in first
     for node in NODES:
         assert versions(node) == "1.0 2.0"
-        assert "No such file" in on(node, f"ls {INCOMING} 2>&1 || true")
+        assert on(node, "ls -A ~/.cache") == ""
 
 
 def test_a_second_time_nothing_changes_and_nothing_is_fetched(controller, first):
@@ -180,6 +180,21 @@ def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(contr
     assert "laptop changed=1 · tower changed=0" in screen
     assert versions("laptop") == "1.0 2.0"
     assert controller.asked() == []
+
+
+def test_a_node_that_is_off_is_named_and_the_next_time_it_is_done(controller, first):
+    lab("power-off", "laptop")
+    on("tower", f"{VENV}/bin/python -m pip --isolated uninstall --quiet --yes beta")
+    try:
+        status, screen = controller.provision()
+    finally:
+        lab("power-on", "laptop")
+    assert status != 0
+    assert "laptop: cannot be reached" in screen
+    assert "tower: beta missing — mended" in screen
+    status, screen = controller.provision()
+    assert status == 0
+    assert "laptop changed=0 · tower changed=0" in screen
 
 
 def test_an_environment_that_was_interrupted_is_made_again(controller, first):

@@ -1,0 +1,40 @@
+"""The stage python where the controller is itself a node: nothing is copied, nothing is removed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from support.house import House
+from support.stand_in_index import lock_line, make_wheel, stand_in_index
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+ALPHA = make_wheel("alpha", "1.0")
+
+
+def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_path):
+    house = House(tmp_path, tmp_path / "no-model", tmp_path / "no-data")
+    for kind in ("cpu", "gpu"):
+        (tmp_path / f"{kind}.lock").write_text(lock_line("alpha", "1.0", *ALPHA.values()))
+    python = tmp_path / "environment" / "bin" / "python"
+    given = {
+        "python_requirements": str(tmp_path),
+        "python_lock": "cpu",
+        "python_base": sys.executable,
+        "hearth_python": str(python),
+    }
+    with stand_in_index() as index:
+        index.files |= ALPHA
+        house.environment |= index.variables(tmp_path / "pip")
+        status, screen = house.play("playbooks/python.yml", "-e", json.dumps(given))
+        assert status == 0
+        assert len(index.asked) == 1
+        wheels = tmp_path / "cache" / "hearth" / "wheels"
+        assert [path.name for path in wheels.glob("*.whl")] == list(ALPHA)
+        done = subprocess.run([python, "-c", "import alpha"], capture_output=True, timeout=30)
+        assert done.returncode == 0
+        status, screen = house.play("playbooks/python.yml", "-e", json.dumps(given))
+    assert status == 0
+    assert "desk changed=0 · laptop changed=0" in screen
