@@ -197,22 +197,6 @@ def test_a_node_that_is_off_is_named_and_the_next_time_it_is_done(controller, fi
     assert "laptop changed=0 · tower changed=0" in screen
 
 
-def test_an_environment_that_was_interrupted_is_made_again(controller, first):
-    on("tower", f"rm -r {VENV}/lib; touch {VENV}.unfinished")
-    status, screen = controller.provision()
-    assert status == 0
-    assert "tower: 2 packages installed" in screen
-    assert versions("tower") == "1.0 2.0"
-
-
-def test_a_folder_that_is_not_hearths_is_let_be(controller, first):
-    on("tower", "mkdir -p ~/mine; echo mine >~/mine/file")
-    status, screen = controller.provision("-l", "tower", hearth_python="~/mine/bin/python")
-    assert status != 0
-    assert "/home/lab/mine is there and does not work: move it away" in screen
-    assert on("tower", "cat ~/mine/file") == "mine"
-
-
 def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, first):
     """With a stand-in for Miniforge: the real one needs a channel."""
     conda = ("-l", "laptop")
@@ -246,7 +230,7 @@ def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, fi
 def test_what_stands_in_the_way_is_told_before_anything_is_fetched(controller, first):
     status, screen = controller.provision(hearth_python="~/x/bin/python", python_base="python3.99")
     assert status != 0
-    assert "laptop, tower: python_base python3.99 cannot be run here" in screen
+    assert "tower, laptop: python_base python3.99 cannot be run here" in screen
     assert "Nothing was downloaded" in screen
     status, screen = controller.provision(
         python_mode="conda", python_miniforge="~/forge", python_miniforge_url="http://x/arm.sh"
