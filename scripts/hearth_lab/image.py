@@ -19,8 +19,8 @@ PACKAGES = "/opt/lab/packages"
 _VENV = "/opt/lab/venv"
 _DEBS = (
     "systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
-    "netplan.io,iproute2,iputils-ping,procps,pciutils,kmod,ca-certificates,systemd-timesyncd,"
-    "python3-apt,ufw"
+    "netplan.io,network-manager,iproute2,iputils-ping,procps,pciutils,kmod,ca-certificates,"
+    "systemd-timesyncd,python3-apt,ufw"
 )
 
 _HOOK = f"""
@@ -36,6 +36,8 @@ rm /root/*.deb
 rm -f /etc/apt/sources.list.d/*
 echo "deb [trusted=yes] file:{repository.PLACE}/distribution ./" >/etc/apt/sources.list
 systemctl --quiet mask systemd-sysctl.service systemd-binfmt.service
+systemctl --quiet disable NetworkManager.service NetworkManager-dispatcher.service \\
+    NetworkManager-wait-online.service
 """
 
 _FILES = {
@@ -69,6 +71,10 @@ ExecStart=/bin/sh -ec 'for part in debug dev fs kernel vm; do \\
     mount -o remount,ro,bind /proc/sys/$part; done'
 [Install]
 WantedBy=sysinit.target
+""",
+    # NetworkManager leaves virtual cards alone; those of the lab's cables stand for real ones.
+    "etc/udev/rules.d/90-lab-cards.rules": """\
+SUBSYSTEM=="net", ATTR{address}=="02:4c:41:42:*", ENV{NM_UNMANAGED}="0"
 """,
     # A machine sees the host's devices; it may announce only its own network cards.
     "etc/systemd/system/systemd-udev-trigger.service.d/lab.conf": """\

@@ -39,7 +39,8 @@ while "$@"; [ $? -eq 133 ]; do
 done
 """
 
-_NETPLAN = """\
+# What the installer wrote, by renderer: mode 0600, below /etc.
+_SERVER = """\
 # What the installer wrote.
 network:
   version: 2
@@ -47,6 +48,37 @@ network:
     {card}:
       dhcp4: true
 """
+_DESKTOP = """\
+# Let NetworkManager manage all devices on this system
+network:
+  version: 2
+  renderer: NetworkManager
+"""
+_PROFILE = """\
+[connection]
+id=Wired connection 1
+uuid={uuid}
+type=ethernet
+interface-name={card}
+
+[ethernet]
+
+[ipv4]
+method=auto
+
+[ipv6]
+addr-gen-mode=stable-privacy
+method=auto
+"""
+_NETPLAN = "netplan/00-installer-config.yaml"
+_CONFIGURATIONS = {
+    "networkd": {_NETPLAN: _SERVER},
+    "netplan-nm": {_NETPLAN: _SERVER.replace("2\n", "2\n  renderer: NetworkManager\n")},
+    "keyfile": {
+        "netplan/01-network-manager-all.yaml": _DESKTOP,
+        "NetworkManager/system-connections/Wired connection 1.nmconnection": _PROFILE,
+    },
+}
 _HOSTS = """\
 127.0.0.1 localhost
 127.0.1.1 {name}
@@ -71,12 +103,20 @@ def install(node: plan.Node) -> None:
         "hosts": _HOSTS.format(name=node.name),
         "machine-id": uuid.uuid4().hex + "\n",
         "resolv.conf": f"nameserver {plan.ROUTER}\n",
-        "netplan/00-installer-config.yaml": _NETPLAN.format(card=node.card),
     }
-    for name, text in files.items():
+    network = {
+        name: text.format(card=node.card, uuid=uuid.uuid4())
+        for name, text in _CONFIGURATIONS[node.renderer].items()
+    }
+    for name, text in (files | network).items():
         (etc / name).parent.mkdir(parents=True, exist_ok=True)
         (etc / name).write_text(text)
-    (etc / "netplan" / "00-installer-config.yaml").chmod(0o600)
+    for name in network:
+        (etc / name).chmod(0o600)
+    if node.renderer != "networkd":
+        enabled = etc / "systemd/system/multi-user.target.wants/NetworkManager.service"
+        enabled.parent.mkdir(parents=True)
+        enabled.symlink_to("/lib/systemd/system/NetworkManager.service")
     gpu.install(node, disk(node) / "upper")
 
 

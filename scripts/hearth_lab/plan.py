@@ -14,16 +14,23 @@ USER = PASSWORD = "lab"
 # Rank order of inventory/lab. The cards differ in name, as they do in any house.
 _NAMES = ("tower", "laptop", "oldbox", "node4", "node5", "node6", "node7", "node8", "node9")
 _CARDS = ("enp5s0", "wlp0s20f3", "eno1", "enp3s0", "ens18", "enp6s0", "eno2", "enp2s0", "ens3")
+# What a server's installer leaves, a desktop's, and a desktop whose owner clicked in its settings.
+_RENDERERS = ("networkd", "netplan-nm", "networkd", "keyfile", "networkd", "netplan-nm") * 2
 MOST_NODES = len(_NAMES)
 _RATE = re.compile(r"(\d+)(mbit|gbit)")
 
 
 @dataclass(frozen=True)
 class Node:
-    """One machine: its name, the name of its network card and what the home router gives it."""
+    """One machine: its name, the name of its network card and what the home router gives it.
+
+    `renderer` says who sets up the card, and where that is written: `networkd` and `netplan-nm`
+    (NetworkManager) in /etc/netplan, `keyfile` in a profile of NetworkManager's own.
+    """
 
     name: str
     card: str
+    renderer: str
     mac: str
     address: str
     tailscale: str
@@ -48,8 +55,10 @@ def nodes(count: int = MOST_NODES) -> list[Node]:
     if not 1 <= count <= MOST_NODES:
         raise LabError(f"--nodes {count}: the lab has 1 to {MOST_NODES} machines.")
     return [
-        Node(name, card, f"02:4c:41:42:00:{n:02x}", f"198.51.100.{10 + n}", f"100.64.0.{n}/32")
-        for n, (name, card) in enumerate(zip(_NAMES[:count], _CARDS, strict=False), start=1)
+        Node(
+            *each, f"02:4c:41:42:00:{n:02x}", f"198.51.100.{10 + n}", tailscale=f"100.64.0.{n}/32"
+        )
+        for n, each in enumerate(zip(_NAMES[:count], _CARDS, _RENDERERS, strict=False), start=1)
     ]
 
 

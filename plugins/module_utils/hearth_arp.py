@@ -1,0 +1,77 @@
+"""Questions to the local network that need no address of one's own: ARP (RFC 826, RFC 5227)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterable
+
+_REQUEST, _REPLY = 1, 2
+_EVERYBODY = b"\xff" * 6
+_HEADER = struct.Struct("!6s6sH")
+_BODY = struct.Struct("!HHBBH6s4s6s4s")
+_ETHERTYPE = 0x0806
+_KIND = (1, 0x0800, 6, 4)  # Ethernet, IPv4, and the lengths of their addresses
+_REPEAT = 0.3  # seconds between two questions for the same address
+_NOBODY = "0.0.0.0"  # a probe: the sender claims no address, so that it disturbs nobody
+
+
+def request(mac: str, sender: str, target: str) -> bytes:
+    """Return the frame that asks who has `target`."""
+    ours = bytes.fromhex(mac.replace(":", ""))
+    return _HEADER.pack(_EVERYBODY, ours, _ETHERTYPE) + _BODY.pack(
+        *_KIND, _REQUEST, ours, socket.inet_aton(sender), bytes(6), socket.inet_aton(target)
+    )
+
+
+def answer_in(frame: bytes) -> tuple[str, str] | None:
+    """Return the address that the sender of a frame says it has, and its MAC."""
+    if len(frame) < _HEADER.size + _BODY.size:
+        return None
+    *kind, operation, mac, address, _, _ = _BODY.unpack_from(frame, _HEADER.size)
+    if tuple(kind) != _KIND or operation not in (_REQUEST, _REPLY):
+        return None
+    return socket.inet_ntoa(address), mac.hex(":")
+
+
+def ask(
+    nic: str,
+    mac: str,
+    needed: Iterable[str] = (),
+    *,
+    feared: str = "",
+    sender: str = "",
+    own: Iterable[str] = (),
+    probes: int = 3,
+    seconds: float = 1.5,
+) -> dict[str, str]:
+    """Return who has these addresses on the network of a NIC: MAC by address.
+
+    `needed` are addresses that should answer: the call ends when all have. `feared` is one that
+    nobody should have: it is asked for by `probes` questions from no address. `own` are the MACs
+    of this machine, whose answers do not count. Raises OSError if the NIC cannot be listened on.
+    """
+    wanted, ours = set(needed), {each.lower() for each in (*own, mac)}
+    found: dict[str, str] = {}
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETHERTYPE)) as link:
+        link.bind((nic, _ETHERTYPE))
+        began = again = time.monotonic()
+        while True:
+            now = time.monotonic()
+            quiet = now >= began + probes * _REPEAT or not feared or feared in found
+            if now >= began + seconds or (quiet and wanted <= found.keys()):
+                return found
+            if now >= again:
+                for target in wanted - found.keys():
+                    link.send(request(mac, sender or _NOBODY, target))
+                if feared and feared not in found:
+                    link.send(request(mac, _NOBODY, feared))
+                again = now + _REPEAT
+            link.settimeout(max(0.01, again - now))
+            try:
+                heard = answer_in(link.recv(2048))
+            except TimeoutError:
+                continue
+            if heard and heard[0] in wanted | {feared} and heard[1] not in ours:
+                found.setdefault(*heard)

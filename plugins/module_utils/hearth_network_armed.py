@@ -1,0 +1,191 @@
+"""A change of the network that takes itself back unless somebody confirms it.
+
+The undo is armed first: a timer of this machine's systemd, which needs neither the controller nor
+the network. Only then the candidate is laid into /run, which a power cut forgets, and applied by a
+unit, so that no SSH session has to live through it. To confirm is to move the candidate into /etc.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ansible.module_utils.hearth_network_change import Candidate, fingerprint
+
+FOLDER = "/run/hearth/network"
+_UNDO, _APPLY = "hearth-network-undo", "hearth-network-apply"
+_ANSWER_FIRST = 1  # seconds until the link is touched, so that the module's answer gets away
+
+
+class NotArmed(Exception):
+    """The change cannot be armed, or is not there any more; says why."""
+
+
+@dataclass
+class Armed:
+    """A change under way. `kept` is what the folder of the target was before."""
+
+    token: str
+    candidate: dict[str, Any]
+    facts: dict[str, Any]
+    kept: dict[str, str]
+    why: list[str] = field(default_factory=list)
+
+
+def undo_script(candidate: Candidate) -> str:
+    """Return the shell script that takes the candidate back."""
+    return _script(
+        f"Takes back what Hearth tried on {candidate.nic}.",
+        f"sleep {_ANSWER_FIRST}",
+        f"systemctl stop {_APPLY}.timer {_APPLY}.service",
+        f"rm -f {shlex.quote(candidate.shadow)}",
+        *(shlex.join(command) for command in candidate.undo),
+        f"touch {FOLDER}/undone",
+    )
+
+
+def apply_script(candidate: Candidate) -> str:
+    """Return the shell script that makes the candidate count."""
+    shadow = shlex.quote(candidate.shadow)
+    return _script(
+        f"Tries an address on {candidate.nic}; {_UNDO}.timer takes it back.",
+        f"mkdir -p {shlex.quote(os.path.dirname(candidate.shadow))}",
+        f"install -m 600 {FOLDER}/candidate {shadow}",
+        *(shlex.join(command) for command in candidate.apply),
+    )
+
+
+def _script(about: str, *lines: str) -> str:
+    return "\n".join(["#!/bin/sh", f"# {about}", f"exec >>{FOLDER}/said 2>&1", *lines, ""])
+
+
+def under_way() -> bool:
+    """Return whether a change waits for its confirmation on this machine."""
+    return _systemctl("is-active", "--quiet", f"{_UNDO}.timer") == 0
+
+
+def arm(candidate: Candidate, seconds: int, facts: dict[str, Any]) -> str:
+    """Arm the undo, then have the candidate applied; return the token that confirms it.
+
+    Raises NotArmed; then nothing has been touched.
+    """
+    if not os.path.isdir("/run/systemd/system"):
+        raise NotArmed("systemd does not run on this machine, so nothing could undo the change")
+    if under_way():
+        raise NotArmed(
+            "a change of the network waits for its confirmation on this machine and takes itself "
+            "back soon; play again in a minute or two"
+        )
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    os.makedirs(FOLDER, mode=0o700)
+    armed = Armed(
+        secrets.token_hex(8), asdict(candidate), facts, fingerprint(candidate.kept)
+    )
+    _put("candidate", candidate.content)
+    _put("undo.sh", undo_script(candidate))
+    _put("apply.sh", apply_script(candidate))
+    _save(armed)
+    for unit in (f"{_UNDO}.service", f"{_APPLY}.service"):
+        _systemctl("reset-failed", unit)
+    _start(_UNDO, seconds)
+    if not under_way():
+        raise NotArmed("the timer that would undo the change did not start")
+    _start(_APPLY, _ANSWER_FIRST)
+    return armed.token
+
+
+def load(token: str) -> Armed:
+    """Return the change with this token. Raises NotArmed if this machine does not have it."""
+    try:
+        with open(f"{FOLDER}/plan.json", encoding="utf-8") as file:
+            armed = Armed(**json.load(file))
+    except (OSError, ValueError):
+        raise NotArmed("this machine knows of no change of its network") from None
+    if armed.token != token:
+        raise NotArmed("this machine has another change under way")
+    return armed
+
+
+def disarm() -> bool:
+    """Stop the undo; return False if it has begun already."""
+    _systemctl("stop", f"{_UNDO}.timer")
+    state = _systemctl("is-active", "--quiet", f"{_UNDO}.service")
+    return state != 0 and not undone()
+
+
+def finish(armed: Armed) -> None:
+    """Forget a confirmed candidate, whose content is in its place in /etc."""
+    os.unlink(armed.candidate["shadow"])
+    for command in armed.candidate["then"]:
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+def undo_now(armed: Armed, why: list[str]) -> None:
+    """Start the undo without waiting for its timer, and remember why."""
+    armed.why = why
+    _save(armed)
+    _systemctl("start", "--no-block", f"{_UNDO}.service")
+    _systemctl("stop", f"{_UNDO}.timer")
+
+
+def undone() -> bool:
+    """Return whether the undo has run to its end."""
+    return os.path.exists(f"{FOLDER}/undone")
+
+
+def said() -> str:
+    """Return the last lines that the scripts have printed."""
+    try:
+        with open(f"{FOLDER}/said", encoding="utf-8", errors="replace") as file:
+            return "\n".join(file.read().strip().splitlines()[-6:])
+    except OSError:
+        return ""
+
+
+def wait_undone(seconds: float) -> bool:
+    """Wait until the undo has run; return whether it has."""
+    end = time.monotonic() + seconds
+    while not undone() and time.monotonic() < end:
+        time.sleep(0.2)
+    return undone()
+
+
+def _start(unit: str, seconds: int) -> None:
+    """Let a script run as a unit of this machine's, so many seconds from now."""
+    script = f"{FOLDER}/{unit.rpartition('-')[2]}.sh"
+    command = [
+        *("systemd-run", "--quiet", f"--unit={unit}", f"--on-active={seconds}"),
+        *("--timer-property=AccuracySec=100ms", "/bin/sh", script),
+    ]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30
+    )
+    if done.returncode:
+        _systemctl("stop", f"{_UNDO}.timer")
+        raise NotArmed(f"{unit} did not start: {done.stderr.strip()}")
+
+
+def _systemctl(*words: str) -> int:
+    command = ["systemctl", *words]
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30
+    ).returncode
+
+
+def _save(armed: Armed) -> None:
+    _put("plan.json", json.dumps(asdict(armed)))
+
+
+def _put(name: str, text: str) -> None:
+    path = f"{FOLDER}/{name}"
+    with open(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    os.rename(f"{path}.new", path)

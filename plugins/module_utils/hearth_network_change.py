@@ -1,0 +1,225 @@
+"""The file that has to change so that a NIC gets its address, and how that takes effect.
+
+The renderer that sets the NIC up is kept: netplan's file is changed where netplan wrote what is in
+force, and NetworkManager's own profile where it did not.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+import uuid
+from dataclasses import dataclass, field
+
+from ansible.module_utils import hearth_keyfile
+from ansible.module_utils.hearth_network_plan import Wanted
+from ansible.module_utils.hearth_nics import Manager, Nic
+
+try:
+    from ansible.module_utils import hearth_netplan
+except ImportError:  # PyYAML: netplan brings it for the system's Python, but this one lacks it
+    hearth_netplan = None
+
+_NETPLAN = ("/run/netplan", "/etc/netplan", "/lib/netplan")
+_PROFILES = "/etc/NetworkManager/system-connections"
+_SECRET = re.compile(
+    r"""(?mix) ^ (\s* ["']? [\w.-]* (password|psk|pin|secret|wep-key\d?|private-key) [\w.-]* ["']?
+    \s* [:=] \s*) .* $"""
+)
+
+
+class Unable(Exception):
+    """What stands in the way; `args` are the findings."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A change that waits for its confirmation.
+
+    `target` is the file that changes for good, `shadow` one that counts instead of it until the
+    next boot. `apply` and `undo` are the commands once the shadow is there, or gone. `kept` is the
+    folder that has to be as before after an undo. `before` and `after` are for people.
+    """
+
+    nic: str
+    target: str
+    shadow: str
+    content: str
+    kept: str
+    apply: list[list[str]]
+    undo: list[list[str]]
+    before: str
+    after: str
+    then: list[list[str]] = field(default_factory=list)
+
+    @property
+    def changes(self) -> bool:
+        """Whether the file is not what it should be already."""
+        return self.before != self.after
+
+
+def without_secrets(text: str) -> str:
+    """Return a configuration with passwords and keys hidden."""
+    return _SECRET.sub(r"\1(hidden)", text)
+
+
+def candidate(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
+    """Return the change that gives a NIC an address.
+
+    `name` is the NIC that the address is for: that of `nic`, unless a test forces another. Raises
+    Unable.
+    """
+    if manager.definition:
+        return _of_netplan(nic, manager, wanted, name)
+    return _of_profile(nic, manager, wanted, name)
+
+
+def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
+    if hearth_netplan is None:
+        raise Unable("this Python has no module yaml: install python3-yaml")
+    paths = hearth_netplan.in_force(
+        path for folder in _NETPLAN for path in sorted(glob.glob(f"{folder}/*.yaml"))
+    )
+    documents = {}
+    for path in paths:
+        try:
+            documents[path] = hearth_netplan.load(_read(path))
+        except ValueError as error:
+            raise Unable(f"{path} cannot be read: {error}") from None
+    found = hearth_netplan.places(documents, manager.definition)
+    files = " and ".join(place.path for place in found)
+    if len(found) != 1:
+        where = f"is spread over {files}: put it into one file" if found else "is in no file"
+        raise Unable(f"netplan's definition {manager.definition} of {nic.name} {where}")
+    place = found[0]
+    if not place.path.startswith("/etc/"):
+        raise Unable(f"netplan's definition of {nic.name} is in {place.path}, made at each boot")
+    document = documents[place.path]
+    by_networkmanager = manager.kind == "networkmanager"
+    if by_networkmanager and nic.wireless:
+        document = hearth_netplan.awake(document, place)
+    changed, key = hearth_netplan.with_address(document, place, name, wanted)
+    same = changed == documents[place.path]
+    content = _read(place.path) if same else hearth_netplan.dump(changed, name)
+    _validate(place.path, content)
+    generate = [["netplan", "generate"]]
+    if by_networkmanager:
+        up = ["uuid", manager.uuid] if key == place.key else ["id", f"netplan-{key}"]
+        apply, undo = generate + _activate(name, *up), generate + _activate(nic.name, *_by(manager))
+    else:
+        apply = undo = [
+            *generate,
+            ["networkctl", "reload"],
+            ["networkctl", "reconfigure", nic.name],
+        ]
+    before = hearth_netplan.dump(documents[place.path], name)
+    return Candidate(
+        nic=name,
+        target=place.path,
+        shadow=f"/run/netplan/{os.path.basename(place.path)}",
+        content=content,
+        kept="/etc/netplan",
+        apply=apply,
+        undo=undo,
+        before=without_secrets(before),
+        after=without_secrets(before if same else content),
+        then=generate,
+    )
+
+
+def _of_profile(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
+    """Return the change of a profile of NetworkManager's own.
+
+    A profile in /run counts instead of the one in /etc with the same UUID. One that is in memory
+    only, as NetworkManager makes for a cable, is left alone and gets a companion with a name.
+    """
+    text, own = _read(manager.file), manager.file.startswith("/etc/")
+    if own:
+        target, identity, before = manager.file, manager.uuid, text
+    else:
+        target, before = f"{_PROFILES}/hearth-{nic.name}.nmconnection", ""
+        identity = str(uuid.uuid5(uuid.NAMESPACE_OID, f"hearth {nic.mac}"))
+        text = hearth_keyfile.changed(
+            hearth_keyfile.without_sections(text, ".nmmeta", "proxy"),
+            {"connection": {"id": f"hearth-{nic.name}", "timestamp": None, "autoconnect": None}},
+        )
+    after = hearth_keyfile.with_address(text, name, identity, wanted)
+    if nic.wireless:
+        after = hearth_keyfile.without_power_saving(after)
+    return Candidate(
+        nic=name,
+        target=target,
+        shadow=f"/run/NetworkManager/system-connections/hearth-{nic.name}.nmconnection",
+        content=after,
+        kept=_PROFILES,
+        apply=_activate(name, "uuid", identity),
+        undo=_activate(nic.name, *_by(manager)),
+        before=without_secrets(before),
+        after=without_secrets(after),
+        then=[["nmcli", "connection", "reload"]],
+    )
+
+
+def _by(manager: Manager) -> tuple[str, str]:
+    return "uuid", manager.uuid
+
+
+def _activate(nic: str, *profile: str) -> list[list[str]]:
+    return [
+        ["nmcli", "connection", "reload"],
+        ["nmcli", "--wait", "20", "connection", "up", *profile, "ifname", nic],
+    ]
+
+
+def _validate(path: str, content: str) -> None:
+    """Let netplan read the files as they would be. Raises Unable with what it says."""
+    with tempfile.TemporaryDirectory(prefix="hearth-") as root:
+        for folder in _NETPLAN[1:]:
+            there = root + folder
+            if os.path.isdir(folder):
+                shutil.copytree(folder, there)
+        _write_private(root + path, content)
+        try:
+            done = subprocess.run(
+                ["netplan", "generate", "--root-dir", root],
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unable(f"netplan cannot be run: {error}") from None
+    if done.returncode:
+        said = without_secrets(done.stderr.replace(root, "").strip())
+        raise Unable(f"netplan refuses {path} with the address in it: {said}")
+
+
+def _write_private(path: str, content: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(content)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unable(f"{path} cannot be read: {error}") from None
+
+
+def fingerprint(folder: str) -> dict[str, str]:
+    """Return what tells whether a folder of small files is as it was: bytes, modes and owners."""
+    found = {}
+    for path in sorted(glob.glob(f"{folder}/*")):
+        status = os.stat(path)
+        if stat.S_ISREG(status.st_mode):
+            with open(path, "rb") as file:
+                content = hashlib.sha256(file.read()).hexdigest()
+            found[path] = f"{status.st_mode:o} {status.st_uid} {status.st_gid} {content}"
+    return found

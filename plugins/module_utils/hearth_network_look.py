@@ -1,0 +1,78 @@
+"""What of a machine's address is not as asked for, and the change that would mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible.module_utils import hearth_neighbours as neighbours
+from ansible.module_utils import hearth_network_change as change
+from ansible.module_utils import hearth_network_plan as plan
+from ansible.module_utils import hearth_nics
+from ansible.module_utils.hearth_nics import Nic
+
+_MANAGED = ("networkd", "networkmanager")
+
+
+@dataclass
+class Verdict:
+    """What was found, and the change that is due, if there is any."""
+
+    findings: list[str]
+    nic: Nic | None = None
+    wanted: plan.Wanted | None = None
+    candidate: change.Candidate | None = None
+
+
+def verify(
+    asked: plan.Asked, nics: Sequence[Nic], default: str, peers: Mapping[str, Sequence[str]]
+) -> Verdict:
+    """Return what is wrong with the address as it is; nothing is ever due.
+
+    `default` is the NIC that leads to the world; `peers` are addresses of the other nodes by name.
+    """
+    findings = plan.absent(nics, asked, default)
+    nic = next((each for each in nics if each.has(asked.address)), None)
+    if findings or nic is None:
+        return Verdict(findings)
+    if not nic.cable:
+        return Verdict([plan.no_cable(nic)])
+    needed = [nic.gateway] if nic.gateway else []
+    answers = neighbours.listen(nic, nics, asked.address, needed, probes=2)
+    there = neighbours.reachable(nic, nics, peers)
+    missing = {name: addresses[0] for name, addresses in peers.items() if name not in there}
+    return Verdict(
+        plan.around(nic, asked.address, nic.gateway, answers) + plan.silent(missing), nic
+    )
+
+
+def static(asked: plan.Asked, nics: Sequence[Nic], default: str, *, force: bool) -> Verdict:
+    """Return why the address is not to be set, all reasons at once, and the change that sets it.
+
+    `force` leaves out the reasons that a change can be armed in spite of.
+    """
+    chosen, refusals = plan.choose(nics, asked, default)
+    nic = chosen or plan.carrier(nics, asked.reached, default)
+    if nic is None:
+        return Verdict(refusals)
+    manager = hearth_nics.manager_of(nic)
+    wanted = plan.settle(nic, manager, asked)
+    refusals += plan.wrong(nic, manager, asked)
+    verdict = Verdict([], nic, wanted)
+    if manager.kind in _MANAGED and plan.is_ipv4(asked.address):
+        name = nic.name if chosen else asked.interface or nic.name
+        try:
+            verdict.candidate = change.candidate(nic, manager, wanted, name)
+        except change.Unable as error:
+            verdict.findings += error.args
+        done = verdict.candidate and not verdict.candidate.changes
+        if done and chosen and not plan.not_in_force(nic, wanted):
+            verdict.candidate = None
+            return verdict
+    if plan.is_ipv4(asked.address) and nic.cable:
+        gateway = wanted.gateway if plan.near(wanted.gateway, wanted) else ""
+        answers = neighbours.listen(nic, nics, asked.address, [gateway] if gateway else [])
+        refusals += plan.around(nic, asked.address, gateway, answers)
+    if not force or verdict.candidate is None:
+        verdict.findings = refusals + verdict.findings
+    return verdict
