@@ -74,14 +74,15 @@ class ActionModule(ActionBase):
         """Return what the module says; with state apply, what became of the change."""
         result = super().run(tmp, task_vars)
         self._variables = task_vars or {}
-        name = self._variables["inventory_hostname"]
+        name, hostvars = self._variables["inventory_hostname"], self._variables["hostvars"]
         self._local = self._connection.transport in _LOCAL
-        self._old = str(self._variables.get("ansible_host") or name)
-        first = str(self._variables.get("first_address") or "")
-        reached = [] if self._local else [*addresses_of(self._old), *addresses_of(first)]
+        its = hostvars[name]  # unlike task_vars, with templates resolved
+        self._old = str(its.get("ansible_host") or name)
+        reached = []
+        if not self._local:
+            reached = addresses_of(self._old) + addresses_of(str(its.get("first_address") or name))
         wanted = dict(self._task.args)
         state = wanted.pop("state", "look")
-        hostvars = self._variables["hostvars"]
         members = self._variables["groups"].get("cluster", [])
         if wanted.get("mode") != "static":  # those that could not be reached have their own finding
             members = [each for each in members if each in self._variables["ansible_play_hosts"]]
