@@ -7,6 +7,7 @@ has reached the node at the new address, over a connection of its own.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from ansible.plugins.action import ActionBase
 
 _LOCAL = ("local", "ansible.builtin.local")
 _ANSWER_WITHIN = 5  # seconds for one try to log in
+_TOUCHED_AFTER = 2  # seconds until the node has certainly begun to touch its link
 _GRACE = 45  # seconds after its own undo in which a node has to answer at its old address
 
 
@@ -44,24 +46,28 @@ def peers_of(
     return peers
 
 
-def story(tried: str, why: Iterable[str], aftermath: Mapping[str, Any] | None, old: str) -> str:
+def story(armed: Mapping[str, Any], why: str, aftermath: Mapping[str, Any] | None) -> str:
     """Return in one message what was tried, why it did not stay, and how the machine is now.
 
-    `aftermath` is what the node says of it, None if it does not answer.
+    `armed` is what the node said before, `aftermath` what it says now; None if it does not answer.
     """
-    lines = [f"{tried} was tried and not kept: {'; '.join(why)}."]
+    tried = f"what {armed['nic']} had before Hearth"
+    if wanted := armed["wanted"]:
+        gateway = f" with the gateway {wanted['gateway']}" if wanted["gateway"] else ""
+        tried = f"{wanted['address']}/{wanted['prefix']}{gateway} on {armed['nic']}"
+    lines = [f"tried {tried}, and did not keep it: {why}."]
     if aftermath is None:
-        lines.append(
-            f"The machine does not answer at {old} yet. It takes the change back by itself, also "
-            "when it is switched off and on."
+        old = ", ".join(armed["addresses"])
+        return (
+            f"{lines[0]}\nThe machine does not answer at {old} yet. It takes the change back by "
+            "itself, also when it is switched off and on."
         )
-        return "\n".join(lines)
     now = ", ".join(aftermath["addresses"]) or "no address"
-    how = "has restarted and" if aftermath["restarted"] else "has taken the change back; it"
-    files = "as they were" if aftermath["as_before"] else "NOT as they were"
-    lines.append(f"The machine {how} is at {now} again, its configuration files are {files}.")
+    how = "has restarted" if aftermath["restarted"] else "has taken the change back"
+    file = "as it was" if aftermath["as_before"] else "NOT as it was; look at it"
+    lines.append(f"The machine {how} and is at {now}; {armed['target']} is {file}.")
     if aftermath["said"]:
-        lines.append(f"Its words: {aftermath['said']}")
+        lines.append(f"Errors meanwhile: {aftermath['said']}")
     return "\n".join(lines)
 
 
@@ -99,50 +105,42 @@ class ActionModule(ActionBase):
 
     def _apply(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """Arm the change, come back and confirm it; else wait until the node has undone it."""
-        began = time.monotonic()
+        end = time.monotonic() + int(wanted.get("seconds", 120))
         armed = self._call(wanted | {"state": "arm"})
-        if armed.get("failed") or not armed.get("token"):
+        if not armed.get("token"):
             said = armed.get("msg") or "\n".join(armed.get("findings", []))
             return armed | ({"failed": True, "msg": said} if said else {})
-        seconds = int(wanted.get("seconds", 120))
-        new = str(wanted["address"])
         told = wanted | {"token": armed["token"]}
-        why = self._confirm(told | {"state": "confirm"}, new, began + seconds)
+        goals = armed["goals"]
+        if not armed["wanted"]:  # a lease, which may be another than before
+            goals = list(dict.fromkeys([*goals, self._old]))
+        why, address = self._confirm(told | {"state": "confirm"}, goals, end)
         if not why:
-            return {"changed": True, "address": new, "diff": armed["diff"]}
-        aftermath = self._aftermath(told | {"state": "after", "seconds": 30}, began + seconds)
-        tried = f"{new}/{armed['wanted']['prefix']} on {armed['nic']}"
-        if armed["wanted"]["gateway"]:
-            tried += f" with the gateway {armed['wanted']['gateway']}"
-        return {
-            "failed": True,
-            "changed": False,
-            "msg": story(tried, why, aftermath, ", ".join(armed["addresses"])),
-        }
+            return {"changed": True, "address": address, "diff": armed["diff"]}
+        aftermath = self._aftermath(told | {"state": "after", "seconds": 30}, end)
+        return {"failed": True, "changed": False, "msg": story(armed, why, aftermath)}
 
-    def _confirm(self, arguments: dict[str, Any], address: str, end: float) -> list[str]:
-        """Return why the change was not confirmed at this address; nothing if it was."""
-        why = f"no answer at {address}"
-        time.sleep(2)  # the node waits a second before it touches its link
-        self._go_to(address)
-        while time.monotonic() < end:
+    def _confirm(self, arguments: dict[str, Any], goals: list[str], end: float) -> tuple[str, str]:
+        """Return why the change was not confirmed, or nothing and the address where it was."""
+        why = f"no answer at {' or '.join(goals)}"
+        time.sleep(_TOUCHED_AFTER)
+        for address in itertools.cycle(goals):
+            if time.monotonic() >= end:
+                break
+            self._go_to(address)
             answer = self._try(arguments)
-            if answer is None:
-                time.sleep(1)
-            elif answer.get("stranger"):
-                why = f"another machine answers at {address}, or this one has restarted"
-                time.sleep(1)
-            elif "confirmed" not in answer:
-                why = str(answer.get("msg", "the node did not understand"))
-                time.sleep(1)
-            else:
-                return [str(each) for each in answer["why"]]
-        return [why]
+            if answer and "confirmed" in answer and not answer.get("stranger"):
+                return "; ".join(answer["why"]), address
+            if answer:
+                said = answer.get("msg") or "; ".join(answer.get("why", []))
+                why = f"at {address} answers a machine that cannot confirm it ({said})"
+            time.sleep(1)
+        return why, ""
 
     def _aftermath(self, arguments: dict[str, Any], end: float) -> dict[str, Any] | None:
         """Return what the node says once it is back at its old address, or None."""
-        self._go_to(self._old)
         while time.monotonic() < end + _GRACE:
+            self._go_to(self._old)
             answer = self._try(arguments)
             if answer and answer.get("undone"):
                 return answer
@@ -153,20 +151,14 @@ class ActionModule(ActionBase):
         """Make the next connection a fresh one to this address."""
         if self._local:
             return
-        self._reset()
+        self._connection.reset()  # what is left of one that the change may have cut
         self._play_context.remote_addr = address
         self._connection.set_option("host", address)
         self._connection.set_option("timeout", _ANSWER_WITHIN)
-        self._reset()
-
-    def _reset(self) -> None:
-        """Close what is left of a connection that a change of address may have cut."""
-        self._connection.reset()
 
     def _try(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """Return the node's answer, None if it cannot be reached."""
         try:
             return self._call(arguments)
         except AnsibleConnectionFailure:
-            self._reset()
             return None

@@ -21,7 +21,9 @@ def changed(text: str, changes: Mapping[str, Mapping[str, str | None]]) -> str:
         place = len(lines)
         while place and not lines[place - 1].strip():
             place -= 1
-        new = [f"{key}={value}" for key, value in left.pop(section, {}).items() if value is not None]
+        new = [
+            f"{key}={value}" for key, value in left.pop(section, {}).items() if value is not None
+        ]
         lines[place:place] = new
 
     for line in text.splitlines():

@@ -33,7 +33,7 @@ class Armed:
     """A change under way. `kept` is what the folder of the target was before."""
 
     token: str
-    candidate: dict[str, Any]
+    candidate: Candidate
     facts: dict[str, Any]
     kept: dict[str, str]
     why: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ def undo_script(candidate: Candidate) -> str:
     return _script(
         f"Takes back what Hearth tried on {candidate.nic}.",
         f"sleep {_ANSWER_FIRST}",
-        f"systemctl stop {_APPLY}.timer {_APPLY}.service",
+        f"systemctl --quiet stop {_APPLY}.timer {_APPLY}.service",
         f"rm -f {shlex.quote(candidate.shadow)}",
         *(shlex.join(command) for command in candidate.undo),
         f"touch {FOLDER}/undone",
@@ -55,7 +55,8 @@ def apply_script(candidate: Candidate) -> str:
     """Return the shell script that makes the candidate count."""
     shadow = shlex.quote(candidate.shadow)
     return _script(
-        f"Tries an address on {candidate.nic}; {_UNDO}.timer takes it back.",
+        f"Tries a change of {candidate.nic}; {_UNDO}.timer takes it back.",
+        f"exec 2>{FOLDER}/said",
         f"mkdir -p {shlex.quote(os.path.dirname(candidate.shadow))}",
         f"install -m 600 {FOLDER}/candidate {shadow}",
         *(shlex.join(command) for command in candidate.apply),
@@ -63,7 +64,7 @@ def apply_script(candidate: Candidate) -> str:
 
 
 def _script(about: str, *lines: str) -> str:
-    return "\n".join(["#!/bin/sh", f"# {about}", f"exec >>{FOLDER}/said 2>&1", *lines, ""])
+    return "\n".join(["#!/bin/sh", f"# {about}", *lines, ""])
 
 
 def under_way() -> bool:
@@ -85,9 +86,7 @@ def arm(candidate: Candidate, seconds: int, facts: dict[str, Any]) -> str:
         )
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(FOLDER, mode=0o700)
-    armed = Armed(
-        secrets.token_hex(8), asdict(candidate), facts, fingerprint(candidate.kept)
-    )
+    armed = Armed(secrets.token_hex(8), candidate, facts, fingerprint(candidate.kept))
     _put("candidate", candidate.content)
     _put("undo.sh", undo_script(candidate))
     _put("apply.sh", apply_script(candidate))
@@ -105,12 +104,12 @@ def load(token: str) -> Armed:
     """Return the change with this token. Raises NotArmed if this machine does not have it."""
     try:
         with open(f"{FOLDER}/plan.json", encoding="utf-8") as file:
-            armed = Armed(**json.load(file))
+            found = json.load(file)
     except (OSError, ValueError):
         raise NotArmed("this machine knows of no change of its network") from None
-    if armed.token != token:
+    if found["token"] != token:
         raise NotArmed("this machine has another change under way")
-    return armed
+    return Armed(**found | {"candidate": Candidate(**found["candidate"])})
 
 
 def disarm() -> bool:
@@ -122,8 +121,8 @@ def disarm() -> bool:
 
 def finish(armed: Armed) -> None:
     """Forget a confirmed candidate, whose content is in its place in /etc."""
-    os.unlink(armed.candidate["shadow"])
-    for command in armed.candidate["then"]:
+    os.unlink(armed.candidate.shadow)
+    for command in armed.candidate.then:
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     shutil.rmtree(FOLDER, ignore_errors=True)
 
@@ -142,7 +141,7 @@ def undone() -> bool:
 
 
 def said() -> str:
-    """Return the last lines that the scripts have printed."""
+    """Return the last errors of the commands that applied the change."""
     try:
         with open(f"{FOLDER}/said", encoding="utf-8", errors="replace") as file:
             return "\n".join(file.read().strip().splitlines()[-6:])

@@ -1,4 +1,7 @@
-"""What of a machine's address is not as asked for, and the change that would mend it."""
+"""What of a machine's address is not as asked for, and the change that would mend it.
+
+Each function is one of the modes of the module `hearth_network`; none changes anything.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ from dataclasses import dataclass
 
 from ansible.module_utils import hearth_neighbours as neighbours
 from ansible.module_utils import hearth_network_change as change
+from ansible.module_utils import hearth_network_history as history
 from ansible.module_utils import hearth_network_plan as plan
 from ansible.module_utils import hearth_nics
 from ansible.module_utils.hearth_nics import Nic
+from ansible.module_utils.hearth_record import Record
+from ansible.module_utils.hearth_record import look as what_is_at
 
 _MANAGED = ("networkd", "networkmanager")
 
@@ -76,3 +82,21 @@ def static(asked: plan.Asked, nics: Sequence[Nic], default: str, *, force: bool)
     if not force or verdict.candidate is None:
         verdict.findings = refusals + verdict.findings
     return verdict
+
+
+def original(nics: Sequence[Nic]) -> Verdict:
+    """Return the change that brings back what set up the NIC before Hearth did, if it did."""
+    past, record = history.load(), Record()
+    entry = next(
+        (each for each in record.entries() if past and each.path == past.candidate.target), None
+    )
+    if past is None or entry is None:
+        return Verdict([])
+    ours = past.candidate
+    if entry.now != what_is_at(ours.target):
+        return Verdict([f"{ours.target} was changed since by somebody else; Hearth leaves it"])
+    nic = next((each for each in nics if each.name == ours.nic), None)
+    if nic is None:
+        return Verdict([f"there is no NIC {ours.nic} any more; {ours.target} stays as it is"])
+    before = record.original(ours.target)
+    return Verdict([], nic, candidate=history.backwards(ours, before and before.decode()))

@@ -233,6 +233,14 @@ class Record:
         """Return what was changed, the first change first."""
         return list(self._entries.values())
 
+    def original(self, path: str) -> bytes | None:
+        """Return what a file on the record held before Hearth; None if there was no file."""
+        first = self._entries[path].first
+        if first.kind != "file":
+            return None
+        with open(self._copy(first), "rb") as file:
+            return file.read()
+
     def notes(self) -> list[dict[str, str]]:
         """Return `stage` and `text` of what no reset undoes."""
         return list(self._notes)

@@ -120,6 +120,7 @@ from dataclasses import asdict
 
 from ansible.module_utils import hearth_neighbours as neighbours
 from ansible.module_utils import hearth_network_armed as armed
+from ansible.module_utils import hearth_network_history as history
 from ansible.module_utils import hearth_network_look as look
 from ansible.module_utils import hearth_network_plan as plan
 from ansible.module_utils import hearth_nics
@@ -146,6 +147,8 @@ def verdict_of(options: dict, nics: list, default: str) -> look.Verdict:
         tuple(options["dns"]),
         tuple(options["reached"]),
     )
+    if options["mode"] == "original":
+        return look.original(nics)
     if options["mode"] == "verify":
         return look.verify(asked, nics, default, options["peers"])
     return look.static(asked, nics, default, force=options["force"])
@@ -183,17 +186,26 @@ def arm(options: dict) -> dict:
     candidate = verdict.candidate
     if verdict.findings or candidate is None:
         return {"findings": verdict.findings, "token": "", "addresses": addresses(nics)}
+    past = history.load() if options["mode"] == "original" else None
     facts = {
         "nic": candidate.nic,
-        "wanted": asdict(verdict.wanted),
+        "wanted": asdict(verdict.wanted) if verdict.wanted else None,
         "peers": neighbours.reachable(verdict.nic, nics, options["peers"]),
         "addresses": addresses(nics),
+        # Where the node should be found with the change.
+        "goals": past.addresses if past else [verdict.wanted.address],
     }
     try:
         token = armed.arm(candidate, options["seconds"], facts)
     except armed.NotArmed as error:
         return {"findings": [str(error)], "token": "", "addresses": addresses(nics)}
-    return {"findings": [], "token": token, **facts, "diff": diff(candidate)}
+    return {
+        "findings": [],
+        "token": token,
+        **facts,
+        "target": candidate.target,
+        "diff": diff(candidate),
+    }
 
 
 def confirm(options: dict) -> dict:
@@ -214,36 +226,45 @@ def confirm(options: dict) -> dict:
 
 def missing(facts: dict) -> list:
     """Return what does not work at the moment with the change that is tried."""
-    wanted = plan.Wanted(**facts["wanted"])
     nics, _ = hearth_nics.see()
     nic = next((each for each in nics if each.name == facts["nic"]), None)
     if nic is None:
         return [f"there is no NIC {facts['nic']}"]
-    if why := plan.not_in_force(nic, wanted):
-        return why
-    needed = [wanted.gateway] if wanted.gateway else []
-    answers = neighbours.listen(nic, nics, wanted.address, needed)
+    if facts["wanted"]:
+        wanted = plan.Wanted(**facts["wanted"])
+        if why := plan.not_in_force(nic, wanted):
+            return why
+        address, gateway = wanted.address, wanted.gateway
+    elif nic.held:
+        address, gateway = nic.held[0].address, nic.gateway
+    else:
+        return [f"{nic.name} got no address"]
+    answers = neighbours.listen(nic, nics, address, [gateway] if gateway else [])
     there = neighbours.reachable(nic, nics, {name: [at] for name, at in facts["peers"].items()})
     silent = {name: at for name, at in facts["peers"].items() if name not in there}
-    return plan.around(nic, wanted.address, wanted.gateway, answers) + plan.silent(silent)
+    return plan.around(nic, address, gateway, answers) + plan.silent(silent)
 
 
 def keep(change: armed.Armed) -> list:
-    """Move the candidate to where it stays, through the record; return why that cannot be."""
+    """Make the change last, on the record of changes; return why that cannot be."""
     if not armed.disarm():
         return ["the time for the confirmation was over"]
-    candidate = change.candidate
+    candidate, record = change.candidate, Record()
     try:
-        fresh = not os.path.exists(candidate["target"])
-        Record().write(
-            candidate["target"],
-            candidate["content"].encode(),
-            stage="network",
-            mode=0o600 if fresh else None,
-            then=candidate["then"],
-        )
+        if change.facts["wanted"] is None:
+            record.restore(candidate.target)
+            history.forget()
+        else:
+            history.keep(candidate, change.facts["addresses"])
+            record.write(
+                candidate.target,
+                candidate.content.encode(),
+                stage="network",
+                mode=None if os.path.exists(candidate.target) else 0o600,
+                then=candidate.then,
+            )
     except (OSError, RecordError) as error:
-        return [f"{candidate['target']} could not be written: {error}"]
+        return [f"{candidate.target} could not be written: {error}"]
     armed.finish(change)
     return []
 
@@ -256,12 +277,11 @@ def after(options: dict) -> dict:
         change = None
     undone = change is None or armed.wait_undone(options["seconds"])
     nics, _ = hearth_nics.see()
-    candidate = change.candidate if change else {}
     return {
         "findings": [],
         "undone": undone,
         "restarted": change is None,
-        "as_before": change is None or fingerprint(candidate["kept"]) == change.kept,
+        "as_before": change is None or fingerprint(change.candidate.kept) == change.kept,
         "addresses": addresses(nics),
         "why": change.why if change else [],
         "said": armed.said(),
@@ -275,7 +295,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "state": {"choices": ["look", "arm", "confirm", "after"], "default": "look"},
-            "mode": {"choices": ["verify", "static"], "default": "verify"},
+            "mode": {"choices": ["verify", "static", "original"], "default": "verify"},
             "address": {"type": "str", "required": True},
             "interface": text,
             "mac": text,
