@@ -140,6 +140,23 @@ def undone() -> bool:
     return os.path.exists(f"{FOLDER}/undone")
 
 
+def told() -> None:
+    """Note that somebody knows of the undo."""
+    _put("told", "")
+
+
+def untold() -> str:
+    """Return what nobody has been told yet: that a change was taken back."""
+    if not undone() or os.path.exists(f"{FOLDER}/told"):
+        return ""
+    with open(f"{FOLDER}/plan.json", encoding="utf-8") as file:
+        facts = json.load(file)["facts"]
+    return (
+        f"nobody confirmed the last change of {facts['nic']} ({' or '.join(facts['goals'])}), so "
+        f"the machine took it back and has {', '.join(facts['addresses'])} as before"
+    )
+
+
 def said() -> str:
     """Return the last errors of the commands that applied the change."""
     try:

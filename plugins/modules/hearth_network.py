@@ -166,6 +166,9 @@ def looked(options: dict) -> dict:
     }
     if candidate:
         answer["diff"] = diff(candidate)
+    if note := armed.untold():
+        answer["note"] = note
+        armed.told()
     return answer
 
 
@@ -276,6 +279,8 @@ def after(options: dict) -> dict:
     except armed.NotArmed:
         change = None
     undone = change is None or armed.wait_undone(options["seconds"])
+    if change and undone:
+        armed.told()
     nics, _ = hearth_nics.see()
     return {
         "findings": [],

@@ -187,9 +187,19 @@ def is_on(node: plan.Node) -> bool:
 
 def is_booted(node: plan.Node) -> bool:
     """Return whether the machine's systemd has started everything that it starts at boot."""
+    console = within(node)
+    return bool(console) and succeeds(
+        [*console, "systemctl", "is-active", "--quiet", "multi-user.target"]
+    )
+
+
+def within(node: plan.Node) -> list[str]:
+    """Return the words that let a command run as root on a machine that is on, as at its console.
+
+    They need no network. Nothing comes back for a machine that is off.
+    """
     first = _first(_processes(node))
-    check = ["nsenter", f"--target={first}", "--all", "--", "systemctl", "is-active"]
-    return first is not None and succeeds([*check, "--quiet", "multi-user.target"])
+    return [] if first is None else ["nsenter", f"--target={first}", "--all", "--"]
 
 
 def share(node: plan.Node, cores: float | None) -> None:

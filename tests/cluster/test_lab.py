@@ -5,80 +5,36 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psutil
 import pytest
-from support.computer import LAB, snapshot
+from support.computer import snapshot
 from support.house import ROOT, House, until
+from support.lab import STATE, computer_before, lab, on, row
+from support.lab import machines as three_machines
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
-STATE = Path("/run", LAB)
 # The Python of the image, which has everything already: installing is another test's subject.
 ON_THE_LAB = ("-i", "inventory/lab", "-e", "hearth_python=/opt/lab/venv/bin/python")
 
 
-def lab(*arguments: str, timeout: float = 60, status: int | None = 0) -> str:
-    """Call scripts/lab; return what it printed."""
-    done = subprocess.run(
-        [ROOT / "scripts" / "lab", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    print(f"$ lab {' '.join(arguments)}\n{done.stdout}{done.stderr}")
-    if status is not None:
-        assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def on(node: str, command: str, timeout: float = 30) -> str:
-    return lab("ssh", node, command, timeout=timeout).strip()
-
-
-def row(node: str) -> list[str]:
-    """Return a machine's line of `lab status`: name, power, address, card and so on."""
-    return next(line.split() for line in lab("status").splitlines() if line.startswith(node))
-
-
 @pytest.fixture(scope="module")
-def before() -> Iterator[dict[str, list[str]]]:
+def before() -> dict[str, list[str]]:
     """What the computer has without the lab, whose base image is built here once."""
-    reason = ""
-    if os.geteuid() != 0:
-        reason = "the lab needs root"
-    elif missing := [
-        c for c in ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc") if not shutil.which(c)
-    ]:
-        reason = f"the lab needs {', '.join(missing)}; ./scripts/test as root installs them"
-    elif STATE.exists():
-        reason = "a lab is up already; end it with scripts/lab down"
-    if reason and os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}: in CI the lab's tests must run")
-    elif reason:
-        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
-    yield snapshot()
+    return computer_before()
 
 
 @pytest.fixture(scope="module")
 def machines(before) -> Iterator[float]:
     """Three machines; the seconds that `up` took with the base image at hand."""
-    try:
-        lab("up", "--nodes", "1", timeout=900)
-        lab("down")
-        began = time.monotonic()
-        lab("up", timeout=100)
-        yield time.monotonic() - began
-    finally:
-        lab("down")
+    with three_machines() as seconds:
+        yield seconds
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,366 @@
+"""The network stage on machines: addresses are set, and whatever goes wrong nobody is locked out."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.house import ROOT, until
+from support.lab import Play, answers, computer_before, inside, inventory, lab, machines
+
+from hearth_lab import plan
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(180)]
+
+# One of each renderer, and who is already where another wants to be.
+TRIED = ("tower", "laptop", "node4")
+PEER = "oldbox"
+NODES = {node.name: node for node in plan.nodes(4)}
+CONFIRM_WITHIN = 15
+UNDONE_WITHIN = CONFIRM_WITHIN + 25
+
+FILES = "/etc/netplan /etc/NetworkManager/system-connections"
+FINGERPRINT = (
+    f"find {FILES} -printf '%p %y %m %U %G\\n' | sort; "
+    f"find {FILES} -type f -exec sha256sum {{}} + | sort"
+)
+ARMED = "systemctl is-active hearth-network-undo.timer"
+
+
+def elsewhere(node: str) -> str:
+    """Return an address of a machine's own that nobody has."""
+    return NODES[node].address.replace("100.1", "100.6")
+
+
+def address_of(node: str) -> dict[str, object]:
+    """Return the IPv4 address that a machine's card has."""
+    said = inside(node, f"ip -j -4 address show {NODES[node].card}")
+    return next(iter(json.loads(said)[0]["addr_info"]), {})
+
+
+def leased(node: str) -> bool:
+    """Return whether the machine has the router's address, and answers at it."""
+    its = address_of(node)
+    return its.get("local") == NODES[node].address and bool(its.get("dynamic")) and answers(node)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Iterator[dict[str, str]]:
+    """Four machines; what tells whether the files of each are still the installer's."""
+    computer_before()
+    with machines(4):
+        yield {node: inside(node, FINGERPRINT) for node in NODES}
+
+
+@pytest.fixture
+def bare(home) -> dict[str, str]:
+    """The machines as their installer left them, known to the controller."""
+    for node in NODES:
+        if inside(node, FINGERPRINT) != home[node] or not leased(node):
+            lab("reset", node)
+    return home
+
+
+def hosts(folder: Path, **changed: dict[str, object]) -> Path:
+    """Return an inventory of the four, at the router's addresses unless `changed` by name."""
+    return inventory(
+        folder,
+        {
+            name: {"cluster_address": node.address, "first_address": node.address}
+            | {"ansible_host": node.address}
+            | changed.get(name, {})
+            for name, node in NODES.items()
+        },
+    )
+
+
+def play(folder: Path, only: str, *arguments: str, **changed: dict[str, object]) -> Play:
+    """Begin the network stage on some machines, for fixed addresses."""
+    return Play(
+        hosts(folder, **changed),
+        "playbooks/network.yml",
+        *("--limit", only, "-e", "network_mode=static"),
+        *("-e", f"network_confirm_timeout={CONFIRM_WITHIN}", *arguments),
+    )
+
+
+def on_each(action, *more) -> dict[str, object]:
+    """Do something with all tried machines at once; return what came of it, by name."""
+    with ThreadPoolExecutor(len(TRIED)) as pool:
+        tasks = {node: pool.submit(action, node, *more) for node in TRIED}
+        return {node: task.result() for node, task in tasks.items()}
+
+
+def is_as_before(node: str, before: dict[str, str]) -> None:
+    """Check that a machine is reachable where it was, and nothing is left of what was tried."""
+    until(lambda: leased(node), UNDONE_WITHIN)
+    assert inside(node, FINGERPRINT) == before[node]
+    assert inside(node, ARMED) == "inactive"
+    assert inside(node, "ls -A /run/netplan 2>/dev/null") == ""
+    assert "hearth" not in inside(node, "ls /run/NetworkManager/system-connections 2>/dev/null")
+
+
+# ---- it works -----------------------------------------------------------------------------------
+
+
+def test_static_addresses_are_set_once_and_last(bare, tmp_path):
+    names = ",".join(TRIED)
+    status, screen = play(tmp_path, names).end()
+    assert status == 0, screen
+    for node in TRIED:
+        assert f"{node} changed=1" in screen
+    status, screen = play(tmp_path, names).end()
+    assert status == 0
+    for node in TRIED:
+        assert f"{node} changed=0" in screen
+
+    def restart(node: str) -> None:
+        lab("power-off", node)
+        lab("power-on", node, timeout=90)
+
+    for node in TRIED:
+        restart(node)
+        its = address_of(node)
+        assert (its["local"], its["prefixlen"]) == (NODES[node].address, 24)
+        assert "dynamic" not in its
+        assert "via 198.51.100.1 " in inside(node, "ip -4 route show default")
+        assert len(inside(node, "ip -4 route show default").splitlines()) == 1
+
+
+def test_a_machine_moves_to_another_address_and_back(bare, tmp_path):
+    moved = {node: {"cluster_address": elsewhere(node)} for node in TRIED}
+    status, screen = play(tmp_path / "there", ",".join(TRIED), **moved).end()
+    assert status == 0, screen
+    for node in TRIED:
+        assert address_of(node)["local"] == elsewhere(node)
+        assert "dynamic" not in address_of(node)
+    there = {node: its | {"ansible_host": elsewhere(node)} for node, its in moved.items()}
+    back = tmp_path / "back.yml"
+    back.write_text(
+        "- hosts: cluster\n  gather_facts: false\n  become: true\n  tasks:\n"
+        "    - ansible.builtin.import_role: {name: network, tasks_from: undo}\n"
+    )
+    status, screen = Play(
+        hosts(tmp_path / "back", **there), str(back), "--limit", ",".join(TRIED)
+    ).end()
+    assert status == 0, screen
+    for node in TRIED:
+        is_as_before(node, bare)
+
+
+def test_check_mode_shows_the_change_and_makes_none(bare, tmp_path):
+    status, screen = play(tmp_path, ",".join(TRIED), "--check", "--diff").end()
+    assert status == 0
+    for node in TRIED:
+        assert f"+      - {NODES[node].address}/24" in screen or (
+            f"+address1={NODES[node].address}/24,198.51.100.1" in screen
+        )
+        is_as_before(node, bare)
+        assert "no" in inside(node, "test -e /run/hearth/network || echo no")
+
+
+# ---- it goes wrong ------------------------------------------------------------------------------
+
+MISTAKES = {
+    "wrong gateway": ({"network_gateway": "198.51.100.250"}, "gateway 198.51.100.250 does not"),
+    "wrong prefix": ({"network_prefix": 30}, "/30"),
+    "address of a peer": ({"cluster_address": NODES[PEER].address}, NODES[PEER].address),
+    "unknown NIC": ({"network_interface": "enp99s0"}, "on enp99s0"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_forced_past_the_refusals_is_taken_back(bare, tmp_path, mistake):
+    settings, said = MISTAKES[mistake]
+
+    def try_it(node: str) -> tuple[int, str]:
+        wrong = {node: settings | {"network_force": True}}
+        result = play(tmp_path / node, node, **wrong).end()
+        is_as_before(node, bare)
+        return result
+
+    for node, (status, screen) in on_each(try_it).items():
+        assert status == 2
+        assert screen.count(f"{node}: tried ") == 1
+        assert said in screen
+        assert f"is at {NODES[node].address}; /etc/" in screen
+        assert "is as it was." in screen
+    until(lambda: answers(PEER), 30)
+
+
+def begun(folder: Path, node: str, **settings: object) -> Play:
+    """Begin to move a machine to a free address; return once its undo is armed."""
+    there = {node: {"cluster_address": elsewhere(node)} | settings}
+    started = play(folder / node, node, **there)
+    until(lambda: inside(node, ARMED) == "active", 30)
+    return started
+
+
+def test_a_cable_cut_during_the_change_is_survived(bare, tmp_path):
+    def try_it(node: str) -> tuple[int, str]:
+        started = begun(tmp_path, node)
+        lab("cut", node)
+        try:
+            until(lambda: inside(node, ARMED) == "inactive", CONFIRM_WITHIN + 10)
+        finally:
+            lab("join", node)
+        is_as_before(node, bare)
+        return started.end()
+
+    for node, (status, screen) in on_each(try_it).items():
+        assert status == 2
+        assert f"{node}: tried {elsewhere(node)}/24" in screen
+        assert f"no answer at {elsewhere(node)}" in screen
+        assert f"has taken the change back and is at {NODES[node].address}" in screen
+
+
+def test_a_controller_that_dies_before_it_confirms_leaves_nothing_behind(bare, tmp_path):
+    def try_it(node: str) -> str:
+        started = begun(tmp_path, node)
+        started.freeze()
+        try:
+            until(lambda: address_of(node)["local"] == elsewhere(node), 10)
+        finally:
+            started.kill()
+        is_as_before(node, bare)
+        check = ("--check",) if node == TRIED[0] else ()
+        return play(tmp_path / node, node, *check, "-e", "network_mode=verify").end()[1]
+
+    for node, screen in on_each(try_it).items():
+        assert f"nobody confirmed the last change of {NODES[node].card}" in screen
+        assert elsewhere(node) in screen
+
+
+def test_a_machine_that_is_unplugged_before_the_confirmation_forgets_the_change(bare, tmp_path):
+    def try_it(node: str) -> tuple[int, str]:
+        started = begun(tmp_path, node)
+        started.freeze()
+        try:
+            until(lambda: address_of(node)["local"] == elsewhere(node), 10)
+            lab("power-off", node)
+            lab("power-on", node, timeout=90)
+            is_as_before(node, bare)
+        finally:
+            started.thaw()
+        return started.end()
+
+    for node, (status, screen) in on_each(try_it).items():
+        assert status == 2
+        assert f"no answer at {elsewhere(node)}" in screen
+        assert f"has restarted and is at {NODES[node].address}" in screen
+
+
+# ---- what is refused ----------------------------------------------------------------------------
+
+
+def untouched(node: str, before: dict[str, str]) -> None:
+    assert inside(node, "test -e /run/hearth/network || echo nothing") == "nothing"
+    is_as_before(node, before)
+
+
+def test_all_refusals_come_at_once_and_nothing_is_armed(bare, tmp_path):
+    for node in TRIED:
+        inside(node, "rm -rf /run/hearth")
+    wrong = {
+        "tower": {"network_prefix": 28, "network_gateway": "203.0.113.1"},
+        "laptop": {"network_interface": "enp99s0", "cluster_address": NODES[PEER].address},
+        "node4": {"cluster_address": "198.51.100.255"},
+    }
+    status, screen = play(tmp_path, ",".join(TRIED), **wrong).end()
+    assert status == 2
+    for finding in (
+        "tower: network_prefix 28 is not that of the network",
+        "tower: network_gateway 203.0.113.1 is not in 198.51.100.0/28",
+        "laptop: no NIC fits network_interface enp99s0; it has wlp0s20f3 (02:4c:41:42:00:02)",
+        f"laptop: {NODES[PEER].address} is used by another machine, with the MAC 02:4c:41:42:00:03",
+        "node4: cluster_address 198.51.100.255 is the first or the last of 198.51.100.0/24",
+        "No machine's network was changed.",
+    ):
+        assert finding in screen
+    for node in TRIED:
+        untouched(node, bare)
+
+
+def test_verify_says_what_is_missing_and_the_two_ways_out(bare, tmp_path):
+    node = "laptop"
+    inside(node, "rm -rf /run/hearth")
+    missing = {node: {"cluster_address": elsewhere(node)}}
+    folder = hosts(tmp_path, **missing)
+    status, screen = Play(folder, "playbooks/network.yml", "--limit", node).end()
+    assert status == 2
+    assert f"has {NODES[node].address}/24" in screen
+    assert f"reserve {elsewhere(node)} for the MAC {NODES[node].mac}" in screen
+    assert "network_mode: static" in screen
+    untouched(node, bare)
+    status, screen = Play(hosts(tmp_path), "playbooks/network.yml").end()
+    assert status == 0
+    assert "changed=1" not in screen
+
+
+def test_a_nic_of_ifupdown_is_left_alone(bare, tmp_path):
+    its = NODES[PEER]
+    inside(
+        PEER,
+        f"rm /etc/netplan/*; netplan generate; networkctl reload; sleep 1; "
+        f"ip address replace {its.address}/24 dev {its.card}; ip link set {its.card} up; "
+        "ip route replace default via 198.51.100.1; mkdir -p /etc/network; "
+        f"printf 'auto {its.card}\\niface {its.card} inet dhcp\\n' >/etc/network/interfaces",
+    )
+    try:
+        files = inside(PEER, f"{FINGERPRINT}; cat /etc/network/interfaces")
+        status, screen = play(tmp_path, PEER).end()
+        assert status == 2
+        assert f"{PEER}: {its.card} is set up by ifupdown (/etc/network/interfaces)" in screen
+        assert f"reserve {its.address} for the MAC {its.mac}" in screen
+        assert inside(PEER, f"{FINGERPRINT}; cat /etc/network/interfaces") == files
+        assert inside(PEER, ARMED) == "inactive"
+    finally:
+        lab("reset", PEER)
+
+
+# ---- the controller is a node -------------------------------------------------------------------
+
+
+def rooms() -> bytes:
+    """Return a tar archive of what a playbook needs."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name in ("playbooks", "roles", "plugins", "ansible.cfg"):
+            tar.add(ROOT / name, f"hearth/{name}")
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize("node", TRIED)
+def test_the_controller_sets_its_own_address_without_ssh(bare, node):
+    inside(node, "tar -C /root -x", given=rooms())
+    inside(
+        node,
+        "cat >/root/hosts.yml",
+        given=json.dumps(
+            {
+                "cluster": {
+                    "hosts": {
+                        "me": {"cluster_address": elsewhere(node), "ansible_connection": "local"},
+                        PEER: {"cluster_address": NODES[PEER].address},
+                    }
+                }
+            }
+        ).encode(),
+    )
+    ansible = (
+        "cd /root/hearth && LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 /opt/lab/venv/bin/python "
+        "-m ansible.cli.playbook -i /root/hosts.yml playbooks/network.yml --limit me "
+        f"-e network_mode=static -e network_confirm_timeout={CONFIRM_WITHIN}"
+    )
+    wrong = inside(node, f"{ansible} -e network_force=true -e network_gateway=198.51.100.250", 90)
+    assert "gateway 198.51.100.250 does not answer" in wrong
+    assert f"is at {NODES[node].address}; /etc/" in wrong
+    is_as_before(node, bare)
+    assert "me changed=1" in inside(node, ansible, 90)
+    assert address_of(node)["local"] == elsewhere(node)
+    assert "me changed=0" in inside(node, ansible, 90)
