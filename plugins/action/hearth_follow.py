@@ -61,6 +61,7 @@ ENDED = ("finished", "stopped", "failed")
 _MARK = "--hearth--"
 _TO_THE_SECOND = len("2026-11-20T07:46:11")
 _SECONDS_TILL_MENTIONED = 15.0
+_LOOKS_FOR_A_UNIT = 30
 
 
 @dataclass
@@ -189,8 +190,9 @@ class ActionModule(ActionBase):
             if record["state"] in ENDED:
                 return {"state": record["state"], "cause": record.get("cause")}
             # A supervisor that has just ended may have been seen between its two last words.
+            # One that is a unit comes back after its machine, a little later than the login.
             gone = 0 if alive else gone + 1
-            if gone > 2:
+            if gone > (_LOOKS_FOR_A_UNIT if record.get("unit") else 2):
                 why = "its supervisor is gone without a word: killed, or the machine was restarted"
                 return {"state": "lost", "message": why}
             pid = record["pid"]

@@ -74,6 +74,7 @@ class Nodes:
                 "ready_timeout": 30,
                 "silence_timeout": 10,
                 "script": "scripts/train.py",
+                "unit": False,
                 "environment": {"OMP_NUM_THREADS": "1"},
             }
             self.spec(name).write_text(json.dumps({**spec, **settings}))

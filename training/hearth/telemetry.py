@@ -31,7 +31,8 @@ def forget_after(metrics: Path, step: int) -> None:
     if not metrics.exists():
         return
     kept = []
-    for line in metrics.read_text(encoding="utf-8").splitlines():
+    # A run that begins anew has no history.
+    for line in metrics.read_text(encoding="utf-8").splitlines() if step else ():
         try:
             record = json.loads(line)
         except ValueError:
@@ -75,6 +76,11 @@ class Telemetry:
         """Print a line to the log of rank 0."""
         if self._writes:
             print(text, flush=True)
+
+    def sync(self) -> None:
+        """Bring the metrics to the disk, so that a checkpoint never knows of more steps."""
+        if self._writes:
+            os.fsync(self._file.fileno())
 
     def close(self, failed: bool) -> None:
         """Bring everything to the disk; tell Weights & Biases whether the run failed."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from hearth.errors import HearthError, LaunchError
 from hearth.supervise.cause import ENDS
 from hearth.supervise.check import check, ready
 from hearth.supervise.record import held_by, lock_holder, read_record
+from hearth.supervise.restart import close_record, last_record, ready_again
 from hearth.supervise.spec import Spec, load_spec, stop_file
 from hearth.supervise.supervisor import STOP_NOW, supervise
+from hearth.supervise.unit import has_manager, is_active, remove_unit, start_unit, stop_unit
 
 START_TIMEOUT = 20.0
 ERROR = "hearth: error: "
@@ -40,10 +44,13 @@ def _parser() -> argparse.ArgumentParser:
     for name, verb, text in (
         ("check", _check, "say whether the run can start on this node; change nothing"),
         ("start", _start, "start the supervisor in the background and return"),
-        ("run", _run, "be the supervisor, in the foreground"),
+        ("run", _run, "be the supervisor, in the foreground; go on with a run that was cut off"),
+        ("leave", _leave, "tidy up after a supervisor that was a unit of systemd"),
     ):
         sub = verbs.add_parser(name, help=text, description=text)
         sub.add_argument("--spec", type=Path, required=True, help="the node's launch spec (JSON)")
+        if verb in (_run, _leave):
+            sub.add_argument("--unit", help="the systemd unit that this is")
         sub.set_defaults(verb=verb)
     for name, verb, text in (
         ("status", _status, "show the record of a run on this node"),
@@ -65,13 +72,39 @@ def _check(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    record = supervise(ready(load_spec(given.spec)))
+    """Supervise; after a reboot the record tells whether there is still something to do."""
+    spec = load_spec(given.spec)
+    last = last_record(spec)
+    if last is None:
+        record = supervise(ready(spec), given.unit)
+    elif last["state"] in ENDS:
+        print(f"hearth: run {spec.run} has {last['state']} here already", file=sys.stderr)
+        return 0
+    else:
+        try:
+            spec = ready_again(spec)
+        except LaunchError as error:
+            close_record(spec, last, f"after {spec.node} came back: {' '.join(error.findings)}")
+            raise
+        was_training = last["state"] == "running"
+        record = supervise(spec, given.unit, last["heartbeat"] if was_training else "")
     return 1 if record.state == "failed" else 0
 
 
+def _leave(given: argparse.Namespace) -> int:
+    """Remove the unit, and close the record where the supervisor was killed before it could."""
+    spec = load_spec(given.spec)
+    last = last_record(spec)
+    if last and last["state"] not in ENDS:
+        how = " ".join(os.environ.get(name, "?") for name in ("EXIT_CODE", "EXIT_STATUS"))
+        close_record(spec, last, f"the supervisor of {spec.node} ended without a word ({how})")
+    remove_unit(spec.run)
+    return 0
+
+
 def _start(given: argparse.Namespace) -> int:
-    """Detach a supervisor; a run that is under way here is left alone and reported."""
-    spec = ready(load_spec(given.spec))
+    """Start a supervisor that stays; a run that is under way here is left alone and reported."""
+    spec, path = ready(load_spec(given.spec)), given.spec.resolve()
     if holder := lock_holder(spec.workspace):
         if holder["run"] != spec.run:
             raise LaunchError(f"{spec.node}: {held_by(spec.workspace, holder)}")
@@ -79,25 +112,45 @@ def _start(given: argparse.Namespace) -> int:
         if record["alive"]:
             _show({"ok": True, "started": False, "pid": record["pid"], "state": record["state"]})
             return 0
+    spec.record.unlink(missing_ok=True)  # this is a beginning, not the return from a reboot
+    started = _as_unit(spec, path) if spec.unit and has_manager() else _as_process(spec, path)
+    if started["state"] == "failed":
+        raise LaunchError(f"{spec.node}: {started['cause']['message']}")
+    _show({"ok": True, "started": True} | {key: started[key] for key in ("pid", "state", "unit")})
+    return 0
+
+
+def _as_unit(spec: Spec, path: Path) -> dict[str, Any]:
+    """Start the supervisor as a unit of systemd, and return its first record."""
+    unit = start_unit(spec, path)
+    record = _first_record(spec, over=lambda: not is_active(unit))
+    if record is None:
+        stop_unit(unit)
+        raise LaunchError(
+            f"{spec.node}: the supervisor did not start: journalctl --user --unit {unit} says why"
+        )
+    return record
+
+
+def _as_process(spec: Spec, path: Path) -> dict[str, Any]:
+    """Start the supervisor in a session of its own, and return its first record."""
     with tempfile.TemporaryFile("w+") as said:
         child = subprocess.Popen(
-            [sys.executable, "-m", "hearth.supervise", "run", "--spec", str(given.spec.resolve())],
+            [sys.executable, "-m", "hearth.supervise", "run", "--spec", str(path)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=said,
             start_new_session=True,
         )
-        record = _first_record(spec, child)
-        if record is None:
-            child.wait(START_TIMEOUT)
-            said.seek(0)
-            lines = said.read().splitlines()
-            told = [line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)]
-            raise LaunchError(*told or [f"{spec.node}: the supervisor did not start", *lines])
-    if record["state"] == "failed":
-        raise LaunchError(f"{spec.node}: {record['cause']['message']}")
-    _show({"ok": True, "started": True, "pid": child.pid, "state": record["state"]})
-    return 0
+        record = _first_record(spec, over=lambda: child.poll() is not None)
+        if record is not None:
+            return record
+        child.terminate()
+        child.wait(START_TIMEOUT)
+        said.seek(0)
+        lines = said.read().splitlines()
+        told = [line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)]
+        raise LaunchError(*told or [f"{spec.node}: the supervisor did not start", *lines])
 
 
 def _unless_ending(spec: Spec) -> dict[str, Any]:
@@ -110,19 +163,16 @@ def _unless_ending(spec: Spec) -> dict[str, Any]:
     return record
 
 
-def _first_record(spec: Spec, child: subprocess.Popen[bytes]) -> dict[str, Any] | None:
-    """Return the record that `child` wrote, or None if it ended without one."""
+def _first_record(spec: Spec, over: Callable[[], bool]) -> dict[str, Any] | None:
+    """Return the record that the supervisor wrote, or None if it was `over` without one."""
     until = time.monotonic() + START_TIMEOUT
     while time.monotonic() < until:
-        ended = child.poll() is not None
+        ended = over()
         if spec.record.exists():
-            record = read_record(spec.workspace, spec.run)
-            if record["pid"] == child.pid:
-                return record
+            return read_record(spec.workspace, spec.run)
         if ended:
             return None
         time.sleep(0.05)
-    child.terminate()
     return None
 
 

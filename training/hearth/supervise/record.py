@@ -26,7 +26,10 @@ def now() -> str:
 
 @dataclass
 class Record:
-    """How a run stands on this node. `rank` is the node's; times are ISO 8601 UTC."""
+    """How a run stands on this node. `rank` is the node's; times are ISO 8601 UTC.
+
+    `unit` is the systemd unit that carries the supervisor, None for a process group of its own.
+    """
 
     run: str
     node: str
@@ -40,6 +43,7 @@ class Record:
     command: list[str] = field(default_factory=list)
     exit_code: int | None = None
     cause: Cause | None = None
+    unit: str | None = None
 
     def enter(self, state: State) -> None:
         """Change the state and note when."""

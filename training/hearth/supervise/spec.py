@@ -27,7 +27,8 @@ class Spec:
 
     `nodes` lists the names in rank order, `address` is this node's cluster address and `token`
     the secret that this run's supervisors share. `stop_grace` is how long a SIGTERM leaves the
-    ranks to end after their step. A relative `script` lies in the workspace.
+    ranks to end after their step. A relative `script` lies in the workspace. `unit` is whether the
+    user's systemd may carry the supervisor, so that it comes back after a reboot.
     """
 
     run: str
@@ -47,6 +48,7 @@ class Spec:
     silence_timeout: float = 15.0
     stop_grace: float = 60.0
     script: str = "scripts/train_distributed.py"
+    unit: bool = True
     environment: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -142,6 +144,7 @@ _TYPES = {
     "silence_timeout": _SECONDS,
     "stop_grace": _SECONDS,
     "script": _WORD,
+    "unit": "true or false",
     "environment": "an object of names and texts",
 }
 
@@ -198,6 +201,8 @@ def _fits(key: str, value: Any) -> bool:
                 and _is_count(value["port"])
                 and value["port"] < 65536
             )
+        case "unit":
+            return isinstance(value, bool)
         case "token":
             return isinstance(value, str) and len(value) >= 16
         case _:

@@ -22,6 +22,7 @@ from hearth.supervise.hub import Hub
 from hearth.supervise.link import Link
 from hearth.supervise.messages import Ended, Go, Message, Stop, Waiting
 from hearth.supervise.record import Record, node_lock, now
+from hearth.supervise.restart import as_lost
 from hearth.supervise.spec import Spec, lock_file
 from hearth.supervise.workers import Workers, command, end, leftovers
 
@@ -53,8 +54,11 @@ class _StopAsked:
 _Event = Message | _Exited | _StopAsked
 
 
-def supervise(spec: Spec) -> Record:
+def supervise(spec: Spec, unit: str | None = None, last_sign: str = "") -> Record:
     """Carry this node's part of a run to its end and return the record.
+
+    `unit` is the systemd unit that this process is, if any; `last_sign` when a supervisor that
+    went down in the middle of the run was last alive.
 
     Raises:
         LaunchError: another run has the node, or its folders cannot be written.
@@ -68,13 +72,16 @@ def supervise(spec: Spec) -> Record:
                 "set another workspace in the inventory"
             ) from error
     with node_lock(spec.workspace, spec.run):
-        return asyncio.run(_Supervisor(spec).run())
+        return asyncio.run(_Supervisor(spec, unit, last_sign).run())
 
 
 class _Supervisor:
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, unit: str | None, last_sign: str) -> None:
         self._spec = spec
-        self._record = Record(spec.run, spec.node, spec.rank, spec.generation, os.getpid())
+        self._last_sign = last_sign
+        self._record = Record(
+            spec.run, spec.node, spec.rank, spec.generation, os.getpid(), unit=unit
+        )
         self._record.missing = list(spec.nodes[:1]) if spec.rank else []
         self._events: asyncio.Queue[_Event] = asyncio.Queue()
         self._link = Link(spec)
@@ -86,7 +93,8 @@ class _Supervisor:
 
     async def run(self) -> Record:
         spec = self._spec
-        spec.stop_file.unlink(missing_ok=True)
+        if not self._last_sign:  # else somebody may have asked for a stop before it went down
+            spec.stop_file.unlink(missing_ok=True)
         self._log_start = spec.log.stat().st_size if spec.log.exists() else 0
         for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(sign, self._on_signal)
@@ -108,6 +116,8 @@ class _Supervisor:
             verdict = Verdict("failed", cause)
         except Exception as error:
             verdict = self._bug(error)
+        if self._last_sign:
+            verdict = as_lost(verdict, spec.node, self._last_sign)
         await self._conclude(verdict)
         if hub:
             await hub.close()

@@ -289,14 +289,15 @@ class Trainer:
             )
 
     def _resume(self) -> None:
-        """Go on from the newest checkpoint that any node holds, if the run resumes."""
-        if not self.run.resumes:
-            return
-        if self.world.local_rank == 0:
+        """Go on from the newest checkpoint of this run that any node holds.
+
+        Also when nobody asked for it: after a power cut the run is started again as it was.
+        """
+        if self.run.resumes and self.world.local_rank == 0:
             (self.folder / STOP_FILE).unlink(missing_ok=True)
         found = checkpoint.share_newest(self.checkpoints, self.run.created, self.world, warn=print)
         if found is None:
-            if self.world.leads:
+            if self.run.resumes and self.world.leads:
                 print(f"no node holds a checkpoint of run {self.run.name}: beginning at step 0")
             return
         findings = [
@@ -317,6 +318,7 @@ class Trainer:
     def _checkpoint(self) -> None:
         """Keep the state after this step, on every node."""
         started = time.perf_counter()
+        self.telemetry.sync()
         path: Path | None = None
         if self.world.local_rank == 0:
             path = checkpoint.save(

@@ -1,0 +1,64 @@
+"""What a run left on this node when its supervisor went down, and how that ends well.
+
+A power cut in the whole house brings every supervisor back, and the run goes on from its newest
+checkpoint. Where only this machine went down, the others have ended the run meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+from hearth.errors import LaunchError
+from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.check import ready
+from hearth.supervise.record import Record
+from hearth.supervise.spec import Spec
+
+RETRY = 1.0
+
+
+def last_record(spec: Spec) -> dict[str, Any] | None:
+    """Return the record of this very launch, or None: never started, or torn by the power cut."""
+    try:
+        record = json.loads(spec.record.read_text())
+        return dict(record) if record["generation"] == spec.generation else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def ready_again(spec: Spec) -> Spec:
+    """Return the spec as `ready` does, but wait for an address that comes only after the boot.
+
+    Raises:
+        LaunchError: it did not come within the time in which all must be ready.
+    """
+    until = time.monotonic() + spec.ready_timeout
+    while True:
+        try:
+            return ready(spec)
+        except LaunchError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(RETRY)
+
+
+def close_record(spec: Spec, record: dict[str, Any], message: str) -> Record:
+    """Record that the run failed on this node, for a supervisor that could not do so itself."""
+    closed = Record(**{**record, "cause": Cause(spec.node, None, "node_lost", message)})
+    closed.enter("failed")
+    closed.write(spec.record)
+    return closed
+
+
+def as_lost(verdict: Verdict, node: str, last_sign: str) -> Verdict:
+    """Return what a verdict means on a node that had gone down: whom it missed, missed it first."""
+    if verdict.cause is None or verdict.cause.kind != "not_ready":
+        return verdict
+    message = (
+        f"{node} went down in the middle of the run (its last sign of life: {last_sign}), which "
+        f"the others have ended; back again, {verdict.cause.message}"
+    )
+    return replace(verdict, cause=Cause(node, None, "node_lost", message))

@@ -1,0 +1,146 @@
+"""A run as a unit of the user's systemd: it starts again at boot and needs no root.
+
+Only where the user's services outlast the login ("lingering", which provisioning switches on);
+elsewhere, as in a container, the supervisor is a process group of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from hearth.errors import LaunchError
+from hearth.supervise.spec import Spec
+
+LINGER = Path("/var/lib/systemd/linger")
+"""A file of a user's name in here says that the user's services start at boot and stay."""
+
+STOP_MARGIN = 45
+"""Seconds beyond the spec's grace for a stop: the hub's farewell, and ranks that must be killed."""
+
+_ANSWER = 30.0
+
+
+def unit_name(run: str) -> str:
+    """Return the name of the unit that carries a run."""
+    return f"hearth-{run}.service"
+
+
+def unit_file(run: str) -> Path:
+    """Return where the user's systemd looks for the unit of a run."""
+    # Not by $HOME: the one that counts is that of the manager, which has it from here.
+    return Path(pwd.getpwuid(os.getuid()).pw_dir, ".config/systemd/user", unit_name(run))
+
+
+def unit_text(spec: Spec, spec_file: Path, python: str, code: Path) -> str:
+    """Return the unit of this node's part in a run.
+
+    `python` runs the supervisor, `code` is the folder that holds the package `hearth`. The token
+    stays in the spec, which only its owner can read.
+    """
+    verb = f"{_word(python)} -m hearth.supervise"
+    of = f"--spec {_word(str(spec_file))}"
+    return f"""\
+# Written by Hearth for one run. It is removed when the run has ended on this node.
+[Unit]
+Description=Hearth: run {_plain(spec.run)} on {_plain(spec.node)}
+CollectMode=inactive-or-failed
+
+[Service]
+Type=exec
+Environment={_word(f"PYTHONPATH={code}")}
+WorkingDirectory={_plain(str(spec.workspace))}
+ExecStart={verb} run {of} --unit {unit_name(spec.run)}
+ExecStopPost={verb} leave {of} --unit {unit_name(spec.run)}
+# A stop asks the supervisor alone, which lets the ranks end their step and keep a checkpoint.
+KillMode=mixed
+TimeoutStopSec={round(spec.stop_grace) + STOP_MARGIN}
+# A rank that the kernel ends for memory is for the supervisor to report.
+OOMPolicy=continue
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def has_manager() -> bool:
+    """Return whether this user's systemd answers, and stays when the user logs out."""
+    if shutil.which("systemctl") is None:
+        return False
+    lingers = (LINGER / pwd.getpwuid(os.getuid()).pw_name).exists()
+    return lingers and _systemctl("show", "--property=Version").returncode == 0
+
+
+def start_unit(spec: Spec, spec_file: Path) -> str:
+    """Lay down the unit of a run, enable and start it; return its name.
+
+    Raises:
+        LaunchError: systemd refuses.
+    """
+    name, path = unit_name(spec.run), unit_file(spec.run)
+    # An earlier one of this name may still be on its way out, and would take the new file along.
+    _systemctl("stop", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    code = Path(__file__).resolve().parents[2]
+    with path.open("w", encoding="utf-8") as file:
+        file.write(unit_text(spec, spec_file, sys.executable, code))
+        file.flush()
+        os.fsync(file.fileno())
+    for words in (["daemon-reload"], ["enable", "--now", name]):
+        done = _systemctl(*words)
+        if done.returncode:
+            remove_unit(spec.run)
+            raise LaunchError(
+                f"{spec.node}: systemctl --user {' '.join(words)} failed: {done.stderr.strip()}"
+            )
+    return name
+
+
+def is_active(name: str) -> bool:
+    """Return whether a unit is up, or on its way up or down."""
+    return _systemctl("is-active", name).stdout.strip() not in ("inactive", "failed", "unknown")
+
+
+def stop_unit(name: str) -> None:
+    """Ask systemd to stop a unit, and do not wait for it."""
+    _systemctl("stop", "--no-block", name)
+
+
+def remove_unit(run: str) -> None:
+    """Disable the unit of a run and remove its file."""
+    _systemctl("disable", unit_name(run))
+    unit_file(run).unlink(missing_ok=True)
+    _systemctl("daemon-reload")
+
+
+def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
+    """Ask the user's systemd, which a login without a session finds by its usual address."""
+    environment = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ}
+    command = ["systemctl", "--user", *words]
+    try:
+        return subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no answer within {_ANSWER:g} s")
+
+
+def _plain(text: str) -> str:
+    """Return `text` for a setting that takes the rest of its line as it is."""
+    return text.replace("%", "%%").replace("\n", " ")
+
+
+def _word(text: str) -> str:
+    """Return `text` as one word of a command line or of Environment=."""
+    for special in ("\\", '"', "%", "$"):
+        text = text.replace(special, f"\\{special}" if special in '\\"' else special * 2)
+    return f'"{text}"'
