@@ -48,7 +48,6 @@ def unit_text(spec: Spec, spec_file: Path, python: str, code: Path) -> str:
 # Written by Hearth for one run. It is removed when the run has ended on this node.
 [Unit]
 Description=Hearth: run {_plain(spec.run)} on {_plain(spec.node)}
-CollectMode=inactive-or-failed
 
 [Service]
 Type=exec
@@ -56,6 +55,8 @@ Environment={_word(f"PYTHONPATH={code}")}
 WorkingDirectory={_plain(str(spec.workspace))}
 ExecStart={verb} run {of} --unit {unit_name(spec.run)}
 ExecStopPost={verb} leave {of} --unit {unit_name(spec.run)}
+# How the run ended stands in its record; as a failed unit it would stay listed.
+SuccessExitStatus=1 2 SIGKILL SIGSEGV SIGABRT SIGBUS
 # A stop asks the supervisor alone, which lets the ranks end their step and keep a checkpoint.
 KillMode=mixed
 TimeoutStopSec={round(spec.stop_grace) + STOP_MARGIN}

@@ -1,0 +1,210 @@
+"""On machines with systemd a run is a unit of its user: no sudo, no leftovers, safe in the dark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from support.house import ROOT, House, until
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+
+NODES = ("tower", "laptop")
+ON_THE_LAB = ("-i", "inventory/two")
+
+
+def lab(*arguments: str, timeout: float = 100) -> str:
+    """Call scripts/lab; return what it printed."""
+    done = subprocess.run(
+        [ROOT / "scripts" / "lab", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def on(node: str, command: str) -> str:
+    return lab("ssh", node, command).strip()
+
+
+def record(node: str, run: str) -> dict:
+    return json.loads(on(node, f"cat ai-cluster/results/{run}/supervisor.json"))
+
+
+def units(node: str) -> str:
+    """Return what the user's systemd, its folder and its process list still know of runs."""
+    return on(
+        node,
+        "systemctl --user list-units --all --no-legend 'hearth-*';"
+        "find ~/.config/systemd -name 'hearth-*'; pgrep -af '[h]earth.supervise' || true",
+    )
+
+
+def until_step(run: str, step: int) -> None:
+    metrics = f"ai-cluster/results/{run}/metrics.jsonl"
+    until(lambda: on("tower", f"grep -c '\"step\": {step},' {metrics} || true") != "0", 90)
+
+
+def steps(run: str) -> list[int]:
+    lines = map(json.loads, on("tower", f"cat ai-cluster/results/{run}/metrics.jsonl").splitlines())
+    return [line["step"] for line in lines if line["kind"] == "step"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
+    """A controller, and two provisioned machines that have its tiny model."""
+    reason = ""
+    if os.geteuid() != 0:
+        reason = "the lab needs root"
+    elif missing := [c for c in ("systemd-nspawn", "mmdebstrap", "dnsmasq") if not shutil.which(c)]:
+        reason = f"the lab needs {', '.join(missing)}"
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}: in CI the lab's tests must run")
+    elif reason:
+        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
+    # Not below /tmp, which a machine forgets when it boots.
+    kept = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
+    model = kept / "tiny"
+    shutil.copytree(tiny_model, model)
+    house = House(tmp_path_factory.mktemp("home"), model, tiny_data)
+    two = house.checkout / "inventory/two"
+    shutil.copytree(house.checkout / "inventory/lab", two)
+    hosts = yaml.safe_load((two / "hosts.yml").read_text())
+    del hosts["cluster"]["hosts"]["oldbox"]
+    (two / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
+    try:
+        lab("up", "--nodes", "2", timeout=900)
+        status, screen = house.play("provision.yml", *ON_THE_LAB)
+        assert status == 0, screen
+        _bring(house, model)
+        yield house
+    finally:
+        lab("down")
+        house.close()
+        shutil.rmtree(kept)
+
+
+def _bring(house: House, model: Path) -> None:
+    """Put the model where the controller has it."""
+    for arguments in (
+        f"-m ansible.builtin.file -a 'path={model.parent} state=directory'",
+        f"-m ansible.builtin.copy -a 'src={model} dest={model.parent}/'",
+    ):
+        subprocess.run(
+            f"ansible {' '.join(ON_THE_LAB)} cluster {arguments}",
+            shell=True,
+            cwd=house.checkout,
+            env=house.environment,
+            check=True,
+            timeout=60,
+        )
+
+
+@pytest.fixture
+def started(home):
+    """Start a run that nobody watches; end it, come what may."""
+    runs = []
+
+    def start(run: str, *arguments: str) -> None:
+        # A wrong password for sudo: training asks for none.
+        words = ("-e", f"run={run}", "-e", "wait=false", "-e", "ansible_become_password=wrong")
+        runs.append(run)
+        assert home.train(*ON_THE_LAB, *words, *arguments)[0] == 0
+
+    yield start
+    for node in NODES:
+        for run in runs:
+            on(node, f"systemctl --user kill -s KILL hearth-{run}.service 2>/dev/null || true")
+
+
+def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(started):
+    started("first", "-e", "max_steps=100")
+    for node in NODES:
+        assert record(node, "first")["unit"] == "hearth-first.service"
+        assert "enabled" in on(node, "systemctl --user is-enabled hearth-first.service")
+        on(node, "test $(stat -c %a ai-cluster/config/first.json) = 600")
+        on(node, "! grep -rq token ~/.config/systemd")
+    for node in NODES:
+        until(lambda node=node: record(node, "first")["state"] == "finished", 60)
+        until(lambda node=node: units(node) == "", 20)
+    assert on("tower", "sudo -n true 2>&1 || echo asks").endswith("asks")
+
+
+def test_stopping_the_unit_keeps_a_checkpoint_and_ends_the_run_on_all_nodes(started):
+    started("second", "-e", "max_steps=100000", "-e", "checkpoint_every=100000")
+    until_step("second", 3)
+    on("laptop", "systemctl --user stop hearth-second.service")
+    ended = record("laptop", "second")
+    assert (ended["state"], ended["cause"]["node"]) == ("stopped", "laptop")
+    until(lambda: record("tower", "second")["state"] == "stopped", 20)
+    last = steps("second")[-1]
+    for node in NODES:
+        assert on(node, "ls ai-cluster/checkpoints/second") == f"step-{last:08d}"
+        until(lambda node=node: units(node) == "", 20)
+
+
+def test_a_supervisor_that_is_killed_leaves_a_record_and_no_unit(started):
+    started("third", "-e", "max_steps=100000")
+    until_step("third", 3)
+    on("laptop", "systemctl --user kill --kill-whom=main -s KILL hearth-third.service")
+    for node in NODES:
+        until(lambda node=node: record(node, "third")["state"] == "failed", 30)
+        assert record(node, "third")["cause"]["node"] == "laptop"
+        until(lambda node=node: units(node) == "", 20)
+    assert (
+        "the supervisor of laptop ended without a word"
+        in record("laptop", "third")["cause"]["message"]
+    )
+
+
+def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
+    started("fourth", "-e", "max_steps=600", "-e", "checkpoint_every=10")
+    until_step("fourth", 15)
+    dark()
+    for node in NODES:
+        lab("join", node)
+        lab("power-on", node)
+    for node in NODES:
+        until(lambda node=node: record(node, "fourth")["state"] == "finished", 90)
+        until(lambda node=node: units(node) == "", 20)
+    assert steps("fourth") == list(range(1, 601))
+    log = on("tower", "cat ai-cluster/logs/fourth.log")
+    resumed = [line for line in log.splitlines() if line.startswith("run fourth: step ")]
+    assert len(resumed) == 2
+    assert resumed[0].startswith("run fourth: step 0 ")
+    assert not resumed[1].startswith("run fourth: step 0 ")
+
+
+def dark() -> None:
+    """Cut the power of all machines at once.
+
+    The lab's go off one after another, so the switch goes first, as it would.
+    """
+    for node in NODES:
+        lab("cut", node)
+    for node in NODES:
+        lab("power-off", node)
+
+
+def test_a_machine_that_comes_back_alone_records_the_truth(started):
+    started("fifth", "-e", "max_steps=100000", "-e", "launch_ready_timeout=10")
+    until_step("fifth", 3)
+    lab("power-off", "laptop")
+    until(lambda: record("tower", "fifth")["state"] == "failed", 40)
+    assert record("tower", "fifth")["cause"]["node"] == "laptop"
+    lab("power-on", "laptop")
+    until(lambda: record("laptop", "fifth")["state"] == "failed", 60)
+    cause = record("laptop", "fifth")["cause"]
+    assert (cause["node"], cause["kind"]) == ("laptop", "node_lost")
+    assert "laptop went down in the middle of the run" in cause["message"]
+    until(lambda: units("laptop") == "", 20)

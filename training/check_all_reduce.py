@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Sum something over all ranks, check it and say how long it took.
+
+torchrun starts this for `python -m hearth.verify all-reduce`, in place of the training and in the
+same way: the same supervisor, interfaces, groups and back end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import torch
+
+from hearth.verify.all_reduce import ANSWER, MEBIBYTES
+from hearth.world import join, leave
+
+_TIMES = 3
+
+
+def main() -> None:
+    """Do it as one rank; rank 0 leaves the answer in the folder it was started in."""
+    world = join()
+    own = torch.full(
+        (MEBIBYTES << 18,), float(world.rank + 1), dtype=torch.float32, device=world.gradient_device
+    )
+    expected = world.size * (world.size + 1) / 2
+    right, seconds = True, []
+    for _ in range(_TIMES):
+        buffer = own.clone()
+        world.barrier()
+        began = time.perf_counter()
+        world.sum_(buffer)
+        # Reading the values also waits until a GPU has them.
+        right = right and bool((buffer == expected).all().item())
+        seconds.append(time.perf_counter() - began)
+    ranks = world.gather((world.node, right))
+    if world.leads:
+        answer = {
+            "nodes": [node for node, _ in ranks],
+            "wrong": [node for node, fine in ranks if not fine],
+            "over": "nccl" if world.gradients else "gloo",
+            "seconds": round(min(seconds), 4),
+        }
+        Path(ANSWER).write_text(json.dumps(answer))
+    leave(world)
+
+
+if __name__ == "__main__":
+    main()

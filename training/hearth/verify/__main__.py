@@ -1,0 +1,68 @@
+"""The verbs of verifying. Each reads a JSON file and prints one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from hearth.errors import HearthError
+from hearth.supervise.network import free_port
+from hearth.supervise.spec import load_spec
+from hearth.verify.all_reduce import all_reduce
+from hearth.verify.facts import look
+from hearth.verify.listener import start
+from hearth.verify.pairs import Peer, talk
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one verb and return the exit status: 0, or 2 where something was found."""
+    parser = argparse.ArgumentParser(prog="python -m hearth.verify", description=__doc__)
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    for name, verb, text in (
+        ("look", _look, "say what this node is; answer the other nodes for a while"),
+        ("talk", _talk, "speak with every other node"),
+        ("all-reduce", _all_reduce, "sum something across all nodes"),
+    ):
+        sub = verbs.add_parser(name, help=text, description=text)
+        sub.add_argument("--spec", type=Path, required=True, help="what to do (JSON)")
+        sub.set_defaults(verb=verb)
+    given = parser.parse_args(arguments)
+    try:
+        answer: dict[str, Any] = given.verb(given.spec)
+    except HearthError as error:
+        answer = {"facts": {}, "findings": error.findings}
+    print(json.dumps(answer))
+    return 2 if answer["findings"] else 0
+
+
+def _look(path: Path) -> dict[str, Any]:
+    """`address`, `workspace`, `allowed` addresses and the seconds to be `idle` → facts, ports."""
+    given = json.loads(path.read_text())
+    answer = look(given["address"], Path(given["workspace"]))
+    if not answer["findings"]:
+        answer["facts"]["port"] = start(given["address"], given["allowed"], given["idle"])
+        answer["facts"]["meeting_port"] = free_port(given["address"])
+    return answer
+
+
+def _talk(path: Path) -> dict[str, Any]:
+    """`own` name, `peers` in rank order, whether to measure the `speed` → what came of it."""
+    given = json.loads(path.read_text())
+    peers = [Peer(**peer) for peer in given["peers"]]
+    return {"facts": dataclasses.asdict(talk(given["own"], peers, given["speed"])), "findings": []}
+
+
+def _all_reduce(path: Path) -> dict[str, Any]:
+    """`launch`, a launch spec, and the `limit` in seconds → what the sum came to."""
+    given = json.loads(path.read_text())
+    launch = path.with_name("launch.json")
+    launch.write_text(json.dumps(given["launch"]))  # in a folder that only its owner can read
+    return all_reduce(load_spec(launch), given["limit"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

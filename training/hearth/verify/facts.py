@@ -1,0 +1,130 @@
+"""What a node is: its versions, its GPUs and the card of its cluster address."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hearth.errors import LaunchError
+from hearth.supervise.network import interface_of
+from hearth.supervise.record import lock_holder
+
+_NVIDIA_SMI = [
+    "nvidia-smi",
+    "--query-gpu=name,memory.total,driver_version,compute_cap",
+    "--format=csv,noheader,nounits",
+]
+_PROBE = """
+import json, torch
+nccl = ".".join(map(str, torch.cuda.nccl.version()))
+devices = torch.cuda.device_count()
+print(json.dumps({"nccl": nccl, "arch": torch.cuda.get_arch_list(), "devices": devices}))
+"""
+_NVIDIA, _DISPLAY = "0x10de", "0x03"
+
+
+def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str, Any]:
+    """Return the facts of this node and all `findings`.
+
+    Facts: `python`, `torch`, `cuda` and `nccl` versions (None: without), `arch` that torch was
+    built for, `devices` that torch can use, `gpus`, the number of NVIDIA `cards` on the bus,
+    `interface`, `nic_mbit` that it negotiated (None: it does not say), `wireless`, and the `busy`
+    run that has the node.
+    """
+    findings: list[str] = []
+    facts: dict[str, Any] = {"python": platform.python_version(), **_torch(findings)}
+    facts["gpus"] = gpus()
+    facts["cards"] = _cards(system)
+    try:
+        facts |= _interface(interface_of(address), system)
+    except LaunchError as error:
+        findings += error.findings
+    holder = lock_holder(workspace)
+    facts["busy"] = holder and holder["run"]
+    return {"facts": facts, "findings": findings}
+
+
+def _torch(findings: list[str]) -> dict[str, Any]:
+    """Return what torch is, without loading it where it has no CUDA: that takes seconds."""
+    nothing = {"torch": None, "cuda": None, "nccl": None, "arch": [], "devices": 0}
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        findings.append(f"there is no torch for {sys.executable}: provision.yml --tags python")
+        return nothing
+    version = runpy.run_path(str(Path(found.origin).with_name("version.py")))
+    known = {**nothing, "torch": importlib.metadata.version("torch"), "cuda": version.get("cuda")}
+    if known["cuda"] is None:
+        return known
+    done = _output([sys.executable, "-c", _PROBE], seconds=120)
+    try:
+        return known | json.loads((done or "").strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        findings.append("torch cannot be loaded: provision.yml --tags python")
+        return known
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Return `name`, `memory_mib`, `driver` and `capability` of every GPU that the driver knows."""
+    found = []
+    for line in (_output(_NVIDIA_SMI, seconds=30) or "").splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) == 4 and fields[1].isdecimal():
+            name, memory, driver, capability = fields
+            found.append(
+                {
+                    "name": name,
+                    "memory_mib": int(memory),
+                    "driver": driver,
+                    "capability": capability,
+                }
+            )
+    return found
+
+
+def _cards(system: Path) -> int:
+    """Return how many NVIDIA display cards the bus has, with or without a driver."""
+    devices = (system / "bus/pci/devices").glob("*")
+    return sum(
+        _read(device / "vendor") == _NVIDIA and _read(device / "class").startswith(_DISPLAY)
+        for device in devices
+    )
+
+
+def _interface(name: str, system: Path) -> dict[str, Any]:
+    """Return what the kernel knows of a network interface."""
+    card = system / "class/net" / name
+    negotiated = _read(card / "speed")
+    return {
+        "interface": name,
+        "nic_mbit": int(negotiated) if negotiated.isdecimal() and int(negotiated) else None,
+        "wireless": (card / "wireless").exists() or (card / "phy80211").exists(),
+    }
+
+
+def _read(path: Path) -> str:
+    """Return what a small file of the kernel says; nothing if it does not answer."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _output(command: list[str], seconds: float) -> str | None:
+    """Return what a command says, or None if it is not there or fails."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

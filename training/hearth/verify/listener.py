@@ -1,0 +1,114 @@
+"""What answers the other nodes on this node's cluster address, for as long as they ask.
+
+A client names what it wants in its first line:
+
+    echo   every byte comes back, for the latency
+    hold   the answer "ok" comes once nobody else holds this node, until the client leaves
+    sink   everything is swallowed; at the end comes what arrived, in how many seconds
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from hearth.errors import LaunchError
+
+LONGEST = 600.0
+"""Seconds after which a listener ends, whoever still talks to it."""
+
+CHUNK = 1 << 18
+
+
+class _Listener:
+    def __init__(self, allowed: Sequence[str], idle: float) -> None:
+        self._allowed = frozenset(allowed)
+        self._idle = idle
+        self._free = asyncio.Lock()
+        self._open = 0
+        self._last = time.monotonic()
+
+    async def serve(self, address: str) -> None:
+        """Print the port, then answer until nobody has asked for the idle time."""
+        server = await asyncio.start_server(self._answer, address, 0)
+        print(server.sockets[0].getsockname()[1], flush=True)
+        until = time.monotonic() + LONGEST
+        while time.monotonic() < until:
+            await asyncio.sleep(0.5)
+            if not self._open and time.monotonic() - self._last > self._idle:
+                break
+        server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            peer = writer.get_extra_info("peername")
+            if peer and peer[0] in self._allowed:
+                wanted = await asyncio.wait_for(reader.readline(), 10)
+                handler = {b"echo\n": _echo, b"hold\n": self._hold, b"sink\n": _sink}.get(wanted)
+                if handler:
+                    await handler(reader, writer)
+        except (OSError, TimeoutError, ValueError):
+            pass  # A client that leaves or babbles is its own affair.
+        finally:
+            self._open -= 1
+            self._last = time.monotonic()
+            writer.close()
+
+    async def _hold(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with self._free:
+            writer.write(b"ok\n")
+            await reader.read()
+
+
+async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(CHUNK):
+        writer.write(data)
+        await writer.drain()
+
+
+async def _sink(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    first = len(await reader.read(CHUNK))
+    began = ended = time.perf_counter()
+    rest = 0
+    while data := await reader.read(CHUNK):
+        rest += len(data)
+        ended = time.perf_counter()
+    # What had piled up before the clock was started does not count.
+    told = {"received": first + rest, "bytes": rest, "seconds": ended - began}
+    writer.write(json.dumps(told).encode() + b"\n")
+    await writer.drain()
+
+
+def main(address: str, allowed: Sequence[str], idle: float) -> None:
+    """Be the listener, in the foreground."""
+    asyncio.run(_Listener(allowed, idle).serve(address))
+
+
+def start(address: str, allowed: Sequence[str], idle: float) -> int:
+    """Start a listener that outlasts this process; return its port.
+
+    It answers the addresses `allowed` only, and ends after `idle` seconds without a question.
+
+    Raises:
+        LaunchError: the address cannot be listened on.
+    """
+    code = "import sys; from hearth.verify.listener import main; "
+    code += "main(sys.argv[1], sys.argv[3:], float(sys.argv[2]))"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, address, str(idle), *allowed],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    )
+    assert child.stdout is not None
+    with child.stdout as said, suppress(ValueError):
+        return int(said.readline())
+    raise LaunchError(f"nothing can listen on {address}: does this machine have that address?")

@@ -1,0 +1,146 @@
+"""Whom this node reaches over TCP, how soon and how fast.
+
+Only one speed test touches a node at a time: who measures holds both ends, the lower rank first, so
+that nobody waits in a circle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import statistics
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+CONNECT = 4.0
+"""Seconds until a peer counts as not answering: twice what a lost first packet costs."""
+
+ECHOES = 15
+MOST_BYTES = 16 << 20
+MOST_SECONDS = 0.5
+PATIENCE = 45.0
+"""Seconds to wait until two nodes are free for a speed test."""
+
+_PIECE = bytes(1 << 17)
+_ANSWER = 10.0
+_NO_WAY = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A node that listens; peers are in rank order."""
+
+    name: str
+    address: str
+    port: int
+
+
+@dataclass
+class Talk:
+    """What came of it, by peer: milliseconds there and back, Mbit/s, or why no answer came."""
+
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    mbit: dict[str, float] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def talk(own: str, peers: Sequence[Peer], speed: bool) -> Talk:
+    """Speak with every peer but `own`; measure speeds too if `speed`."""
+    return asyncio.run(_talk(own, peers, speed))
+
+
+async def _talk(own: str, peers: Sequence[Peer], speed: bool) -> Talk:
+    said = Talk()
+    others = in_turn(own, peers)
+    here = next(peer for peer in peers if peer.name == own)
+    await asyncio.gather(*(_greet(here, peer, said) for peer in others))
+    for peer in others:
+        if speed and peer.name not in said.failed:
+            lower, higher = sorted((here, peer), key=peers.index)
+            try:
+                async with asyncio.timeout(PATIENCE), _held(here, lower), _held(here, higher):
+                    said.mbit[peer.name] = await _speed(here, peer)
+            except (OSError, ValueError):  # it answered, so the rest is for the all-reduce to say
+                continue
+    return said
+
+
+def in_turn(own: str, peers: Sequence[Peer]) -> list[Peer]:
+    """Return the others, each node beginning with the one after itself, so that few meet."""
+    names = [peer.name for peer in peers]
+    after = names.index(own) + 1
+    return [*peers[after:], *peers[: after - 1]]
+
+
+async def _greet(here: Peer, peer: Peer, said: Talk) -> None:
+    """Note how soon a peer answers, or why it does not."""
+    try:
+        async with asyncio.timeout(CONNECT), _connected(here, peer, b"echo\n") as (reader, writer):
+            times = []
+            for _ in range(ECHOES):
+                began = time.perf_counter()
+                writer.write(b".")
+                await reader.readexactly(1)
+                times.append(time.perf_counter() - began)
+        said.milliseconds[peer.name] = round(statistics.median(times) * 1000, 3)
+    except (OSError, asyncio.IncompleteReadError) as error:
+        said.failed[peer.name] = reason(error)
+
+
+def reason(error: Exception) -> str:
+    """Return in a few words why a peer did not answer, with the likely cause."""
+    if isinstance(error, TimeoutError):
+        return "no answer on TCP (firewall?)"
+    if isinstance(error, ConnectionRefusedError):
+        return "refused on TCP (firewall?)"
+    if isinstance(error, OSError) and error.errno in _NO_WAY:
+        return "no way there (cable, address or firewall?)"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "it hung up (firewall?)"
+
+
+async def _speed(here: Peer, peer: Peer) -> float:
+    """Return the Mbit/s from here to `peer`, as the peer saw them arrive.
+
+    At most 16 MiB or half a second are sent. Raises ValueError if too little arrived to tell.
+    """
+    async with _connected(here, peer, b"sink\n") as (reader, writer):
+        until, sent = time.perf_counter() + MOST_SECONDS, 0
+        while sent < MOST_BYTES and time.perf_counter() < until:
+            writer.write(_PIECE)
+            await writer.drain()
+            sent += len(_PIECE)
+        writer.write_eof()
+        told: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), _ANSWER))
+    if not told["seconds"]:
+        raise ValueError("one packet is no speed")
+    return round(told["bytes"] * 8e-6 / told["seconds"], 1)
+
+
+@asynccontextmanager
+async def _held(here: Peer, peer: Peer) -> AsyncIterator[None]:
+    """Keep others from measuring with `peer` meanwhile."""
+    async with _connected(here, peer, b"hold\n") as (reader, _):
+        if await reader.readline() != b"ok\n":
+            raise ConnectionError(f"{peer.name} does not answer any more")
+        yield
+
+
+@asynccontextmanager
+async def _connected(here: Peer, peer: Peer, wanted: bytes) -> AsyncIterator[Streams]:
+    """Connect from the cluster address, say what is wanted, and leave at the end."""
+    reader, writer = await asyncio.open_connection(
+        peer.address, peer.port, local_addr=(here.address, 0)
+    )
+    try:
+        writer.write(wanted)
+        yield reader, writer
+    finally:
+        writer.close()

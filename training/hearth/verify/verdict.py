@@ -1,0 +1,252 @@
+"""What looking at a cluster adds up to: each node is fine, or has the one thing to do. Pure.
+
+What is wrong with a node comes in the order in which it must be mended, so the first is shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Level = Literal["good", "advice", "fault"]
+
+SLOW_MBIT = 200.0
+"""A wired link below this is a cable or port for 100 Mbit/s: hardly any card is that old."""
+
+SLOW_MILLISECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a node. `gone` says why it could not be looked at at all.
+
+    `facts` are those of `hearth.verify.facts`, `talk` those of `hearth.verify.pairs`.
+    """
+
+    name: str
+    rank: int
+    address: str
+    gone: str = ""
+    findings: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    talk: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the node can take part in anything."""
+        return not self.gone and not self.findings and bool(self.facts)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What came of the all-reduce: the facts of rank 0, or who failed and why."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    culprit: str | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """How a node stands, and what to do if it is not good."""
+
+    level: Level
+    text: str = ""
+
+
+def judge(
+    nodes: Sequence[Seen], total: Sum | None, provision: str, lock: Mapping[str, str]
+) -> dict[str, Advice]:
+    """Return the advice for each node.
+
+    `total` is None where no sum was tried; `provision` is the command that provisions these nodes
+    and `lock` each node's `python_lock` (`cpu` says that no GPU is to be used).
+    """
+    verdicts = {}
+    for node in nodes:
+        faults = (*_own_faults(node, provision), *_common_faults(node, nodes, total, provision))
+        hints = _hints(node, nodes, lock.get(node.name, "auto"))
+        found = next(iter(faults), None)
+        hint = next(iter(hints), None)
+        if found:
+            verdicts[node.name] = Advice("fault", found)
+        else:
+            verdicts[node.name] = Advice("advice", hint) if hint else Advice("good")
+    return verdicts
+
+
+def link_mbit(name: str, nodes: Sequence[Seen]) -> float | None:
+    """Return the Mbit/s of a node's own link: the best with any peer, of the slower direction.
+
+    A peer's slow cable does not count against the node, as long as another peer is faster.
+    """
+    sent = [
+        mbit for node in nodes if node.name == name for mbit in node.talk.get("mbit", {}).values()
+    ]
+    received = [node.talk["mbit"][name] for node in nodes if name in node.talk.get("mbit", {})]
+    best = [max(way) for way in (sent, received) if way]
+    return min(best) if best else None
+
+
+def supports(arch: Sequence[str], capability: str) -> bool:
+    """Return whether a torch built for `arch` (`sm_86` …) runs on a GPU of a `capability` (`8.9`).
+
+    Code runs on later minors of its major version; what ends in `a` or `f` on its own only. PTX
+    (`compute_90`) is compiled for anything later. [CUDA C++ programming guide, compatibility]
+    """
+    wanted = tuple(int(part) for part in capability.split("."))
+    for built in arch:
+        kind, _, digits = built.partition("_")
+        if not digits.isdecimal():
+            continue
+        version = (int(digits[:-1]), int(digits[-1]))
+        same_major = version[0] == wanted[0] and version <= wanted
+        if same_major or (kind == "compute" and version <= wanted):
+            return True
+    return False
+
+
+def short_gpu(gpus: Sequence[Mapping[str, Any]]) -> str:
+    """Return the names of a node's GPUs as people say them, or nothing."""
+    names = Counter(
+        gpu["name"].removeprefix("NVIDIA ").removeprefix("GeForce ").removesuffix(" GPU")
+        for gpu in gpus
+    )
+    return ", ".join(f"{count}× {name}" if count > 1 else name for name, count in names.items())
+
+
+def _own_faults(node: Seen, provision: str) -> Iterator[str]:
+    """Yield what is wrong with a node by itself."""
+    if node.gone:
+        yield node.gone
+        return
+    yield from node.findings
+    facts = node.facts
+    if not facts:
+        yield "it did not answer what it is; -v shows more"
+        return
+    if facts["cards"] and not facts["gpus"]:
+        yield f"its NVIDIA driver does not answer: {provision} --tags driver"
+    if facts["cuda"] and facts["gpus"]:
+        for gpu in facts["gpus"]:
+            if facts["arch"] and not supports(facts["arch"], gpu["capability"]):
+                yield (
+                    f"this torch ({facts['torch']}) has no code for the {short_gpu([gpu])} "
+                    f"(compute capability {gpu['capability']}): take another card, or let the node "
+                    "train on its processor with python_lock: cpu"
+                )
+        if not facts["devices"]:
+            yield f"torch cannot use its GPU: {provision} --tags driver,python, then reboot it"
+
+
+def _common_faults(
+    node: Seen, nodes: Sequence[Seen], total: Sum | None, provision: str
+) -> Iterator[str]:
+    """Yield what is wrong between a node and the others."""
+    callers = [other for other in nodes if other.talk and other.name != node.name]
+    deaf = {c.name: c.talk["failed"][node.name] for c in callers if node.name in c.talk["failed"]}
+    if deaf:
+        why = next(iter(deaf.values()))
+        who = "every node" if len(deaf) == len(callers) > 1 else ", ".join(deaf)
+        yield (
+            f"{who} → {node.name}: {why}; {provision} --tags firewall lets the cluster in where "
+            f"{node.name}'s own firewall keeps it out"
+        )
+    yield from _differing(node, nodes, provision)
+    if total and total.culprit == node.name:
+        yield f"the all-reduce failed here: {total.failure}"
+    if total and node.name in total.facts.get("wrong", ()):
+        yield "its sum in the all-reduce was wrong: test its memory and its network card"
+
+
+def _differing(node: Seen, nodes: Sequence[Seen], provision: str) -> Iterator[str]:
+    """Yield the versions in which a node differs from most others of its kind."""
+    for what, key, kind in (
+        ("torch", _torch_release, _any),
+        ("Python", _python_release, _any),
+        ("CUDA", lambda facts: facts["cuda"], _with_cuda),
+        ("NCCL", lambda facts: facts["nccl"], _with_cuda),
+    ):
+        alike = [other for other in nodes if other.usable and kind(other.facts)]
+        if node not in alike:
+            continue
+        # On a draw the lower rank is right.
+        usual = Counter(key(other.facts) for other in alike).most_common(1)[0][0]
+        if key(node.facts) != usual:
+            yield (
+                f"{what} is {key(node.facts)} here and {usual} on the others: "
+                f"{provision} --tags python"
+            )
+
+
+def _torch_release(facts: Mapping[str, Any]) -> str:
+    """Return torch's version without its build: a CPU and a GPU node differ in that alone."""
+    return str(facts["torch"]).partition("+")[0]
+
+
+def _python_release(facts: Mapping[str, Any]) -> str:
+    return ".".join(str(facts["python"]).split(".")[:2])
+
+
+def _any(facts: Mapping[str, Any]) -> bool:
+    return True
+
+
+def _with_cuda(facts: Mapping[str, Any]) -> bool:
+    return bool(facts["cuda"])
+
+
+def _hints(node: Seen, nodes: Sequence[Seen], lock: str) -> Iterator[str]:
+    """Yield what could be better, although training works."""
+    if not node.usable:
+        return
+    facts, mbit = node.facts, link_mbit(node.name, nodes)
+    if mbit is not None and mbit < SLOW_MBIT:
+        if facts["wireless"]:
+            yield f"{mbit:.0f} Mbit/s over Wi-Fi: a cable would be several times faster"
+        else:
+            yield (
+                f"{mbit:.0f} Mbit/s over a cable: a port, cable or switch is of the 100 Mbit kind; "
+                "take a Cat 5e cable and a gigabit switch"
+            )
+    far = [ms for ms in node.talk.get("milliseconds", {}).values() if ms > SLOW_MILLISECONDS]
+    if far and len(far) == len(node.talk["milliseconds"]):
+        yield f"{min(far):.0f} ms to its nearest peer: is that path Wi-Fi or a tunnel?"
+    if facts["gpus"] and not facts["cuda"] and lock != "cpu":
+        yield "no CUDA in this torch, so its GPU is idle: set python_lock: gpu and provision again"
+
+
+def remarks(nodes: Sequence[Seen], total: Sum | None, skipped: str) -> list[str]:
+    """Return the lines below the table: the sum, the latency, and kinds of nodes that differ.
+
+    `skipped` says why no sum was tried, if none was.
+    """
+    lines = []
+    if total and total.facts.get("seconds"):
+        facts = total.facts
+        lines.append(
+            f"all-reduce over {len(facts['nodes'])} ranks: right, {facts['seconds'] * 1000:.0f} ms "
+            f"for {MEBIBYTES} MiB over {facts['over']}"
+        )
+    elif total and total.failure and total.culprit is None:
+        lines.append(f"all-reduce: {total.failure}")
+    elif skipped:
+        lines.append(f"all-reduce: not tried, {skipped}")
+    times = [ms for node in nodes for ms in node.talk.get("milliseconds", {}).values()]
+    if times:
+        lines.append(f"there and back between two nodes: {min(times):.2f} to {max(times):.2f} ms")
+    usable = [node for node in nodes if node.usable]
+    without = [node.name for node in usable if not node.facts["cuda"]]
+    if 0 < len(without) < len(usable):
+        lines.append(
+            f"{', '.join(without)} trains on the processor, so the gradients of all travel over "
+            "gloo, not NCCL; leave it out if the others are faster alone"
+        )
+    elif any(node.facts["gpus"] for node in usable) and len(without) == len(usable):
+        lines.append("no CUDA in this torch (python_lock: cpu): the GPUs are not used")
+    pythons = sorted({node.facts["python"] for node in usable})
+    if len(pythons) > 1 and len({_python_release(node.facts) for node in usable}) == 1:
+        lines.append(f"Python differs in its last digit ({', '.join(pythons)}), which does no harm")
+    return lines
