@@ -40,6 +40,7 @@ def main() -> None:
         answer = {
             "nodes": [node for node, _ in ranks],
             "wrong": [node for node, fine in ranks if not fine],
+            "mebibytes": MEBIBYTES,
             "over": "nccl" if world.gradients else "gloo",
             "seconds": round(min(seconds), 4),
         }

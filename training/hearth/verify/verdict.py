@@ -77,6 +77,18 @@ def judge(
     return verdicts
 
 
+def why_no_sum(nodes: Sequence[Seen]) -> str:
+    """Return why no sum across all nodes should be tried, or nothing."""
+    usable = [node for node in nodes if node.usable]
+    if len(usable) < 2:
+        return "since it takes two nodes"
+    if busy := {str(node.facts["busy"]) for node in usable if node.facts["busy"]}:
+        return f"since run {', '.join(sorted(busy))} is under way"
+    if any(not node.talk or node.talk["failed"] for node in usable):
+        return "since not all nodes answer each other"
+    return ""
+
+
 def link_mbit(name: str, nodes: Sequence[Seen]) -> float | None:
     """Return the Mbit/s of a node's own link: the best with any peer, of the slower direction.
 
@@ -228,7 +240,7 @@ def remarks(nodes: Sequence[Seen], total: Sum | None, skipped: str) -> list[str]
         facts = total.facts
         lines.append(
             f"all-reduce over {len(facts['nodes'])} ranks: right, {facts['seconds'] * 1000:.0f} ms "
-            f"for {MEBIBYTES} MiB over {facts['over']}"
+            f"for {facts['mebibytes']} MiB over {facts['over']}"
         )
     elif total and total.failure and total.culprit is None:
         lines.append(f"all-reduce: {total.failure}")
