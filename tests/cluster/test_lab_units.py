@@ -52,7 +52,7 @@ def units(node: str) -> str:
 
 def until_step(run: str, step: int) -> None:
     metrics = f"ai-cluster/results/{run}/metrics.jsonl"
-    until(lambda: on("tower", f"grep -c '\"step\": {step},' {metrics} || true") != "0", 90)
+    until(lambda: int(on("tower", f"grep -c '\"step\": {step},' {metrics} || true")) > 0, 90)
 
 
 def steps(run: str) -> list[int]:
@@ -115,11 +115,12 @@ def started(home):
     """Start a run that nobody watches; end it, come what may."""
     runs = []
 
-    def start(run: str, *arguments: str) -> None:
+    def start(run: str, **settings: int) -> None:
         # A wrong password for sudo: training asks for none.
         words = ("-e", f"run={run}", "-e", "wait=false", "-e", "ansible_become_password=wrong")
         runs.append(run)
-        assert home.train(*ON_THE_LAB, *words, *arguments)[0] == 0
+        options = ("-e", "launch_ready_timeout=30", *home.tiny(evaluate=False, **settings))
+        assert home.play("train.yml", *ON_THE_LAB, *words, *options)[0] == 0
 
     yield start
     for node in NODES:
@@ -128,7 +129,7 @@ def started(home):
 
 
 def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(started):
-    started("first", "-e", "max_steps=100")
+    started("first", max_steps=100)
     for node in NODES:
         assert record(node, "first")["unit"] == "hearth-first.service"
         assert "enabled" in on(node, "systemctl --user is-enabled hearth-first.service")
@@ -141,7 +142,7 @@ def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
 
 
 def test_stopping_the_unit_keeps_a_checkpoint_and_ends_the_run_on_all_nodes(started):
-    started("second", "-e", "max_steps=100000", "-e", "checkpoint_every=100000")
+    started("second", max_steps=100000, checkpoint_every=100000)
     until_step("second", 3)
     on("laptop", "systemctl --user stop hearth-second.service")
     ended = record("laptop", "second")
@@ -154,7 +155,7 @@ def test_stopping_the_unit_keeps_a_checkpoint_and_ends_the_run_on_all_nodes(star
 
 
 def test_a_supervisor_that_is_killed_leaves_a_record_and_no_unit(started):
-    started("third", "-e", "max_steps=100000")
+    started("third", max_steps=100000)
     until_step("third", 3)
     on("laptop", "systemctl --user kill --kill-whom=main -s KILL hearth-third.service")
     for node in NODES:
@@ -168,7 +169,7 @@ def test_a_supervisor_that_is_killed_leaves_a_record_and_no_unit(started):
 
 
 def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
-    started("fourth", "-e", "max_steps=600", "-e", "checkpoint_every=10")
+    started("fourth", max_steps=100, checkpoint_every=10, global_batch=16)
     until_step("fourth", 15)
     dark()
     for node in NODES:
@@ -177,7 +178,7 @@ def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
     for node in NODES:
         until(lambda node=node: record(node, "fourth")["state"] == "finished", 90)
         until(lambda node=node: units(node) == "", 20)
-    assert steps("fourth") == list(range(1, 601))
+    assert steps("fourth") == list(range(1, 101))
     log = on("tower", "cat ai-cluster/logs/fourth.log")
     resumed = [line for line in log.splitlines() if line.startswith("run fourth: step ")]
     assert len(resumed) == 2
@@ -197,7 +198,7 @@ def dark() -> None:
 
 
 def test_a_machine_that_comes_back_alone_records_the_truth(started):
-    started("fifth", "-e", "max_steps=100000", "-e", "launch_ready_timeout=10")
+    started("fifth", max_steps=100000)
     until_step("fifth", 3)
     lab("power-off", "laptop")
     until(lambda: record("tower", "fifth")["state"] == "failed", 40)
