@@ -1,0 +1,114 @@
+"""Real listeners on loopback, and the nodes that talk to them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from hearth.verify import listener
+from hearth.verify.facts import gpus, look
+from hearth.verify.pairs import MOST_BYTES, Peer, in_turn, talk
+
+ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+
+@pytest.fixture
+def peers() -> Iterator[list[Peer]]:
+    """Three nodes that listen, and are ended by their ids."""
+    before = {process.pid for process in psutil.Process().children()}
+    yield [
+        Peer(f"node{n}", address, listener.start(address, ADDRESSES, idle=20))
+        for n, address in enumerate(ADDRESSES)
+    ]
+    for process in psutil.Process().children():
+        if process.pid not in before:
+            process.kill()
+            process.wait(10)
+
+
+def test_everyone_answers_and_is_measured(peers):
+    said = talk("node1", peers, speed=True)
+    assert said.failed == {}
+    assert set(said.milliseconds) == set(said.mbit) == {"node0", "node2"}
+    assert all(0 < milliseconds < 1000 for milliseconds in said.milliseconds.values())
+    assert all(mbit > 1 for mbit in said.mbit.values())
+    assert MOST_BYTES <= 16 << 20
+
+
+def test_while_a_run_is_under_way_no_speed_is_measured(peers):
+    said = talk("node0", peers, speed=False)
+    assert (said.mbit, set(said.milliseconds)) == ({}, {"node1", "node2"})
+
+
+def test_a_closed_port_is_named_and_the_others_are_measured(peers):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.2", 0))
+        closed = probe.getsockname()[1]
+    said = talk("node0", [peers[0], Peer("node1", "127.0.0.2", closed), peers[2]], speed=True)
+    assert said.failed == {"node1": "refused on TCP (firewall?)"}
+    assert set(said.mbit) == {"node2"}
+
+
+def test_a_stranger_gets_no_answer(peers):
+    with socket.create_connection(
+        (peers[0].address, peers[0].port), 5, source_address=("127.0.0.9", 0)
+    ) as stranger:
+        stranger.sendall(b"echo\n.")
+        assert stranger.recv(1) == b""
+
+
+def test_a_listener_ends_by_itself():
+    before = {process.pid for process in psutil.Process().children()}
+    listener.start("127.0.0.1", ADDRESSES, idle=0.1)
+    (child,) = [p for p in psutil.Process().children() if p.pid not in before]
+    child.wait(10)
+
+
+def test_each_node_begins_with_the_one_after_itself():
+    peers = [Peer(name, "127.0.0.1", 1) for name in "abcd"]
+    assert ["".join(p.name for p in in_turn(own, peers)) for own in "abcd"] == [
+        "bcd", "cda", "dab", "abc",
+    ]  # fmt: skip
+
+
+def test_a_node_is_looked_at(tmp_path, monkeypatch):
+    system = tmp_path / "sys"
+    for name, what in {
+        "bus/pci/devices/0000:01:00.0/vendor": "0x10de\n",
+        "bus/pci/devices/0000:01:00.0/class": "0x030000\n",
+        "bus/pci/devices/0000:01:00.1/vendor": "0x10de\n",
+        "bus/pci/devices/0000:01:00.1/class": "0x040300\n",  # the sound of the same card
+        "class/net/lo/speed": "1000\n",
+    }.items():
+        (system / name).parent.mkdir(parents=True, exist_ok=True)
+        (system / name).write_text(what)
+    answer = look("127.0.0.1", tmp_path, system)
+    assert answer["findings"] == []
+    known = answer["facts"]
+    assert (known["cards"], known["interface"], known["nic_mbit"]) == (1, "lo", 1000)
+    assert (known["cuda"] is None) == known["torch"].endswith("+cpu")
+    assert known["busy"] is None
+
+
+def test_gpus_are_what_the_driver_says(tmp_path, monkeypatch):
+    stand_in = tmp_path / "nvidia-smi"
+    stand_in.write_text(
+        "#!/bin/sh\necho 'NVIDIA GeForce RTX 3070 Ti, 8192, 580.95.05, 8.6'\necho 'No devices'\n"
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert gpus() == [
+        {
+            "name": "NVIDIA GeForce RTX 3070 Ti",
+            "memory_mib": 8192,
+            "driver": "580.95.05",
+            "capability": "8.6",
+        }
+    ]
+
+
+def test_an_address_that_is_not_here_is_a_finding(tmp_path):
+    assert "192.0.2.7" in look("192.0.2.7", tmp_path)["findings"][0]

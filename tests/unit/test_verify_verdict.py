@@ -1,0 +1,259 @@
+"""What looking at a cluster adds up to, and how it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hearth.verify.table import memory, speed, table, width
+from hearth.verify.verdict import (
+    Seen,
+    Sum,
+    judge,
+    link_mbit,
+    remarks,
+    short_gpu,
+    supports,
+    why_no_sum,
+)
+
+NAMES = ("tower", "laptop", "oldbox")
+CARD = {
+    "name": "NVIDIA GeForce RTX 5070 Ti",
+    "memory_mib": 16303,
+    "driver": "580.95.05",
+    "capability": "12.0",
+}
+PROVISION = "ansible-playbook -i inventory/home provision.yml"
+
+
+def facts(**changes):
+    known = {
+        "python": "3.11.9",
+        "torch": "2.13.0",
+        "cuda": "13.0",
+        "nccl": "2.28.3",
+        "arch": ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"],
+        "devices": 1,
+        "gpus": [CARD],
+        "cards": 1,
+        "interface": "enp5s0",
+        "nic_mbit": 1000,
+        "wireless": False,
+        "busy": None,
+    }
+    return {**known, **changes}
+
+
+def on_a_cpu(**changes):
+    none = {"torch": "2.13.0+cpu", "cuda": None, "nccl": None, "arch": [], "devices": 0}
+    return facts(**{**none, "gpus": [], "cards": 0, **changes})
+
+
+def talk(name: str, names=NAMES, mbit: float = 940.0, **changes):
+    others = [other for other in names if other != name]
+    said = {
+        "milliseconds": dict.fromkeys(others, 0.2),
+        "mbit": dict.fromkeys(others, mbit),
+        "failed": {},
+    }
+    return {**said, **changes}
+
+
+@pytest.fixture
+def home() -> list[Seen]:
+    """Three nodes that are as they should be."""
+    return [
+        Seen(name, rank, f"192.168.1.{11 + rank}", facts=facts(), talk=talk(name))
+        for rank, name in enumerate(NAMES)
+    ]
+
+
+def changed(home: list[Seen], name: str, **changes) -> list[Seen]:
+    return [replace(node, **changes) if node.name == name else node for node in home]
+
+
+def verdicts(home, total=None, **lock):
+    return judge(home, total, PROVISION, lock)
+
+
+def faults(home, total=None):
+    return {name: v.text for name, v in verdicts(home, total).items() if v.level == "fault"}
+
+
+def test_nodes_as_they_should_be_are_green(home):
+    total = Sum(facts={"nodes": list(NAMES), "wrong": [], "over": "nccl", "seconds": 0.05})
+    assert {v.level for v in verdicts(home, total).values()} == {"good"}
+    assert why_no_sum(home) == ""
+
+
+def test_a_node_that_is_off_is_the_only_fault(home):
+    off = changed(home, "laptop", gone="cannot be reached", facts={}, talk={})
+    for node in off:
+        if node.talk:
+            node.talk["mbit"].pop("laptop")
+            node.talk["milliseconds"].pop("laptop")
+    assert faults(off) == {"laptop": "cannot be reached"}
+    assert why_no_sum(off) == ""
+
+
+def test_a_node_behind_a_firewall_is_told_not_its_callers(home):
+    for node in home:
+        if node.name != "laptop":
+            node.talk["failed"]["laptop"] = "no answer on TCP (firewall?)"
+    told = faults(home)
+    assert list(told) == ["laptop"]
+    assert told["laptop"].startswith("every node → laptop: no answer on TCP (firewall?); ")
+    assert f"{PROVISION} --tags firewall" in told["laptop"]
+    assert "not all nodes answer each other" in why_no_sum(home)
+
+
+def test_one_pair_alone_is_named_as_that(home):
+    home[1].talk["failed"]["tower"] = "refused on TCP (firewall?)"
+    assert faults(home)["tower"].startswith("laptop → tower: refused on TCP (firewall?)")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"torch": "2.12.0"}, "torch is 2.12.0 here and 2.13.0 on the others"),
+        ({"python": "3.12.3"}, "Python is 3.12 here and 3.11 on the others"),
+        ({"cuda": "12.6"}, "CUDA is 12.6 here and 13.0 on the others"),
+        ({"nccl": "2.27.0"}, "NCCL is 2.27.0 here and 2.28.3 on the others"),
+        ({"gpus": []}, "its NVIDIA driver does not answer"),
+        ({"devices": 0}, "torch cannot use its GPU"),
+        ({"gpus": [{**CARD, "capability": "6.1"}]}, "has no code for the RTX 5070 Ti"),
+    ],
+)
+def test_a_node_that_differs_or_lacks_something_is_told_what(home, change, words):
+    told = faults(changed(home, "oldbox", facts=facts(**change)))
+    assert list(told) == ["oldbox"]
+    assert words in told["oldbox"]
+
+
+def test_of_two_that_differ_the_lower_rank_is_right(home):
+    two = changed(home[:2], "tower", facts=facts(torch="2.12.0"))
+    assert list(faults(two)) == ["laptop"]
+
+
+def test_a_gpu_and_a_cpu_node_do_not_differ_but_are_explained(home):
+    mixed = changed(home, "oldbox", facts=on_a_cpu())
+    assert faults(mixed) == {}
+    assert any("oldbox trains on the processor" in line for line in remarks(mixed, None, ""))
+
+
+def test_the_last_digit_of_python_is_said_and_does_no_harm(home):
+    other = changed(home, "oldbox", facts=facts(python="3.11.2"))
+    assert {v.level for v in verdicts(other).values()} == {"good"}
+    assert any("3.11.2, 3.11.9" in line for line in remarks(other, None, ""))
+
+
+def test_only_what_must_be_mended_first_is_shown(home):
+    broken = facts(torch="2.12.0", gpus=[])
+    assert "driver does not answer" in faults(changed(home, "laptop", facts=broken))["laptop"]
+    gone = changed(home, "laptop", findings=("there is no torch",), facts=broken)
+    assert faults(gone)["laptop"] == "there is no torch"
+
+
+def test_a_slow_cable_is_advice_for_the_node_that_has_it(home):
+    for node in home:
+        for peer in node.talk["mbit"]:
+            if "laptop" in (node.name, peer):
+                node.talk["mbit"][peer] = 94.1
+    told = verdicts(home)
+    assert {name: v.level for name, v in told.items()} == {
+        "tower": "good", "laptop": "advice", "oldbox": "good",
+    }  # fmt: skip
+    assert "94 Mbit/s over a cable" in told["laptop"].text
+    wireless = changed(home, "laptop", facts=facts(wireless=True))
+    assert "94 Mbit/s over Wi-Fi" in verdicts(wireless)["laptop"].text
+
+
+def test_a_link_is_as_fast_as_its_slower_direction(home):
+    for node in home:
+        if "laptop" in node.talk["mbit"]:
+            node.talk["mbit"]["laptop"] = 80.0
+    assert link_mbit("laptop", home) == 80.0
+    assert link_mbit("tower", home) == 940.0
+    assert link_mbit("tower", [replace(home[0], talk={})]) is None
+
+
+def test_a_gpu_without_cuda_in_torch_is_advice_unless_the_processor_was_chosen(home):
+    idle = changed(home, "laptop", facts=on_a_cpu(gpus=[CARD], cards=1))
+    assert "python_lock: gpu" in verdicts(idle)["laptop"].text
+    assert verdicts(idle, laptop="cpu")["laptop"].level == "good"
+
+
+def test_a_failed_sum_is_the_culprits(home):
+    total = Sum(culprit="oldbox", failure="the supervisor of oldbox broke off")
+    assert faults(home, total) == {
+        "oldbox": "the all-reduce failed here: the supervisor of oldbox broke off"
+    }
+    nobody = Sum(failure="no end within 60 s")
+    assert faults(home, nobody) == {}
+    assert "all-reduce: no end within 60 s" in remarks(home, nobody, "")
+
+
+def test_a_wrong_sum_is_a_fault_of_the_node_that_had_it(home):
+    total = Sum(facts={"nodes": list(NAMES), "wrong": ["tower"], "over": "gloo", "seconds": 1})
+    assert "was wrong" in faults(home, total)["tower"]
+
+
+def test_no_sum_while_a_run_is_under_way(home):
+    busy = changed(home, "tower", facts=facts(busy="evening"))
+    assert why_no_sum(busy) == "since run evening is under way"
+    assert why_no_sum(home[:1]) == "since it takes two nodes"
+
+
+@pytest.mark.parametrize(
+    ("arch", "capability", "runs"),
+    [
+        (["sm_75", "sm_80", "sm_86"], "8.9", True),  # later minor, same major
+        (["sm_90"], "8.9", False),
+        (["sm_80"], "9.0", False),
+        (["sm_80", "compute_80"], "12.0", True),  # PTX
+        (["sm_120a"], "12.0", False),  # of its own kind only
+        (["sm_75", "sm_80"], "6.1", False),
+        (["sm_100", "sm_120"], "12.0", True),
+    ],
+)
+def test_what_a_torch_supports(arch, capability, runs):
+    assert supports(arch, capability) is runs
+
+
+def test_the_table_has_a_line_a_node_and_fits(home):
+    slow = changed(home, "laptop", gone="cannot be reached: is it on?", facts={}, talk={})
+    lines = table(slow, verdicts(slow), 110)
+    heading, *rows = [text for _, text in lines]
+    assert heading.split() == [
+        "node", "rank", "address", "NIC", "link", "GPU", "memory", "driver", "torch",
+    ]  # fmt: skip
+    assert rows[0].split() == [
+        "✓", "tower", "0", "192.168.1.11", "enp5s0", "940", "Mbit/s", "RTX", "5070", "Ti",
+        "16", "GB", "580.95.05", "2.13.0",
+    ]  # fmt: skip
+    assert rows[1].split()[:4] == ["✗", "laptop", "1", "192.168.1.12"]
+    assert rows[3] == "laptop: cannot be reached: is it on?"
+    assert max(width(text) for _, text in lines) <= 110
+
+
+def test_in_80_columns_the_machines_stand_below_the_network(home):
+    lines = [text for _, text in table(home, verdicts(home), 78)]
+    assert max(map(width, lines)) <= 78
+    assert sum("tower" in line for line in lines) == 2
+
+
+def test_wide_names_keep_the_columns_straight(home):
+    wide = [home[0], replace(home[1], name="机器"), home[2]]
+    lines = [text for _, text in table(wide, verdicts(wide), 110)][:4]
+    columns = {width(line[: line.index("192.168.1.")]) for line in lines[1:]}
+    assert len(columns) == 1
+
+
+def test_gpus_are_called_as_people_call_them():
+    assert short_gpu([CARD, CARD]) == "2× RTX 5070 Ti"
+    assert short_gpu([{"name": "NVIDIA GeForce RTX 4070 Laptop GPU"}]) == "RTX 4070 Laptop"
+    assert short_gpu([]) == ""
+    assert (memory(16303), memory(8188)) == ("16 GB", "8 GB")
+    assert (speed(94.1), speed(2350.0), speed(None)) == ("94 Mbit/s", "2.4 Gbit/s", "–")
