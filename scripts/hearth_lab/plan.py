@@ -12,8 +12,11 @@ PREFIX = 24
 USER = PASSWORD = "lab"
 
 # Rank order of inventory/lab. The cards differ in name, as they do in any house.
-_NAMES = ("tower", "laptop", "oldbox", "node4", "node5", "node6", "node7", "node8", "node9")
-_CARDS = ("enp5s0", "wlp0s20f3", "eno1", "enp3s0", "ens18", "enp6s0", "eno2", "enp2s0", "ens3")
+_NAMES = ("tower", "laptop", "oldbox", *(f"node{n}" for n in range(4, 11)))
+_CARDS = (
+    *("enp5s0", "wlp0s20f3", "eno1", "enp3s0", "ens18", "enp6s0", "eno2", "enp2s0", "ens3"),
+    "enp7s0",
+)
 # What a server's installer leaves, a desktop's, and a desktop whose owner clicked in its settings.
 _RENDERERS = ("networkd", "netplan-nm", "networkd", "keyfile", "networkd", "netplan-nm") * 2
 MOST_NODES = len(_NAMES)
