@@ -14,7 +14,7 @@ from hearth_lab.errors import LabError
 from hearth_lab.host import NETWORK, STATE, cache, run
 
 _RECORD = STATE / "state.json"
-_BOOT_SECONDS = 60
+_BOOT_SECONDS = 180
 
 
 class Lab:
