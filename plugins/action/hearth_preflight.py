@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -27,8 +27,9 @@ def about_clock(seconds: float) -> str:
     return f"its clock is {duration(abs(seconds))} {side} the controller's"
 
 
-def summary(facts: Mapping[str, Any], address: str) -> str:
-    """Return one line about a machine."""
+def summary(facts: Mapping[str, Any], address: str, peers: Iterable[str]) -> str:
+    """Return one line about a machine; of its peers only those that it does not reach."""
+    silent = [name for name in peers if name not in facts["peers"]]
     words = [
         facts["os"],
         f"Python {facts['python']}",
@@ -36,6 +37,7 @@ def summary(facts: Mapping[str, Any], address: str) -> str:
         "an NVIDIA GPU" if facts["nvidia"] else "no NVIDIA GPU",
         f"{'has' if facts['has_address'] else 'does not have'} {address}",
         f"{'reaches' if facts['index'] else 'does not reach'} the package index",
+        *([f"gets no answer from {' and '.join(silent)}"] if silent else []),
     ]
     return ", ".join(words)
 
@@ -54,5 +56,7 @@ class ActionModule(ActionBase):
             return result
         facts = result["facts"]
         facts["skew"] = round(skew(before, facts.pop("time"), time.time()), 1)
-        remarks = [summary(facts, self._task.args["address"]), about_clock(facts["skew"])]
+        given = self._task.args
+        line = summary(facts, given["address"], given.get("peers", ()))
+        remarks = [line, about_clock(facts["skew"])]
         return result | {"note": "; ".join(filter(None, remarks))}

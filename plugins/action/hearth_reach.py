@@ -148,8 +148,9 @@ class ActionModule(ActionBase):
         )
         result["address"] = arguments["address"]
         if self._connection.transport != "ssh":
-            keys = [f"{key.type} {key.text}" for key in own_keys()]
-            return result | {"keys": keys, "present": is_here(arguments["address"])}
+            local = self._connection.transport == "local"
+            keys = [f"{key.type} {key.text}" for key in own_keys()] if local else []
+            return result | {"keys": keys, "present": local and is_here(arguments["address"])}
         name = task_vars["inventory_hostname"]
         file = Path(arguments["known_hosts"])
         pinned = keys_of(file.read_text(), name) if file.exists() else []

@@ -186,15 +186,21 @@ def test_what_is_typed_is_text_and_may_be():
     assert misfit("perhaps", {"type": "bool"}, typed=True)
 
 
+def test_a_secret_that_does_not_fit_is_not_shown():
+    said = misfit("hunter2", {"type": "int", "no_log": True})
+    assert said
+    assert "hunter2" not in said
+
+
 def test_one_mistake_of_a_group_is_said_once_with_its_file_and_line():
-    everywhere = Given("verfy", "inventory/home/group_vars/cluster.yml:7")
+    everywhere = Given("verfy", "inventory/home/group_vars/all.yml:7")
     hosts = {
         "a": {"network_mode": everywhere, "power_keep_awake": Given("no", "hosts.yml:3")},
         "b": {"network_mode": everywhere},
     }
     findings = check(hosts, OPTIONS, ROLES, ANSIBLE)
     assert len(findings) == 2
-    assert findings[0].startswith("network_mode (inventory/home/group_vars/cluster.yml:7): 'verfy'")
+    assert findings[0].startswith("network_mode (inventory/home/group_vars/all.yml:7): 'verfy'")
     assert findings[1].startswith('a: power_keep_awake (hosts.yml:3): "no" in quotes')
 
 

@@ -93,6 +93,23 @@ def test_a_clock_is_right_if_it_showed_a_time_between_two_looks_at_ours(there, s
     assert action.skew(100, there, 101) == seconds
 
 
+def test_a_line_about_a_machine_names_the_peers_that_it_does_not_reach():
+    facts = {
+        "os": "Ubuntu 24.04.1 LTS",
+        "python": "3.12.3",
+        "free_gb": 412,
+        "nvidia": True,
+        "has_address": False,
+        "index": True,
+        "peers": ["laptop"],
+    }
+    assert action.summary(facts, "10.0.0.1", ["laptop", "oldbox"]) == (
+        "Ubuntu 24.04.1 LTS, Python 3.12.3, 412 GB free, an NVIDIA GPU, does not have 10.0.0.1, "
+        "reaches the package index, gets no answer from oldbox"
+    )
+    assert "no answer" not in action.summary(facts, "10.0.0.1", ["laptop"])
+
+
 def test_a_clock_that_is_off_is_remarked_upon():
     assert action.about_clock(4.9) == ""
     assert action.about_clock(7200) == "its clock is 2 h 0 min ahead of the controller's"

@@ -94,12 +94,13 @@ def misfit(value: Any, option: Mapping[str, Any], typed: bool = False) -> str:
     kind = option.get("type", "str")
     if value is None:
         return "has no value; give one, or remove the line for the default"
-    if reason := _WRONG.get(kind, _no_reason)(value, typed):
-        return reason
+    reason = _WRONG.get(kind, _no_reason)(value, typed)
     choices = option.get("choices")
-    if choices and value not in choices and kind != "bool":
-        return f"{value!r} cannot be used; one of {', '.join(map(str, choices))} is wanted"
-    return ""
+    if not reason and choices and value not in choices and kind != "bool":
+        reason = f"{value!r} cannot be used; one of {', '.join(map(str, choices))} is wanted"
+    if reason and option.get("no_log"):
+        return f"its value, which is not shown, is not of the type {kind}"
+    return reason
 
 
 def _no_reason(_value: Any, _typed: bool) -> str:
