@@ -68,8 +68,11 @@ def test_any_order_of_ranks_is_taken(order):
         ({"a": {}}, "a: cluster_address is missing"),
         ({"a": {"cluster_address": "10.0.0.1/24"}}, "'10.0.0.1/24' is not an IP address"),
         ({"a": {"cluster_address": "10.0.0.256"}}, "'10.0.0.256' is not an IP address"),
-        ({"a": {"cluster_address": "127.0.1.1"}}, "'127.0.1.1' means every machine itself"),
-        ({"a": {"cluster_address": "::1"}}, "'::1' means every machine itself"),
+        (members(a={"cluster_address": "127.0.1.1"}, b={}), "'127.0.1.1' means every machine"),
+        (
+            members(a={}, b={"cluster_address": "::1"}),
+            "b: cluster_address '::1' means every machine",
+        ),
         ({"a": {"cluster_address": "224.0.0.9"}}, "an address that no machine can have"),
         ({"a": {"cluster_address": "0.0.0.0"}}, "an address that no machine can have"),
         ({"a": {"cluster_address": "169.254.3.4"}}, "'169.254.3.4' is link-local"),
@@ -94,7 +97,7 @@ def test_what_is_wrong_with_nodes_is_said(hosts, finding):
 
 
 def test_two_nodes_on_one_computer_may_talk_over_loopback():
-    hosts = {"a": {"cluster_address": "127.0.0.1", "hearth_one_computer": True}}
+    hosts = {"a": {"cluster_address": "127.0.0.1"}, "b": {"cluster_address": "127.0.0.2"}}
     nodes, findings = read_nodes(hosts)
     assert not findings
     assert not far_apart(nodes)

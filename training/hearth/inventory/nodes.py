@@ -29,6 +29,9 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
             f"the inventory has no hosts in the group 'cluster'; add your machines, {EXAMPLE}"
         ]
     nodes, findings = [], []
+    # Nodes that all talk over loopback are on one computer; a single one among others is a mistake.
+    given = [_parsed(variables.get("cluster_address")) for variables in members.values()]
+    one_computer = all(address is None or address.is_loopback for address in given)
     for position, (name, variables) in enumerate(members.items()):
         rank = variables.get("node_rank", position)
         if isinstance(rank, bool) or not str(rank).isdecimal():
@@ -40,7 +43,7 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
                 f"{name}: cluster_address is missing; set the address that the other nodes reach "
                 f"this one at, {EXAMPLE}"
             )
-        elif reason := _unfit(address, bool(variables.get("hearth_one_computer", False))):
+        elif reason := _unfit(address, one_computer):
             findings.append(f"{name}: cluster_address {str(address)!r} {reason}")
         nodes.append(Node(name, int(rank), str(address or "")))
     findings += _ranks(nodes) + _addresses(nodes)
