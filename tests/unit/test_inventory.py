@@ -71,7 +71,7 @@ def test_any_order_of_ranks_is_taken(order):
         (members(a={"cluster_address": "127.0.1.1"}, b={}), "'127.0.1.1' means every machine"),
         (
             members(a={}, b={"cluster_address": "::1"}),
-            "b: cluster_address '::1' means every machine",
+            "'::1' means every machine",
         ),
         ({"a": {"cluster_address": "224.0.0.9"}}, "an address that no machine can have"),
         ({"a": {"cluster_address": "0.0.0.0"}}, "an address that no machine can have"),
