@@ -191,6 +191,16 @@ def _without_install(machine: Machine) -> Plan | None:
     if works(look):
         kind = f" ({look['modules']} modules)" if look["modules"] else ""
         return Plan("keep", f"driver {look['loaded']}{kind} works and is left as it is")
+    if look["modules"] == "proprietary" and any(each.needs_open for each in cards):
+        named = ", ".join(str(each) for each in cards if each.needs_open)
+        return Plan(
+            "refuse",
+            findings=[
+                f"{named} needs NVIDIA's open kernel modules, and the proprietary ones of "
+                f"{look['loaded']} are loaded: remove that driver, restart the machine, "
+                f"{_PROVISION}"
+            ],
+        )
     if major(look["library"]) >= FLOOR and not (
         # Only Canonical's modules come in packages of their own, which may lag behind the kernel.
         look["system"]["id"] == "ubuntu" and look["library_package"] and not _stuck(look)

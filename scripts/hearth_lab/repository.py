@@ -100,7 +100,7 @@ def ensure() -> Path:
         top = Path(work) / "top"
         for name, packages in _CONTENT.items():
             _build(top / name, packages, _VERSIONS[name])
-        top.chmod(0o755)
+        run("chmod", "--recursive", "a+rX", top)  # apt reads as a user of its own
         top.rename(target)
     return target
 

@@ -15,6 +15,7 @@ from ansible.module_utils.hearth_driver_decision import (
     ubuntu_kernels,
     works,
 )
+from support.modules import call
 
 # Real ids (pci.ids; NVIDIA's open-gpu-kernel-modules), from Kepler to Blackwell.
 CARDS = [
@@ -329,6 +330,14 @@ def test_debians_own_driver_is_loaded_not_installed_again():
     assert plan("2482", library="590.48.01", repository="distribution").action == "load"
 
 
+@pytest.mark.parametrize(("device", "action"), [("2c05", "refuse"), ("2684", "load")])
+def test_a_card_that_needs_open_modules_is_not_left_with_the_others(device, action):
+    loaded = {"loaded": "580.126.09", "library": "580.126.09", "modules": "proprietary"}
+    its = plan(device, **loaded)
+    assert its.action == action
+    assert ("open kernel modules" in said(its)) == (action == "refuse")
+
+
 def test_a_card_of_a_virtual_machine_is_left_to_it():
     its = plan("2482", holds="vfio-pci")
     assert its.action == "none"
@@ -446,6 +455,37 @@ def test_a_branch_below_the_floor_is_refused(wanted):
 def test_all_findings_of_a_machine_come_at_once():
     its = plan("2482", system=TRIXIE, branch="580", secure_boot=True)
     assert len(its.findings) == 2
+
+
+def asked(machine: Machine) -> dict[str, Any]:
+    """Return a machine as the role describes it to the module."""
+    return {key: value for key, value in vars(machine).items() if key != "name"}
+
+
+def test_the_module_says_what_each_machine_gets_and_those_alike_together():
+    machines = {
+        "tower": asked(machine("2c05")),
+        "couch": asked(machine("1002:744c")),
+        "attic": asked(machine("1002:744c")),
+        "oldbox": asked(machine("1b06")),
+    }
+    answer = call("hearth_driver_plan", machines=machines)
+    assert not answer["changed"]
+    assert answer["plans"]["tower"]["packages"][-1] == "nvidia-kernel-open-dkms"
+    assert answer["plans"]["oldbox"]["findings"]
+    assert answer["say"].splitlines() == [
+        "  tower: GeForce RTX 5070 Ti (Blackwell, 10de:2c05): driver 580 with open modules",
+        "    (nvidia-driver-pinning-580 linux-headers-amd64 nvidia-driver-cuda "
+        "nvidia-kernel-open-dkms)",
+        "  couch, attic: no NVIDIA GPU, so it trains on its processor; its AMD graphics are not "
+        "used",
+    ]
+
+
+def test_the_module_refuses_a_branch_in_one_sentence():
+    answer = call("hearth_driver_plan", machines={"tower": asked(machine("2c05", branch="570"))})
+    assert answer["failed"]
+    assert "driver_branch: 570 is not possible" in answer["msg"]
 
 
 # ---- kernels ------------------------------------------------------------------------------------
