@@ -44,7 +44,8 @@ say:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_driver_decision import Machine, Plan, decide
+from ansible.module_utils.hearth_driver_decision import decide
+from ansible.module_utils.hearth_driver_machine import Machine, Plan
 
 
 def shown(plans: dict[str, Plan]) -> str:

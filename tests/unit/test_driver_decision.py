@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from ansible.module_utils.hearth_driver_cards import card
 from ansible.module_utils.hearth_driver_decision import (
-    Machine,
     after_install,
-    debian_headers,
     decide,
     restart_reason,
-    ubuntu_kernels,
     works,
 )
+from ansible.module_utils.hearth_driver_machine import Machine
+from ansible.module_utils.hearth_driver_packages import debian_headers, ubuntu_kernels
 from support.modules import call
 
 # Real ids (pci.ids; NVIDIA's open-gpu-kernel-modules), from Kepler to Blackwell.
