@@ -61,10 +61,14 @@ installer:
 """
 
 
-def target_of(look: Mapping[str, Any]) -> Target:
-    """Return the platform of a node from what was found on it."""
+Kind = tuple[str, Target]
+"""Nodes with the same lock and the same platform get the same wheels."""
+
+
+def kind_of(look: Mapping[str, Any]) -> Kind:
+    """Return lock and platform of a node from what was found on it."""
     target = look["target"]
-    return Target(tuple(target["python"]), target["machine"], target["glibc"])
+    return look["kind"], Target(tuple(target["python"]), target["machine"], target["glibc"])
 
 
 def wanted(looks: Mapping[str, Mapping[str, Any]], locks: Path) -> dict[str, list[Pin]]:
@@ -75,6 +79,16 @@ def wanted(looks: Mapping[str, Mapping[str, Any]], locks: Path) -> dict[str, lis
             pins = read_lock((locks / f"{look['kind']}.lock").read_text())
             lacking[node] = [pins[each["name"]] for each in look["differing"]]
     return lacking
+
+
+def by_kind(
+    looks: Mapping[str, Mapping[str, Any]], lacking: Mapping[str, list[Pin]]
+) -> dict[Kind, list[Pin]]:
+    """Return what the nodes of each kind lack together, each pin once."""
+    groups: dict[Kind, dict[str, Pin]] = {}
+    for node, pins in lacking.items():
+        groups.setdefault(kind_of(looks[node]), {}).update({pin.name: pin for pin in pins})
+    return {kind: list(pins.values()) for kind, pins in groups.items()}
 
 
 def as_dict(wheel: Wheel) -> dict[str, Any]:
@@ -133,15 +147,12 @@ class ActionModule(ActionBase):
         screen: Screen,
     ) -> dict[str, list[dict[str, Any]]]:
         """Return the wheels for each node that lacks any; nodes of one kind share a download."""
-        groups: dict[Target, dict[str, Pin]] = {}
         lacking = wanted(looks, Path(options["requirements"]))
-        for node, pins in lacking.items():
-            groups.setdefault(target_of(looks[node]), {}).update({str(pin): pin for pin in pins})
         fetched = {
-            target: house.fetch(pins.values(), target, options["builds_from"], screen.progress)
-            for target, pins in groups.items()
+            kind: house.fetch(pins, kind[1], options["builds_from"], screen.progress)
+            for kind, pins in by_kind(looks, lacking).items()
         }
         return {
-            node: [as_dict(fetched[target_of(looks[node])][pin.name]) for pin in pins]
+            node: [as_dict(fetched[kind_of(looks[node])][pin.name]) for pin in pins]
             for node, pins in lacking.items()
         }

@@ -218,6 +218,25 @@ def test_a_build_that_the_lock_does_not_have_for_a_node_is_told_with_the_way_out
     assert "leave this node out" in packages.unsupported(wrong, pins, Target((3, 11), "arm", 36))[0]
 
 
+def test_nodes_of_a_kind_share_a_download_and_locks_do_not_mix(tmp_path):
+    (tmp_path / "cpu.lock").write_text(
+        lock_line("torch", "2+cpu", b"x") + lock_line("a", "1", b"a")
+    )
+    (tmp_path / "gpu.lock").write_text(lock_line("torch", "2", b"y"))
+    target = {"python": [3, 11], "machine": "x86_64", "glibc": 36}
+    lacks = {"cpu": differ(("torch", "", "2+cpu")), "gpu": differ(("torch", "", "2"))}
+    looks = {
+        name: {"kind": kind, "target": target, "differing": lacks[kind]}
+        for name, kind in {"tower": "gpu", "laptop": "cpu", "oldbox": "cpu"}.items()
+    }
+    looks["oldbox"]["differing"] = differ(("a", "", "1"))
+    groups = supplies.by_kind(looks, supplies.wanted(looks, tmp_path))
+    assert {kind[0]: [str(pin) for pin in pins] for kind, pins in groups.items()} == {
+        "gpu": ["torch==2"],
+        "cpu": ["torch==2+cpu", "a==1"],
+    }
+
+
 def test_only_nodes_that_differ_cause_a_download(tmp_path):
     (tmp_path / "cpu.lock").write_text(lock_line("a", "1", b"x") + lock_line("b", "2", b"y"))
     looks = {
