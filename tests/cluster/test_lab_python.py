@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.computer import LAB
-from support.house import ROOT, House
+from support.house import ROOT, House, until
 from support.stand_in_index import StandInIndex, lock_line, make_wheel, stand_in_index
 from support.stand_in_miniforge import INSTALLER
 
@@ -182,13 +182,14 @@ def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(contr
     assert controller.asked() == []
 
 
-def test_a_node_that_is_off_is_named_and_the_next_time_it_is_done(controller, first):
-    lab("power-off", "laptop")
+def test_a_node_that_is_cut_off_is_named_and_the_others_are_done(controller, first):
+    lab("cut", "laptop")
     on("tower", f"{VENV}/bin/python -m pip --isolated uninstall --quiet --yes beta")
     try:
         status, screen = controller.provision()
     finally:
-        lab("power-on", "laptop")
+        lab("join", "laptop")
+    until(lambda: "answers" in lab("status").split("laptop")[1].splitlines()[0], 60)
     assert status != 0
     assert "laptop: cannot be reached" in screen
     assert "tower: beta missing — mended" in screen
