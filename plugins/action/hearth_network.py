@@ -17,7 +17,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 _LOCAL = ("local", "ansible.builtin.local")
-_ANSWER_WITHIN = 5  # seconds for one try to log in
+_ANSWER_WITHIN = 10  # seconds for one try to log in
 _TOUCHED_AFTER = 2  # seconds until the node has certainly begun to touch its link
 _GRACE = 45  # seconds after its own undo in which a node has to answer at its old address
 

@@ -61,19 +61,32 @@ def with_address(text: str, nic: str, uuid: str, wanted: Wanted) -> str:
 
     The UUID is written down, since NetworkManager would derive one from the file's place.
     """
-    keys = re.findall(r"^((?:address|route)\d+|addresses|gateway|dns|method)\s*=", text, re.M)
-    ours = {key: None for key in keys if not key.startswith("route")}
-    address = f"{wanted.address}/{wanted.prefix}"
-    ipv4 = ours | {
-        "method": "manual",
-        "address1": f"{address},{wanted.gateway}" if wanted.gateway else address,
-    }
+    here = _values(text, "ipv4")
+    fixed = [here[key] for key in here if re.fullmatch(r"address\d+", key)]
+    gone = (wanted.address, wanted.instead)
+    others = [each for each in fixed if each.partition("/")[0] not in gone]
+    first = f"{wanted.address}/{wanted.prefix}"
+    if wanted.gateway:
+        first += f",{wanted.gateway}"
+    ipv4: dict[str, str | None] = {f"address{n}": None for n in range(1, len(fixed) + 1)}
+    ipv4 |= {f"address{n}": each for n, each in enumerate([first, *others], start=1)}
+    ipv4 |= {"method": "manual", "gateway": None}
     if wanted.dns:
         ipv4["dns"] = "".join(f"{server};" for server in wanted.dns)
-    else:
-        ipv4.pop("dns", None)
     connection = {"uuid": uuid, "interface-name": nic}
     return changed(text, {"connection": connection, "ipv4": ipv4})
+
+
+def _values(text: str, section: str) -> dict[str, str]:
+    """Return the keys of a section."""
+    found, here = {}, ""
+    for line in text.splitlines():
+        if heading := _SECTION.fullmatch(line):
+            here = heading[1]
+        elif here == section and "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found[key.strip()] = value.strip()
+    return found
 
 
 def without_power_saving(text: str) -> str:

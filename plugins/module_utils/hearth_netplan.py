@@ -104,26 +104,31 @@ def places(documents: Mapping[str, Mapping[str, Any]], key: str) -> list[Place]:
 
 
 def with_address(
-    document: Mapping[str, Any], place: Place, nic: str, wanted: Wanted
+    document: Mapping[str, Any], place: Place, nic: str, wanted: Wanted, *, ranked: bool = False
 ) -> tuple[dict[str, Any], str]:
     """Return the document with this address for the NIC, and the key of the definition that has it.
 
     The NIC's definition stands at `place`. If it is for several NICs (a name with *, a driver) it
-    stays, and one for this NIC alone is put in front of it.
+    stays, and one for this NIC alone is put in front of it. `ranked` is for NetworkManager, for
+    which a number says what comes first.
     """
     changed = copy.deepcopy(dict(document))
     section = changed["network"][place.section]
-    settings, key = _fixed(section[place.key] or {}, wanted), place.key
+    settings, key = section[place.key] or {}, place.key
+    if not _is_fixed(settings, wanted):
+        settings = _fixed(settings, wanted)
     match = settings.get("match")
     if not match and place.section == "ethernets":
         key = nic
         section.pop(place.key)
     elif match and _fits_several(match):
         key = _FIRST.format(nic=nic)
-        settings["match"] = {"name": nic}
-        # The same for NetworkManager, which goes by a number.
-        backend = settings.setdefault("networkmanager", {})
-        backend["passthrough"] = {"connection.autoconnect-priority": "100"}
+        settings = {**settings, "match": {"name": nic}}
+        backend = dict(settings.pop("networkmanager", None) or {})
+        passed = backend.get("passthrough") or {}
+        if ranked:
+            rank = {"connection.autoconnect-priority": "100"}
+            settings["networkmanager"] = {"passthrough": {**passed, **rank}}
     section[key] = settings
     return changed, key
 
@@ -133,19 +138,38 @@ def _fits_several(match: Mapping[str, Any]) -> bool:
     return "macaddress" not in match and bool(re.search(r"[*?\[]", str(match.get("name", "*"))))
 
 
+def _is_leased(settings: Mapping[str, Any]) -> bool:
+    return str(settings.get("dhcp4", "false")).lower() in ("true", "yes", "on", "y")
+
+
+def _is_fixed(settings: Mapping[str, Any], wanted: Wanted) -> bool:
+    """Return whether a definition gives the wanted address already, in whatever spelling."""
+    gateways = [settings["gateway4"]] if settings.get("gateway4") else []
+    gateways += [each.get("via") for each in settings.get("routes") or [] if _is_default(each)]
+    servers = (settings.get("nameservers") or {}).get("addresses") or []
+    return (
+        not _is_leased(settings)
+        and f"{wanted.address}/{wanted.prefix}" in map(_address, settings.get("addresses") or [])
+        and gateways == ([wanted.gateway] if wanted.gateway else [])
+        and set(wanted.dns) <= set(servers)
+    )
+
+
 def _fixed(settings: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     """Return the settings of a definition with a fixed IPv4 address."""
     fixed = copy.deepcopy(dict(settings))
-    leased = str(fixed.get("dhcp4", "false")).lower() in ("true", "yes", "on", "y")
-    for name in ("dhcp4-overrides", "gateway4"):
-        fixed.pop(name, None)
-    if "dhcp4" in fixed or leased:
+    if _is_leased(fixed):
         fixed["dhcp4"] = "false"
-    others = [each for each in fixed.get("addresses") or [] if ":" in _address(each)]
+    fixed.pop("gateway4", None)
+    others = [
+        each
+        for each in fixed.get("addresses") or []
+        if _address(each).partition("/")[0] not in (wanted.address, wanted.instead)
+    ]
     fixed["addresses"] = [f"{wanted.address}/{wanted.prefix}", *others]
     routes = [each for each in fixed.get("routes") or [] if not _is_default(each)]
     if wanted.gateway:
-        routes.append({"to": "default", "via": wanted.gateway})
+        routes.append(_default_route(fixed) | {"via": wanted.gateway})
     fixed["routes"] = routes
     if not routes:
         del fixed["routes"]
@@ -154,6 +178,15 @@ def _fixed(settings: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
         sixes = [each for each in servers.get("addresses") or [] if ":" in each]
         fixed["nameservers"] = servers | {"addresses": [*wanted.dns, *sixes]}
     return fixed
+
+
+def _default_route(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the default route as it is written, or one that is as good as the leased one."""
+    for route in settings.get("routes") or []:
+        if _is_default(route):
+            return dict(route)
+    metric = (settings.get("dhcp4-overrides") or {}).get("route-metric")
+    return {"to": "default", "via": "", **({"metric": metric} if metric else {})}
 
 
 def awake(document: Mapping[str, Any], place: Place) -> dict[str, Any]:

@@ -27,6 +27,7 @@ except ImportError:  # PyYAML: netplan brings it for the system's Python, but th
     hearth_netplan = None
 
 _NETPLAN = ("/run/netplan", "/etc/netplan", "/lib/netplan")
+_HELD = "# Hearth has changed what cloud-init wrote.\nnetwork: {config: disabled}\n"
 _PROFILES = "/etc/NetworkManager/system-connections"
 _SECRET = re.compile(
     r"""(?mix) ^ (\s* ["']? [\w.-]* (password|psk|pin|secret|wep-key\d?|private-key) [\w.-]* ["']?
@@ -43,8 +44,9 @@ class Candidate:
     """A change that waits for its confirmation.
 
     `target` is the file that changes for good, `shadow` one that counts instead of it until the
-    next boot. `apply` and `undo` are the commands once the shadow is there, or gone. `kept` is the
-    folder that has to be as before after an undo. `before` and `after` are for people.
+    next boot, `also` files (text by path) that have to be there once the change is kept. `apply`
+    and `undo` are the commands once the shadow is there, or gone. `kept` is the folder that has to
+    be as before after an undo. `before` and `after` are for people.
     """
 
     nic: str
@@ -57,6 +59,7 @@ class Candidate:
     before: str
     after: str
     then: list[list[str]] = field(default_factory=list)
+    also: dict[str, str] = field(default_factory=dict)
 
     @property
     def changes(self) -> bool:
@@ -104,7 +107,9 @@ def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candid
     by_networkmanager = manager.kind == "networkmanager"
     if by_networkmanager and nic.wireless:
         document = hearth_netplan.awake(document, place)
-    changed, key = hearth_netplan.with_address(document, place, name, wanted)
+    changed, key = hearth_netplan.with_address(
+        document, place, name, wanted, ranked=by_networkmanager
+    )
     same = changed == documents[place.path]
     content = _read(place.path) if same else hearth_netplan.dump(changed, name)
     _validate(place.path, content)
@@ -130,7 +135,14 @@ def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candid
         before=without_secrets(before),
         after=without_secrets(before if same else content),
         then=generate,
+        also=_hold_cloud_init() if "cloud-init" in place.path else {},
     )
+
+
+def _hold_cloud_init() -> dict[str, str]:
+    """Return the file that keeps cloud-init from writing its netplan file anew, where it could."""
+    folder = "/etc/cloud/cloud.cfg.d"
+    return {f"{folder}/99-hearth-network.cfg": _HELD} if os.path.isdir(folder) else {}
 
 
 def _of_profile(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:

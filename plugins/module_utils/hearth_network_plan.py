@@ -34,12 +34,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The address that a NIC is to have, with the prefix length, gateway and name servers."""
+    """The address that a NIC is to have, with the prefix length, gateway and name servers.
+
+    It takes the place of the address `instead`, if that is a fixed one.
+    """
 
     address: str
     prefix: int
     gateway: str = ""
     dns: tuple[str, ...] = ()
+    instead: str = ""
 
 
 def reservation(nic: Nic, address: str) -> str:
@@ -126,6 +130,7 @@ def settle(nic: Nic, manager: Manager, asked: Asked) -> Wanted:
         asked.prefix or (held.prefix if held else 24),
         asked.gateway or nic.gateway,
         asked.dns or manager.dns,
+        held.address if held else "",
     )
 
 

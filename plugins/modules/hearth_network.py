@@ -266,6 +266,8 @@ def keep(change: armed.Armed) -> list:
                 mode=None if os.path.exists(candidate.target) else 0o600,
                 then=candidate.then,
             )
+            for path, content in candidate.also.items():
+                record.write(path, content.encode(), stage="network")
     except (OSError, RecordError) as error:
         return [f"{candidate.target} could not be written: {error}"]
     armed.finish(change)

@@ -58,9 +58,7 @@ def nodes(count: int = MOST_NODES) -> list[Node]:
     if not 1 <= count <= MOST_NODES:
         raise LabError(f"--nodes {count}: the lab has 1 to {MOST_NODES} machines.")
     return [
-        Node(
-            *each, f"02:4c:41:42:00:{n:02x}", f"198.51.100.{10 + n}", tailscale=f"100.64.0.{n}/32"
-        )
+        Node(*each, f"02:4c:41:42:00:{n:02x}", f"198.51.100.{10 + n}", tailscale=f"100.64.0.{n}/32")
         for n, each in enumerate(zip(_NAMES[:count], _CARDS, _RENDERERS, strict=False), start=1)
     ]
 

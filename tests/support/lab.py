@@ -118,9 +118,9 @@ def inventory(folder: Path, hosts: dict[str, dict[str, object]]) -> Path:
 class Play:
     """A playbook that runs from the repository's root, in a session of its own."""
 
-    def __init__(self, inventory: Path, playbook: str, *arguments: object) -> None:
+    def __init__(self, inventory: Path, playbook: str | Path, *arguments: object) -> None:
         self._process = subprocess.Popen(
-            ["ansible-playbook", "-i", inventory, playbook, *map(str, arguments)],
+            ["ansible-playbook", "-i", inventory, *map(str, (playbook, *arguments))],
             cwd=ROOT,
             env=os.environ
             | {
