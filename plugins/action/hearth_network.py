@@ -18,7 +18,7 @@ from ansible.plugins.action import ActionBase
 
 _LOCAL = ("local", "ansible.builtin.local")
 _ANSWER_WITHIN = 10  # seconds for one try to log in
-_TOUCHED_AFTER = 2  # seconds until the node has certainly begun to touch its link
+_TOUCHED_AFTER = 3  # seconds until the node has certainly begun to touch its link
 _GRACE = 45  # seconds after its own undo in which a node has to answer at its old address
 
 
@@ -118,6 +118,8 @@ class ActionModule(ActionBase):
         if not why:
             return {"changed": True, "address": address, "diff": armed["diff"]}
         aftermath = self._aftermath(told | {"state": "after", "seconds": 30}, end)
+        if aftermath and aftermath["why"]:  # the node knows better
+            why = "; ".join(aftermath["why"])
         return {"failed": True, "changed": False, "msg": story(armed, why, aftermath)}
 
     def _confirm(self, arguments: dict[str, Any], goals: list[str], end: float) -> tuple[str, str]:

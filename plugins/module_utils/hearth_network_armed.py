@@ -21,7 +21,7 @@ from ansible.module_utils.hearth_network_change import Candidate, fingerprint
 
 FOLDER = "/run/hearth/network"
 _UNDO, _APPLY = "hearth-network-undo", "hearth-network-apply"
-_ANSWER_FIRST = 1  # seconds until the link is touched, so that the module's answer gets away
+_ANSWER_FIRST = 2  # seconds until the link is touched, so that the module's answer gets away
 
 
 class NotArmed(Exception):
@@ -120,19 +120,26 @@ def disarm() -> bool:
 
 
 def finish(armed: Armed) -> None:
-    """Forget a confirmed candidate, whose content is in its place in /etc."""
+    """Drop the shadow of a confirmed candidate, whose content is in its place in /etc."""
     os.unlink(armed.candidate.shadow)
     for command in armed.candidate.then:
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    _put("kept", "")
+
+
+def kept() -> bool:
+    """Return whether the change was confirmed already, by a call whose answer got lost."""
+    return os.path.exists(f"{FOLDER}/kept")
 
 
 def undo_now(armed: Armed, why: list[str]) -> None:
-    """Start the undo without waiting for its timer, and remember why."""
+    """Have the change undone without waiting for the timer, and remember why."""
     armed.why = why
     _save(armed)
-    _systemctl("start", "--no-block", f"{_UNDO}.service")
-    _systemctl("stop", f"{_UNDO}.timer")
+    if _systemctl("start", "--no-block", f"{_UNDO}.service") == 0:
+        _systemctl("stop", f"{_UNDO}.timer")
+    else:  # the timer was stopped before, and took the unit along
+        _start(_UNDO, 1)
 
 
 def undone() -> bool:

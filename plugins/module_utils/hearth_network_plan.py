@@ -153,7 +153,7 @@ def wrong(nic: Nic, manager: Manager, asked: Asked) -> list[str]:
             f"{held.address}/{held.prefix}; leave network_prefix out"
         )
     network = ipaddress.IPv4Interface(f"{wanted.address}/{wanted.prefix}").network
-    if held and ipaddress.IPv4Address(held.address) not in network:
+    if held and not near(asked.address, Wanted(held.address, held.prefix)):
         findings.append(
             f"cluster_address {asked.address} is not in the network of {nic.name}, which has "
             f"{held.address}/{held.prefix}: nobody could reach it there"

@@ -199,8 +199,9 @@ def arm(options: dict) -> dict:
         "goals": past.addresses if past else [verdict.wanted.address],
     }
     try:
+        Record()  # where the change could not be kept, it is not tried either
         token = armed.arm(candidate, options["seconds"], facts)
-    except armed.NotArmed as error:
+    except (armed.NotArmed, RecordError) as error:
         return {"findings": [str(error)], "token": "", "addresses": addresses(nics)}
     return {
         "findings": [],
@@ -217,6 +218,8 @@ def confirm(options: dict) -> dict:
         change = armed.load(options["token"])
     except armed.NotArmed as error:
         return {"findings": [], "confirmed": False, "stranger": True, "why": [str(error)]}
+    if armed.kept():
+        return {"findings": [], "confirmed": True, "changed": True, "why": []}
     end = time.monotonic() + _PATIENCE
     while (why := missing(change.facts)) and time.monotonic() < end:
         time.sleep(0.5)
@@ -250,10 +253,11 @@ def missing(facts: dict) -> list:
 
 def keep(change: armed.Armed) -> list:
     """Make the change last, on the record of changes; return why that cannot be."""
-    if not armed.disarm():
-        return ["the time for the confirmation was over"]
-    candidate, record = change.candidate, Record()
+    candidate = change.candidate
     try:
+        record = Record()
+        if not armed.disarm():
+            return ["the time for the confirmation was over"]
         if change.facts["wanted"] is None:
             record.restore(candidate.target)
             history.forget()
