@@ -110,7 +110,7 @@ class ActionModule(ActionBase):
         if not armed.get("token"):
             said = armed.get("msg") or "\n".join(armed.get("findings", []))
             return armed | ({"failed": True, "msg": said} if said else {})
-        told = wanted | {"token": armed["token"]}
+        told = wanted | {name: armed[name] for name in ("token", "folder", "digest")}
         goals = armed["goals"]
         if not armed["wanted"]:  # a lease, which may be another than before
             goals = list(dict.fromkeys([*goals, self._old]))

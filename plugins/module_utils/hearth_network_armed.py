@@ -17,7 +17,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ansible.module_utils.hearth_network_change import Candidate, fingerprint
+from ansible.module_utils.hearth_network_change import Candidate
 
 FOLDER = "/run/hearth/network"
 _UNDO, _APPLY = "hearth-network-undo", "hearth-network-apply"
@@ -30,12 +30,11 @@ class NotArmed(Exception):
 
 @dataclass
 class Armed:
-    """A change under way. `kept` is what the folder of the target was before."""
+    """A change under way. `facts` are what the caller needs to judge it; `why` it was undone."""
 
     token: str
     candidate: Candidate
     facts: dict[str, Any]
-    kept: dict[str, str]
     why: list[str] = field(default_factory=list)
 
 
@@ -86,7 +85,7 @@ def arm(candidate: Candidate, seconds: int, facts: dict[str, Any]) -> str:
         )
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(FOLDER, mode=0o700)
-    armed = Armed(secrets.token_hex(8), candidate, facts, fingerprint(candidate.kept))
+    armed = Armed(secrets.token_hex(8), candidate, facts)
     _put("candidate", candidate.content)
     _put("undo.sh", undo_script(candidate))
     _put("apply.sh", apply_script(candidate))

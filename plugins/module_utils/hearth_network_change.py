@@ -45,7 +45,7 @@ class Candidate:
 
     `target` is the file that changes for good, `shadow` one that counts instead of it until the
     next boot, `also` files (text by path) that have to be there once the change is kept. `apply`
-    and `undo` are the commands once the shadow is there, or gone. `kept` is the folder that has to
+    and `undo` are the commands once the shadow is there, or gone. `folder` is the one that has to
     be as before after an undo. `before` and `after` are for people.
     """
 
@@ -53,7 +53,7 @@ class Candidate:
     target: str
     shadow: str
     content: str
-    kept: str
+    folder: str
     apply: list[list[str]]
     undo: list[list[str]]
     before: str
@@ -129,7 +129,7 @@ def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candid
         target=place.path,
         shadow=f"/run/netplan/{os.path.basename(place.path)}",
         content=content,
-        kept="/etc/netplan",
+        folder="/etc/netplan",
         apply=apply,
         undo=undo,
         before=without_secrets(before),
@@ -169,7 +169,7 @@ def _of_profile(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candid
         target=target,
         shadow=f"/run/NetworkManager/system-connections/hearth-{nic.name}.nmconnection",
         content=after,
-        kept=_PROFILES,
+        folder=_PROFILES,
         apply=_activate(name, "uuid", identity),
         undo=_activate(nic.name, *_by(manager)),
         before=without_secrets(before),
@@ -225,13 +225,14 @@ def _read(path: str) -> str:
         raise Unable(f"{path} cannot be read: {error}") from None
 
 
-def fingerprint(folder: str) -> dict[str, str]:
+def fingerprint(folder: str) -> str:
     """Return what tells whether a folder of small files is as it was: bytes, modes and owners."""
-    found = {}
+    found = hashlib.sha256()
     for path in sorted(glob.glob(f"{folder}/*")):
         status = os.stat(path)
         if stat.S_ISREG(status.st_mode):
             with open(path, "rb") as file:
                 content = hashlib.sha256(file.read()).hexdigest()
-            found[path] = f"{status.st_mode:o} {status.st_uid} {status.st_gid} {content}"
-    return found
+            line = f"{path} {status.st_mode:o} {status.st_uid} {status.st_gid} {content}\n"
+            found.update(line.encode(errors="surrogateescape"))
+    return found.hexdigest()

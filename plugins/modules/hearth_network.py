@@ -71,6 +71,14 @@ options:
     description: What O(state=arm) returned.
     type: str
     default: ""
+  folder:
+    description: For O(state=after), the folder of configuration that has to be as it was.
+    type: str
+    default: ""
+  digest:
+    description: What O(state=arm) returned of that folder.
+    type: str
+    default: ""
 attributes:
   check_mode:
     support: full
@@ -198,6 +206,7 @@ def arm(options: dict) -> dict:
         # Where the node should be found with the change.
         "goals": past.addresses if past else [verdict.wanted.address],
     }
+    digest = fingerprint(candidate.folder)
     try:
         Record()  # where the change could not be kept, it is not tried either
         token = armed.arm(candidate, options["seconds"], facts)
@@ -208,6 +217,8 @@ def arm(options: dict) -> dict:
         "token": token,
         **facts,
         "target": candidate.target,
+        "folder": candidate.folder,
+        "digest": digest,
         "diff": diff(candidate),
     }
 
@@ -292,7 +303,7 @@ def after(options: dict) -> dict:
         "findings": [],
         "undone": undone,
         "restarted": change is None,
-        "as_before": change is None or fingerprint(change.candidate.kept) == change.kept,
+        "as_before": fingerprint(options["folder"]) == options["digest"],
         "addresses": addresses(nics),
         "why": change.why if change else [],
         "said": armed.said(),
@@ -318,6 +329,8 @@ def main() -> None:
             "peers": {"type": "dict", "default": {}},
             "seconds": {"type": "int", "default": 120},
             "token": text | {"no_log": False},
+            "folder": text,
+            "digest": text,
         },
         supports_check_mode=True,
     )

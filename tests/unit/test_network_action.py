@@ -84,7 +84,7 @@ CANDIDATE = Candidate(
     target="/etc/N/Wired connection 1.nmconnection",
     shadow="/run/N/it's.nmconnection",
     content="[ipv4]\nmethod=manual\naddress1=192.168.1.40/24\n",
-    kept="/etc/N",
+    folder="/etc/N",
     apply=[["nmcli", "connection", "up", "uuid", "a b"]],
     undo=[["netplan", "generate"]],
     before="",
