@@ -119,7 +119,7 @@ def started(home):
         # A wrong password for sudo: training asks for none.
         words = ("-e", f"run={run}", "-e", "wait=false", "-e", "ansible_become_password=wrong")
         runs.append(run)
-        options = ("-e", "launch_ready_timeout=30", *home.tiny(evaluate=False, **settings))
+        options = ("-e", "launch_ready_timeout=20", *home.tiny(evaluate=False, **settings))
         assert home.play("train.yml", *ON_THE_LAB, *words, *options)[0] == 0
 
     yield start
