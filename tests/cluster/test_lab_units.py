@@ -17,7 +17,8 @@ from support.house import ROOT, House, until
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 NODES = ("tower", "laptop")
-ON_THE_LAB = ("-i", "inventory/two")
+INVENTORY = ("-i", "inventory/two")
+ON_THE_LAB = (*INVENTORY, "-e", "hearth_python=/opt/lab/venv/bin/python")
 
 
 def lab(*arguments: str, timeout: float = 100) -> str:
@@ -84,7 +85,7 @@ def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
     (two / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
     try:
         lab("up", "--nodes", "2", timeout=900)
-        status, screen = house.play("provision.yml", *ON_THE_LAB)
+        status, screen = house.play("playbooks/workspace.yml", *ON_THE_LAB)
         assert status == 0, screen
         _bring(house, model)
         yield house
@@ -101,7 +102,7 @@ def _bring(house: House, model: Path) -> None:
         f"-m ansible.builtin.copy -a 'src={model} dest={model.parent}/'",
     ):
         subprocess.run(
-            f"ansible {' '.join(ON_THE_LAB)} cluster {arguments}",
+            f"ansible {' '.join(INVENTORY)} cluster {arguments}",
             shell=True,
             cwd=house.checkout,
             env=house.environment,

@@ -96,7 +96,8 @@ def test_a_node_is_looked_at(tmp_path, monkeypatch):
 def test_gpus_are_what_the_driver_says(tmp_path, monkeypatch):
     stand_in = tmp_path / "nvidia-smi"
     stand_in.write_text(
-        "#!/bin/sh\necho 'NVIDIA GeForce RTX 3070 Ti, 8192, 580.95.05, 8.6'\necho 'No devices'\n"
+        "#!/bin/sh\necho 'NVIDIA GeForce RTX 3070 Ti, 8192, 580.95.05, 8.6'\n"
+        "echo 'NVIDIA GB10, [N/A], 580.95.05, 12.1'\n"
     )
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -106,7 +107,8 @@ def test_gpus_are_what_the_driver_says(tmp_path, monkeypatch):
             "memory_mib": 8192,
             "driver": "580.95.05",
             "capability": "8.6",
-        }
+        },
+        {"name": "NVIDIA GB10", "memory_mib": None, "driver": "580.95.05", "capability": "12.1"},
     ]
 
 

@@ -165,7 +165,9 @@ def test_a_slow_cable_is_advice_for_the_node_that_has_it(home):
     assert {name: v.level for name, v in told.items()} == {
         "tower": "good", "laptop": "advice", "oldbox": "good",
     }  # fmt: skip
-    assert "94 Mbit/s over a cable" in told["laptop"].text
+    assert "94 Mbit/s over a cable: its card negotiated 1000" in told["laptop"].text
+    old = changed(home, "laptop", facts=facts(nic_mbit=100))
+    assert "take a Cat 5e cable" in verdicts(old)["laptop"].text
     wireless = changed(home, "laptop", facts=facts(wireless=True))
     assert "94 Mbit/s over Wi-Fi" in verdicts(wireless)["laptop"].text
 

@@ -72,16 +72,19 @@ def _torch(findings: list[str]) -> dict[str, Any]:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """Return `name`, `memory_mib`, `driver` and `capability` of every GPU that the driver knows."""
+    """Return `name`, `memory_mib`, `driver` and `capability` of every GPU that the driver knows.
+
+    The memory is None where the GPU shares that of the processor: then the driver says `[N/A]`.
+    """
     found = []
     for line in (_output(_NVIDIA_SMI, seconds=30) or "").splitlines():
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) == 4 and fields[1].isdecimal():
+        if len(fields) == 4:
             name, memory, driver, capability = fields
             found.append(
                 {
                     "name": name,
-                    "memory_mib": int(memory),
+                    "memory_mib": int(memory) if memory.isdecimal() else None,
                     "driver": driver,
                     "capability": capability,
                 }

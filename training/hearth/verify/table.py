@@ -55,6 +55,7 @@ def memory(mebibytes: int) -> str:
 def _cells(node: Seen, nodes: Sequence[Seen]) -> dict[str, str]:
     facts = node.facts
     gpus = facts.get("gpus", [])
+    memories = [gpu["memory_mib"] for gpu in gpus if gpu["memory_mib"]]
     return {
         "node": node.name,
         "rank": str(node.rank),
@@ -62,7 +63,7 @@ def _cells(node: Seen, nodes: Sequence[Seen]) -> dict[str, str]:
         "NIC": facts.get("interface") or "–",
         "link": speed(link_mbit(node.name, nodes)),
         "GPU": short_gpu(gpus) or "–",
-        "memory": memory(min(gpu["memory_mib"] for gpu in gpus)) if gpus else "–",
+        "memory": memory(min(memories)) if memories else "–",
         "driver": gpus[0]["driver"] if gpus else "–",
         "torch": facts.get("torch") or "–",
     }

@@ -143,7 +143,8 @@ def _own_faults(node: Seen, provision: str) -> Iterator[str]:
         yield f"its NVIDIA driver does not answer: {provision} --tags driver"
     if facts["cuda"] and facts["gpus"]:
         for gpu in facts["gpus"]:
-            if facts["arch"] and not supports(facts["arch"], gpu["capability"]):
+            known = facts["arch"] and gpu["capability"][:1].isdecimal()
+            if known and not supports(facts["arch"], gpu["capability"]):
                 yield (
                     f"this torch ({facts['torch']}) has no code for the {short_gpu([gpu])} "
                     f"(compute capability {gpu['capability']}): take another card, or let the node "
@@ -219,10 +220,13 @@ def _hints(node: Seen, nodes: Sequence[Seen], lock: str) -> Iterator[str]:
         if facts["wireless"]:
             yield f"{mbit:.0f} Mbit/s over Wi-Fi: a cable would be several times faster"
         else:
-            yield (
-                f"{mbit:.0f} Mbit/s over a cable: a port, cable or switch is of the 100 Mbit kind; "
-                "take a Cat 5e cable and a gigabit switch"
+            own = facts["nic_mbit"] or 0
+            where = (
+                f"its card negotiated {own}, so look at the switch and the ports behind it"
+                if own > SLOW_MBIT
+                else "take a Cat 5e cable and a gigabit port"
             )
+            yield f"{mbit:.0f} Mbit/s over a cable: {where}"
     far = [ms for ms in node.talk.get("milliseconds", {}).values() if ms > SLOW_MILLISECONDS]
     if far and len(far) == len(node.talk["milliseconds"]):
         yield f"{min(far):.0f} ms to its nearest peer: is that path Wi-Fi or a tunnel?"
