@@ -137,7 +137,7 @@ def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
         on(node, "test $(stat -c %a ai-cluster/config/first.json) = 600")
         on(node, "! grep -rq token ~/.config/systemd")
     for node in NODES:
-        until(lambda node=node: record(node, "first")["state"] == "finished", 60)
+        until(lambda node=node: record(node, "first")["state"] == "finished", 120)
         until(lambda node=node: units(node) == "", 20)
     assert on("tower", "sudo -n true 2>&1 || echo asks").endswith("asks")
 
