@@ -129,7 +129,8 @@ differing:
   type: list
   elements: dict
 target:
-  description: C(python) (major, minor), C(machine) and C(glibc) (minor): which wheels fit.
+  description: >-
+    C(python) (major, minor), C(machine) and C(glibc) (minor), which tell what wheels fit.
   returned: with V(look)
   type: dict
 missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+# First, for Ansible replaces sys.intern when it is imported, and then torch refuses to be.
 import ansible.module_utils
 
 ansible.module_utils.__path__.append(

@@ -214,13 +214,21 @@ def test_a_mistake_of_unknown_origin_names_its_hosts():
 
 # -- what is shipped -------------------------------------------------------------------------------
 
-# What plays give to roles, folders of this repository, and what is for one computer alone.
+# What plays give to roles, what belongs together in roles/*/defaults, and what is for one computer
+# alone or for tests.
 INTERNAL = {
     "attach_run",
     "hearth_one_computer",
+    "network_force",
     "plan_runs",
     "plan_typed",
+    "python_miniforge_sha256",
+    "python_miniforge_url",
     "python_requirements",
+    "reboot_force",
+    "reset_force",
+    "reset_remove",
+    "reset_yes",
     "workspace_source",
     "workspace_verdict",
 }

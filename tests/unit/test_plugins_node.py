@@ -11,6 +11,17 @@ from support.modules import call
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "plugins" / "modules").glob("*.py")), ids=lambda p: p.stem
+)
+def test_a_module_explains_each_of_its_options(path):
+    parts = read_docstring(str(path), verbose=False, ignore_errors=False)
+    assert parts["doc"]["module"] == path.stem
+    for part in ("short_description", "description"):
+        assert parts["doc"][part], part
+    assert all(option["description"] for option in parts["doc"].get("options", {}).values())
+
+
 @pytest.fixture
 def answering(tmp_path):
     """Return a function that makes a stand-in for the node's Python; it says what it is told."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -57,7 +58,8 @@ def test_a_stranger_gets_no_answer(peers):
         (peers[0].address, peers[0].port), 5, source_address=("127.0.0.9", 0)
     ) as stranger:
         stranger.sendall(b"echo\n.")
-        assert stranger.recv(1) == b""
+        with suppress(ConnectionResetError):  # closed with our question unread
+            assert stranger.recv(1) == b""
 
 
 def test_a_listener_ends_by_itself():
