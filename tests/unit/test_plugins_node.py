@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from ansible.parsing.plugin_docs import read_docstring
 from support.modules import call
 
 ROOT = Path(__file__).resolve().parents[2]
