@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.house import ROOT, until
-from support.lab import Play, answers, computer_before, inside, inventory, lab, machines
+from support.lab import STATE, Play, answers, computer_before, inside, inventory, lab, machines, on
 
 from hearth_lab import plan
 
@@ -41,7 +42,8 @@ def elsewhere(node: str) -> str:
 def address_of(node: str) -> dict[str, object]:
     """Return the IPv4 address that a machine's card has."""
     said = inside(node, f"ip -j -4 address show {NODES[node].card}")
-    return next(iter(json.loads(said)[0]["addr_info"]), {})
+    found = json.loads(said) if said.startswith("[") else []
+    return next((each for link in found for each in link.get("addr_info", [])), {})
 
 
 def leased(node: str) -> bool:
@@ -60,11 +62,28 @@ def home(tmp_path_factory) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def bare(home) -> dict[str, str]:
-    """The machines as their installer left them, known to the controller."""
-    for node in NODES:
+    """The machines as their installer left them; the controller knows the host key of each."""
+    for node, its in NODES.items():
         if inside(node, FINGERPRINT) != home[node] or not leased(node):
             lab("reset", node)
+            home[node] = inside(node, FINGERPRINT)
+            for address in (its.address, elsewhere(node)):
+                forget = ["ssh-keygen", "-q", "-R", address, "-f", STATE / "known_hosts"]
+                subprocess.run(forget, capture_output=True, timeout=10)
+        on(node, "true")
+        inside(node, "rm -rf /run/hearth")
     return home
+
+
+@pytest.fixture
+def undo(tmp_path) -> Path:
+    """A playbook that goes back to what set up the network before Hearth did."""
+    path = tmp_path / "undo.yml"
+    path.write_text(
+        "- hosts: cluster\n  gather_facts: false\n  become: true\n  tasks:\n"
+        "    - ansible.builtin.import_role: {name: network, tasks_from: undo}\n"
+    )
+    return path
 
 
 def hosts(folder: Path, **changed: dict[str, object]) -> Path:
@@ -134,19 +153,13 @@ def test_static_addresses_are_set_once_and_last(bare, tmp_path):
         assert "via 198.51.100.1 " in routes[0]
 
 
-def test_machines_move_to_other_addresses_and_back(bare, tmp_path):
-    undo = tmp_path / "undo.yml"
-    undo.write_text(
-        "- hosts: cluster\n  gather_facts: false\n  become: true\n  tasks:\n"
-        "    - ansible.builtin.import_role: {name: network, tasks_from: undo}\n"
-    )
-
+def test_machines_move_to_other_addresses_and_back(bare, tmp_path, undo):
     names = ",".join(TRIED)
     there = {node: {"cluster_address": elsewhere(node)} for node in TRIED}
     status, screen = play(tmp_path, names, **there).end()
     assert status == 0, screen
     for node in TRIED:
-        assert address_of(node)["local"] == elsewhere(node)
+        assert address_of(node).get("local") == elsewhere(node)
         assert "dynamic" not in address_of(node)
         there[node]["ansible_host"] = elsewhere(node)
     status, screen = Play(hosts(tmp_path, **there), undo, "--limit", names).end()
@@ -156,8 +169,6 @@ def test_machines_move_to_other_addresses_and_back(bare, tmp_path):
 
 
 def test_check_mode_shows_the_change_and_makes_none(bare, tmp_path):
-    for node in TRIED:
-        inside(node, "rm -rf /run/hearth")
     status, screen = play(tmp_path, ",".join(TRIED), "--check", "--diff").end()
     assert status == 0
     for node in TRIED:
@@ -165,6 +176,55 @@ def test_check_mode_shows_the_change_and_makes_none(bare, tmp_path):
             f"+address1={NODES[node].address}/24,198.51.100.1" in screen
         )
         untouched(node, bare)
+
+
+def glob(node: str, *before: str) -> str:
+    """Return the command that has netplan define a machine's card by a pattern."""
+    text = "\\n".join(
+        [
+            "network:",
+            "  version: 2",
+            *before,
+            "  ethernets:",
+            "    all:",
+            f"      match: {{name: {NODES[node].card[0]}*}}",
+            "      dhcp4: true",
+            "",
+        ]
+    )
+    return f"printf '{text}' >/etc/netplan/00-installer-config.yaml && netplan generate"
+
+
+# Definitions that fit more than one card, and a profile that NetworkManager keeps in memory.
+OTHERS = {
+    "tower": f"{glob('tower')}; networkctl reload",
+    "laptop": f"{glob('laptop', '  renderer: NetworkManager')}; nmcli connection reload; "
+    "nmcli connection up netplan-all",
+    "node4": "rm /etc/NetworkManager/system-connections/*; nmcli connection reload; "
+    "nmcli connection add save no type ethernet ifname enp3s0 con-name 'Wired connection 1'; "
+    "nmcli connection up 'Wired connection 1'",
+}
+
+
+def test_a_definition_that_is_not_for_one_card_alone_is_kept(bare, tmp_path, undo):
+    names = ",".join(TRIED)
+    for node, command in OTHERS.items():
+        inside(node, command)
+        until(lambda node=node: leased(node), 20)
+    before = {node: inside(node, FINGERPRINT) for node in TRIED}
+    for changed in (1, 0):
+        status, screen = play(tmp_path, names).end()
+        assert status == 0, screen
+        for node in TRIED:
+            assert f"{node} changed={changed}" in screen
+    for node in TRIED:
+        assert address_of(node).get("local") == NODES[node].address
+        assert "dynamic" not in address_of(node)
+    assert "name: e*" in inside("tower", "cat /etc/netplan/*")
+    status, screen = Play(hosts(tmp_path), undo, "--limit", names).end()
+    assert status == 0, screen
+    for node in TRIED:
+        is_as_before(node, before)
 
 
 # ---- it goes wrong ------------------------------------------------------------------------------
@@ -227,7 +287,7 @@ def test_a_controller_that_dies_before_it_confirms_leaves_nothing_behind(bare, t
         started = begun(tmp_path, node)
         started.freeze()
         try:
-            until(lambda: address_of(node)["local"] == elsewhere(node), 10)
+            until(lambda: address_of(node).get("local") == elsewhere(node), 10)
         finally:
             started.kill()
         is_as_before(node, bare)
@@ -244,7 +304,7 @@ def test_a_machine_that_is_unplugged_before_the_confirmation_forgets_the_change(
         started = begun(tmp_path, node)
         started.freeze()
         try:
-            until(lambda: address_of(node)["local"] == elsewhere(node), 10)
+            until(lambda: address_of(node).get("local") == elsewhere(node), 10)
             lab("power-off", node)
             lab("power-on", node, timeout=90)
             is_as_before(node, bare)
@@ -267,8 +327,6 @@ def untouched(node: str, before: dict[str, str]) -> None:
 
 
 def test_all_refusals_come_at_once_and_nothing_is_armed(bare, tmp_path):
-    for node in TRIED:
-        inside(node, "rm -rf /run/hearth")
     wrong = {
         "tower": {"network_prefix": 28, "network_gateway": "203.0.113.1"},
         "laptop": {"network_interface": "enp99s0", "cluster_address": NODES[PEER].address},
@@ -291,7 +349,6 @@ def test_all_refusals_come_at_once_and_nothing_is_armed(bare, tmp_path):
 
 def test_verify_says_what_is_missing_and_the_two_ways_out(bare, tmp_path):
     node = "laptop"
-    inside(node, "rm -rf /run/hearth")
     missing = {node: {"cluster_address": elsewhere(node)}}
     folder = hosts(tmp_path, **missing)
     status, screen = Play(folder, "playbooks/network.yml", "--limit", node).end()
@@ -369,5 +426,5 @@ def test_the_controller_sets_its_own_address_without_ssh(bare, node):
     assert f"is at {NODES[node].address}; /etc/" in wrong
     is_as_before(node, bare)
     assert "me changed=1" in inside(node, ansible, 90)
-    assert address_of(node)["local"] == elsewhere(node)
+    assert address_of(node).get("local") == elsewhere(node)
     assert "me changed=0" in inside(node, ansible, 90)
