@@ -16,6 +16,8 @@ from hearth_lab.host import REPOSITORY, cache, run
 # Where the training packages of this computer's .venv appear in a machine, read-only: machines of
 # the lab reach no package index.
 PACKAGES = "/opt/lab/packages"
+# Likewise this computer's models.
+MODELS = "/opt/lab/models"
 _VENV = "/opt/lab/venv"
 _DEBS = (
     "systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
@@ -26,7 +28,8 @@ _DEBS = (
 _HOOK = f"""
 useradd --create-home --shell /bin/bash --groups sudo {plan.USER}
 echo {plan.USER}:{plan.PASSWORD} | chpasswd
-mkdir -p {PACKAGES}
+mkdir -p {PACKAGES} {MODELS}
+chown {plan.USER}: {MODELS}
 python3 -m venv --without-pip {_VENV}
 for folder in {_VENV}/lib/python3*/site-packages; do echo {PACKAGES} >$folder/lab.pth; done
 rm -f /etc/ssh/ssh_host_*
@@ -131,6 +134,12 @@ def ensure(say: Callable[[str], None] = print) -> Path:
     return target
 
 
+def shared(image: Path) -> dict[str, Path]:
+    """Return the folders of this computer that the machines read, by where they find them."""
+    found = {PACKAGES: packages(image), MODELS: models(), repository.PLACE: repository.ensure()}
+    return {there: ours for there, ours in found.items() if ours is not None}
+
+
 def packages(image: Path) -> Path | None:
     """Return this computer's training packages, if its .venv has those of the machines' Python."""
     for folder in (image / _VENV.lstrip("/") / "lib").glob("python3*"):
@@ -138,3 +147,11 @@ def packages(image: Path) -> Path | None:
         if ours.is_dir():
             return ours
     return None
+
+
+def models() -> Path | None:
+    """Return the folder of the models that this computer has fetched, if it has any."""
+    home = os.path.expanduser(f"~{os.environ.get('SUDO_USER', '')}")
+    cached = os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
+    ours = Path(os.environ.get("HEARTH_MODELS") or f"{cached}/hearth/models")
+    return ours if ours.is_dir() else None

@@ -66,7 +66,7 @@ class Lab:
         for node in nodes:
             if not machine.is_on(node):
                 network.plug(node)
-                machine.power_on(node, base, image.packages(base))
+                machine.power_on(node, base, image.shared(base))
             self.machines[node.name].power = True
             _apply(node, self.machines[node.name])
         self.write()

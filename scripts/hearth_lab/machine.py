@@ -12,14 +12,13 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from hearth_lab import gpu, plan, repository
+from hearth_lab import gpu, plan
 from hearth_lab.errors import LabError
 from hearth_lab.host import OURS, STATE, cache, succeeds
-from hearth_lab.image import PACKAGES
 from hearth_lab.network import inside, namespace_of
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -120,8 +119,11 @@ def install(node: plan.Node) -> None:
     gpu.install(node, disk(node) / "upper")
 
 
-def power_on(node: plan.Node, image: Path, packages: Path | None) -> None:
-    """Begin to boot a machine that is off and whose network namespace is made."""
+def power_on(node: plan.Node, image: Path, shared: Mapping[str, Path]) -> None:
+    """Begin to boot a machine that is off and whose network namespace is made.
+
+    `shared` are folders of this computer that it may read, by where it finds them.
+    """
     home = disk(node)
     layers = f"lowerdir={image},upperdir={home / 'upper'},workdir={home / 'work'}"
     command: list[str | Path] = [
@@ -134,10 +136,8 @@ def power_on(node: plan.Node, image: Path, packages: Path | None) -> None:
         *("--keep-unit", "--register=no", "--settings=no", "--link-journal=no"),
         *("--resolv-conf=off", "--timezone=off"),
         *(f"--network-namespace-path={namespace_of(node)}", "--capability=CAP_NET_ADMIN"),
-        f"--bind-ro={repository.ensure()}:{repository.PLACE}",
+        *(f"--bind-ro={ours}:{there}" for there, ours in shared.items()),
     ]
-    if packages is not None:
-        command.append(f"--bind-ro={packages}:{PACKAGES}")
     groups = _make_groups(node)
 
     def enter() -> None:

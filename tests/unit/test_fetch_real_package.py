@@ -16,6 +16,7 @@ def test_it_becomes_a_model_that_answers_paris_and_stops(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub-cache"))
     source = load_preset("smollm2-135m").source("smollm2-135m")
     folder = fetch_model(source, tmp_path / "models").path
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     network = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
     prompt = tokenizer.apply_chat_template(

@@ -31,6 +31,8 @@ def convert(gguf: Path, folder: Path) -> None:
     )
     _repair_model(model, tokenizer)
     model.save_pretrained(folder)
+    for weights in folder.glob("*.safetensors"):
+        weights.chmod((folder / "config.json").stat().st_mode)  # safetensors makes them private
     _check(folder)
 
 

@@ -76,6 +76,9 @@ def fetch_model(
         models.mkdir(parents=True, exist_ok=True)
         (models / f".{name}.lock").touch()
     except OSError as error:
+        # What a folder that others keep holds whole can be used nevertheless.
+        if source.kind != "folder" and (held := _cached(source, models / name, say, keep=False)):
+            return held
         raise _cannot_keep(models, error) from error
     waiting = f"model: another process is fetching {source.name}; waiting for it"
     with locked(models / f".{name}.lock", say, waiting):
@@ -111,8 +114,11 @@ def _local_folder(source: ModelSource, manifest_path: Path) -> ModelFolder:
     return ModelFolder(path, "folder", None, manifest.fingerprint)
 
 
-def _cached(source: ModelSource, target: Path, say: Say) -> ModelFolder | None:
-    """Return the cached model, or None if it is not there, damaged or of another revision."""
+def _cached(source: ModelSource, target: Path, say: Say, keep: bool = True) -> ModelFolder | None:
+    """Return the cached model, or None if it is not there, damaged or of another revision.
+
+    With `keep` the times of its files are written down, so that they need not be read again.
+    """
     manifest = read_manifest(target / MANIFEST)
     if manifest is None or manifest.id != source.id:
         return None
@@ -125,7 +131,7 @@ def _cached(source: ModelSource, target: Path, say: Say) -> ModelFolder | None:
     except Damaged as damage:
         say(f"model: the cached {source.name} is damaged ({damage}); fetching it again")
         return None
-    if current != manifest:
+    if keep and current != manifest:
         current.write(target / MANIFEST)
     return _folder(target, current)
 
