@@ -1,0 +1,179 @@
+"""From bare machines to a cluster that trains, and back: the whole of provision.yml.
+
+The machines get fixed addresses, and packages from a real wheelhouse. The tests tell one story, so
+they run in order.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.lab import Play, computer_before, inside, inventory, lab, machines
+
+from hearth.config import load_preset
+from hearth.model.fetch import fetch_model
+from hearth_lab import plan
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
+
+NODES = {node.name: node for node in plan.nodes(3)}
+PASSWORD = "only-these-machines-know-it"
+ALL = "etc home opt root usr/local var/lib/hearth var/lib/systemd/linger boot srv"
+
+
+def tree(node: str, folders: str = "etc") -> set[str]:
+    """Return a line for each thing in these folders of a machine: kind, mode, owner, content.
+
+    Without the lab's own folder, Ansible's, and what sudo notes at its first use.
+    """
+    none = r"\( -name .ansible -o -name .sudo_as_admin_successful -o -path opt/lab \) -prune"
+    found = inside(
+        node,
+        f"cd / && find {folders} {none} -o -printf '%p %y %m %u %g %l\n' 2>/dev/null; "
+        f"find {folders} {none} -o -type f -exec sha256sum {{}} + 2>/dev/null",
+        timeout=60,
+    )
+    return set(found.splitlines())
+
+
+def fixed(node: plan.Node) -> str:
+    """Return the address that a machine is to get, which the router gives to nobody."""
+    return node.address.replace("100.1", "100.6")
+
+
+class Cluster:
+    """Three machines, the inventory that a person would write for them, and their passwords."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.inventory = inventory(
+            folder / "house",
+            {
+                name: {
+                    "cluster_address": fixed(node),
+                    "first_address": node.address,
+                    "network_mode": "static",
+                }
+                for name, node in NODES.items()
+            },
+        )
+        self.vault = folder / "vault-password"
+        self.vault.write_text("opens the vault\n")
+        secrets = folder / "secrets.yml"
+        secrets.write_text(f"ansible_password: {PASSWORD}\nansible_become_password: {PASSWORD}\n")
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "ansible", "vault", "encrypt"),
+                *("--vault-password-file", self.vault, secrets),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+        self._secrets = ["-e", f"@{secrets}", "--vault-password-file", self.vault]
+
+    def play(self, playbook: str, *arguments: object, timeout: float = 300) -> tuple[int, str]:
+        """Play as a person with the vault's password; no password is ever on the screen."""
+        status, screen = Play(self.inventory, playbook, *self._secrets, *arguments).end(timeout)
+        assert PASSWORD not in screen
+        return status, screen
+
+    def train(self, *arguments: object) -> tuple[int, str]:
+        """Train as a person who has no password of these machines: not even for sudo."""
+        none = ["-e", "ansible_password=", "-e", "ansible_become_password="]
+        return Play(self.inventory, "train.yml", *none, *arguments).end(300)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    """The models that this computer has; those of the lab read them."""
+    folder = tmp_path_factory.mktemp("cache") / "models"
+    fetch_model(load_preset("smollm2-135m").source("smollm2-135m"), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster(models, tmp_path_factory) -> Iterator[Cluster]:
+    computer_before()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEARTH_MODELS", str(models))
+        with machines(3):
+            for node in NODES:
+                inside(node, f"echo {plan.USER}:{PASSWORD} | chpasswd")
+            yield Cluster(tmp_path_factory.mktemp("person"))
+
+
+@pytest.fixture(scope="module")
+def bare(cluster) -> dict[str, set[str]]:
+    """/etc of each machine before Hearth."""
+    return {node: tree(node) for node in NODES}
+
+
+def test_check_mode_on_bare_machines_foretells_and_changes_nothing(cluster, bare):
+    before = {node: tree(node, ALL) for node in NODES}
+    status, screen = cluster.play("provision.yml", "--check", "--diff", "-vvv")
+    assert status == 0
+    assert re.search(r"HandleLidSwitch=ignore", screen)
+    for node, its in NODES.items():
+        assert fixed(its) in screen
+        assert not tree(node, ALL) ^ before[node]
+
+
+def test_a_node_that_is_off_is_named_at_once_and_the_others_are_done(cluster, bare):
+    lab("power-off", "oldbox")
+    status, screen = cluster.play("provision.yml")
+    assert status != 0
+    assert "oldbox: cannot be reached" in screen.split("Logins without a password")[0]
+    for node in ("tower", "laptop"):
+        assert re.search(rf"✓ {node} +\d +{fixed(NODES[node])} +{NODES[node].card}", screen)
+
+
+def test_the_next_run_finishes_it(cluster, bare):
+    lab("power-on", "oldbox")
+    status, screen = cluster.play("provision.yml")
+    assert status == 0
+    for node, its in NODES.items():
+        assert re.search(rf"✓ {node} +\d +{fixed(its)} +{its.card} .*2\.13\.0", screen)
+    for card in ("RTX 5070 Ti", "RTX 4070 Laptop", "RTX 3070 Ti"):
+        assert card in screen
+    assert "all-reduce over 3 ranks: right" in screen
+    assert "All 3 nodes are verified" in screen
+    assert "tower changed=0" in screen
+
+
+def test_a_second_run_changes_nothing_and_shows_no_secret(cluster, bare):
+    before = {node: tree(node) for node in NODES}
+    status, screen = cluster.play("provision.yml", "-vvv")
+    assert status == 0
+    recap = screen.split("PLAY RECAP")[-1]
+    for node in NODES:
+        assert re.search(rf"^{node} .* changed=0 +unreachable=0 +failed=0", recap, re.MULTILINE)
+    assert not any(tree(node) ^ before[node] for node in NODES)
+
+
+def test_they_train_together_and_nobody_asks_for_a_password(cluster, bare):
+    small = ["max_steps=3", "sequence_length=128", "global_batch=3", "wandb=off", "run=first"]
+    status, screen = cluster.train(
+        *("-e", "model=smollm2-135m"), *(word for each in small for word in ("-e", each))
+    )
+    assert status == 0
+    assert "first finished: 3 of 3 steps on tower, laptop, oldbox" in screen
+
+
+def test_a_reset_leaves_etc_as_it_was_but_for_what_it_lists(cluster, bare):
+    status, screen = cluster.play("playbooks/reset.yml", "-e", "yes=true")
+    assert status == 0
+    assert "driver packages installed" in screen
+    for node, before in bare.items():
+        assert not tree(node) ^ before
+        address = inside(node, f"ip -brief -4 address show {NODES[node].card}")
+        assert NODES[node].address in address
+        assert fixed(NODES[node]) not in address
+    status, screen = cluster.play("playbooks/reset.yml", "-e", "yes=true")
+    assert status == 0
+    assert "nothing to undo" in screen
