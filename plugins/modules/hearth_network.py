@@ -296,9 +296,13 @@ def after(options: dict) -> dict:
     except armed.NotArmed:
         change = None
     undone = change is None or armed.wait_undone(options["seconds"])
+    nics, _ = hearth_nics.see()
     if change and undone:
         armed.told()
-    nics, _ = hearth_nics.see()
+        end = time.monotonic() + _PATIENCE  # a lease takes a moment
+        while not set(change.facts["addresses"]) <= set(addresses(nics)) and time.monotonic() < end:
+            time.sleep(0.5)
+            nics, _ = hearth_nics.see()
     return {
         "findings": [],
         "undone": undone,
