@@ -395,36 +395,27 @@ def rooms() -> bytes:
     return packed.getvalue()
 
 
-@pytest.mark.parametrize("node", TRIED)
-def test_the_controller_sets_its_own_address_without_ssh(bare, node):
-    inside(node, "tar -C /root -x", given=rooms())
-    inside(
-        node,
-        "cat >/root/hosts.yml",
-        given=json.dumps(
-            {
-                "cluster": {
-                    "hosts": {
-                        "me": {"cluster_address": elsewhere(node), "ansible_connection": "local"},
-                        PEER: {"cluster_address": NODES[PEER].address},
-                    }
-                }
-            }
-        ).encode(),
-    )
+def test_the_controller_sets_its_own_address_without_ssh(bare):
+    packed = rooms()
     ansible = (
         "cd /root/hearth && LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 /opt/lab/venv/bin/python "
         "-m ansible.cli.playbook -i /root/hosts.yml playbooks/network.yml --limit me "
         "-e network_mode=static"
     )
-    wrong = inside(
-        node,
-        f"{ansible} {' '.join(QUICK)} -e network_force=true -e network_gateway=198.51.100.250",
-        90,
-    )
-    assert "gateway 198.51.100.250 does not answer" in wrong
-    assert f"is at {NODES[node].address}; /etc/" in wrong
-    is_as_before(node, bare)
-    assert "me changed=1" in inside(node, ansible, 90)
-    assert address_of(node).get("local") == elsewhere(node)
-    assert "me changed=0" in inside(node, ansible, 90)
+    mistake = f"{' '.join(QUICK)} -e network_force=true -e network_gateway=198.51.100.250"
+
+    def try_it(node: str) -> None:
+        me = {"cluster_address": elsewhere(node), "ansible_connection": "local"}
+        peer = {"cluster_address": NODES[PEER].address}
+        inside(node, "tar -C /root -x", given=packed)
+        listed = json.dumps({"cluster": {"hosts": {"me": me, PEER: peer}}})
+        inside(node, "cat >/root/hosts.yml", given=listed.encode())
+        wrong = inside(node, f"{ansible} {mistake}", 90)
+        assert "gateway 198.51.100.250 does not answer" in wrong
+        assert f"is at {NODES[node].address}; /etc/" in wrong
+        is_as_before(node, bare)
+        assert "me changed=1" in inside(node, ansible, 90)
+        assert address_of(node).get("local") == elsewhere(node)
+        assert "me changed=0" in inside(node, ansible, 90)
+
+    on_each(try_it)
