@@ -13,57 +13,46 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from support.computer import snapshot
-from support.house import ROOT, House, until
-from support.lab import STATE, computer_before, lab, on, row
+from support.house import ROOT, until
+from support.lab import READY, STATE, Controller, bring, computer_before, lab, on, row
 from support.lab import machines as three_machines
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
-# The Python of the image, which has everything already: installing is another test's subject.
-ON_THE_LAB = ("-i", "inventory/lab", "-e", "hearth_python=/opt/lab/venv/bin/python")
 
 
 @pytest.fixture(scope="module")
 def before() -> dict[str, list[str]]:
-    """What the computer has without the lab, whose base image is built here once."""
+    """What the computer has without the lab."""
     return computer_before()
 
 
 @pytest.fixture(scope="module")
 def machines(before) -> Iterator[float]:
     """Three machines; the seconds that `up` took with the base image at hand."""
-    with three_machines() as seconds:
-        yield seconds
+    with three_machines():  # which has built the base image where there was none
+        lab("down")
+        began = time.monotonic()
+        lab("up", timeout=100)
+        yield time.monotonic() - began
 
 
 @pytest.fixture(scope="module")
-def controller(machines, tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
+def controller(machines, tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
     """A clone of the repository to play from."""
-    house = House(tmp_path_factory.mktemp("home"), tiny_model, tiny_data)
+    house = Controller(tmp_path_factory.mktemp("home"), tiny_model, tiny_data)
     yield house
     house.close()
 
 
 @pytest.fixture(scope="module")
-def home(controller, tiny_model) -> House:
+def home(controller, tiny_model) -> Controller:
     """The controller of three provisioned machines, which have the tiny model where it has it."""
-    house = controller
-    status, screen = house.play("provision.yml", *ON_THE_LAB)
+    status, screen = controller.play("provision.yml", *READY)
     assert status == 0, screen
-    for arguments in (
-        f"-m ansible.builtin.file -a 'path={tiny_model.parent} state=directory'",
-        f"-m ansible.builtin.copy -a 'src={tiny_model} dest={tiny_model.parent}/'",
-    ):
-        subprocess.run(
-            f"ansible -i inventory/lab cluster {arguments}",
-            shell=True,
-            cwd=house.checkout,
-            env=house.environment,
-            check=True,
-            timeout=60,
-        )
-    return house
+    bring(tiny_model, NODES)
+    return controller
 
 
 def test_three_machines_are_up_within_thirty_seconds(machines):
@@ -110,18 +99,10 @@ def test_a_machine_can_change_neither_the_clock_nor_the_kernel_of_the_computer(m
 
 
 def test_ansible_reaches_all_machines_by_password_once_their_keys_are_pinned(controller):
-    status, screen = controller.play("playbooks/preflight.yml", *ON_THE_LAB)
+    status, screen = controller.play("playbooks/preflight.yml", *READY)
     assert status == 0
     assert len(re.findall(r"host key SHA256:\S+ \(ED25519\) pinned in ", screen)) == 3
-    done = subprocess.run(
-        ["ansible", *ON_THE_LAB, "cluster", "-m", "ansible.builtin.ping"],
-        cwd=controller.checkout,
-        env=controller.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout.count('"pong"') == 3, done.stdout + done.stderr
+    assert controller.module("cluster", "ansible.builtin.ping").count('"pong"') == 3
 
 
 def test_a_cut_cable_is_dark_on_both_ends_until_it_is_joined(machines):
@@ -234,13 +215,13 @@ def test_a_mistake_is_named_and_changes_nothing(machines, arguments, answer):
 
 
 def test_a_second_provision_changes_nothing(home):
-    status, screen = home.play("provision.yml", *ON_THE_LAB)
+    status, screen = home.play("provision.yml", *READY)
     assert status == 0
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
 def test_three_machines_train_together_over_the_network_of_the_lab(home):
-    status, _ = home.train(*ON_THE_LAB, "-e", "run=first", "-e", "max_steps=6")
+    status, _ = home.train(*READY, "-e", "run=first", "-e", "max_steps=6")
     assert status == 0
     lines = home.metrics("first")
     assert [line["node"] for line in lines[0]["ranks"]] == list(NODES)
@@ -257,7 +238,7 @@ def cause(node: str, run: str) -> dict[str, str]:
 def test_the_run_ends_everywhere_within_a_minute_and_names_the_node(home, mishap):
     run = mishap.split()[1]
     steps = ["-e", f"run={run}", "-e", "max_steps=100000"]
-    process = home.start("train.yml", *ON_THE_LAB, *home.tiny(), *steps)
+    process = home.start("train.yml", *READY, *home.tiny(), *steps)
     try:
         metrics = (
             f"grep -c '\"step\": 2,' ai-cluster/results/{run}/metrics.jsonl 2>/dev/null || true"

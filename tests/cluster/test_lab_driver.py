@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
-import shutil
-import subprocess
 import tarfile
 from collections.abc import Iterator
 
 import pytest
-from support.computer import LAB
-from support.house import ROOT, House
+from support.lab import Controller, as_root, at_once, inside, lab, machines, on
 from support.openpgp import FINGERPRINT, KEY
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
@@ -30,91 +26,49 @@ DROP_IN = "/etc/apt/apt.conf.d/52hearth-driver"
 REPOSITORY = "/opt/lab/repository"
 
 
-def lab(*arguments: str, given: bytes | None = None, timeout: float = 60) -> str:
-    done = subprocess.run(
-        [ROOT / "scripts" / "lab", *arguments],
-        input=given or b"",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=timeout,
-        check=False,
-    )
-    said = done.stdout.decode()
-    assert done.returncode == 0, said
-    return said.strip()
-
-
-def on(node: str, command: str) -> str:
-    return lab("ssh", node, command)
-
-
-def root(node: str, command: str) -> str:
-    return on(node, f"echo lab | sudo -S -p '' sh -ec '{command}'")
-
-
 def upgrade(node: str) -> None:
     """Do what somebody's `apt upgrade` does a month on: newer packages, the old module loaded."""
     names = ("libnvidia-ml1", "nvidia-driver-cuda", "nvidia-kernel-open-dkms")
     files = " ".join(f"{REPOSITORY}/later/{name}_*.deb" for name in names)
-    root(node, f"dpkg --install {files}")
+    as_root(node, f"dpkg --install {files}")
 
 
 def boot(node: str) -> str:
-    return on(node, "cat /proc/sys/kernel/random/boot_id")
+    return inside(node, "cat /proc/sys/kernel/random/boot_id")
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
+def controller(tmp_path_factory) -> Iterator[Controller]:
     """Three bare machines and a controller."""
-    reason = ""
-    if os.geteuid() != 0:
-        reason = "the lab needs root"
-    elif not shutil.which("systemd-nspawn"):
-        reason = "the lab needs systemd-nspawn"
-    elif os.path.exists(f"/run/{LAB}"):
-        reason = "a lab is up already; end it with scripts/lab down"
-    if reason and os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}: in CI the lab's tests must run")
-    elif reason:
-        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
-    here = House(tmp_path_factory.mktemp("home"), tiny_model, tiny_data)
-    try:
-        lab("up", timeout=900)
-        yield here
-    finally:
-        lab("down")
-        here.close()
+    with machines():
+        yield Controller(tmp_path_factory.mktemp("home"))
 
 
-def play(house: House, playbook: str, *arguments: str) -> tuple[int, str]:
-    return house.play(playbook, "-i", "inventory/lab", *arguments)
-
-
-def test_the_machines_have_cards_on_a_pci_bus(house):
+def test_the_machines_have_cards_on_a_pci_bus(controller):
     assert "[10de:2c05]" in on("tower", "lspci -nn")
     assert "[0302]: NVIDIA Corporation" in on("laptop", "lspci -nn")
 
 
-def test_check_mode_says_what_would_be_installed_and_changes_nothing(house):
+def test_check_mode_says_what_would_be_installed_and_changes_nothing(controller):
     state = "find /etc /usr /var/lib/dpkg -newer /run/systemd/container | sort"
-    before = root("tower", state)
-    status, screen = play(house, "playbooks/driver.yml", "--check", "--diff")
+    before = as_root("tower", state)
+    status, screen = controller.play("playbooks/driver.yml", "--check", "--diff")
     assert status == 0
     assert "tower: GeForce RTX 5070 Ti (Blackwell, 10de:2c05): driver 580" in screen
     assert f"({PACKAGES})" in screen
     assert "+URIs: file:/opt/lab/repository/nvidia" in screen
-    assert root("tower", state) == before
+    assert as_root("tower", state) == before
 
 
-def test_three_unlike_cards_get_one_branch_and_work(house):
-    status, screen = play(house, "playbooks/driver.yml")
+def test_three_unlike_cards_get_one_branch_and_work(controller):
+    status, screen = controller.play("playbooks/driver.yml")
     assert status == 0
     for node, answer in CARDS.items():
         assert on(node, QUERY) == answer
         installed = on(node, "dpkg-query -W -f '${Package} ${Version}\\n'").splitlines()
         assert f"nvidia-kernel-open-dkms {NOW}-1+standin" in installed
         assert "tower, laptop" not in screen  # their cards differ, so each has its line
-        record = root(node, "cat /var/lib/hearth/record/record.json")
+        record = as_root(node, "cat /var/lib/hearth/record/record.json")
         assert f"nvidia-driver-cuda {NOW}-1+standin" in record
         assert DROP_IN in record
     excluded = on("oldbox", "apt-config dump Unattended-Upgrade::Package-Blacklist")
@@ -123,18 +77,17 @@ def test_three_unlike_cards_get_one_branch_and_work(house):
     assert f"laptop, oldbox, tower: driver {NOW} works" in screen
 
 
-def test_a_second_time_changes_nothing(house):
-    status, screen = play(house, "playbooks/driver.yml")
+def test_a_second_time_changes_nothing(controller):
+    status, screen = controller.play("playbooks/driver.yml")
     assert status == 0
     assert f"driver {NOW} (open modules) works and is left as it is" in screen
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
-def test_a_machine_is_not_restarted_without_permission(house):
-    upgrade("tower")
-    upgrade("laptop")
+def test_a_machine_is_not_restarted_without_permission(controller):
+    at_once(upgrade, ("tower", "laptop"))
     before = {node: boot(node) for node in CARDS}
-    status, screen = play(house, "playbooks/driver.yml")
+    status, screen = controller.play("playbooks/driver.yml")
     assert status != 0
     for node in ("tower", "laptop"):
         assert f"the loaded module is {NOW} and the installed driver {LATER}" in screen
@@ -143,18 +96,18 @@ def test_a_machine_is_not_restarted_without_permission(house):
     assert {node: boot(node) for node in CARDS} == before
 
 
-def test_the_controller_is_never_restarted(house):
+def test_the_controller_is_never_restarted(controller):
     """Play on the machine itself, as a controller that is rank 0 does."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        tar.add(house.checkout, "hearth")
-    lab("ssh", "tower", "tar x", given=packed.getvalue())
-    lab("ssh", "tower", "cat >hearth/one.yml", given=_ONE.encode())
+        tar.add(controller.checkout, "hearth")
+    on("tower", "tar x", given=packed.getvalue())
+    on("tower", "cat >hearth/one.yml", given=_ONE.encode())
     before = boot("tower")
     on("tower", "mkdir -p -m 700 .ssh; ssh-keygen -q -N '' -t ed25519 -f .ssh/id_ed25519")
     on("tower", "cp .ssh/id_ed25519.pub .ssh/authorized_keys")
     ansible = (
-        "cd hearth && LC_ALL=C.UTF-8 ANSIBLE_HOST_KEY_CHECKING=0 "
+        "cd hearth && LC_ALL=C.UTF-8 ANSIBLE_HOST_KEY_CHECKING=0 PYTHONPATH=training "
         "/opt/lab/venv/bin/python -m ansible playbook -i one.yml"
     )
     screen = on("tower", f"{ansible} playbooks/driver.yml || echo status $?")
@@ -186,40 +139,25 @@ cluster:
     ("fingerprint", "answer"),
     [(FINGERPRINT, '"changed": true'), ("0" * 40, f"has the fingerprint {FINGERPRINT}, and 0000")],
 )
-def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(house, fingerprint, answer):
-    lab("ssh", "oldbox", "cat >key", given=KEY.encode())
+def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fingerprint, answer):
+    on("oldbox", "cat >key", given=KEY.encode())
     named = "name=test url=https://mirror.invalid/ key_url=file:///home/lab/key stage=driver"
-    done = subprocess.run(
-        [
-            "ansible",
-            "-i",
-            "inventory/lab",
-            "oldbox",
-            "--become",
-            "-m",
-            "hearth_apt_source",
-            "-a",
-            f"{named} fingerprint={fingerprint}",
-        ],
-        cwd=house.checkout,
-        env=house.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    said = controller.module(
+        "oldbox", "hearth_apt_source", f"{named} fingerprint={fingerprint}", "--become"
     )
-    assert answer in done.stdout + done.stderr
+    assert answer in said
     if fingerprint == FINGERPRINT:
         key = "/etc/apt/keyrings/hearth-test.asc"
-        assert root("oldbox", f"cat {key}") == KEY.strip()
+        assert as_root("oldbox", f"cat {key}") == KEY.strip()
         assert f"Signed-By: {key}" in on(
             "oldbox", "cat /etc/apt/sources.list.d/hearth-test.sources"
         )
-    root("oldbox", "rm -f /etc/apt/sources.list.d/hearth-test.sources /etc/apt/keyrings/*")
+    as_root("oldbox", "rm -f /etc/apt/sources.list.d/hearth-test.sources /etc/apt/keyrings/*")
 
 
-def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(house):
+def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(controller):
     before = {node: boot(node) for node in CARDS}
-    status, _ = play(house, "playbooks/driver.yml", "-e", "driver_reboot=true")
+    status, _ = controller.play("playbooks/driver.yml", "-e", "driver_reboot=true")
     assert status == 0
     assert {node: boot(node) != before[node] for node in CARDS} == {
         "tower": True,
@@ -231,47 +169,41 @@ def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(h
     laptop_began, _ = on("laptop", times).splitlines()
     assert laptop_began.split()[1:] > tower_up.split()[1:]
     # What runs there now is newer than the repository's, and stays.
-    status, screen = play(house, "playbooks/driver.yml")
+    status, screen = controller.play("playbooks/driver.yml")
     assert status == 0
     assert f"tower, laptop: driver {LATER} (open modules) works and is left as it is" in screen
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
-def test_no_restart_under_a_run_unless_forced_and_none_after_a_failure(house):
+def test_no_restart_under_a_run_unless_forced_and_none_after_a_failure(controller):
     before = {node: boot(node) for node in CARDS}
     lock = "ai-cluster/config/supervisor.lock"
-    lab("ssh", "laptop", f"mkdir -p ai-cluster/config; cat >{lock}", given=b'{"run": "evening"}')
+    on("laptop", f"mkdir -p ai-cluster/config; cat >{lock}", given=b'{"run": "evening"}')
     on("laptop", f"setsid --fork flock {lock} sleep 300 </dev/null >/dev/null 2>&1")
-    status, screen = play(house, "playbooks/reboot.yml", "--limit", "laptop:oldbox")
+    both = ("playbooks/reboot.yml", "--limit", "laptop:oldbox")
+    status, screen = controller.play(*both)
     assert status != 0
     assert "laptop: Run evening is under way on this node" in screen
     assert {node: boot(node) for node in CARDS} == before
-    status, screen = play(house, "playbooks/reboot.yml", "--limit", "laptop", "-e", "force=true")
-    assert status == 0
-    assert boot("laptop") != before["laptop"]
-
-
-def test_a_machine_that_does_not_come_back_is_named_and_the_next_one_left(house):
-    root("laptop", "systemctl mask --quiet ssh.service ssh.socket")
-    before = boot("oldbox")
-    status, screen = play(
-        house, "playbooks/reboot.yml", "--limit", "laptop:oldbox", "-e", "reboot_timeout=9"
-    )
+    # Forced, it restarts, but is not reached any more.
+    as_root("laptop", "systemctl mask --quiet ssh.service ssh.socket")
+    status, screen = controller.play(*both, "-e", "force=true", "-e", "reboot_timeout=9")
     assert status != 0
     assert "laptop: It did not come back on 198.51.100.12 within 9 s" in screen
-    assert boot("oldbox") == before
+    assert boot("laptop") != before["laptop"]
+    assert boot("oldbox") == before["oldbox"]
 
 
-def test_ubuntus_packages_are_canonicals_for_the_installed_kernel(house):
+def test_ubuntus_packages_are_canonicals_for_the_installed_kernel(controller):
     """On a machine that calls itself Ubuntu; the packages are stand-ins under Ubuntu's names."""
     lab("reset", "laptop")
-    root(
+    as_root(
         "laptop",
         "dpkg --purge linux-image-amd64; "
         "apt-get -qq update; apt-get -qq install linux-image-generic-hwe-24.04; "
         'printf "ID=ubuntu\\nVERSION_ID=24.04\\n" >/usr/lib/os-release',
     )
-    status, screen = play(house, "playbooks/driver.yml", "--limit", "laptop")
+    status, screen = controller.play("playbooks/driver.yml", "--limit", "laptop")
     assert status == 0
     assert (
         "(linux-modules-nvidia-580-open-generic-hwe-24.04 nvidia-headless-no-dkms-580-open "

@@ -5,15 +5,18 @@ HEARTH_LAB names the lab, so that tests can run beside one that is up.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import pytest
@@ -21,35 +24,45 @@ import yaml
 
 from hearth_lab import machine, plan
 from support.computer import LAB, snapshot
-from support.house import ROOT
+from support.house import ROOT, House
 
 STATE = Path("/run", LAB)
+# The Python of the image, which has everything already: for tests that are not about installing.
+READY = ("-e", "hearth_python=/opt/lab/venv/bin/python")
+_Answer = TypeVar("_Answer")
 _NEEDED = ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc")
+_UP_SECONDS = 900  # the first time builds the base image
 _DOWN_SECONDS = 60
 
 
-def lab(*arguments: str, timeout: float = 60, status: int | None = 0) -> str:
-    """Call scripts/lab; return what it printed."""
+def lab(*arguments: str, timeout: float = 60, status: int | None = 0, given: bytes = b"") -> str:
+    """Call scripts/lab, with this as its standard input; return what it printed."""
     done = subprocess.run(
-        [ROOT / "scripts" / "lab", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
+        [ROOT / "scripts" / "lab", *arguments], input=given, capture_output=True, timeout=timeout
     )
-    print(f"$ lab {' '.join(arguments)}\n{done.stdout}{done.stderr}")
+    said = (done.stdout + done.stderr).decode(errors="replace")
+    print(f"$ lab {' '.join(arguments)}\n{said}")
     if status is not None:
-        assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout + done.stderr
+        assert done.returncode == status, said
+    return said
 
 
-def on(node: str, command: str, timeout: float = 30) -> str:
+def on(node: str, command: str, timeout: float = 30, given: bytes = b"") -> str:
     """Run a command as the user who logs in on a machine; return what it printed."""
-    return lab("ssh", node, command, timeout=timeout).strip()
+    return lab("ssh", node, command, timeout=timeout, given=given).strip()
 
 
-def inside(node: str, command: str, timeout: float = 30, given: bytes | None = None) -> str:
-    """Run a command as root on a machine, without its network; return what it printed."""
+def inside(
+    node: str,
+    command: str,
+    timeout: float = 30,
+    given: bytes | None = None,
+    status: int | None = None,
+) -> str:
+    """Run a command as root on a machine, without its network; return what it printed.
+
+    How it ends does not matter unless a `status` is expected.
+    """
     its = next(each for each in plan.nodes() if each.name == node)
     done = subprocess.run(
         [*machine.within(its), "/bin/sh", "-c", command],
@@ -59,7 +72,28 @@ def inside(node: str, command: str, timeout: float = 30, given: bytes | None = N
     )
     said = (done.stdout + done.stderr).decode(errors="replace")
     print(f"{node}# {command}\n{said}")
+    assert status in (None, done.returncode), said
     return said.strip()
+
+
+def as_root(node: str, command: str, given: bytes | None = None) -> str:
+    """Run a command that must not fail as root on a machine; return what it printed."""
+    return inside(node, command, timeout=60, given=given, status=0)
+
+
+def at_once(action: Callable[[str], _Answer], nodes: Iterable[str]) -> dict[str, _Answer]:
+    """Do something with several machines at the same time; return what came of it, by name."""
+    nodes = list(nodes)
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        return dict(zip(nodes, pool.map(action, nodes), strict=True))
+
+
+def bring(folder: Path, nodes: Iterable[str]) -> None:
+    """Put a folder of this computer on machines, at the same path."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.add(folder, str(folder).lstrip("/"))
+    at_once(lambda node: as_root(node, "tar -C / -x", packed.getvalue()), nodes)
 
 
 def row(node: str) -> list[str]:
@@ -72,11 +106,8 @@ def answers(node: str) -> bool:
     return row(node)[-1] == "answers"
 
 
-def computer_before() -> dict[str, list[str]]:
-    """Return what the computer has without the lab; skip the test where there can be none.
-
-    In CI it fails instead.
-    """
+def need_the_lab() -> None:
+    """Skip the test where there can be no lab; in CI it fails instead."""
     reason = ""
     if os.geteuid() != 0:
         reason = "the lab needs root"
@@ -88,21 +119,21 @@ def computer_before() -> dict[str, list[str]]:
         pytest.fail(f"{reason}: in CI the lab's tests must run")
     elif reason:
         pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
+
+
+def computer_before() -> dict[str, list[str]]:
+    """Return what the computer has without the lab, where there can be one."""
+    need_the_lab()
     return snapshot()
 
 
 @contextmanager
-def machines(count: int = 3) -> Iterator[float]:
-    """Have a lab of so many machines, and the seconds that `up` took with the image at hand.
-
-    The image is built first where it is not there yet. The lab is taken down in any case.
-    """
+def machines(count: int = 3) -> Iterator[None]:
+    """Have a lab of so many machines, where there can be one; it is taken down in any case."""
+    need_the_lab()
     try:
-        lab("up", "--nodes", "1", timeout=900)
-        lab("down")
-        began = time.monotonic()
-        lab("up", "--nodes", str(count), timeout=100)
-        yield time.monotonic() - began
+        lab("up", "--nodes", str(count), timeout=_UP_SECONDS)
+        yield
     finally:
         lab("down", timeout=_DOWN_SECONDS)
 
@@ -117,8 +148,48 @@ def inventory(folder: Path, hosts: dict[str, dict[str, object]]) -> Path:
     return folder
 
 
+def of_the_first(count: int, folder: Path) -> Path:
+    """Write an inventory of so many machines at the router's addresses; return its folder."""
+    return inventory(
+        folder, {node.name: {"cluster_address": node.address} for node in plan.nodes(count)}
+    )
+
+
+class Controller(House):
+    """A clone of the repository, in a home of its own, that plays on the lab."""
+
+    def __init__(
+        self,
+        folder: Path,
+        model: Path = Path("no-model"),
+        data: Path = Path("no-data"),
+        inventory: str | Path = "inventory/lab",
+    ) -> None:
+        super().__init__(folder, model, data)
+        self.inventory = str(inventory)
+
+    def start(self, playbook: str, *arguments: object, **changes: str) -> subprocess.Popen[str]:
+        """Begin a play on the lab."""
+        return super().start(playbook, "-i", self.inventory, *arguments, **changes)
+
+    def module(self, nodes: str, name: str, arguments: str = "", *options: str) -> str:
+        """Call one module on machines; return what the screen showed, also of a failure."""
+        words = ["ansible", nodes, "-i", self.inventory, "-m", name, "-a", arguments, *options]
+        done = subprocess.run(
+            words,
+            cwd=self.checkout,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        print(done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+
 class Play:
-    """A playbook that runs from the repository's root, in a session of its own."""
+    """A playbook that runs from the repository's root and can be frozen, thawed or killed."""
 
     def __init__(self, inventory: Path, playbook: str | Path, *arguments: object) -> None:
         self._process = subprocess.Popen(
