@@ -2,91 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
-from support.computer import LAB
-from support.house import ROOT
+from support.lab import STATE, Controller, as_root, lab, machines, on
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 
-STATE = Path("/run", LAB)
 PINNED, KEY = STATE / "pinned", STATE / "id_ed25519"
 NODES = {"tower": "198.51.100.11", "laptop": "198.51.100.12", "oldbox": "198.51.100.13"}
 PREFLIGHT, SSH = "playbooks/preflight.yml", "playbooks/ssh.yml"
 
 
-def lab(*arguments: str, timeout: float = 60) -> str:
-    done = subprocess.run(
-        [ROOT / "scripts" / "lab", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def on(node: str, command: str) -> str:
-    return lab("ssh", node, command).strip()
-
-
-def root(node: str, command: str) -> str:
-    return on(node, f"echo lab | sudo -S -p '' sh -c {command!r}")
-
-
 @pytest.fixture(scope="module")
-def machines() -> Iterator[None]:
-    """Three bare machines."""
-    missing = [c for c in ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc") if not shutil.which(c)]
-    reason = "it needs root" if os.geteuid() else f"{', '.join(missing)} missing" if missing else ""
-    if reason and os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}: in CI the lab's tests must run")
-    elif reason:
-        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
-    try:
-        lab("up", timeout=900)
-        yield
-    finally:
-        lab("down")
-
-
-@pytest.fixture(scope="module")
-def play(machines, tmp_path_factory):
-    """Return a function that plays on the lab from a home of its own; it returns the screen."""
-    home = tmp_path_factory.mktemp("home")
-    environment = os.environ | {
-        "HOME": str(home),
-        "LC_ALL": "C.UTF-8",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "training"),
-    }
+def play(tmp_path_factory) -> Iterator[Callable[..., str]]:
+    """Three bare machines: a function that plays on them and returns the screen."""
+    controller = Controller(tmp_path_factory.mktemp("home"))
 
     def run(*arguments: object, status: int = 0) -> str:
-        done = subprocess.run(
-            ["ansible-playbook", "-i", "inventory/lab", *map(str, arguments)],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=90,
-        )
-        print(done.stdout)
-        assert done.returncode == status
-        assert not (home / ".ssh").exists()
-        return done.stdout
+        ended, screen = controller.play(*arguments)
+        assert ended == status
+        assert not (controller.folder / "home/.ssh").exists()
+        return screen
 
-    return run
+    with machines():
+        yield run
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +73,7 @@ def test_check_mode_on_bare_machines_shows_their_keys_and_changes_nothing(play):
 
 
 def test_all_that_stands_in_the_way_on_any_machine_comes_at_once(play):
-    root("laptop", "sed -i s/^VERSION_ID=.*/VERSION_ID=11/ /etc/os-release")
+    as_root("laptop", "sed -i s/^VERSION_ID=.*/VERSION_ID=11/ /etc/os-release")
     try:
         screen = play(
             PREFLIGHT,
@@ -139,7 +82,7 @@ def test_all_that_stands_in_the_way_on_any_machine_comes_at_once(play):
             status=2,
         )
     finally:
-        root("laptop", "sed -i s/^VERSION_ID=.*/VERSION_ID=12/ /etc/os-release")
+        as_root("laptop", "sed -i s/^VERSION_ID=.*/VERSION_ID=12/ /etc/os-release")
     for said in (
         "laptop: runs Debian GNU/Linux",
         "1000000 GB are needed for the Python environment (cpu.lock)",
@@ -151,7 +94,7 @@ def test_all_that_stands_in_the_way_on_any_machine_comes_at_once(play):
 
 
 def test_a_user_without_sudo_is_told_so(play):
-    root("oldbox", "useradd -m guest && echo guest:guest | chpasswd")
+    as_root("oldbox", "useradd -m guest && echo guest:guest | chpasswd")
     screen = play(
         PREFLIGHT,
         *("-l", "oldbox", "-e", "ansible_user=guest", "-e", "ansible_password=guest"),
@@ -208,7 +151,7 @@ def test_rank_0_logs_in_on_the_workers_with_a_key_that_is_good_for_nothing_else(
 def test_no_password_is_shown_however_much_is(joined, play, tmp_path):
     """As a user of its own, with a password that is easy to find."""
     password = "distinctive-words-81736"
-    root("oldbox", f"useradd -m -s /bin/bash -G sudo her && echo her:{password} | chpasswd")
+    as_root("oldbox", f"useradd -m -s /bin/bash -G sudo her && echo her:{password} | chpasswd")
     vault = tmp_path / "passwords.yml"
     vault.write_text(
         f"ansible_user: her\nansible_password: {password}\nansible_become_password: {password}\n"
@@ -217,7 +160,7 @@ def test_no_password_is_shown_however_much_is(joined, play, tmp_path):
     screen = play(PREFLIGHT, SSH, "-l", "oldbox", "-e", f"@{vault}", "-vvv", "--diff")
     assert "hearth_authorized" in screen
     assert password not in screen
-    assert root("oldbox", "grep -c ssh-ed25519 /home/her/.ssh/authorized_keys") != "0"
+    assert as_root("oldbox", "grep -c ssh-ed25519 /home/her/.ssh/authorized_keys") != "0"
 
 
 def test_a_machine_is_found_where_it_is_today(joined, play):
@@ -231,7 +174,7 @@ def test_a_machine_is_found_where_it_is_today(joined, play):
 
 def test_a_machine_that_is_off_is_named_and_the_others_are_done(joined, play):
     lab("power-off", "oldbox")
-    root("laptop", "rm ~lab/.ssh/authorized_keys")
+    as_root("laptop", "rm ~lab/.ssh/authorized_keys")
     began = time.monotonic()
     try:
         screen = play(SSH, status=4)
@@ -247,11 +190,11 @@ def test_a_machine_that_is_off_is_named_and_the_others_are_done(joined, play):
 
 def test_a_changed_host_key_explains_itself_and_nothing_is_sent(joined, play):
     anew = "rm /etc/ssh/ssh_host_* && ssh-keygen -qA && systemctl restart ssh"
-    root("laptop", f"{anew} && journalctl --rotate && journalctl --vacuum-time=1s")
+    as_root("laptop", f"{anew} && journalctl --rotate && journalctl --vacuum-time=1s")
     subprocess.run(["ssh-keygen", "-R", NODES["laptop"], "-f", STATE / "known_hosts"], check=True)
     screen = play(SSH, status=2)
     # The login that looks is the only one that was tried.
-    assert root("laptop", "journalctl -u ssh | grep -cE 'Accepted|Failed'") == "1"
+    assert as_root("laptop", "journalctl -u ssh | grep -cE 'Accepted|Failed'") == "1"
     assert "laptop: the host key has changed, so nothing was sent to 198.51.100.12." in screen
     assert "@@@" not in screen
     shown = on("laptop", "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]

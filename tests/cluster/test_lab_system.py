@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 
 import pytest
-from support.computer import LAB
-from support.house import ROOT
+from support.lab import Controller, as_root, at_once, lab, machines, on
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -27,46 +23,6 @@ INSTALLED = {
     "oldbox": "sed -i 's/127.0.1.1.*/127.0.1.1\\toldbox.lan oldbox printer/' /etc/hosts && "
     "ufw allow 22/tcp && ufw --force enable",
 }
-
-
-def lab(*arguments: str, timeout: float = 60) -> str:
-    """Call scripts/lab; return what it printed."""
-    done = subprocess.run(
-        [ROOT / "scripts" / "lab", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    print(f"$ lab {' '.join(arguments)}\n{done.stdout[-2000:]}{done.stderr}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
-
-
-def on(node: str, command: str) -> str:
-    """Run a command on a machine, as its user."""
-    return lab("ssh", node, command)
-
-
-def as_root(node: str, command: str) -> str:
-    """Run a command without single quotes in it on a machine, as root."""
-    assert "'" not in command
-    return on(node, f"echo lab | sudo -S -p '' sh -c '{command}'")
-
-
-def play(*arguments: str) -> tuple[int, str]:
-    """Play on the lab; return the exit status and what the screen showed."""
-    done = subprocess.run(
-        ["ansible-playbook", "-i", "inventory/lab", *arguments],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=110,
-    )
-    print(f"$ ansible-playbook {' '.join(arguments)}\n{done.stdout}")
-    return done.returncode, done.stdout
 
 
 def etc(node: str) -> dict[str, str]:
@@ -91,33 +47,25 @@ def differing(before: dict[str, str], after: dict[str, str]) -> set[str]:
 @pytest.fixture(scope="module")
 def bare() -> Iterator[dict[str, dict[str, str]]]:
     """Three machines as installed; what each has in /etc."""
-    missing = [c for c in ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc") if not shutil.which(c)]
-    if os.geteuid() != 0 or missing:
-        reason = f"the lab needs root and {missing}" if missing else "the lab needs root"
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{reason}: in CI the lab's tests must run")
-        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
-    assert not os.path.exists(f"/run/{LAB}"), "a lab is up already; end it with scripts/lab down"
-    try:
-        lab("up", timeout=900)
-        for node, command in INSTALLED.items():
-            on(node, f"cat >install.sh <<'END'\nset -e\n{command}\nEND")
-            as_root(node, "sh install.sh")
-        yield {node: etc(node) for node in ADDRESSES}
-    finally:
-        lab("down")
+    with machines():
+        at_once(lambda node: as_root(node, f"set -e; {INSTALLED[node]}"), ADDRESSES)
+        yield at_once(etc, ADDRESSES)
 
 
 @pytest.fixture(scope="module")
-def cluster(bare) -> str:
-    """The machines after the four stages; what the screen showed."""
-    status, screen = play(*STAGES, "--check", "--diff")
+def controller(bare, tmp_path_factory) -> Controller:
+    return Controller(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def cluster(bare, controller) -> Controller:
+    """The controller of the machines after the four stages."""
+    status, _ = controller.play(*STAGES, "--check", "--diff")
     assert status == 0
-    for node in ADDRESSES:
-        assert differing(bare[node], etc(node)) == set(), "check mode has changed something"
-    status, screen = play(*STAGES)
+    assert at_once(etc, ADDRESSES) == bare, "check mode has changed something"
+    status, _ = controller.play(*STAGES)
     assert status == 0
-    return screen
+    return controller
 
 
 def test_every_name_means_the_cluster_address_on_every_node(cluster):
@@ -168,7 +116,7 @@ def test_a_firewall_lets_in_the_nodes_and_nobody_else_and_none_is_switched_on(cl
 
 
 def test_a_second_run_changes_nothing(cluster):
-    status, screen = play(*STAGES)
+    status, screen = cluster.play(*STAGES)
     assert status == 0
     for node in ADDRESSES:
         assert f"{node} changed=0" in screen
@@ -176,22 +124,22 @@ def test_a_second_run_changes_nothing(cluster):
 
 def test_the_rule_of_a_node_that_has_left_goes(cluster):
     gone = "-e", '{"firewall_peers": ["198.51.100.11"]}', "--limit", "oldbox"
-    assert play("playbooks/firewall.yml", *gone)[0] == 0
+    assert cluster.play("playbooks/firewall.yml", *gone)[0] == 0
     rules = "ufw allow from {} comment 'hearth'"
     added = as_root("oldbox", "ufw show added").splitlines()[1:]
     assert added == [rules.format("198.51.100.11"), "ufw allow 22/tcp"]
-    assert play("playbooks/firewall.yml", "--limit", "oldbox")[0] == 0
+    assert cluster.play("playbooks/firewall.yml", "--limit", "oldbox")[0] == 0
     assert rules.format("198.51.100.12") in as_root("oldbox", "ufw show added")
 
 
 def test_what_a_person_has_to_decide_stops_that_node_only_and_says_how(cluster, tmp_path):
     both = tmp_path / "both.yml"  # as provision.yml has them
     stages = (STAGES[0], STAGES[-1])
-    both.write_text("".join(f"- import_playbook: {ROOT / stage}\n" for stage in stages))
+    both.write_text("".join(f"- import_playbook: {cluster.checkout / stage}\n" for stage in stages))
     as_root("laptop", 'echo "203.0.113.9 tower nas" >>/etc/hosts')
     as_root("tower", "iptables -P INPUT DROP; iptables -I INPUT -p tcp --dport 22 -j ACCEPT")
     try:
-        status, screen = play(str(both))
+        status, screen = cluster.play(str(both))
     finally:
         as_root("tower", "iptables -P INPUT ACCEPT; iptables -F INPUT")
         as_root("laptop", 'sed -i "/203.0.113.9/d" /etc/hosts')
@@ -211,11 +159,11 @@ def test_a_power_cut_takes_nothing_away(cluster):
 
 def test_a_reset_undoes_nothing_unless_it_is_told_yes(cluster):
     before = etc("oldbox")
-    status, screen = play("playbooks/reset.yml")
+    status, screen = cluster.play("playbooks/reset.yml")
     assert status == 2
     assert "Nothing was undone" in screen
     assert "put back /etc/hosts" in screen
-    status, screen = play("playbooks/reset.yml", "--check")
+    status, screen = cluster.play("playbooks/reset.yml", "--check")
     assert status == 0
     assert differing(before, etc("oldbox")) == set()
 
@@ -228,7 +176,7 @@ def test_a_machine_that_is_at_work_is_not_reset(cluster):
         "(flock supervisor.lock sleep 60 >/dev/null 2>&1 &) && sleep 0.2",
     )
     before = etc("laptop")
-    status, screen = play("playbooks/reset.yml", "-e", "yes=true", "--limit", "laptop")
+    status, screen = cluster.play("playbooks/reset.yml", "-e", "yes=true", "--limit", "laptop")
     assert status == 2
     assert "laptop: run 'evening' is under way here" in screen
     assert differing(before, etc("laptop")) == set()
@@ -242,9 +190,8 @@ def test_a_reset_makes_etc_what_it_was_but_for_what_it_names(bare, cluster):
     for node in ADDRESSES:
         on(node, "mkdir -p ai-cluster/scripts/hearth .local/share/hearth/venv")
     note = "stage=driver note='package nvidia-open 580+standin'"
-    command = ("ansible", "-i", "inventory/lab", "oldbox", "-b", "-m", "hearth_record", "-a", note)
-    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
-    status, screen = play("playbooks/reset.yml", "-e", "yes=true", "-e", "remove=workspace")
+    assert "CHANGED" in cluster.module("oldbox", "hearth_record", note, "--become")
+    status, screen = cluster.play("playbooks/reset.yml", "-e", "yes=true", "-e", "remove=workspace")
     assert status == 0
 
     assert differing(bare["tower"], etc("tower")) == set()
@@ -275,7 +222,7 @@ def test_a_reset_makes_etc_what_it_was_but_for_what_it_names(bare, cluster):
 
 
 def test_a_second_reset_has_nothing_to_undo(bare, cluster):
-    status, screen = play("playbooks/reset.yml")
+    status, screen = cluster.play("playbooks/reset.yml")
     assert status == 0
     assert "tower, laptop, oldbox: nothing to undo" in screen
     for node in ADDRESSES:

@@ -2,62 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 
 import pytest
-from support.house import ROOT, House, until
+from support.house import until
+from support.lab import READY, Controller, as_root, lab, machines, on
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 CARDS = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
-ON_THE_LAB = ("-i", "inventory/lab", "-e", "hearth_python=/opt/lab/venv/bin/python")
-AS_ROOT = "echo lab | sudo -S -p ''"
-
-
-def lab(*arguments: str, timeout: float = 100) -> str:
-    """Call scripts/lab; return what it printed."""
-    done = subprocess.run(
-        [ROOT / "scripts" / "lab", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
+def home(tmp_path_factory) -> Iterator[Controller]:
     """A controller, and three machines with environment and workspace."""
-    reason = ""
-    if os.geteuid() != 0:
-        reason = "the lab needs root"
-    elif missing := [c for c in ("systemd-nspawn", "mmdebstrap", "dnsmasq") if not shutil.which(c)]:
-        reason = f"the lab needs {', '.join(missing)}"
-    if reason and os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}: in CI the lab's tests must run")
-    elif reason:
-        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
-    house = House(tmp_path_factory.mktemp("home"), tiny_model, tiny_data)
-    try:
-        lab("up", timeout=900)
-        status, screen = house.play("playbooks/workspace.yml", *ON_THE_LAB)
+    house = Controller(tmp_path_factory.mktemp("home"))
+    with machines():
+        status, screen = house.play("playbooks/preflight.yml", "playbooks/workspace.yml", *READY)
         assert status == 0, screen
         yield house
-    finally:
-        lab("down")
-        house.close()
 
 
-def verify(home: House, *arguments: str) -> tuple[int, str]:
-    return home.play("playbooks/verify.yml", *ON_THE_LAB, *arguments)
+def verify(home: Controller, *arguments: str) -> tuple[int, str]:
+    return home.play("playbooks/verify.yml", *READY, *arguments)
 
 
-def row(screen: str, node: str) -> list[str]:
+def line_of(screen: str, node: str) -> list[str]:
     """Return the words of a node's line in the table, the mark first."""
     words = (line.split() for line in screen.splitlines())
     return next(line for line in words if len(line) > 5 and line[1] == node)
@@ -74,11 +44,11 @@ def test_three_nodes_are_verified_by_a_real_sum_and_nothing_of_it_stays(home):
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
     for rank, (node, card) in enumerate(CARDS.items()):
         address = f"198.51.100.{11 + rank}"
-        assert row(screen, node)[2:5] == [str(rank), address, card]
-        assert row(screen, node)[6] in ("Mbit/s", "Gbit/s")
+        assert line_of(screen, node)[2:5] == [str(rank), address, card]
+        assert line_of(screen, node)[6] in ("Mbit/s", "Gbit/s")
         left = "ls ai-cluster/results ai-cluster/logs ai-cluster/config | grep -c verify || true"
-        assert lab("ssh", node, left).strip() == "0"
-    until(lambda: lab("ssh", "tower", "pgrep -f '[h]earth.verify' || true") == "", 60)
+        assert on(node, left) == "0"
+    until(lambda: on("tower", "pgrep -f '[h]earth.verify' || true") == "", 60)
 
 
 def test_a_slow_cable_is_measured_and_costs_nobody_the_verdict(home):
@@ -88,23 +58,23 @@ def test_a_slow_cable_is_measured_and_costs_nobody_the_verdict(home):
     finally:
         lab("link", "oldbox", "off")
     assert status == 0
-    assert row(screen, "oldbox")[0] == "!"
-    assert 50 < int(row(screen, "oldbox")[5]) < 115
+    assert line_of(screen, "oldbox")[0] == "!"
+    assert 50 < int(line_of(screen, "oldbox")[5]) < 115
     assert "oldbox: " in screen
     assert "Mbit/s over a cable" in screen
 
 
 def test_a_pair_that_does_not_reach_each_other_is_named(home):
     route = "ip route {} unreachable 198.51.100.11/32"
-    lab("ssh", "laptop", f"{AS_ROOT} {route.format('add')}")
+    as_root("laptop", route.format("add"))
     try:
         status, screen = verify(home)
     finally:
-        lab("ssh", "laptop", f"{AS_ROOT} {route.format('del')}")
+        as_root("laptop", route.format("del"))
     assert status == 2
     assert "tower → laptop: no answer on TCP (firewall?)" in screen
     assert "laptop → tower: no way there" in screen
-    assert row(screen, "oldbox")[0] in "✓!"
+    assert line_of(screen, "oldbox")[0] in "✓!"
     assert "all-reduce: not tried, since not all nodes answer each other" in screen
     assert "laptop, tower: not verified" in screen
 
@@ -116,9 +86,9 @@ def test_a_node_that_is_off_is_named_and_the_others_are_verified(home):
     finally:
         lab("power-on", "oldbox")
     assert status != 0
-    assert row(screen, "oldbox")[0] == "✗"
+    assert line_of(screen, "oldbox")[0] == "✗"
     assert "oldbox: cannot be reached" in screen
-    assert row(screen, "tower")[0] in "✓!"
+    assert line_of(screen, "tower")[0] in "✓!"
     assert "all-reduce over 2 ranks: right" in screen
 
 

@@ -170,7 +170,7 @@ class Controller(House):
 
     def start(self, playbook: str, *arguments: object, **changes: str) -> subprocess.Popen[str]:
         """Begin a play on the lab."""
-        return super().start(playbook, "-i", self.inventory, *arguments, **changes)
+        return super().start(playbook, *arguments, "-i", self.inventory, **changes)
 
     def module(self, nodes: str, name: str, arguments: str = "", *options: str) -> str:
         """Call one module on machines; return what the screen showed, also of a failure."""
