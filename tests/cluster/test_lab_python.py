@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.computer import LAB
-from support.house import ROOT, House, until
+from support.house import until
+from support.lab import Controller, answers, as_root, lab, machines, of_the_first, on
 from support.stand_in_index import StandInIndex, lock_line, make_wheel, stand_in_index
 from support.stand_in_miniforge import INSTALLER
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(150)]
 
-STATE = Path("/run", LAB)
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3"}
 ALPHA, BETA = make_wheel("alpha", "1.0", size=200_000), make_wheel("beta", "2.0", size=1000)
 OLDER = make_wheel("alpha", "0.9")
@@ -28,54 +23,9 @@ MINIFORGE = "~/.local/share/hearth/miniforge"
 INCOMING = "~/.cache/hearth/incoming"
 
 
-def lab(*arguments: str, given: str = "", timeout: float = 60) -> str:
-    """Call scripts/lab; return what it printed."""
-    done = subprocess.run(
-        [ROOT / "scripts" / "lab", *arguments],
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
-
-
-def on(node: str, command: str) -> str:
-    """Run a command on a machine, as its user."""
-    return lab("ssh", node, command)
-
-
-def as_root(node: str, command: str) -> str:
-    return on(node, f"echo lab | sudo -S -p '' sh -c '{command}'")
-
-
 def put(node: str, path: str, content: bytes) -> None:
-    """Write a file on a machine."""
-    lab("ssh", node, f"base64 -d >{path}", given=base64.b64encode(content).decode())
-
-
-@pytest.fixture(scope="module")
-def machines() -> Iterator[None]:
-    """Two bare machines."""
-    reason = ""
-    if os.geteuid() != 0:
-        reason = "the lab needs root"
-    elif missing := [
-        c for c in ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc") if not shutil.which(c)
-    ]:
-        reason = f"the lab needs {', '.join(missing)}; ./scripts/test as root installs them"
-    elif STATE.exists():
-        reason = "a lab is up already; end it with scripts/lab down"
-    if reason and os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}: in CI the lab's tests must run")
-    elif reason:
-        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
-    try:
-        lab("up", "--nodes", str(len(NODES)), timeout=900)
-        yield
-    finally:
-        lab("down")
+    """Write a file on a machine, as its user."""
+    on(node, f"cat >{path}", given=content)
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +36,11 @@ def index() -> Iterator[StandInIndex]:
         yield server
 
 
-class Home(House):
+class Home(Controller):
     """A controller whose pip asks the stand-in index only."""
 
     def __init__(self, folder: Path, index: StandInIndex) -> None:
-        super().__init__(folder, folder / "no-model", folder / "no-data")
+        super().__init__(folder, inventory=of_the_first(len(NODES), folder / "inventory"))
         self.index = index
         self.environment |= index.variables(folder / "pip")
         locks = folder / "locks"
@@ -99,7 +49,6 @@ class Home(House):
         lines += [lock_line("beta", "2.0", *BETA.values())]
         for name in ("cpu", "gpu"):
             (locks / f"{name}.lock").write_text("".join(lines))
-        self.common = ["-i", "inventory/lab", "-l", ",".join(NODES)]
         self.settings = {
             "python_requirements": str(locks),
             "python_miniforge_url": f"{index.url}/files/Miniforge3-stand-in-x86_64.sh",
@@ -109,7 +58,7 @@ class Home(House):
     def provision(self, *arguments: str, **settings: str) -> tuple[int, str]:
         """Play the stage python."""
         given = json.dumps(self.settings | settings)
-        return self.play("playbooks/python.yml", *self.common, "-e", given, *arguments)
+        return self.play("playbooks/python.yml", "-e", given, *arguments)
 
     def asked(self) -> list[str]:
         """Return which files were asked for since the last call of this."""
@@ -119,10 +68,12 @@ class Home(House):
 
 
 @pytest.fixture(scope="module")
-def controller(machines, index, tmp_path_factory) -> Iterator[Home]:
+def controller(index, tmp_path_factory) -> Iterator[Home]:
+    """A controller of two bare machines, whose host keys are pinned."""
     home = Home(tmp_path_factory.mktemp("home"), index)
-    yield home
-    home.close()
+    with machines(len(NODES)):
+        assert home.play("playbooks/preflight.yml")[0] == 0
+        yield home
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +140,7 @@ def test_a_node_that_is_cut_off_is_named_and_the_others_are_done(controller, fir
         status, screen = controller.provision()
     finally:
         lab("join", "laptop")
-    until(lambda: "answers" in lab("status").split("laptop")[1].splitlines()[0], 60)
+    until(lambda: answers("laptop"), 60)
     assert status != 0
     assert "laptop: cannot be reached" in screen
     assert "tower: beta missing — mended" in screen
@@ -252,12 +203,12 @@ def shell(node: str) -> dict[str, str]:
 
 def test_nccl_gloo_and_a_persons_shell_get_the_interface_of_the_cluster_address(controller):
     as_root("laptop", "echo NCCL_DEBUG=INFO >/etc/nccl.conf")
-    status, screen = controller.play("playbooks/nccl.yml", *controller.common, "--check", "--diff")
+    status, screen = controller.play("playbooks/nccl.yml", "--check", "--diff")
     assert status == 0
     assert "+NCCL_SOCKET_IFNAME==wlp0s20f3" in screen
     assert on("tower", "ls /etc/nccl.conf 2>/dev/null || echo none") == "none"
 
-    status, screen = controller.play("playbooks/nccl.yml", *controller.common)
+    status, screen = controller.play("playbooks/nccl.yml")
     assert status == 0
     for node, card in NODES.items():
         assert "docker0" in on(node, "ls /sys/class/net")
@@ -270,14 +221,14 @@ def test_nccl_gloo_and_a_persons_shell_get_the_interface_of_the_cluster_address(
         assert f"NCCL_SOCKET_IFNAME=={card}" in lines
         assert ("NCCL_DEBUG=INFO" in lines) is (node == "laptop")
 
-    status, screen = controller.play("playbooks/nccl.yml", *controller.common)
+    status, screen = controller.play("playbooks/nccl.yml")
     assert status == 0
     assert "laptop changed=0 · tower changed=0" in screen
 
 
 def test_a_line_that_would_overrule_the_clusters_is_named(controller):
     as_root("tower", "echo NCCL_SOCKET_IFNAME=docker0 >/etc/nccl.conf")
-    status, screen = controller.play("playbooks/nccl.yml", *controller.common)
+    status, screen = controller.play("playbooks/nccl.yml")
     assert status != 0
     assert "tower: /etc/nccl.conf has the line `NCCL_SOCKET_IFNAME=docker0`" in screen
     assert on("tower", "cat /etc/nccl.conf") == "NCCL_SOCKET_IFNAME=docker0"
@@ -285,9 +236,7 @@ def test_a_line_that_would_overrule_the_clusters_is_named(controller):
 
 def test_an_address_that_no_interface_carries_is_named_with_those_there_are(controller):
     wrong = ("-e", "ansible_host=198.51.100.11", "-e", "cluster_address=198.51.100.77")
-    status, screen = controller.play(
-        "playbooks/nccl.yml", *controller.common, "-l", "tower", *wrong
-    )
+    status, screen = controller.play("playbooks/nccl.yml", "-l", "tower", *wrong)
     assert status != 0
     assert "carries the cluster address 198.51.100.77" in screen
     assert "enp5s0 198.51.100.11" in screen
