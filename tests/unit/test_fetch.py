@@ -223,21 +223,33 @@ def test_a_cache_that_cannot_be_written_is_named(hub, tmp_path):
     assert "HEARTH_MODELS" in told
 
 
+def make_read_only(monkeypatch) -> None:
+    """From now on the cache is on a disk that nobody can write on."""
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "touch", refuse)
+
+
 def test_a_cache_that_others_keep_is_read_where_it_holds_the_model_whole(
     hub, tmp_path, monkeypatch
 ):
     fetched, _ = fetch(SOURCE, tmp_path)
-
-    def read_only(path: Path) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", str(path))
-
-    monkeypatch.setattr(Path, "touch", read_only)
+    make_read_only(monkeypatch)
     os.utime(fetched.path / "config.json")  # so that its times would be written down anew
     manifest = (fetched.path / "hearth.json").read_bytes()
     assert fetch(SOURCE, tmp_path)[0].path == fetched.path
     assert (fetched.path / "hearth.json").read_bytes() == manifest
     (fetched.path / "config.json").write_text("{}")
     assert "Read-only file system" in refused(SOURCE, tmp_path)
+
+
+def test_a_model_folder_needs_no_cache_that_can_be_written(folder, tmp_path, monkeypatch):
+    make_read_only(monkeypatch)
+    model, _ = fetch(local(folder), tmp_path)
+    assert model.path == folder
+    assert not list((tmp_path / "models").iterdir())
 
 
 def test_a_disk_that_is_too_small_is_named_before_the_download(hub, tmp_path, monkeypatch):

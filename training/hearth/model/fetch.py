@@ -76,8 +76,10 @@ def fetch_model(
         models.mkdir(parents=True, exist_ok=True)
         (models / f".{name}.lock").touch()
     except OSError as error:
-        # What a folder that others keep holds whole can be used nevertheless.
-        if source.kind != "folder" and (held := _cached(source, models / name, say, keep=False)):
+        # What others keep whole can be used nevertheless, and so can a folder of the user's.
+        if source.kind == "folder":
+            return _local_folder(source)
+        if held := _cached(source, models / name, say, keep=False):
             return held
         raise _cannot_keep(models, error) from error
     waiting = f"model: another process is fetching {source.name}; waiting for it"
@@ -99,18 +101,22 @@ def _cannot_keep(models: Path, error: OSError) -> ModelError:
     )
 
 
-def _local_folder(source: ModelSource, manifest_path: Path) -> ModelFolder:
-    """Return a model folder of the user's, in which nothing is written."""
+def _local_folder(source: ModelSource, manifest_path: Path | None = None) -> ModelFolder:
+    """Return a model folder of the user's, in which nothing is written.
+
+    With a `manifest_path` its checksums are kept there, so that it need not be read again.
+    """
     path = Path(source.id).expanduser().resolve()
     check_folder(path)
-    manifest = read_manifest(manifest_path)
+    manifest = read_manifest(manifest_path) if manifest_path else None
     try:
         if manifest is None or manifest.id != str(path):
             raise Damaged("unknown so far")
         manifest = verify(manifest, path)
     except Damaged:
         manifest = take_stock(path, str(path), "folder", None)
-    manifest.write(manifest_path)
+    if manifest_path:
+        manifest.write(manifest_path)
     return ModelFolder(path, "folder", None, manifest.fingerprint)
 
 
