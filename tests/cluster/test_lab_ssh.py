@@ -167,7 +167,7 @@ def test_a_machine_is_found_where_it_is_today(joined, play):
     screen = play(
         SSH,
         *("-l", "tower", "-e", "cluster_address=198.51.100.99"),
-        *("-e", f"first_address={NODES['tower']}", "-e", "machine_timeout=3", "--check"),
+        *("-e", f"first_address={NODES['tower']}", "-e", "machine_timeout=1", "--check"),
     )
     assert "cannot be reached" not in screen
 
@@ -177,7 +177,7 @@ def test_a_machine_that_is_off_is_named_and_the_others_are_done(joined, play):
     as_root("laptop", "rm ~lab/.ssh/authorized_keys")
     began = time.monotonic()
     try:
-        screen = play(SSH, status=4)
+        screen = play(SSH, "-e", "machine_timeout=3", status=4)
         seconds = time.monotonic() - began
     finally:
         lab("power-on", "oldbox")
@@ -185,16 +185,15 @@ def test_a_machine_that_is_off_is_named_and_the_others_are_done(joined, play):
     assert "Log in by key: changed on laptop\n" in screen
     assert re.search(r"laptop changed=\d · oldbox changed=0 unreachable · tower", screen)
     assert seconds < 25
-    assert "oldbox changed=0" in play(SSH)
 
 
 def test_a_changed_host_key_explains_itself_and_nothing_is_sent(joined, play):
     anew = "rm /etc/ssh/ssh_host_* && ssh-keygen -qA && systemctl restart ssh"
     as_root("laptop", f"{anew} && journalctl --rotate && journalctl --vacuum-time=1s")
     subprocess.run(["ssh-keygen", "-R", NODES["laptop"], "-f", STATE / "known_hosts"], check=True)
+    logins = "journalctl -u ssh | grep -cE 'Accepted|Failed' || true"
     screen = play(SSH, status=2)
-    # The login that looks is the only one that was tried.
-    assert as_root("laptop", "journalctl -u ssh | grep -cE 'Accepted|Failed'") == "1"
+    assert as_root("laptop", logins) == "0"  # none was even tried
     assert "laptop: the host key has changed, so nothing was sent to 198.51.100.12." in screen
     assert "@@@" not in screen
     shown = on("laptop", "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
@@ -204,4 +203,5 @@ def test_a_changed_host_key_explains_itself_and_nothing_is_sent(joined, play):
     subprocess.run(forget.split(), check=True, capture_output=True, timeout=10)
     screen = play(SSH)
     assert f"laptop: host key {shown} (ED25519) pinned" in screen
+    assert as_root("laptop", logins) != "0"
     assert on("tower", "ssh -o BatchMode=yes laptop hostname") == "laptop"

@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
-from support.house import ROOT, House, until
+from support.house import until
+from support.lab import READY, Controller, at_home, bring, lab, machines, of_the_first, on
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 NODES = ("tower", "laptop")
-INVENTORY = ("-i", "inventory/two")
-ON_THE_LAB = (*INVENTORY, "-e", "hearth_python=/opt/lab/venv/bin/python")
-
-
-def lab(*arguments: str, timeout: float = 100) -> str:
-    """Call scripts/lab; return what it printed."""
-    done = subprocess.run(
-        [ROOT / "scripts" / "lab", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def on(node: str, command: str) -> str:
-    return lab("ssh", node, command).strip()
 
 
 def record(node: str, run: str) -> dict:
-    return json.loads(on(node, f"cat ai-cluster/results/{run}/supervisor.json"))
+    return json.loads(at_home(node, f"cat ai-cluster/results/{run}/supervisor.json"))
 
 
 def units(node: str) -> str:
     """Return what the user's systemd, its folder and its process list still know of runs."""
-    return on(
+    return at_home(
         node,
         "systemctl --user list-units --all --no-legend 'hearth-*';"
         "find ~/.config/systemd -name 'hearth-*'; pgrep -af '[h]earth.supervise' || true",
@@ -53,62 +32,31 @@ def units(node: str) -> str:
 
 def until_step(run: str, step: int) -> None:
     metrics = f"ai-cluster/results/{run}/metrics.jsonl"
-    until(lambda: int(on("tower", f"grep -c '\"step\": {step},' {metrics} || true")) > 0, 90)
+    until(lambda: int(at_home("tower", f"grep -c '\"step\": {step},' {metrics} || true")) > 0, 90)
 
 
 def steps(run: str) -> list[int]:
-    lines = map(json.loads, on("tower", f"cat ai-cluster/results/{run}/metrics.jsonl").splitlines())
-    return [line["step"] for line in lines if line["kind"] == "step"]
+    lines = at_home("tower", f"cat ai-cluster/results/{run}/metrics.jsonl").splitlines()
+    return [line["step"] for line in map(json.loads, lines) if line["kind"] == "step"]
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
+def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
     """A controller, and two provisioned machines that have its tiny model."""
-    reason = ""
-    if os.geteuid() != 0:
-        reason = "the lab needs root"
-    elif missing := [c for c in ("systemd-nspawn", "mmdebstrap", "dnsmasq") if not shutil.which(c)]:
-        reason = f"the lab needs {', '.join(missing)}"
-    if reason and os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}: in CI the lab's tests must run")
-    elif reason:
-        pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
     # Not below /tmp, which a machine forgets when it boots.
     kept = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
-    model = kept / "tiny"
-    shutil.copytree(tiny_model, model)
-    house = House(tmp_path_factory.mktemp("home"), model, tiny_data)
-    two = house.checkout / "inventory/two"
-    shutil.copytree(house.checkout / "inventory/lab", two)
-    hosts = yaml.safe_load((two / "hosts.yml").read_text())
-    del hosts["cluster"]["hosts"]["oldbox"]
-    (two / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
+    folder = tmp_path_factory.mktemp("home")
     try:
-        lab("up", "--nodes", "2", timeout=900)
-        status, screen = house.play("playbooks/workspace.yml", *ON_THE_LAB)
-        assert status == 0, screen
-        _bring(house, model)
-        yield house
+        model = Path(shutil.copytree(tiny_model, kept / "tiny"))
+        house = Controller(folder, model, tiny_data, of_the_first(len(NODES), folder / "two"))
+        with machines(len(NODES)):
+            stages = ("playbooks/preflight.yml", "playbooks/workspace.yml")
+            status, screen = house.play(*stages, *READY)
+            assert status == 0, screen
+            bring(model, NODES)
+            yield house
     finally:
-        lab("down")
-        house.close()
         shutil.rmtree(kept)
-
-
-def _bring(house: House, model: Path) -> None:
-    """Put the model where the controller has it."""
-    for arguments in (
-        f"-m ansible.builtin.file -a 'path={model.parent} state=directory'",
-        f"-m ansible.builtin.copy -a 'src={model} dest={model.parent}/'",
-    ):
-        subprocess.run(
-            f"ansible {' '.join(INVENTORY)} cluster {arguments}",
-            shell=True,
-            cwd=house.checkout,
-            env=house.environment,
-            check=True,
-            timeout=60,
-        )
 
 
 @pytest.fixture
@@ -120,8 +68,9 @@ def started(home):
         # A wrong password for sudo: training asks for none.
         words = ("-e", f"run={run}", "-e", "wait=false", "-e", "ansible_become_password=wrong")
         runs.append(run)
-        options = ("-e", "launch_ready_timeout=20", *home.tiny(evaluate=False, **settings))
-        assert home.play("train.yml", *ON_THE_LAB, *words, *options)[0] == 0
+        patience = ("-e", "launch_ready_timeout=20", "-e", "launch_silence_timeout=6")
+        options = (*patience, *home.tiny(evaluate=False, **settings))
+        assert home.play("train.yml", *READY, *words, *options)[0] == 0
 
     yield start
     for node in NODES:
