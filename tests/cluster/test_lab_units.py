@@ -79,7 +79,7 @@ def started(home):
 
 
 def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(started):
-    started("first", max_steps=100)
+    started("first", max_steps=30)
     for node in NODES:
         assert record(node, "first")["unit"] == "hearth-first.service"
         assert "enabled" in on(node, "systemctl --user is-enabled hearth-first.service")

@@ -100,11 +100,12 @@ def at_once(action: Callable[[str], _Answer], nodes: Iterable[str]) -> dict[str,
 
 
 def bring(folder: Path, nodes: Iterable[str]) -> None:
-    """Put a folder of this computer on machines, at the same path."""
+    """Put a folder of this computer on machines, at the same path and readable for everybody."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.add(folder, str(folder).lstrip("/"))
-    at_once(lambda node: as_root(node, "tar -C / -x", packed.getvalue()), nodes)
+    unpack = f"tar -C / -x && chmod -R a+rX {folder}"
+    at_once(lambda node: as_root(node, unpack, packed.getvalue()), nodes)
 
 
 def row(node: str) -> list[str]:
