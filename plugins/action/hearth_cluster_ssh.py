@@ -8,8 +8,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.inventory.hostkeys import keys_of
-from hearth.inventory.nodes import read_nodes
+from hearth.controller.inventory.hostkeys import keys_of
+from hearth.controller.inventory.nodes import read_nodes
 
 DOCUMENTATION = r"""
 module: hearth_cluster_ssh

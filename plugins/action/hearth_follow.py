@@ -17,7 +17,7 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
-from hearth.screen import Screen
+from hearth.controller.screen import Screen
 from hearth.words import duration
 
 DOCUMENTATION = r"""

@@ -19,8 +19,8 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
 
-from hearth.inventory.nodes import far_apart, read_nodes
-from hearth.inventory.variables import Given, check, role_options
+from hearth.controller.inventory.nodes import far_apart, read_nodes
+from hearth.controller.inventory.variables import Given, check, role_options
 
 DOCUMENTATION = r"""
 module: hearth_inventory

@@ -13,8 +13,8 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from hearth.inventory import ssh
-from hearth.inventory.hostkeys import PublicKey
+from hearth.controller.inventory import ssh
+from hearth.controller.inventory.hostkeys import PublicKey
 
 DOCUMENTATION = r"""
 module: hearth_login

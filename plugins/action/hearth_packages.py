@@ -9,9 +9,9 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.screen import Screen
-from hearth.supply.locks import Pin, as_requirements, not_for, read_lock
-from hearth.supply.target import ONE_BUILD, Target
+from hearth.controller.screen import Screen
+from hearth.controller.supply.locks import Pin, as_requirements, not_for, read_lock
+from hearth.controller.supply.target import ONE_BUILD, Target
 from hearth.words import duration
 
 KINDS = ("cpu", "gpu")

@@ -17,8 +17,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.inventory import ssh
-from hearth.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_of
+from hearth.controller.inventory import ssh
+from hearth.controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_of
 
 DOCUMENTATION = r"""
 module: hearth_reach

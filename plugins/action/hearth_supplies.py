@@ -8,12 +8,12 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.controller.screen import Screen
+from hearth.controller.supply.download import download
+from hearth.controller.supply.locks import Pin, read_lock
+from hearth.controller.supply.target import Target
+from hearth.controller.supply.wheelhouse import Wheel, Wheelhouse
 from hearth.errors import SupplyError
-from hearth.screen import Screen
-from hearth.supply.download import download
-from hearth.supply.locks import Pin, read_lock
-from hearth.supply.target import Target
-from hearth.supply.wheelhouse import Wheel, Wheelhouse
 
 DOCUMENTATION = r"""
 module: hearth_supplies

@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.inventory.trouble import told_by
+from hearth.controller.inventory.trouble import told_by
 
 DOCUMENTATION = r"""
 module: hearth_verdict

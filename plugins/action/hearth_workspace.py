@@ -18,15 +18,17 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 _MADE_BY_TOOLS = ("__pycache__", ".egg-info", ".ruff_cache")
+_STAYS_HERE = Path("hearth/controller")
 
 
 def code_files(source: Path) -> list[Path]:
-    """Return the files of the training code, relative to `source` and sorted."""
+    """Return the files of the training code that a node needs, relative to `source` and sorted."""
+    files = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
     return sorted(
-        path.relative_to(source)
-        for path in source.rglob("*")
-        if path.is_file()
-        and not any(part.endswith(_MADE_BY_TOOLS) for part in path.relative_to(source).parts)
+        path
+        for path in files
+        if not any(part.endswith(_MADE_BY_TOOLS) for part in path.parts)
+        and _STAYS_HERE not in path.parents
     )
 
 

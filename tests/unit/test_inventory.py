@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.inventory.nodes import far_apart, read_nodes
-from hearth.inventory.variables import Given, check, misfit, role_options, stray
+from hearth.controller.inventory.nodes import far_apart, read_nodes
+from hearth.controller.inventory.variables import Given, check, misfit, role_options, stray
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = {

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 from support.plugins import load
 
-from hearth.inventory import ssh
-from hearth.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_of
-from hearth.inventory.trouble import explain, told_by
+from hearth.controller.inventory import ssh
+from hearth.controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_of
+from hearth.controller.inventory.trouble import explain, told_by
 
 reach = load("action", "hearth_reach")
 

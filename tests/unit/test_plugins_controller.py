@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.plugins import PLUGINS, load
 
-from hearth.screen import Screen
+from hearth.controller.screen import Screen
 
 run = load("action", "hearth_run")
 verdict = load("action", "hearth_verdict")
@@ -323,7 +323,9 @@ def test_an_equal_folder_is_left_as_it_is(tmp_path):
     assert (tmp_path / "two" / "deep" / "file").read_text() == "other"
 
 
-def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_tools_make(tmp_path):
+def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_no_node_needs(tmp_path):
+    (tmp_path / "hearth" / "controller").mkdir(parents=True)
+    (tmp_path / "hearth" / "controller" / "screen.py").write_text("here")
     (tmp_path / "hearth" / "__pycache__").mkdir(parents=True)
     (tmp_path / "hearth" / "__pycache__" / "x.pyc").write_bytes(b"x")
     (tmp_path / "hearth" / "a.py").write_text("a")

@@ -12,8 +12,8 @@ from support.modules import call
 from support.plugins import load
 from support.stand_in_index import lock_line, make_wheel
 
-from hearth.supply.locks import read_lock
-from hearth.supply.target import Target
+from hearth.controller.supply.locks import read_lock
+from hearth.controller.supply.target import Target
 
 node = load("module_utils", "hearth_python")
 packages = load("action", "hearth_packages")

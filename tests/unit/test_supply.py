@@ -14,11 +14,11 @@ from packaging.tags import Tag
 from support.house import ROOT, until
 from support.stand_in_index import lock_line, make_wheel, stand_in_index
 
+from hearth.controller.supply.download import download
+from hearth.controller.supply.locks import Pin, as_requirements, not_for, read_lock
+from hearth.controller.supply.target import Target
+from hearth.controller.supply.wheelhouse import Wheelhouse
 from hearth.errors import SupplyError
-from hearth.supply.download import download
-from hearth.supply.locks import Pin, as_requirements, not_for, read_lock
-from hearth.supply.target import Target
-from hearth.supply.wheelhouse import Wheelhouse
 
 NODE = Target((3, 11), "x86_64", 36)
 ARM = Target((3, 11), "aarch64", 36)
@@ -154,8 +154,10 @@ def test_a_download_that_is_killed_loses_no_more_than_the_file_on_its_way(index,
     pins = [offer(index, "first", "1.0", size=1000), offer(index, "second", "1.0", size=1000)]
     index.stalls.add("second-1.0-py3-none-any.whl")
     program = (
-        "import sys; from pathlib import Path; from hearth.supply.locks import read_lock\n"
-        "from hearth.supply.wheelhouse import Wheelhouse; from hearth.supply.target import Target\n"
+        "import sys; from pathlib import Path\n"
+        "from hearth.controller.supply.locks import read_lock\n"
+        "from hearth.controller.supply.target import Target\n"
+        "from hearth.controller.supply.wheelhouse import Wheelhouse\n"
         "pins = read_lock(sys.argv[1]).values(); node = Target((3, 11), 'x86_64', 36)\n"
         "Wheelhouse(Path(sys.argv[2])).fetch(pins, node, '', lambda *_: None)"
     )

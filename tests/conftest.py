@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# First, for Ansible replaces sys.intern when it is imported, and then torch refuses to be.
 import ansible.module_utils
 
+# Before a test imports more of Ansible, which replaces sys.intern: torch would then refuse to be.
+import torch._dynamo  # noqa: F401
+
 ansible.module_utils.__path__.append(
-    str(Path(__file__).resolve().parents[2] / "plugins" / "module_utils")
+    str(Path(__file__).resolve().parents[1] / "plugins" / "module_utils")
 )

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from hearth.controller.supply.download import Show
+from hearth.controller.supply.locks import Pin, as_requirements, normal
+from hearth.controller.supply.target import Target
 from hearth.errors import SupplyError
 from hearth.files import sha256_of
 from hearth.lock import locked
-from hearth.supply.download import Show
-from hearth.supply.locks import Pin, as_requirements, normal
-from hearth.supply.target import Target
 
 _RESUMES = 20
 _BEGINS = re.compile(r"(?:Collecting|Processing) (\S+)")
