@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from dataclasses import dataclass, field
 from typing import Any
 
+# Also said in training/hearth/supervise/spec.py, which a machine may not have yet.
+_LOCK = os.path.join("config", "supervisor.lock")
 # Of no use to what is started here, and none of its business: a started run finds its model in the
 # cache. (On this computer a node would otherwise inherit them from the shell of the controller.)
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN")
@@ -24,6 +27,23 @@ class Report:
 def absolute(path: str) -> str:
     """Return `path` with `~` and variables of this node resolved."""
     return os.path.abspath(os.path.expanduser(os.path.expandvars(path)))
+
+
+def run_under_way(workspace: str) -> str:
+    """Return the name of the run whose supervisor holds the node, or nothing."""
+    try:
+        with open(os.path.join(workspace, _LOCK), encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return ""
+            except BlockingIOError:
+                held = lock.read()
+    except FileNotFoundError:
+        return ""
+    try:
+        return str(json.loads(held)["run"])
+    except (ValueError, KeyError, TypeError):
+        return "of unknown name"  # it has just begun, and not written its name yet
 
 
 def environment(

@@ -37,32 +37,9 @@ boot:
   type: str
 """
 
-import fcntl
-import json
-import os
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_driver_look import boot
-from ansible.module_utils.hearth_node import absolute
-
-# Also said in training/hearth/supervise/spec.py, which a machine may not have.
-_LOCK = os.path.join("config", "supervisor.lock")
-
-
-def run_under_way(workspace: str) -> str:
-    """Return the run whose supervisor holds the node, or nothing."""
-    try:
-        with open(os.path.join(workspace, _LOCK), encoding="utf-8") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                try:
-                    return str(json.load(lock)["run"])
-                except (ValueError, KeyError, TypeError):
-                    return "of unknown name"
-    except FileNotFoundError:
-        pass
-    return ""
+from ansible.module_utils.hearth_node import absolute, run_under_way
 
 
 def main() -> None:

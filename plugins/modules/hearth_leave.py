@@ -43,32 +43,13 @@ present:
   type: dict
 """
 
-import fcntl
-import json
 import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node import absolute
+from ansible.module_utils.hearth_node import absolute, run_under_way
 
 _ENVIRONMENT = "~/.local/share/hearth"
-
-
-def run_under_way(workspace: str) -> str:
-    """Return the name of the run whose supervisor holds the node's lock, or nothing."""
-    try:
-        with open(os.path.join(workspace, "config", "supervisor.lock")) as lock:
-            try:
-                fcntl.flock(lock.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return ""
-            except BlockingIOError:
-                held = lock.read()
-    except FileNotFoundError:
-        return ""
-    try:
-        return str(json.loads(held)["run"])
-    except (ValueError, KeyError):
-        return "?"  # it has just begun, and not written its name yet
 
 
 def found(workspace: str) -> dict[str, str]:
