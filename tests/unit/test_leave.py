@@ -44,7 +44,9 @@ def test_a_folder_without_the_training_code_is_no_workspace(home):
     assert (home / "ai-cluster").exists()
 
 
-@pytest.mark.parametrize("text, run", [('{"run": "evening", "pid": 7}', "evening"), ("", "of unknown name")])
+@pytest.mark.parametrize(
+    "text, run", [('{"run": "evening", "pid": 7}', "evening"), ("", "of unknown name")]
+)
 def test_a_run_that_holds_the_node_is_named(home, text, run):
     path = home / "ai-cluster/config/supervisor.lock"
     path.write_text(text)
