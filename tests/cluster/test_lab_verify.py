@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.house import until
-from support.lab import READY, Controller, as_root, lab, machines, on
+from support.lab import READY, Controller, as_root, inside, lab, machines, on
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
@@ -34,12 +34,18 @@ def line_of(screen: str, node: str) -> list[str]:
     return next(line for line in words if len(line) > 5 and line[1] == node)
 
 
-def test_three_nodes_are_verified_by_a_real_sum_and_nothing_of_it_stays(home):
-    status, screen = verify(home, "-vvv", "-e", "verify_token=secret-of-this-test-only")
-    assert status == 0
-    assert "secret-of-this" not in screen
+@pytest.fixture(scope="module")
+def verified(home) -> tuple[str, str]:
+    """What the screen showed of three nodes in order, and what then answers nodes on the tower."""
     status, screen = verify(home)
     assert status == 0
+    answering = inside("tower", "pgrep -d , -f '[h]earth.verify'")
+    assert answering
+    return screen, answering
+
+
+def test_three_nodes_are_verified_by_a_real_sum_and_no_file_of_it_stays(verified):
+    screen, _ = verified
     assert "all-reduce over 3 ranks: right" in screen
     assert "All 3 nodes are verified." in screen
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
@@ -49,7 +55,12 @@ def test_three_nodes_are_verified_by_a_real_sum_and_nothing_of_it_stays(home):
         assert line_of(screen, node)[6] in ("Mbit/s", "Gbit/s")
         left = "ls ai-cluster/results ai-cluster/logs ai-cluster/config | grep -c verify || true"
         assert on(node, left) == "0"
-    until(lambda: on("tower", "pgrep -f '[h]earth.verify' || true") == "", 60)
+
+
+def test_the_token_is_not_shown_however_much_is(home):
+    status, screen = verify(home, "-vvv", "-e", "verify_token=secret-of-this-test-only")
+    assert status == 0
+    assert "secret-of-this" not in screen
 
 
 def test_a_slow_cable_is_measured_and_costs_nobody_the_verdict(home):
@@ -98,3 +109,8 @@ def test_in_check_mode_nothing_is_looked_at(home):
     status, screen = verify(home, "--check")
     assert status == 0
     assert "rank" not in screen
+
+
+def test_what_answered_the_other_nodes_has_ended_by_itself(verified):
+    _, answering = verified
+    until(lambda: inside("tower", f"ps -o pid= -p {answering}") == "", 60)
