@@ -169,7 +169,8 @@ class ActionModule(ActionBase):
             return result | {"unreachable" if silent else "failed": True, "msg": choice.trouble}
         if not pinned:
             pin(file, name, choice.key)
-            result |= {"changed": True, "note": f"host key {choice.key} pinned in {shown}"}
+            # A file of the controller: nothing of the machine has changed.
+            result["note"] = f"host key {choice.key} pinned in {shown}"
         return result | {
             "address": choice.address,
             "present": choice.address == arguments["address"],
