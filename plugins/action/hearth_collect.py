@@ -12,6 +12,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.controller.paths import for_shell
+
 DOCUMENTATION = r"""
 module: hearth_collect
 short_description: Bring a run's files from a node to the controller
@@ -39,12 +41,6 @@ collected:
   returned: always
   type: list
 """
-
-
-def for_shell(path: str) -> str:
-    """Return `path` quoted for the node's shell, which still resolves a leading `~/` by $HOME."""
-    home, rest = ("~/", path[2:]) if path.startswith("~/") else ("", path)
-    return home + shlex.quote(rest)
 
 
 def safe(name: str) -> bool:

@@ -8,7 +8,6 @@ here can disturb the run; Ctrl-C ends the looking, not the training.
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from hearth.controller.paths import for_shell
 from hearth.controller.screen import Screen
 from hearth.words import duration
 
@@ -121,12 +121,6 @@ class Progress:
         for node, speed in zip(self.ranks, self.by_rank, strict=True):
             nodes[node] = nodes.get(node, 0.0) + speed
         return " (" + ", ".join(f"{node} {speed:.0f}" for node, speed in nodes.items()) + ")"
-
-
-def for_shell(path: str) -> str:
-    """Return `path` quoted for the node's shell, which still resolves a leading `~/` by $HOME."""
-    home, rest = ("~/", path[2:]) if path.startswith("~/") else ("", path)
-    return home + shlex.quote(rest)
 
 
 def state_text(record: Mapping[str, Any] | None, progress: Progress) -> str:

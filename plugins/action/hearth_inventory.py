@@ -5,7 +5,6 @@ Works on the controller alone; no machine is touched.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +20,7 @@ from ansible.vars.plugins import get_vars_from_inventory_sources
 
 from hearth.controller.inventory.nodes import far_apart, read_nodes
 from hearth.controller.inventory.variables import Given, check, role_options
+from hearth.controller.paths import as_typed
 
 DOCUMENTATION = r"""
 module: hearth_inventory
@@ -92,8 +92,7 @@ def where(name: str, value: Any) -> str:
     origin = Origin.get_tag(name) or Origin.get_tag(value)
     if origin is None or not origin.path:
         return ""
-    way = os.path.relpath(origin.path)
-    path = origin.path if way.startswith("..") else way
+    path = as_typed(origin.path)
     return f"{path}:{origin.line_num}" if origin.line_num else path
 
 
@@ -166,8 +165,4 @@ class ActionModule(ActionBase):
         sources = list(context.CLIARGS.get("inventory") or ())
         if sources == list(constants.DEFAULT_HOST_LIST):
             return "ansible-playbook"
-        ways = [(os.path.relpath(source), source) for source in sources]
-        return " ".join(
-            ["ansible-playbook"]
-            + [f"-i {whole if way.startswith('..') else way}" for way, whole in ways]
-        )
+        return " ".join(["ansible-playbook", *(f"-i {as_typed(source)}" for source in sources)])

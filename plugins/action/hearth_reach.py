@@ -7,7 +7,6 @@ before its host key is known.
 from __future__ import annotations
 
 import fcntl
-import os
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from ansible.plugins.action import ActionBase
 
 from hearth.controller.inventory import ssh
 from hearth.controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_of
+from hearth.controller.paths import as_typed
 
 DOCUMENTATION = r"""
 module: hearth_reach
@@ -162,7 +162,7 @@ class ActionModule(ActionBase):
                 for address in addresses
             }
             answers = {address: future.result() for address, future in asked.items()}
-        shown = self._shown(file)
+        shown = as_typed(file)
         choice = choose(name, answers, pinned, shown)
         if not choice.address:
             silent = not any(answer.key for answer in answers.values())
@@ -177,9 +177,3 @@ class ActionModule(ActionBase):
             "keys": [f"{key.type} {key.text}" for key in pinned or [choice.key]],
             "stranger": choice.stranger,
         }
-
-    @staticmethod
-    def _shown(file: Path) -> str:
-        """Return a file as one would type it here."""
-        way = os.path.relpath(file)
-        return str(file) if way.startswith("..") else way

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.config import read_run
+from hearth.controller.paths import as_typed
 from hearth.words import duration
 
 DOCUMENTATION = r"""
@@ -105,12 +105,6 @@ def table(rows: Iterable[tuple[str, str | list[str]]]) -> list[str]:
             lines.append(f"  {word:<{wide}}  {part}")
             word = ""
     return lines
-
-
-def shown(folder: Path) -> str:
-    """Return the way to `folder`, from here if it is below."""
-    way = os.path.relpath(folder)
-    return str(folder) if way.startswith("..") else way
 
 
 def state_of(ends: Mapping[str, Mapping[str, Any]]) -> str:
@@ -207,7 +201,7 @@ class ActionModule(ActionBase):
             self._model(folder / "run.yml"),
             Story.of(json.loads(line) for line in lines),
             options["ends"],
-            shown(folder),
+            as_typed(folder),
             (path.name for path in folder.glob("*")),
             options["playbook"],
         )
