@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ansible.module_utils.hearth_node import text_of
+
 Run = Callable[[list[str]], str]
 
 # What other programs make for themselves; it is never the cluster's NIC by itself.
@@ -217,7 +219,7 @@ def manager_of(nic: Nic) -> Manager:
     """Return who sets this NIC up on this machine."""
     asked = ["nmcli", "-t", "-f", "GENERAL.CON-UUID,IP4.DNS", "device", "show", nic.name]
     return (
-        networkd_of(_text(f"/run/systemd/netif/links/{nic.index}"))
+        networkd_of(text_of(f"/run/systemd/netif/links/{nic.index}"))
         or networkmanager_of(
             run(asked), run(["nmcli", "-t", "-f", "UUID,FILENAME", "connection", "show"])
         )
@@ -228,12 +230,4 @@ def manager_of(nic: Nic) -> Manager:
 
 def _interfaces() -> dict[str, str]:
     paths = ["/etc/network/interfaces", *sorted(glob.glob("/etc/network/interfaces.d/*"))]
-    return {path: _text(path) for path in paths}
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except OSError:
-        return ""
+    return {path: text_of(path) for path in paths}

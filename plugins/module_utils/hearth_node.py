@@ -1,4 +1,4 @@
-"""What Hearth's modules share: running one of Hearth's own commands on the node they run on."""
+"""What Hearth's modules share about the node they run on: its paths, files, runs and commands."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ class Report:
 def absolute(path: str) -> str:
     """Return `path` with `~` and variables of this node resolved."""
     return os.path.abspath(os.path.expanduser(os.path.expandvars(path)))
+
+
+def text_of(path: str) -> str:
+    """Return the text of a small file to look at, or nothing where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def run_under_way(workspace: str) -> str:

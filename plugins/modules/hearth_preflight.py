@@ -69,7 +69,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node import absolute
+from ansible.module_utils.hearth_node import absolute, text_of
 
 # By /etc/os-release: what Hearth is written for.
 KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
@@ -162,15 +162,6 @@ def nvidia() -> bool:
     return False
 
 
-def read(path: str) -> str:
-    """Return the text of a file, or '' where there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
 def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
     """Return the findings about the disks that take the environment and the workspace."""
     python, workspace = absolute(given["python"]), absolute(given["workspace"])
@@ -188,7 +179,7 @@ def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
 
 def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the facts of this machine, and what stands in the way."""
-    release = os_release(read("/etc/os-release"))
+    release = os_release(text_of("/etc/os-release"))
     gpu = nvidia()
     with ThreadPoolExecutor(len(given["peers"]) + 1) as threads:
         index = threads.submit(answers, given["index"], 443)
@@ -206,7 +197,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "arch": platform.machine(),
         "python": platform.python_version(),
         "free_gb": round(shutil.disk_usage(existing(absolute(given["workspace"]))).free / 1e9),
-        "machine_id": read("/etc/machine-id").strip(),
+        "machine_id": text_of("/etc/machine-id").strip(),
         "has_address": has_address(given["address"]),
         "peers": sorted(name for name, answer in asked.items() if answer.result()),
         "index": index.result(),
