@@ -1,8 +1,7 @@
-"""`scripts/lab`: real machines in a network of their own, and the plays over them."""
+"""`scripts/lab`: real machines in a network of their own."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -10,11 +9,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import psutil
 import pytest
 from support.computer import snapshot
 from support.house import ROOT, until
-from support.lab import READY, STATE, Controller, bring, computer_before, lab, on, row
+from support.lab import READY, STATE, Controller, computer_before, lab, on, row
 from support.lab import machines as three_machines
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -39,20 +37,11 @@ def machines(before) -> Iterator[float]:
 
 
 @pytest.fixture(scope="module")
-def controller(machines, tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
+def controller(machines, tmp_path_factory) -> Iterator[Controller]:
     """A clone of the repository to play from."""
-    house = Controller(tmp_path_factory.mktemp("home"), tiny_model, tiny_data)
+    house = Controller(tmp_path_factory.mktemp("home"))
     yield house
     house.close()
-
-
-@pytest.fixture(scope="module")
-def home(controller, tiny_model) -> Controller:
-    """The controller of three provisioned machines, which have the tiny model where it has it."""
-    status, screen = controller.play("provision.yml", *READY)
-    assert status == 0, screen
-    bring(tiny_model, NODES)
-    return controller
 
 
 def test_three_machines_are_up_within_thirty_seconds(machines):
@@ -209,71 +198,6 @@ def test_a_mistake_is_named_and_changes_nothing(machines, arguments, answer):
     state = (STATE / "state.json").read_bytes()
     assert answer in lab(*arguments, status=2)
     assert (STATE / "state.json").read_bytes() == state
-
-
-# ---- the plays over the machines ----------------------------------------------------------------
-
-
-def test_a_second_provision_changes_nothing(home):
-    status, screen = home.play("provision.yml", *READY)
-    assert status == 0
-    assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
-
-
-def test_three_machines_train_together_over_the_network_of_the_lab(home):
-    status, _ = home.train(*READY, "-e", "run=first", "-e", "max_steps=6")
-    assert status == 0
-    lines = home.metrics("first")
-    assert [line["node"] for line in lines[0]["ranks"]] == list(NODES)
-    assert lines[-1]["state"] == "finished"
-
-
-def cause(node: str, run: str) -> dict[str, str]:
-    """Return why a run has failed, as this node knows it; nothing while it has not."""
-    record = json.loads(on(node, f"cat ai-cluster/results/{run}/supervisor.json"))
-    return record["cause"] if record["state"] == "failed" else {}
-
-
-@pytest.mark.parametrize("mishap", ["a rank is killed", "a cable is cut", "a machine is unplugged"])
-def test_the_run_ends_everywhere_within_a_minute_and_names_the_node(home, mishap):
-    run = mishap.split()[1]
-    steps = ["-e", f"run={run}", "-e", "max_steps=100000"]
-    process = home.start("train.yml", *READY, *home.tiny(), *steps)
-    try:
-        metrics = (
-            f"grep -c '\"step\": 2,' ai-cluster/results/{run}/metrics.jsonl 2>/dev/null || true"
-        )
-        until(lambda: int(on("tower", metrics)) > 0, 90)
-        rank = "$(pgrep -n -f '[t]rain_distributed.py --run-file')"
-        for node, card in NODES.items():  # not one of the decoys
-            chosen = f"tr '\\0' '\\n' </proc/{rank}/environ | grep ^GLOO_SOCKET_IFNAME="
-            assert on(node, chosen) == f"GLOO_SOCKET_IFNAME={card}"
-        began = time.monotonic()
-        if run == "rank":
-            on("oldbox", f"kill -KILL {rank}")
-        elif run == "cable":
-            lab("cut", "oldbox")
-        else:
-            lab("power-off", "oldbox")
-        for node in ("tower", "laptop"):
-            until(lambda node=node: cause(node, run).get("node") == "oldbox", 60)
-        assert time.monotonic() - began < 60
-        if run == "rank":
-            screen, _ = process.communicate(timeout=90)
-            assert process.returncode != 0
-            assert "oldbox" in screen.split("Follow the run")[-1]
-    finally:
-        if process.poll() is None:
-            play = psutil.Process(process.pid)  # Ansible's workers have sessions of their own
-            for each in [play, *play.children(recursive=True)]:
-                each.kill()
-            process.wait(10)
-        lab("join", "oldbox")
-        lab("power-on", "oldbox")
-    until(lambda: row("oldbox")[-1] == "answers", 20)
-    alive = "pgrep -u lab -f '[h]earth.supervise|[t]orch.distributed.run' || echo none"
-    for node in NODES:
-        until(lambda node=node: on(node, alive) == "none", 60)
 
 
 # ---- the end ------------------------------------------------------------------------------------

@@ -10,11 +10,24 @@ from pathlib import Path
 
 import pytest
 from support.house import until
-from support.lab import READY, Controller, at_home, bring, lab, machines, of_the_first, on
+from support.lab import (
+    READY,
+    Controller,
+    answers,
+    at_home,
+    bring,
+    lab,
+    machines,
+    of_the_first,
+    on,
+)
+
+from hearth_lab import plan
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
-NODES = ("tower", "laptop")
+CARDS = {node.name: node.card for node in plan.nodes(2)}
+NODES = tuple(CARDS)
 
 
 def record(node: str, run: str) -> dict:
@@ -116,6 +129,22 @@ def test_a_supervisor_that_is_killed_leaves_a_record_and_no_unit(started):
         "the supervisor of laptop ended without a word"
         in record("laptop", "third")["cause"]["message"]
     )
+
+
+def test_a_cut_cable_ends_the_run_on_both_sides_of_it(started):
+    started("cable", max_steps=100000)
+    until_step("cable", 3)
+    rank = "$(pgrep -n -f '[t]rain_distributed.py --run-file')"
+    for node, card in CARDS.items():  # not one of the decoys
+        chosen = f"tr '\\0' '\\n' </proc/{rank}/environ | grep ^GLOO_SOCKET_IFNAME="
+        assert on(node, chosen) == f"GLOO_SOCKET_IFNAME={card}"
+    lab("cut", "laptop")
+    for node, other in (NODES, NODES[::-1]):
+        until(lambda node=node: record(node, "cable")["state"] == "failed", 60)
+        assert record(node, "cable")["cause"]["node"] == other
+        until(lambda node=node: units(node) == "", 20)
+    lab("join", "laptop")
+    until(lambda: answers("laptop"), 20)
 
 
 def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
