@@ -37,15 +37,18 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     prime_backend(run.settings.backend)
     from hearth.prepare import prepare
 
-    prepared = prepare(run, layout, say=print if rank_from_environment() == 0 else lambda _: None)
+    say = print if rank_from_environment() == 0 else lambda _: None
+    prepared = prepare(run, layout, say)
+    from hearth.measure.here import measured_here
     from hearth.trainer.loop import Trainer
     from hearth.world import join, leave
 
+    measured = measured_here(run, layout, prepared, say)
     world = join()
     # By hand every rank made up its own name from the time; rank 0's holds.
     run = world.from_leader(run)
     folder = layout.run_dir(run.name)
-    trainer = Trainer(run, layout, prepared, world)
+    trainer = Trainer(run, layout, prepared, measured, world)
     if by_hand and world.local_rank == 0:
         write_run(run, folder / "run.yml")
     try:

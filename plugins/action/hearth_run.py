@@ -55,7 +55,7 @@ dataset:
   type: dict
   returned: without findings
 split:
-  description: The relative share of each rank; empty for equal shares.
+  description: The relative share of each rank; empty where it was not set by hand.
   type: list
   returned: without findings
 title:
@@ -66,6 +66,22 @@ meeting_port:
   description: Port at which the supervisors meet; 0 lets rank 0 choose a free one.
   type: int
   returned: without findings
+measures:
+  description: Whether each node is to be measured before the run.
+  type: bool
+  returned: without findings
+nodes:
+  description: The nodes that were asked for by name, or C(all) or C(auto) alone.
+  type: list
+  returned: without findings
+by_speed:
+  description: Whether the split of a step follows the speeds.
+  type: bool
+  returned: without findings
+global_batch:
+  description: Rows of a step.
+  type: int
+  returned: without findings
 findings:
   description: What is wrong, one sentence each.
   type: list
@@ -73,7 +89,7 @@ findings:
 """
 
 # Words after -e that say how to launch; all others are settings of the run or options of a role.
-LAUNCH_WORDS = frozenset({"train", "config", "wait", "meeting_port"})
+LAUNCH_WORDS = frozenset({"train", "config", "wait", "meeting_port", "nodes"})
 
 
 def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any]:
@@ -169,7 +185,9 @@ class ActionModule(ActionBase):
             )
         except ConfigError as error:
             return result | {"findings": findings + error.findings}
-        return result | {"meeting_port": launch.get("meeting_port", 0), **self._described(run)}
+        nodes = [name.strip() for name in str(launch.get("nodes", "auto")).split(",")]
+        chosen = {"meeting_port": launch.get("meeting_port", 0), "nodes": nodes}
+        return result | chosen | self._described(run)
 
     @staticmethod
     def _described(run: Run) -> dict[str, Any]:
@@ -184,7 +202,10 @@ class ActionModule(ActionBase):
             "name": run.name,
             "resumes": run.resumes,
             "file": text,
-            "split": list(run.settings.split or ()),
+            "measures": run.settings.wants_speeds,
+            "by_speed": run.settings.split == "auto" and run.settings.replay is None,
+            "global_batch": run.settings.global_batch,
+            "split": [] if isinstance(run.settings.split, str) else list(run.settings.split),
             "dataset": {"source": source, "staged": staged} if staged else {},
             "title": f"{run.source.name} on {Path(source).name}",
         }

@@ -20,6 +20,8 @@ TINY = {
     "sequence_length": 96,
     "lora_rank": 4,
     "global_batch": 4,
+    "micro_batch": 1,
+    "split": "equal",
     "learning_rate": 0.01,
     "wandb": "off",
 }

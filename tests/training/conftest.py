@@ -24,5 +24,6 @@ def arguments(tiny_model, tiny_data) -> list[object]:
     return [
         *("--model", tiny_model, "--dataset", tiny_data),
         *("--sequence-length", 96, "--learning-rate", 0.01, "--warmup-steps", 2),
-        *("--global-batch", 7, "--lora-rank", 4, "--wandb", "off", "--no-evaluate"),
+        *("--global-batch", 7, "--split", "equal", "--micro-batch", 1),
+        *("--lora-rank", 4, "--wandb", "off", "--no-evaluate"),
     ]

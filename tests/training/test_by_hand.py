@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 from support.ranks import command, environment, metrics, train
@@ -148,10 +149,11 @@ def test_a_run_leaves_its_contract_in_its_folder(tmp_path, arguments):
         ["--optimizer", "adamw_8bit"],
         ["--load-in-4bit"],
         ["--precision", "bf16"],
-        ["--gradient-checkpointing"],
-        ["--lora-dropout", 0.1],
-        ["--no-packing", "--micro-batch", 3],
-        ["--schedule", "linear", "--weight-decay", 0.01, "--clip-norm", 0],
+        ["--no-packing", "--micro-batch", 3, "--lora-dropout", 0.1],
+        [
+            *("--gradient-checkpointing", "--schedule", "linear"),
+            *("--weight-decay", 0.01, "--clip-norm", 0),
+        ],
     ],
     ids=lambda way: way[0].lstrip("-"),
 )
@@ -173,11 +175,43 @@ def test_an_unknown_checkpoint_to_resume_from_is_refused(tmp_path, arguments):
     refused(train(tmp_path, 1, "--resume", "night"), "there is no run 'night'")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_twenty_runs_of_three_ranks_end_in_twenty_clean_exits(tmp_path, arguments):
-    statuses = [
-        train(tmp_path, 3, "--run-name", f"run-{n}", "--max-steps", 2, *arguments).returncode
-        for n in range(20)
-    ]
-    assert statuses == [0] * 20
+# Runs of three ranks, each a process that has imported torch already; prints their exit statuses.
+PARTINGS = """
+import multiprocessing, os, socket, sys
+import torch
+from hearth.trainer.exchange import Exchange
+from hearth.world import join, leave
+
+def rank(number, port):
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
+    os.environ.update(address, RANK=str(number), LOCAL_RANK=str(number))
+    world = join()
+    exchange = Exchange([torch.nn.Parameter(torch.zeros(100_000))], world)
+    for _ in range(2):
+        exchange.run(0.0, False, 1, 0.1, 1.0, 1)
+    leave(world)
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+fork = multiprocessing.get_context("fork")
+for _ in range(int(sys.argv[1])):
+    port = free_port()
+    ranks = [fork.Process(target=rank, args=(number, port)) for number in range(3)]
+    for each in ranks: each.start()
+    for each in ranks: each.join(30)
+    print([each.exitcode for each in ranks])
+"""
+
+
+def test_fifty_runs_of_three_ranks_end_in_fifty_clean_exits(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PARTINGS, "50"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.stdout.splitlines() == ["[0, 0, 0]"] * 50, done.stderr

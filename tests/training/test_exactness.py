@@ -42,7 +42,7 @@ def alone(tmp_path_factory, tiny_model, tiny_data):
     common = [
         *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
         *("--learning-rate", 0.01, "--global-batch", 7, "--max-steps", STEPS),
-        *("--wandb", "off", "--no-evaluate"),
+        *("--split", "equal", "--micro-batch", 1, "--wandb", "off", "--no-evaluate"),
     ]
     for precision in ("fp64", "fp32"):
         trained(cwd, precision, 1, *common, "--precision", precision)
@@ -73,17 +73,6 @@ def test_a_split_changes_little_of_what_was_learned_in_float32(alone, tmp_path):
     change, other = flat(expected), flat(found)
     assert change.norm() > 0.1
     assert (change - other).norm() / change.norm() < 1e-3
-
-
-def test_the_same_run_twice_has_the_same_losses_to_the_last_digit(tmp_path, arguments):
-    for run in ("first", "second"):
-        trained(tmp_path, run, 2, *arguments, "--max-steps", 8)
-    first, second = (
-        [step["loss"] for step in metrics(tmp_path / "runs" / run, "step")]
-        for run in ("first", "second")
-    )
-    assert len(first) == 8
-    assert first == second
 
 
 def kill_after(step, cwd, run, ranks, *arguments):

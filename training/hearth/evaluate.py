@@ -12,7 +12,8 @@ import torch
 
 from hearth.data import Rows
 from hearth.model.seam import TrainableModel
-from hearth.plan import divide, micro_batches, slice_of
+from hearth.plan.speed import pieces_of
+from hearth.plan.split import Plan
 from hearth.world import World
 
 
@@ -37,18 +38,17 @@ def held_out_loss(
     model: TrainableModel,
     rows: Rows,
     world: World,
-    shares: tuple[int, ...],
-    micro_batch: int,
+    plan: Plan,
     autocast: Callable[[], AbstractContextManager[object]],
 ) -> HeldOut:
     """Return the loss over all held-out tokens, exact: sums are added, never means averaged.
 
-    The rows are divided over the ranks as those of a step are.
+    `plan` divides the rows over the ranks.
     """
-    own = np.arange(len(rows))[slice_of(world.rank, divide(len(rows), shares))]
+    own = np.arange(len(rows))[plan.slice_of(world.rank)]
     model.network.eval()
     total = 0.0
-    for numbers in micro_batches(own, micro_batch):
+    for numbers in pieces_of(own, plan.pieces(world.rank)):
         with autocast():
             total += model.loss(rows.batch(numbers), 1).item()
     model.network.train()

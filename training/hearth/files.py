@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 
@@ -10,3 +11,10 @@ def sha256_of(path: Path) -> str:
     """Return the checksum of a file's content, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that others see as it was or as it will be, never in between."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)

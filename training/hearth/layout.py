@@ -49,6 +49,11 @@ class Layout:
         return self.checkpoints / run if self.in_workspace else self.run_dir(run) / "checkpoints"
 
     @property
+    def speeds(self) -> Path:
+        """The folder of what was measured of this node's ranks."""
+        return self.data / "speeds"
+
+    @property
     def tokens(self) -> Path:
         """The folder of tokenised data."""
         return self.data / "tokens"

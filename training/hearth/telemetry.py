@@ -21,6 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from hearth.config import Run
 from hearth.errors import HearthError
+from hearth.files import write_whole
 from hearth.words import duration
 
 METRICS = "metrics.jsonl"
@@ -41,9 +42,7 @@ def forget_after(metrics: Path, step: int) -> None:
         if over or record.get("step", 0) > step:
             continue
         kept.append(line + "\n")
-    temporary = metrics.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    temporary.replace(metrics)
+    write_whole(metrics, "".join(kept))
 
 
 class Telemetry:

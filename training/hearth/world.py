@@ -84,17 +84,23 @@ def _own_gpu(local_rank: int) -> str | None:
     return str(torch.cuda.get_device_properties(index).uuid)
 
 
+def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
+    """Return what this local rank computes on: its NVIDIA GPU, made the current one, or the CPU."""
+    if not has_nvidia_gpu():
+        return torch.device("cpu")
+    local_rank = int(environment.get("LOCAL_RANK", "0"))
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
 def join(environment: Mapping[str, str] = os.environ) -> World:
     """Join the ranks that torchrun started, or be a world of one without torchrun."""
     rank = int(environment.get("RANK", "0"))
     size = int(environment.get("WORLD_SIZE", "1"))
     local_rank = int(environment.get("LOCAL_RANK", "0"))
     node = environment.get("HEARTH_NODE") or os.uname().nodename
-    gpu = _own_gpu(local_rank)
-    device = torch.device("cpu")
-    if gpu:
-        device = torch.device("cuda", local_rank % torch.cuda.device_count())
-        torch.cuda.set_device(device)
+    gpu, device = _own_gpu(local_rank), own_device(environment)
     if size == 1:
         return World(rank, size, local_rank, node, device, None, device)
     dist.init_process_group("gloo", timeout=_TIMEOUT)

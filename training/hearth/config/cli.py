@@ -33,12 +33,14 @@ class CommandLine:
 def _shape(name: str) -> str:
     """Return how the values of a setting look, for `--help`."""
     schema = Settings.model_json_schema()["properties"][name]
-    kinds = [schema, *schema.get("anyOf", [])]
-    choices = next((kind["enum"] for kind in kinds if "enum" in kind), None)
-    if choices:
-        return "{" + ",".join(choices) + "}"
     names = {"integer": "N", "number": "X", "array": "A,B,…", "string": "TEXT"}
-    return next(names[kind["type"]] for kind in kinds if kind.get("type") in names)
+    shapes: list[str] = []
+    for kind in schema.get("anyOf", [schema]):
+        if words := kind.get("enum", [kind["const"]] if "const" in kind else []):
+            shapes += words
+        elif kind["type"] in names:
+            shapes.append(names[kind["type"]])
+    return "{" + ",".join(shapes) + "}" if len(shapes) > 1 else shapes[0]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -34,7 +34,8 @@ def _sentence(kind: str, context: dict[str, object], message: str) -> str:
         bound = context.get("le", context.get("lt"))
         return f"it must be {'at most' if kind.endswith('equal') else 'less than'} {bound}"
     if kind == "literal_error":
-        return f"choose one of {context['expected']}"
+        several = " or " in str(context["expected"])
+        return f"choose {'one of ' * several}{context['expected']}"
     return message.removeprefix("Value error, ")
 
 
@@ -50,6 +51,8 @@ def describe(
     if isinstance(error, yaml.YAMLError):
         return [f"{prefix}this is not YAML: {error}"]
     findings = []
+    # What may be one thing or another, such as a number or a word, has a problem with each.
+    wanted: dict[str, list[str]] = {}
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else "the file"
         if problem["type"] == "extra_forbidden":
@@ -57,8 +60,9 @@ def describe(
         elif problem["type"] == "missing":
             findings.append(f"{prefix}{name} is required and not set")
         else:
-            wanted = _sentence(problem["type"], problem.get("ctx", {}), problem["msg"])
-            finding = f"{prefix}{name}: {problem['input']!r} cannot be used; {wanted}"
-            if finding not in findings:
-                findings.append(finding)
+            wrong = f"{prefix}{name}: {problem['input']!r} cannot be used"
+            sentence = _sentence(problem["type"], problem.get("ctx", {}), problem["msg"])
+            wanted.setdefault(name, [wrong]).append(sentence)
+    for wrong, *sentences in wanted.values():
+        findings.append(f"{wrong}; {', or '.join(dict.fromkeys(sentences))}")
     return findings

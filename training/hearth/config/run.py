@@ -33,6 +33,8 @@ _FREE_ON_RESUME = frozenset(
         "epochs",
         "micro_batch",
         "split",
+        "replay",
+        "memory_limit",
         "threads",
         "backend",
         "gradient_checkpointing",

@@ -7,6 +7,7 @@ documentation are made from it. Presets and people override it (see `resolve`).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
@@ -14,21 +15,20 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
-def _listed(value: Any) -> Any:
-    """Return a string `4:2:1` or `q_proj,v_proj` as its parts; anything else as it is."""
-    if isinstance(value, str):
-        return [part.strip() for part in re.split(r"[:,]", value) if part.strip()]
-    return value
+def _listed_unless(*words: str) -> Callable[[Any], Any]:
+    """Return what takes a string `4:2:1` or `q_proj,v_proj` apart, unless it is one of `words`."""
+
+    def listed(value: Any) -> Any:
+        if isinstance(value, str) and value not in words:
+            return [part.strip() for part in re.split(r"[:,]", value) if part.strip()]
+        return value
+
+    return listed
 
 
 def _none(value: Any) -> Any:
     """Return None for the words that mean it on a command line."""
     return None if isinstance(value, str) and value.lower() in {"", "none", "null"} else value
-
-
-def _targets(value: Any) -> Any:
-    """Return the one word `all-linear` as it is, and a list of module names as a list."""
-    return value if value == "all-linear" else _listed(value)
 
 
 def _setting(group: str, help_: str, default: Any = ..., **constraints: Any) -> Any:
@@ -39,10 +39,13 @@ def _setting(group: str, help_: str, default: Any = ..., **constraints: Any) -> 
 Count = Annotated[int, Field(ge=1)]
 OptionalCount = Annotated[Count | None, BeforeValidator(_none)]
 OptionalText = Annotated[str | None, BeforeValidator(_none)]
+Shares = tuple[Annotated[int, Field(ge=0)], ...]
 Split = Annotated[
-    tuple[Annotated[int, Field(ge=0)], ...] | None, BeforeValidator(_listed), BeforeValidator(_none)
+    Shares | Literal["auto", "equal"], BeforeValidator(_listed_unless("auto", "equal"))
 ]
-Targets = Annotated[Literal["all-linear"] | tuple[str, ...], BeforeValidator(_targets)]
+Targets = Annotated[
+    tuple[str, ...] | Literal["all-linear"], BeforeValidator(_listed_unless("all-linear"))
+]
 
 
 class Settings(BaseModel):
@@ -78,9 +81,19 @@ class Settings(BaseModel):
     epochs: float = _setting("Steps", "passes over the data, if max_steps is not set", 1.0, gt=0)
     max_steps: OptionalCount = _setting("Steps", "stop after this many steps", None)
     global_batch: int = _setting("Steps", "rows a step, over all ranks together", 16, ge=1)
-    micro_batch: int = _setting("Steps", "most rows a rank computes at once", 1, ge=1)
+    micro_batch: Count | Literal["auto"] = _setting(
+        "Steps", "most rows a rank computes at once; auto: what is measured to be fastest", "auto"
+    )
     split: Split = _setting(
-        "Steps", "relative share of each rank, such as 4:2:1 (0 idles); by default equal", None
+        "Steps",
+        "auto: by measured speed, following it; equal; or a share a rank, such as 4:2:1 (0 idles)",
+        "auto",
+    )
+    replay: OptionalText = _setting(
+        "Steps", "name of an earlier run whose split of each step is repeated", None
+    )
+    compress: Literal["none", "bf16"] = _setting(
+        "Steps", "bf16: half the traffic; the gradients are then approximate", "none"
     )
 
     learning_rate: float = _setting("Optimizer", "peak learning rate", 2e-4, gt=0)
@@ -121,6 +134,9 @@ class Settings(BaseModel):
     gradient_checkpointing: bool = _setting(
         "Machine", "recompute activations: slower, far less memory", False
     )
+    memory_limit: Annotated[float | None, BeforeValidator(_none)] = _setting(
+        "Machine", "GiB that a rank on a CPU may use; by default what is free", None, gt=0
+    )
     threads: OptionalCount = _setting(
         "Machine", "CPU threads a rank; by default what the environment says", None
     )
@@ -145,7 +161,7 @@ class Settings(BaseModel):
             raise ValueError("true and false are not accepted here")
         return value
 
-    @field_validator("run", "resume")
+    @field_validator("run", "resume", "replay")
     @classmethod
     def _safe_name(cls, value: str | None) -> str | None:
         """Refuse names that are not one plain path component."""
@@ -157,8 +173,13 @@ class Settings(BaseModel):
 
     @field_validator("split")
     @classmethod
-    def _someone_works(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    def _someone_works(cls, value: Shares | str) -> Shares | str:
         """Refuse a split in which no rank has any rows."""
-        if value is not None and sum(value) == 0:
+        if not isinstance(value, str) and sum(value) == 0:
             raise ValueError("at least one rank needs a share above 0")
         return value
+
+    @property
+    def wants_speeds(self) -> bool:
+        """Whether anything in this run depends on how fast its ranks are."""
+        return self.replay is None and "auto" in (self.split, self.micro_batch)

@@ -16,8 +16,8 @@ from hearth.supervise.spec import Spec
 def check(spec: Spec) -> dict[str, Any]:
     """Return `ok`, all `findings` (each starts with the node's name) and the `facts`.
 
-    Facts: `interface` that carries the cluster address; on rank 0 also the meeting `port`,
-    chosen free if the spec says 0. Nothing is changed.
+    Facts: `interface` that carries the cluster address, and the `port` at which this node could
+    be the meeting point: on rank 0 the one in the spec, if it says one.  Nothing is changed.
     """
     findings: list[str] = []
     facts: dict[str, Any] = {}
@@ -26,11 +26,11 @@ def check(spec: Spec) -> dict[str, Any]:
     except LaunchError as error:
         findings += error.findings
     else:
-        if spec.rank == 0:
-            try:
-                facts["port"] = free_port(spec.meeting.address, spec.meeting.port)
-            except LaunchError as error:
-                findings += error.findings
+        wanted = spec.meeting.port if spec.rank == 0 else 0
+        try:
+            facts["port"] = free_port(spec.address, wanted)
+        except LaunchError as error:
+            findings += error.findings
     holder = lock_holder(spec.workspace)
     if holder and holder["run"] != spec.run:
         findings.append(held_by(spec.workspace, holder))

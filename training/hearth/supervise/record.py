@@ -28,7 +28,8 @@ def now() -> str:
 class Record:
     """How a run stands on this node. `rank` is the node's; times are ISO 8601 UTC.
 
-    `unit` is the systemd unit that carries the supervisor, None for a process group of its own.
+    `unit` is the systemd unit that carries the supervisor, None for a process group of its own;
+    `nodes` are all that take part, in order of rank.
     """
 
     run: str
@@ -44,6 +45,7 @@ class Record:
     exit_code: int | None = None
     cause: Cause | None = None
     unit: str | None = None
+    nodes: list[str] = field(default_factory=list)
 
     def enter(self, state: State) -> None:
         """Change the state and note when."""

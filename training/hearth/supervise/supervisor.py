@@ -80,7 +80,13 @@ class _Supervisor:
         self._spec = spec
         self._last_sign = last_sign
         self._record = Record(
-            spec.run, spec.node, spec.rank, spec.generation, os.getpid(), unit=unit
+            spec.run,
+            spec.node,
+            spec.rank,
+            spec.generation,
+            os.getpid(),
+            unit=unit,
+            nodes=list(spec.nodes),
         )
         self._record.missing = list(spec.nodes[:1]) if spec.rank else []
         self._events: asyncio.Queue[_Event] = asyncio.Queue()

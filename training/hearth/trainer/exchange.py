@@ -4,6 +4,9 @@ Every gradient is a view into one flat buffer, so the backward pass writes where
 reads. Behind the gradients lie the small numbers of the step: whatever all ranks must agree on
 travels in the same sum. Gradients are summed, never averaged: dividing by the number of ranks and
 multiplying again is inexact where that number is not a power of two.
+
+With `compress: bf16` a copy of half the size travels. Its gradients are rounded to 8 bits, and so
+is every sum on the way; the numbers are not: each goes as three, which together hold 24 bits.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import torch
 from hearth.world import World
 
 # What every rank reports of itself; each writes only its own slot, so the sum is a gathering.
-_OWN = ("tokens", "compute_seconds", "wait_seconds", "peak_memory_mib")
+_OWN = ("loss", "tokens", "compute_seconds", "wait_seconds", "peak_memory_mib", "micro_batch")
 
 
 @dataclass(frozen=True)
@@ -30,20 +33,24 @@ class StepSum:
     compute_seconds: list[float]
     wait_seconds: list[float]
     peak_memory_mib: list[float]
+    micro_batch: list[int]
 
 
 class Exchange:
     """The flat buffer of a run's gradients, and its sum over the ranks."""
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter], world: World) -> None:
+    def __init__(
+        self, parameters: Sequence[torch.nn.Parameter], world: World, compress: str = "none"
+    ) -> None:
         dtypes = {parameter.dtype for parameter in parameters}
         if len(dtypes) != 1:
             raise ValueError(f"all trainable parameters must have one type, not {dtypes}")
         self._world = world
+        self._compressed = compress == "bf16"
         self._size = sum(parameter.numel() for parameter in parameters)
-        numbers = 2 + len(_OWN) * world.size
+        self._numbers = 1 + len(_OWN) * world.size
         self._buffer = torch.zeros(
-            self._size + numbers, dtype=dtypes.pop(), device=parameters[0].device
+            self._size + self._numbers, dtype=dtypes.pop(), device=parameters[0].device
         )
         self._waited = 0.0
         start = 0
@@ -52,37 +59,70 @@ class Exchange:
             parameter.grad = view
             start += parameter.numel()
 
+    @property
+    def bytes(self) -> int:
+        """What each rank gives into the sum of a step."""
+        if self._compressed:
+            return 2 * (self._size + 3 * self._numbers)
+        return self._buffer.numel() * self._buffer.element_size()
+
     def clear(self) -> None:
         """Set everything to zero; a rank without rows leaves it at that."""
         self._buffer.zero_()
 
     def run(
-        self, loss: float, stop: bool, tokens: int, compute_seconds: float, peak_memory_mib: float
+        self,
+        loss: float,
+        stop: bool,
+        tokens: int,
+        compute_seconds: float,
+        peak_memory_mib: float,
+        micro_batch: int,
     ) -> StepSum:
         """Sum the gradients over all ranks, in place, and return the sums of the numbers.
 
         `loss` is this rank's part of the global mean. The waiting time that is reported is that
         of the step before: this one's is known only when it is over.
         """
-        own = (tokens, compute_seconds, self._waited, peak_memory_mib)
-        numbers = torch.zeros(2 + len(_OWN) * self._world.size, dtype=torch.float64)
-        numbers[0], numbers[1] = loss, float(stop)
-        numbers[2 + self._world.rank :: self._world.size] = torch.tensor(own, dtype=torch.float64)
+        own = (loss, tokens, compute_seconds, self._waited, peak_memory_mib, micro_batch)
+        numbers = torch.zeros(self._numbers, dtype=torch.float64)
+        numbers[0] = float(stop)
+        numbers[1 + self._world.rank :: self._world.size] = torch.tensor(own, dtype=torch.float64)
         self._buffer[self._size :] = numbers.to(self._buffer)
 
         started = time.perf_counter()
-        if self._buffer.device.type == self._world.gradient_device.type:
-            self._world.sum_(self._buffer)
+        if self._compressed:
+            summed = self._sum_compressed()
         else:
-            there = self._buffer.to(self._world.gradient_device)
-            self._world.sum_(there)
-            self._buffer.copy_(there)
-        summed = self._buffer[self._size :].tolist()
+            self._sum(self._buffer)
+            summed = self._buffer[self._size :].tolist()
         self._waited = time.perf_counter() - started
 
         by_rank = {
-            name: summed[2 + index * self._world.size :][: self._world.size]
+            name: summed[1 + index * self._world.size :][: self._world.size]
             for index, name in enumerate(_OWN)
         }
-        by_rank["tokens"] = [round(count) for count in by_rank["tokens"]]
-        return StepSum(loss=summed[0], stop=summed[1] > 0, **by_rank)
+        for name in ("tokens", "micro_batch"):
+            by_rank[name] = [round(count) for count in by_rank[name]]
+        return StepSum(stop=summed[0] > 0, **by_rank | {"loss": sum(by_rank["loss"])})
+
+    def _sum(self, buffer: torch.Tensor) -> None:
+        """Replace `buffer` by its sum over all ranks, wherever it lies."""
+        if buffer.device.type == self._world.gradient_device.type:
+            self._world.sum_(buffer)
+        else:
+            there = buffer.to(self._world.gradient_device)
+            self._world.sum_(there)
+            buffer.copy_(there)
+
+    def _sum_compressed(self) -> list[float]:
+        """Sum the gradients by way of bf16, in place; return the sums of the numbers, exact."""
+        gradients, numbers = self._buffer[: self._size], self._buffer[self._size :].float()
+        pieces = []
+        for _ in range(3):
+            pieces.append(numbers.bfloat16())
+            numbers = numbers - pieces[-1].float()
+        travels = torch.cat([gradients.bfloat16(), *pieces])
+        self._sum(travels)
+        gradients.copy_(travels[: self._size])
+        return travels[self._size :].float().view(3, -1).sum(dim=0).tolist()

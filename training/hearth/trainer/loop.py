@@ -18,7 +18,6 @@ import math
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +28,8 @@ from hearth.config import Run
 from hearth.data import Rows, encode_prompt, ensure_chat_template
 from hearth.errors import HearthError
 from hearth.layout import Layout
+from hearth.measure.probe import Measured
+from hearth.memory import limit_memory, peak_mib
 from hearth.model import precision
 from hearth.model.load import load_model
 from hearth.model.seam import TrainableModel
@@ -38,11 +39,16 @@ from hearth.optimizer import (
     make_schedule,
     means_here,
 )
-from hearth.plan import Order, divide, micro_batches, shares_for, slice_of
+from hearth.plan.follow import Follower
+from hearth.plan.order import Order
+from hearth.plan.split import Plan
 from hearth.prepare import Prepared, facts_of
 from hearth.telemetry import Telemetry, step_line
 from hearth.trainer import state
+from hearth.trainer.compute import Compute
 from hearth.trainer.exchange import Exchange, StepSum
+from hearth.trainer.planning import choose_planner, moves
+from hearth.trainer.window import LogWindow
 from hearth.world import World, agree
 
 _ANSWER_TOKENS = 96
@@ -55,7 +61,9 @@ STOP_FILE = "stop"
 class Trainer:
     """One rank of a run: `train()` takes it from its newest checkpoint to its adapter."""
 
-    def __init__(self, run: Run, layout: Layout, prepared: Prepared, world: World) -> None:
+    def __init__(
+        self, run: Run, layout: Layout, prepared: Prepared, measured: Measured, world: World
+    ) -> None:
         settings = run.settings
         self.run, self.world, self.settings = run, world, settings
         self.folder = layout.run_dir(run.name)
@@ -63,12 +71,15 @@ class Trainer:
         self.data = prepared.data
         self.rows: Rows = prepared.data.train
         agree(world, {"run": run.name} | facts_of(prepared))
-        self.shares = shares_for(settings.split, world.size)
+        self.planner = choose_planner(settings, measured, layout, world)
+        self.plan: Plan | None = None
         self.order = Order(len(self.rows), settings.global_batch, settings.seed)
         self.steps = self.order.steps(settings.epochs, settings.max_steps)
 
         if settings.threads:
             torch.set_num_threads(settings.threads)
+        if settings.memory_limit and world.device.type == "cpu":
+            limit_memory(settings.memory_limit)
         everyone = world.gather((world.node, precision.supported(world.device)))
         self.nodes = [node for node, _ in everyone]
         self.precision = precision.choose(settings.precision, everyone)
@@ -82,12 +93,15 @@ class Trainer:
         agree(world, {"trainable tensors": _described(self.model)})
         self.parameters = [parameter for _, parameter in self.model.trainable()]
         self._start_alike()
-        self.exchange = Exchange(self.parameters, world)
+        self.exchange = Exchange(self.parameters, world, settings.compress)
         self.optimizer = make_optimizer(self.chosen_optimizer, settings, self.parameters)
         self.schedule = make_schedule(settings, self.optimizer, self.steps)
         self.scaler = precision.loss_scaler(self.precision, world.device)
         self.model.use_scaler(self.scaler)
         self.autocast = functools.partial(precision.autocast, self.precision, world.device)
+        self.compute = Compute(
+            self.model, self.rows, self.autocast, self.exchange.clear, self.scaler.scale
+        )
         self.step = 0
         self.recent_seconds: deque[float] = deque(maxlen=20)
 
@@ -145,15 +159,16 @@ class Trainer:
             started = time.perf_counter()
             rate = self.optimizer.param_groups[0]["lr"]
             batch = self.order.batch(self.step)
-            counts = divide(len(batch), self.shares)
-            summed = self._gradients(batch, counts)
+            plan = self._planned(len(batch))
+            summed = self._gradients(batch, plan)
+            self._learn(plan, summed)
             norm = self._update()
             skipped = not math.isfinite(norm)
             # With fp16 a skipped step is how the loss scaler finds its scale, down to 1.
             searching = self.scaler.is_enabled() and self.scaler.get_scale() >= 1
             failures = failures + 1 if skipped and not searching else 0
             self.step += 1
-            since_log.add(summed, counts, skipped, time.perf_counter() - started)
+            since_log.add(summed, plan, skipped, time.perf_counter() - started)
             if failures == _NON_FINITE_IN_A_ROW:
                 raise HearthError(
                     f"the gradient was not finite in {failures} steps in a row, the last being "
@@ -172,29 +187,58 @@ class Trainer:
                 self._checkpoint()
         return False
 
-    def _gradients(self, batch: np.ndarray, counts: tuple[int, ...]) -> StepSum:
+    def _planned(self, rows: int) -> Plan:
+        """Return the plan of this step, of so many rows; record it where it is another."""
+        plan, before = self.planner.plan(self.step, rows), self.plan
+        if plan != before:
+            following = isinstance(self.planner, Follower)
+            slowness = self.planner.slowness if following else (1.0,) * self.world.size
+            self.telemetry.record(
+                "plan",
+                step=self.step + 1,
+                rows=plan.rows,
+                micro_batch=plan.micro_batch,
+                slowness=[round(slow, 3) for slow in slowness],
+            )
+            if following and before and sum(before.rows) == rows and before.rows != plan.rows:
+                self.telemetry.say(moves(before, plan, slowness, self.nodes))
+        self.plan = plan
+        return plan
+
+    def _learn(self, plan: Plan, summed: StepSum) -> None:
+        """Tell the planner how fast the ranks were, and what their memory holds."""
+        for rank, (had, planned) in enumerate(
+            zip(summed.micro_batch, plan.micro_batch, strict=True)
+        ):
+            if had < planned:
+                self.planner.fits_no_more_than(rank, had)
+        self.planner.observe(plan, summed.tokens, summed.compute_seconds)
+
+    def _gradients(self, batch: np.ndarray, plan: Plan) -> StepSum:
         """Compute this rank's rows of `batch` and sum the gradients of all ranks."""
-        own = batch[slice_of(self.world.rank, counts)]
-        denominator = int(self.rows.label_tokens[batch].sum())
-        self.exchange.clear()
-        self.model.before_step()
-        started = time.perf_counter()
-        loss = torch.zeros((), dtype=torch.float64, device=self.world.device)
-        for numbers in micro_batches(own, self.settings.micro_batch):
-            if self.settings.lora_dropout:
-                torch.manual_seed(hash((self.settings.seed, self.step, int(numbers[0]))))
-            with self.autocast():
-                part = self.model.loss(self.rows.batch(numbers), denominator)
-            self.scaler.scale(part).backward()
-            loss += part.detach()
-        rank_loss = loss.item()
+        rank = self.world.rank
+        own = batch[plan.slice_of(rank)]
+        if not self.settings.packing:  # rows of like length together, so that little is padding
+            own = own[np.argsort(self.rows.tokens[own], kind="stable")]
+        computed = self.compute.gradients(
+            own,
+            plan.micro_batch[rank],
+            denominator=int(self.rows.label_tokens[batch].sum()),
+            seed_of=self._dropout_seed if self.settings.lora_dropout else None,
+            say=lambda words: print(f"{self.world.node}: {words}", flush=True),
+        )
         return self.exchange.run(
-            loss=rank_loss,
+            loss=computed.loss,
             stop=(self.folder / STOP_FILE).exists(),
             tokens=int(self.rows.tokens[own].sum()),
-            compute_seconds=time.perf_counter() - started,
-            peak_memory_mib=state.peak_memory_mib(self.world.device),
+            compute_seconds=computed.seconds,
+            peak_memory_mib=peak_mib(self.world.device),
+            micro_batch=computed.micro_batch,
         )
+
+    def _dropout_seed(self, first_row: int) -> int:
+        """Return the seed of a micro-batch: the same in whichever rank computes it."""
+        return hash((self.settings.seed, self.step, first_row))
 
     def _update(self) -> float:
         """Clip, take one step of optimizer and schedule, and return the gradient's norm.
@@ -236,7 +280,6 @@ class Trainer:
             run=self.run.name,
             world_size=self.world.size,
             ranks=ranks,
-            shares=self.shares,
             step=self.step,
             steps=self.steps,
             rows=len(self.rows),
@@ -244,6 +287,7 @@ class Trainer:
             trainable_parameters=sum(parameter.numel() for parameter in self.parameters),
             **self._choices(),
             gradients="nccl" if self.world.gradients else "gloo",
+            exchange_bytes=self.exchange.bytes,
         )
         where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
         self.telemetry.say(
@@ -256,9 +300,8 @@ class Trainer:
         rows = self.data.held_out
         if not self.settings.evaluate or not len(rows):
             return
-        result = evaluate.held_out_loss(
-            self.model, rows, self.world, self.shares, self.settings.micro_batch, self.autocast
-        )
+        plan = self.planner.share(len(rows))
+        result = evaluate.held_out_loss(self.model, rows, self.world, plan, self.autocast)
         self.telemetry.record(
             "evaluate",
             step=self.step,
@@ -324,7 +367,7 @@ class Trainer:
             path = checkpoint.save(
                 self.checkpoints,
                 self.step,
-                facts={"created": self.run.created, "shares": self.shares} | self._choices(),
+                facts={"created": self.run.created} | self._choices(),
                 keep=self.settings.checkpoint_keep,
                 write=lambda folder: state.save(
                     folder,
@@ -348,54 +391,6 @@ class Trainer:
         if self.world.local_rank == 0:
             self.model.save_adapter(adapter, self.run.source.id)
         return adapter
-
-
-class LogWindow:
-    """The steps since the last line of metrics."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._sums: list[StepSum] = []
-        self._counts: list[tuple[int, ...]] = []
-        self._skipped = 0
-
-    def add(self, summed: StepSum, counts: tuple[int, ...], skipped: bool, seconds: float) -> None:
-        """Add one step that took `seconds`, with the rows of each rank."""
-        self._skipped += skipped
-        self.seconds.append(seconds)
-        self._sums.append(summed)
-        self._counts.append(counts)
-
-    def record(self) -> dict[str, Any]:
-        """Return means of loss and seconds, sums of tokens, and peaks of memory."""
-        steps, seconds = len(self._sums), sum(self.seconds)
-
-        def over_steps(name: str) -> list[tuple[float, ...]]:
-            return list(zip(*(getattr(summed, name) for summed in self._sums), strict=True))
-
-        tokens = [sum(counts) for counts in over_steps("tokens")]
-        compute = [sum(times) for times in over_steps("compute_seconds")]
-        return {
-            "loss": sum(summed.loss for summed in self._sums) / steps,
-            "skipped": self._skipped,
-            "tokens": sum(tokens),
-            # Each rank's part of the whole; how fast it is by itself stands in the next line.
-            "tokens_per_second": round(sum(tokens) / seconds, 1),
-            "tokens_per_second_by_rank": [round(count / seconds, 1) for count in tokens],
-            "own_tokens_per_second_by_rank": [
-                round(count / time, 1) if count else 0.0
-                for count, time in zip(tokens, compute, strict=True)
-            ],
-            "compute_seconds_by_rank": [round(time / steps, 4) for time in compute],
-            # In the exchange of the step before: this one's is not over when it is reported.
-            "wait_seconds_by_rank": [
-                round(sum(times) / steps, 4) for times in over_steps("wait_seconds")
-            ],
-            "peak_memory_mib_by_rank": [
-                round(max(peaks)) for peaks in over_steps("peak_memory_mib")
-            ],
-            "rows_by_rank": [sum(rows) for rows in zip(*self._counts, strict=True)],
-        }
 
 
 def _described(model: TrainableModel) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +49,3 @@ def load(folder: Path, model: TrainableModel, optimizer: Any, schedule: Any, sca
         optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
     ):
         group["lr"] = base * curve(schedule.last_epoch)
-
-
-def peak_memory_mib(device: torch.device) -> float:
-    """Return the most memory this rank has used: of the GPU, or of the process on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

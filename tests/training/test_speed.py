@@ -1,0 +1,81 @@
+"""The split follows what is measured, and none of it changes the result."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+from support.ranks import metrics, train
+
+
+def adapter(cwd, run):
+    return load_file(cwd / "runs" / run / "adapter" / "adapter_model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory, tiny_model, tiny_data):
+    """A folder with two runs of two ranks by speed, the arguments, and what they printed."""
+    cwd = tmp_path_factory.mktemp("measured")
+    arguments = [
+        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
+        *("--learning-rate", 0.01, "--global-batch", 7, "--lora-rank", 4),
+        *("--wandb", "off", "--precision", "fp64", "--max-steps", 8),
+    ]
+    said = []
+    for run in ("first", "second"):
+        done = train(cwd, 2, "--run-name", run, *arguments)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout)
+    return cwd, arguments, said
+
+
+def test_a_rank_is_measured_once_and_the_next_run_starts_at_once(measured):
+    cwd, _, (first, second) = measured
+    assert "measuring how fast this rank computes" in first
+    assert "measuring" not in second
+    kept = [json.loads(path.read_text()) for path in cwd.glob("cache/hearth/data/speeds/*.json")]
+    assert sorted(each["case"]["local_rank"] for each in kept) == [0, 1]
+    assert all(each["sizes"][0] == 1 and min(each["seconds"]) > 0 for each in kept)
+
+
+def test_the_plan_of_each_step_is_on_record(measured):
+    cwd, *_ = measured
+    plans = {plan["step"]: plan for plan in metrics(cwd / "runs" / "first", "plan")}
+    assert 1 in plans
+    current = None
+    for step in metrics(cwd / "runs" / "first", "step"):
+        current = plans.get(step["step"], current)
+        assert step["rows_by_rank"] == current["rows"]
+
+
+def test_a_recorded_split_is_repeated_bit_for_bit(measured, tmp_path):
+    cwd, arguments, _ = measured
+    done = train(cwd, 2, "--run-name", "again", "--replay", "first", *arguments)
+    assert done.returncode == 0, done.stderr
+    once, again = adapter(cwd, "first"), adapter(cwd, "again")
+    assert all((once[name] == again[name]).all() for name in once)
+    assert [each["loss"] for each in metrics(cwd / "runs" / "first", "step")] == [
+        each["loss"] for each in metrics(cwd / "runs" / "again", "step")
+    ]
+
+
+def test_compressed_gradients_are_near_and_the_numbers_beside_them_exact(measured):
+    cwd, arguments, _ = measured
+    start, runs = {}, ("plain", "packed")
+    for run, how in zip(runs, ("none", "bf16"), strict=True):
+        fixed = ("--split", "2:1", "--micro-batch", 1, "--precision", "fp32", "--compress", how)
+        done = train(cwd, 2, "--run-name", run, *arguments, *fixed)
+        assert done.returncode == 0, done.stderr
+        start[run] = metrics(cwd / "runs" / run, "start")[0]
+    assert start["packed"]["exchange_bytes"] < 0.51 * start["plain"]["exchange_bytes"]
+    plain, packed = ([*metrics(cwd / "runs" / run, "step")] for run in runs)
+    assert packed[0]["loss"] == plain[0]["loss"]  # summed before anything was learned
+    for one, other in zip(plain, packed, strict=True):
+        assert one["tokens"] == other["tokens"]
+        assert other["loss"] == pytest.approx(one["loss"], rel=1e-2)
+        assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=2e-2)
+    assert any(
+        (adapter(cwd, "plain")[name] != value).any()
+        for name, value in adapter(cwd, "packed").items()
+    )

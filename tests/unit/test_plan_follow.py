@@ -1,0 +1,120 @@
+"""The split follows the machines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.plan.follow import Follower
+from hearth.plan.speed import UNKNOWN, Speed
+
+
+def computed(plan, speeds, slowness):
+    """Return how long each rank computes its part of a plan when it is so many times slower."""
+    each = zip(speeds, plan.rows, slowness, strict=True)
+    return [speed.of_rows(rows) * slow for speed, rows, slow in each]
+
+
+def drive(follower, speeds, slowness, steps, rows=64, noise=0.0, seed=0):
+    """Take so many steps; return the rows a second of each."""
+    random = np.random.default_rng(seed)
+    rates = []
+    for _ in range(steps):
+        plan = follower.plan(0, rows)
+        times = computed(plan, speeds, slowness)
+        times = [each * random.uniform(1 - noise, 1 + noise) for each in times]
+        follower.observe(plan, plan.rows, times)
+        rates.append(rows / max(times))
+    return rates
+
+
+LINEAR = [Speed((1,), (0.5,)), Speed((1,), (1.1,)), Speed((1,), (2.0,))]
+
+
+@given(st.integers(0, 2), st.floats(0, 0.04), st.integers(0, 20))
+def test_after_a_speed_halves_the_sum_is_reached_again_within_five_steps(rank, noise, seed):
+    follower = Follower(LINEAR)
+    drive(follower, LINEAR, [1, 1, 1], 10, noise=noise, seed=seed)
+    slowness = [1.0, 1.0, 1.0]
+    slowness[rank] = 2.0
+    rates = drive(follower, LINEAR, slowness, 12, noise=noise, seed=seed)
+    total = sum(1 / (each.seconds[0] * slow) for each, slow in zip(LINEAR, slowness, strict=True))
+    assert np.mean(rates[5:]) >= 0.93 * total
+
+
+def test_what_was_never_measured_is_learned_from_the_first_steps():
+    follower = Follower([UNKNOWN] * 3)
+    rates = drive(follower, LINEAR, [1, 1, 1], 6)
+    total = sum(speed.rows_per_second for speed in LINEAR)
+    assert rates[0] < 0.5 * total
+    assert rates[-1] > 0.95 * total
+
+
+def test_one_hiccup_moves_nothing():
+    follower = Follower(LINEAR)
+    drive(follower, LINEAR, [1, 1, 1], 5)
+    before = follower.plan(0, 64)
+    drive(follower, LINEAR, [1, 9, 1], 1)
+    assert follower.plan(0, 64) == before
+    drive(follower, LINEAR, [1, 9, 1], 1)
+    assert follower.plan(0, 64) != before
+
+
+def test_a_machine_that_recovers_gets_its_rows_back():
+    follower = Follower(LINEAR)
+    before = follower.plan(0, 64)
+    drive(follower, LINEAR, [3, 1, 1], 6)
+    assert follower.plan(0, 64).rows[0] < before.rows[0]
+    assert follower.slowness[0] == pytest.approx(3)
+    drive(follower, LINEAR, [1, 1, 1], 6)
+    assert follower.plan(0, 64) == before
+
+
+def test_an_idle_rank_is_asked_again_after_a_while():
+    follower = Follower([UNKNOWN] * 2)
+    assert follower.plan(0, 4).rows == (2, 2)
+    drive(follower, [UNKNOWN] * 2, [1, 50], 3, rows=4)
+    assert follower.plan(0, 4).rows == (4, 0)
+    idle = 0
+    while follower.plan(0, 4).rows[1] == 0:
+        drive(follower, [UNKNOWN] * 2, [1, 1], 1, rows=4)
+        idle += 1
+    assert 20 <= idle <= 100
+    drive(follower, [UNKNOWN] * 2, [1, 1], 120, rows=4)
+    assert follower.plan(0, 4).rows == (2, 2)
+
+
+def test_what_is_only_looked_at_is_shared_by_speed_and_moves_nothing():
+    follower = Follower(LINEAR)
+    assert sum(follower.share(17).rows) == 17
+    before = follower.plan(0, 64)
+    drive(follower, LINEAR, [3, 1, 1], 6)
+    assert follower.share(64).rows[0] < before.rows[0]
+
+
+def test_all_ranks_come_to_the_same_plans():
+    one, other = Follower(LINEAR), Follower(LINEAR)
+    for seed in range(5):
+        drive(one, LINEAR, [1, 2, 1], 3, noise=0.2, seed=seed)
+        drive(other, LINEAR, [1, 2, 1], 3, noise=0.2, seed=seed)
+        assert one.plan(0, 64) == other.plan(0, 64)
+
+
+def test_short_rows_do_not_look_like_a_fast_rank():
+    follower = Follower(LINEAR, full_row=100)
+    plan = follower.plan(0, 64)
+    half = [rows * 50 for rows in plan.rows]
+    follower.observe(plan, half, [each / 2 for each in computed(plan, LINEAR, [1, 1, 1])])
+    assert follower.slowness == pytest.approx((1, 1, 1))
+
+
+def test_after_a_memory_error_the_rank_takes_smaller_pieces():
+    curve = Speed((1, 2, 4), (1.0, 1.2, 1.6))
+    follower = Follower([curve, curve])
+    assert follower.plan(0, 64).micro_batch == (4, 4)
+    follower.fits_no_more_than(1, 2)
+    plan = follower.plan(0, 64)
+    assert plan.micro_batch == (4, 2)
+    assert plan.rows[0] > plan.rows[1]

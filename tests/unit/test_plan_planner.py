@@ -1,0 +1,67 @@
+"""Plans by shares, and plans from the record of an earlier run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hearth.errors import ConfigError, HearthError
+from hearth.plan.planner import Fixed, Replayed
+from hearth.plan.split import Plan
+from hearth.trainer.planning import moves, recorded_plans
+
+FIRST, SECOND = Plan((4, 3), (2, 1)), Plan((5, 2), (2, 1))
+
+
+def test_fixed_shares_hold_in_every_step_until_a_memory_is_too_small():
+    planner = Fixed((2, 1), (4, 4))
+    assert planner.plan(0, 9) == planner.plan(5, 9) == Plan((6, 3), (4, 4))
+    planner.observe(planner.plan(5, 9), [1, 1], [9.0, 1.0])
+    planner.fits_no_more_than(0, 2)
+    planner.fits_no_more_than(0, 3)
+    assert planner.plan(6, 9) == Plan((6, 3), (2, 4))
+
+
+def test_a_record_is_repeated_step_by_step():
+    planner = Replayed("night", [(0, FIRST), (3, SECOND), (5, FIRST)], ranks=2)
+    assert [planner.plan(step, 7) for step in range(6)] == [FIRST] * 3 + [SECOND] * 2 + [FIRST]
+    assert planner.share(14) == Plan((8, 6), (2, 1))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "step", "rows", "said"),
+    [
+        (3, 1, 7, "run 'night' had 2 ranks and this one has 3"),
+        (2, 1, 5, "step 2 of run 'night' had 7 rows and here it has 5"),
+        (2, 0, 7, "run 'night' has no record of step 1"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused(ranks, step, rows, said):
+    with pytest.raises(HearthError, match=said):
+        Replayed("night", [(1, FIRST)], ranks).plan(step, rows)
+
+
+def test_the_plans_are_read_from_the_metrics(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    lines = [
+        {"kind": "start", "step": 0},
+        {"kind": "plan", "step": 1, "rows": [4, 3], "micro_batch": [2, 1]},
+        {"kind": "step", "step": 1},
+        {"kind": "plan", "step": 4, "rows": [5, 2], "micro_batch": [2, 1]},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert recorded_plans("night", path) == [(0, FIRST), (3, SECOND)]
+    path.write_text("")
+    with pytest.raises(ConfigError, match="holds no plans"):
+        recorded_plans("night", path)
+    with pytest.raises(ConfigError, match="must lie on the node that is rank 0"):
+        recorded_plans("night", tmp_path / "other.jsonl")
+
+
+def test_a_move_names_who_slowed_down_and_what_it_means():
+    said = moves(FIRST, SECOND, (1.02, 2.0), ["tower", "laptop"])
+    assert said == (
+        "the split follows the machines: tower 4 → 5 rows, laptop 3 → 2 rows (at 50% of its "
+        "measured speed)"
+    )

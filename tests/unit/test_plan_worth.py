@@ -1,0 +1,76 @@
+"""Which nodes make the run faster."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.plan.speed import Speed
+from hearth.plan.worth import Contender, choose, exchange_seconds, fastest_alone, predict
+
+MIB = 1 << 20
+
+
+def house(*machines: tuple[str, float, float]) -> list[Contender]:
+    """Return nodes by name, seconds a row and Mbit/s; a link is as slow as its slower end."""
+    return [
+        Contender(
+            name,
+            (Speed((1,), (seconds,)),),
+            {peer: min(mbit, other) for peer, _, other in machines if peer != name},
+            {peer: 0.2 for peer, *_ in machines if peer != name},
+        )
+        for name, seconds, mbit in machines
+    ]
+
+
+HOME = house(("tower", 1.0, 940), ("laptop", 2.0, 940), ("oldbox", 4.0, 940))
+
+
+def test_all_three_are_wanted_where_the_link_is_quick():
+    chosen = choose(HOME, 70, 8 * MIB)
+    assert chosen.nodes == ("tower", "laptop", "oldbox")
+    assert chosen.rows_per_second > 1.6 * fastest_alone(HOME, 70).rows_per_second
+
+
+def test_a_node_that_would_slow_the_run_down_is_left_out():
+    slow_link = house(("tower", 1.0, 940), ("laptop", 2.0, 940), ("oldbox", 4.0, 10))
+    assert choose(slow_link, 14, 8 * MIB).nodes == ("tower", "laptop")
+    assert predict(slow_link, 14, 8 * MIB).exchange_seconds > 5
+
+
+def test_on_slow_links_the_fastest_trains_alone():
+    far = house(("tower", 1.0, 1), ("laptop", 2.0, 1), ("oldbox", 4.0, 1))
+    chosen = choose(far, 14, 64 * MIB)
+    assert chosen.nodes == ("tower",)
+    assert chosen.exchange_seconds == 0
+
+
+def test_the_ring_carries_what_the_paper_says():
+    # 33.6 MB over three nodes at 1 Gbit/s: 358 ms by theory.
+    at_one_gbit = house(*((str(rank), 1.0, 1000) for rank in range(3)))
+    assert exchange_seconds(at_one_gbit, 33_554_432) == pytest.approx(0.358, rel=0.01)
+
+
+def test_two_cards_of_one_node_come_and_go_together():
+    card = Speed((1,), (1.0,))
+    double = Contender("double", (card, card))
+    assert predict([double], 8, MIB).compute_seconds == 4
+
+
+contenders = st.lists(
+    st.tuples(st.floats(0.1, 10), st.floats(1, 1000)), min_size=1, max_size=5
+).map(lambda all_: house(*((f"n{k}", *each) for k, each in enumerate(all_))))
+
+
+@given(contenders, st.integers(1, 64), st.integers(1, 1 << 28))
+def test_a_choice_is_never_slower_than_the_fastest_alone(nodes, rows, size):
+    chosen = choose(nodes, rows, size)
+    assert chosen.rows_per_second * 1.011 >= fastest_alone(nodes, rows).rows_per_second
+    assert set(chosen.nodes) <= {each.name for each in nodes}
+
+
+def test_many_nodes_are_chosen_from_in_time():
+    many = house(*((f"n{k}", 1.0 + k / 10, 940) for k in range(60)))
+    assert len(choose(many, 600, MIB).nodes) > 30

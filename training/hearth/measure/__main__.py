@@ -1,0 +1,119 @@
+"""Measure how fast this rank, or each rank of this node, computes the rows of a run.
+
+What was measured is kept for the runs to come. Prints one line of JSON at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hearth.config import read_run
+from hearth.errors import HearthError
+from hearth.layout import Layout
+from hearth.memory import free_gib, limit_memory
+from hearth.model.load import prime_backend
+
+_OF_FREE = 0.8
+"""Part of the free memory of a computer that the rows tried on its CPU may take."""
+
+_IDLE = 60.0
+"""Seconds without a question after which what answers the other nodes ends."""
+
+
+def main() -> int:
+    """Run one verb; return the exit status: 0, or 2 if not even one row fits."""
+    parser = argparse.ArgumentParser(prog="python -m hearth.measure", description=__doc__)
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    rank = verbs.add_parser("rank", help="measure this rank, in this very process")
+    node = verbs.add_parser("node", help="say how fast each rank of this node is")
+    for sub, verb in ((rank, _rank), (node, _node)):
+        sub.add_argument("--run-file", type=Path, required=True, metavar="FILE")
+        sub.set_defaults(verb=verb)
+    node.add_argument("--ranks", type=int, default=1, help="how many the node has")
+    node.add_argument("--address", help="answer the other nodes here meanwhile")
+    node.add_argument("--allowed", nargs="*", default=[], help="addresses to answer")
+    given = parser.parse_args()
+    answer: dict[str, Any] = {"facts": {}, "findings": []}
+    with redirect_stdout(sys.stderr):
+        try:
+            answer["facts"] = given.verb(given)
+        except HearthError as error:
+            answer["findings"] = error.findings
+    print(json.dumps(answer))
+    return 2 if answer["findings"] else 0
+
+
+def _node(given: argparse.Namespace) -> dict[str, Any]:
+    """Return what was measured of each rank, all at once as they will train."""
+    run, layout = read_run(given.run_file), Layout.from_environment()
+    from hearth.measure.here import measured_here
+    from hearth.prepare import prepare
+    from hearth.verify.listener import start
+
+    prepared = prepare(run, layout, say=print)
+
+    def measured(rank: int) -> dict[str, Any]:
+        own = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(given.ranks)}
+        if given.ranks > 1:
+            own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
+        return dataclasses.asdict(measured_here(run, layout, prepared, print, os.environ | own))
+
+    with ThreadPoolExecutor(given.ranks) as pool:
+        facts: dict[str, Any] = {"ranks": list(pool.map(measured, range(given.ranks)))}
+    if given.address:
+        facts["port"] = start(given.address, given.allowed, _IDLE)
+    return facts
+
+
+def _rank(given: argparse.Namespace) -> dict[str, Any]:
+    """Measure this rank and keep the outcome."""
+    _measure(given.run_file)
+    return {}
+
+
+def _measure(path: Path) -> None:
+    """Measure this rank for the run in `path`."""
+    run, layout = read_run(path), Layout.from_environment()
+    settings = run.settings
+    prime_backend(settings.backend)  # before everything that imports transformers
+    from hearth.measure import here, kept, probe
+    from hearth.model import precision
+    from hearth.model.load import load_model
+    from hearth.prepare import prepare
+    from hearth.world import own_device
+
+    prepared = prepare(run, layout, say=print)
+    device = own_device()
+    case = here.case_of(run, prepared)
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    if device.type == "cpu":
+        limit_memory(settings.memory_limit or free_gib() * _OF_FREE)
+    chosen = str(case["precision"])
+    model = load_model(settings, prepared.model.path, device, chosen)
+    scaler = precision.loss_scaler(chosen, device)
+    model.use_scaler(scaler)
+    model.before_step()
+    measured = probe.probe(
+        model,
+        prepared.data.train,
+        here.most_rows(settings),
+        functools.partial(precision.autocast, chosen, device),
+        scaler.scale,
+    )
+    kept.write(layout.speeds, case, measured)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

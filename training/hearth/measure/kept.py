@@ -1,0 +1,101 @@
+"""What was measured on this node, and for what it holds: one small JSON file a case."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hearth.config import Settings
+from hearth.files import write_whole
+from hearth.measure.probe import Measured
+from hearth.plan.speed import Speed
+
+_MATTERS = (
+    "sequence_length",
+    "packing",
+    "lora_rank",
+    "lora_dropout",
+    "lora_targets",
+    "load_in_4bit",
+    "gradient_checkpointing",
+    "memory_limit",
+    "threads",
+)
+"""Settings that change how long a row takes."""
+
+
+def case(
+    settings: Settings,
+    facts: Mapping[str, str],
+    device: torch.device,
+    backend: str,
+    precision: str,
+    environment: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return all that the speed of this rank depends on; `facts` name its model and data."""
+    chosen = settings.model_dump(mode="json")
+    return {
+        "machine": _machine(),
+        "processor": _processor(device),
+        "threads_here": environment.get("OMP_NUM_THREADS", ""),
+        "ranks_here": int(environment.get("LOCAL_WORLD_SIZE", "1")),
+        "local_rank": int(environment.get("LOCAL_RANK", "0")),
+        "torch": torch.__version__,
+        "backend": backend,
+        "precision": precision,
+        **facts,
+        **{name: chosen[name] for name in _MATTERS},
+    }
+
+
+def _machine() -> str:
+    """Return what tells this machine from every other, also where two share a home."""
+    with suppress(OSError):
+        return Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    return platform.node()
+
+
+def _processor(device: torch.device) -> str:
+    """Return what computes: the GPU by name and number, or the CPU."""
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return f"{properties.name} {properties.uuid}"
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+        return name
+    return platform.machine()
+
+
+def _path(folder: Path, of: Mapping[str, Any]) -> Path:
+    """Return the file of a case."""
+    text = json.dumps(of, sort_keys=True).encode()
+    return folder / f"{hashlib.sha256(text).hexdigest()[:20]}.json"
+
+
+def read(folder: Path, of: Mapping[str, Any], most: int) -> Measured | None:
+    """Return what was measured in this case, if micro-batches of up to `most` rows were tried."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(_path(folder, of).read_text(encoding="utf-8"))
+        speed = Speed(tuple(found.pop("sizes")), tuple(found.pop("seconds")))
+        del found["case"]
+        measured = Measured(speed, **found)
+        if measured.saturated or 2 * speed.sizes[-1] > most:
+            return measured
+    return None
+
+
+def write(folder: Path, of: Mapping[str, Any], measured: Measured) -> None:
+    """Keep what was measured in this case."""
+    content = dataclasses.asdict(measured)
+    content = content.pop("speed") | content | {"case": dict(of)}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(_path(folder, of), json.dumps(content, indent=1) + "\n")

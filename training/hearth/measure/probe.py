@@ -1,0 +1,116 @@
+"""The measurement: forward and backward pass of micro-batches, until larger ones gain nothing."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hearth.data import Rows
+from hearth.errors import HearthError
+from hearth.memory import is_out_of_memory, release
+from hearth.model.seam import TrainableModel
+from hearth.plan.speed import Speed
+
+_REPEATS = 3
+_LONG_ENOUGH = 3.0
+"""Seconds after which a size is not measured again: slow machines vary little."""
+
+_GAIN = 1.03
+"""A larger micro-batch must be so many times as fast a row, or the search ends."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one rank.
+
+    Attributes:
+        speed: seconds by micro-batch.
+        row_tokens: tokens of the rows that were used: the longest of the data.
+        exchange_bytes: size of the gradients that a step exchanges.
+        saturated: whether larger micro-batches were tried and gain nothing or do not fit; else
+            the search ended where it was told to.
+    """
+
+    speed: Speed
+    row_tokens: int
+    exchange_bytes: int
+    saturated: bool
+
+
+def probe(
+    model: TrainableModel,
+    rows: Rows,
+    most: int,
+    autocast: Callable[[], AbstractContextManager[object]],
+    scale: Callable[[torch.Tensor], torch.Tensor],
+) -> Measured:
+    """Return how fast `model` computes micro-batches of up to `most` of the longest rows.
+
+    Raises `HearthError` if not even one row fits into the memory.
+    """
+    longest = np.argsort(-rows.tokens, kind="stable")
+    sizes: list[int] = []
+    seconds: list[float] = []
+    saturated = False
+    size = 1
+    while size <= most and not saturated:
+        numbers = np.resize(longest, size)  # from the beginning again where the data is short
+
+        def once(numbers: np.ndarray = numbers) -> float:
+            started = time.perf_counter()
+            with autocast():
+                loss = model.loss(
+                    rows.batch(numbers), max(1, int(rows.label_tokens[numbers].sum()))
+                )
+            scale(loss).backward()
+            model.network.zero_grad(set_to_none=False)
+            if model.device.type == "cuda":
+                torch.cuda.synchronize(model.device)
+            return time.perf_counter() - started
+
+        taken = _timed(once, warm=bool(sizes))
+        if taken is None:
+            release(model.device)
+            saturated = True
+        else:
+            sizes.append(size)
+            seconds.append(taken)
+            best_before = max((s / t for s, t in zip(sizes, seconds[:-1], strict=False)), default=0)
+            saturated = size / taken < best_before * _GAIN
+            size *= 2
+    if not sizes:
+        raise HearthError(
+            f"one row of {int(rows.tokens[longest[0]])} tokens does not fit into the memory of "
+            "this rank; take a smaller sequence_length, gradient_checkpointing=true or "
+            "load_in_4bit=true"
+        )
+    return Measured(
+        Speed(tuple(sizes), tuple(seconds)),
+        int(rows.tokens[longest[0]]),
+        sum(learned.numel() * learned.element_size() for _, learned in model.trainable()),
+        saturated,
+    )
+
+
+def _timed(once: Callable[[], float], warm: bool) -> float | None:
+    """Return the median seconds of a few calls, or None if they do not fit into the memory.
+
+    The very first call of all is not counted: it pays for what every later one finds ready.
+    """
+    times: list[float] = []
+    try:
+        if not warm:
+            once()
+        while len(times) < _REPEATS and sum(times) < _LONG_ENOUGH:
+            times.append(once())
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    return statistics.median(times)

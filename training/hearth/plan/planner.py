@@ -1,0 +1,101 @@
+"""Where the plan of each step comes from: fixed shares, or the record of an earlier run.
+
+The third way, by speed, is in `follow`.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from typing import Protocol
+
+from hearth.errors import HearthError
+from hearth.plan.split import Plan, by_shares
+
+
+class Planner(Protocol):
+    """What the trainer asks before each step, and tells after it; the same on every rank."""
+
+    def plan(self, step: int, rows: int) -> Plan:
+        """Return the plan of 0-based `step`, which has so many rows."""
+
+    def share(self, rows: int) -> Plan:
+        """Return who takes how many of `rows` that are not learned from but only looked at."""
+
+    def observe(self, plan: Plan, tokens: Sequence[int], compute_seconds: Sequence[float]) -> None:
+        """Take note of how long each rank computed for its part of `plan`, and its tokens."""
+
+    def fits_no_more_than(self, rank: int, size: int) -> None:
+        """Plan from now on with micro-batches of at most `size` rows on `rank`."""
+
+
+class Fixed:
+    """The same shares in every step."""
+
+    def __init__(self, shares: Sequence[float], micro_batch: Sequence[int]) -> None:
+        self._shares = tuple(shares)
+        self._micro_batch = list(micro_batch)
+
+    def plan(self, step: int, rows: int) -> Plan:
+        """Return the rows by share."""
+        return self.share(rows)
+
+    def share(self, rows: int) -> Plan:
+        """Return the rows by share."""
+        return Plan(by_shares(rows, self._shares), tuple(self._micro_batch))
+
+    def observe(self, plan: Plan, tokens: Sequence[int], compute_seconds: Sequence[float]) -> None:
+        """Change nothing."""
+
+    def fits_no_more_than(self, rank: int, size: int) -> None:
+        """Cut the rows of `rank` smaller."""
+        self._micro_batch[rank] = min(self._micro_batch[rank], size)
+
+
+class Replayed:
+    """The plans of an earlier run, step by step.
+
+    Args:
+        run: its name, for messages.
+        plans: each with the 0-based step from which it held, in order; at least one.
+        ranks: how many there are now.
+
+    Raises:
+        HearthError: the earlier run had another number of ranks.
+    """
+
+    def __init__(self, run: str, plans: Sequence[tuple[int, Plan]], ranks: int) -> None:
+        if len(plans[0][1].rows) != ranks:
+            raise HearthError(
+                f"replay: run '{run}' had {len(plans[0][1].rows)} ranks and this one has {ranks}"
+            )
+        self._run = run
+        self._from = [step for step, _ in plans]
+        self._plans = [plan for _, plan in plans]
+
+    def plan(self, step: int, rows: int) -> Plan:
+        """Return the plan that held in `step`.
+
+        Raises `HearthError` if there was none, or it was for another number of rows.
+        """
+        at = bisect.bisect_right(self._from, step) - 1
+        if at < 0:
+            raise HearthError(f"replay: run '{self._run}' has no record of step {step + 1}")
+        plan = self._plans[at]
+        if sum(plan.rows) != rows:
+            raise HearthError(
+                f"replay: step {step + 1} of run '{self._run}' had {sum(plan.rows)} rows and here "
+                f"it has {rows}; take its global_batch and its data"
+            )
+        return plan
+
+    def share(self, rows: int) -> Plan:
+        """Return the rows in proportion to those of the first step."""
+        first = self._plans[0]
+        return Plan(by_shares(rows, first.rows), first.micro_batch)
+
+    def observe(self, plan: Plan, tokens: Sequence[int], compute_seconds: Sequence[float]) -> None:
+        """Change nothing: what happened, happened."""
+
+    def fits_no_more_than(self, rank: int, size: int) -> None:
+        """Change nothing: the sizes that fitted then are on record too."""

@@ -1,0 +1,87 @@
+"""How long a rank computes for so many rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds that a rank computes for a micro-batch of full rows, by its size.
+
+    Attributes:
+        sizes: the sizes that were measured, ascending from 1; none larger is ever computed.
+        seconds: forward and backward pass together, for each size.
+    """
+
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        ascending = all(a < b for a, b in zip(self.sizes, self.sizes[1:], strict=False))
+        if not ascending or self.sizes[:1] != (1,) or len(self.sizes) != len(self.seconds):
+            raise ValueError(f"one time for each size, and the sizes from 1 upwards, not {self}")
+        if not all(0 < each < math.inf for each in self.seconds):
+            raise ValueError(f"every time must be positive and finite, not {self.seconds}")
+
+    @property
+    def micro_batch(self) -> int:
+        """The size at which the rank is fastest; on a tie the smallest, which needs least."""
+        return max(
+            zip(self.sizes, self.seconds, strict=True),
+            key=lambda each: (each[0] / each[1], -each[0]),
+        )[0]
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows a second at that size."""
+        return self.micro_batch / self.of_micro_batch(self.micro_batch)
+
+    def of_micro_batch(self, size: int) -> float:
+        """Return the seconds for one micro-batch; between two measured sizes, on the line."""
+        return float(np.interp(size, self.sizes, self.seconds))
+
+    def times(self, most: int) -> np.ndarray:
+        """Return the seconds for 0, 1 … `most` rows, float64 (most + 1,), never falling.
+
+        A measured curve may dip, but nobody is done sooner for having more to do.
+        """
+        rows = np.arange(1, most + 1)
+        pieces = -(-rows // self.micro_batch)
+        small, larger = np.divmod(rows, pieces)  # as `micro_batches` cuts them
+        of_small, of_larger = (
+            np.interp(size, self.sizes, self.seconds) for size in (small, small + 1)
+        )
+        seconds = (pieces - larger) * of_small + larger * of_larger
+        return np.maximum.accumulate(np.concatenate([[0.0], seconds]))
+
+    def of_rows(self, rows: int) -> float:
+        """Return the seconds for `rows`, cut into micro-batches."""
+        return float(self.times(rows)[-1])
+
+    def no_larger_than(self, size: int) -> Speed:
+        """Return what is left of this when larger micro-batches do not fit into the memory."""
+        kept = sum(each <= max(1, size) for each in self.sizes)
+        return Speed(self.sizes[:kept], self.seconds[:kept])
+
+
+UNKNOWN = Speed((1,), (1.0,))
+"""A rank of which nothing was measured: each as fast as the next until the first step tells."""
+
+
+def micro_batches(rows: int, most: int) -> tuple[int, ...]:
+    """Return the sizes of the pieces, none above `most`, in which `rows` are computed.
+
+    As few as possible and nearly equal, so that none needs more memory than it must.
+    """
+    pieces = math.ceil(rows / most)
+    return tuple(rows // pieces + (piece < rows % pieces) for piece in range(pieces))
+
+
+def pieces_of(rows: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
+    """Return `rows` cut into pieces of these sizes."""
+    return np.split(rows, np.cumsum(sizes)[:-1]) if len(rows) else []

@@ -1,0 +1,121 @@
+"""Who takes how many rows of a step, so that all finish together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hearth.errors import ConfigError
+from hearth.plan.speed import Speed, micro_batches
+
+_TOLERATED = 0.03
+"""Part of a step that may be lost because rows cannot be cut; beyond it there is advice."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a step is shared.
+
+    Attributes:
+        rows: of each rank; 0 for one that has nothing to do.
+        micro_batch: most rows that each rank computes at once.
+    """
+
+    rows: tuple[int, ...]
+    micro_batch: tuple[int, ...]
+
+    def slice_of(self, rank: int) -> slice:
+        """Return which part of the step's batch belongs to `rank`."""
+        start = sum(self.rows[:rank])
+        return slice(start, start + self.rows[rank])
+
+    def pieces(self, rank: int) -> tuple[int, ...]:
+        """Return the sizes of the micro-batches of `rank`."""
+        return micro_batches(self.rows[rank], self.micro_batch[rank])
+
+
+def divide(rows: int, times: Sequence[np.ndarray]) -> tuple[int, ...]:
+    """Return how many of `rows` each rank takes so that the slowest finishes earliest.
+
+    `times` are the seconds of each rank for 0, 1 … `rows` rows, never falling; infinite where a
+    rank cannot. With the `rows` smallest of all these times the step is full, so the largest of
+    them is when it is over, and no other division is over sooner. Ties go to the lower rank.
+    """
+    if rows == 0:
+        return (0,) * len(times)
+    over = np.partition(np.concatenate([each[1 : rows + 1] for each in times]), rows - 1)[rows - 1]
+    taken = [int(np.searchsorted(each[1 : rows + 1], over, side="right")) for each in times]
+    surplus = sum(taken) - rows
+    for rank in reversed(range(len(times))):
+        before = int(np.searchsorted(times[rank][1 : rows + 1], over, side="left"))
+        given_back = min(surplus, taken[rank] - before)
+        taken[rank] -= given_back
+        surplus -= given_back
+    return tuple(taken)
+
+
+def by_shares(rows: int, shares: Sequence[float]) -> tuple[int, ...]:
+    """Return how many of `rows` each rank takes by relative shares; with share 0, none."""
+    numbers = np.arange(rows + 1, dtype=np.float64)
+    idle = np.where(numbers > 0, np.inf, 0.0)
+    return divide(rows, [numbers / share if share else idle for share in shares])
+
+
+def shares_for(split: Sequence[int] | None, world_size: int) -> tuple[int, ...]:
+    """Return each rank's relative share: the `split` setting, or equal shares.
+
+    Raises `ConfigError` if the split is not one number a rank.
+    """
+    if split is None:
+        return (1,) * world_size
+    if len(split) != world_size:
+        raise ConfigError(
+            f"split: {':'.join(map(str, split))} has {len(split)} shares, but the run has "
+            f"{world_size} rank{'s' * (world_size > 1)}; give one share a rank"
+        )
+    return tuple(split)
+
+
+def by_speed(rows: int, speeds: Sequence[Speed]) -> Plan:
+    """Return the plan under which a step of `rows` is computed soonest."""
+    return Plan(
+        divide(rows, [speed.times(rows) for speed in speeds]),
+        tuple(speed.micro_batch for speed in speeds),
+    )
+
+
+def seconds_of(plan: Plan, speeds: Sequence[Speed]) -> float:
+    """Return how long the slowest rank computes under `plan`."""
+    return max(speed.of_rows(rows) for speed, rows in zip(speeds, plan.rows, strict=True))
+
+
+def lost_to_whole_rows(rows: int, speeds: Sequence[Speed], exchange: float) -> float:
+    """Return the part of a step's time that is lost because a row cannot be cut in two.
+
+    `exchange` are the seconds in which the ranks exchange gradients.
+    """
+    computed = seconds_of(by_speed(rows, speeds), speeds)
+    return 1 - _ideal(rows, speeds, exchange) / (computed + exchange)
+
+
+def better_global_batch(rows: int, speeds: Sequence[Speed], exchange: float) -> int | None:
+    """Return the nearest size of a step that loses little to whole rows, if `rows` loses much.
+
+    From half to twice as many rows; None where `rows` is good enough, or none of them is better.
+    """
+    # The times at which steps of 1, 2 … rows are over are all times of all ranks in order.
+    over = np.sort(np.concatenate([speed.times(2 * rows)[1:] for speed in speeds]))
+    sizes = np.arange(max(1, rows // 2), 2 * rows + 1)
+    ideal = np.array([_ideal(int(size), speeds, exchange) for size in sizes])
+    lost = 1 - ideal / (over[sizes - 1] + exchange)
+    if lost[sizes == rows].item() <= _TOLERATED or not (lost <= _TOLERATED).any():
+        return None
+    good = sizes[lost <= _TOLERATED]
+    return int(good[np.argmin(np.abs(good - rows))])
+
+
+def _ideal(rows: int, speeds: Sequence[Speed], exchange: float) -> float:
+    """Return how long a step would take if every rank were busy at its best all the time."""
+    return rows / sum(speed.rows_per_second for speed in speeds) + exchange

@@ -1,0 +1,110 @@
+"""This rank's rows of a step: their gradients, in smaller pieces where the memory is too small."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hearth.data import Rows
+from hearth.errors import HearthError
+from hearth.memory import is_out_of_memory, release
+from hearth.model.seam import TrainableModel
+from hearth.plan.speed import micro_batches, pieces_of
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What came of a rank's rows.
+
+    Attributes:
+        loss: their part of the global mean.
+        seconds: from the first row to the last gradient, failed attempts included.
+        micro_batch: most rows at once that the memory held, as far as that had to be tried.
+    """
+
+    loss: float
+    seconds: float
+    micro_batch: int
+
+
+class Compute:
+    """The model, the rows and all that a forward and a backward pass need.
+
+    Args:
+        clear: sets all gradients to zero.
+        scale: multiplies a loss by the loss scaler's factor.
+        seed_of: the seed for a micro-batch that begins with this row, or None without dropout.
+    """
+
+    def __init__(
+        self,
+        model: TrainableModel,
+        rows: Rows,
+        autocast: Callable[[], AbstractContextManager[object]],
+        clear: Callable[[], None],
+        scale: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        self._model, self._rows = model, rows
+        self._autocast, self._clear, self._scale = autocast, clear, scale
+
+    def gradients(
+        self,
+        own: np.ndarray,
+        most: int,
+        denominator: int,
+        seed_of: Callable[[int], int] | None,
+        say: Callable[[str], None],
+    ) -> Computed:
+        """Add the gradients of the rows numbered `own`, at most `most` at once, to cleared ones.
+
+        Where the memory is too small, everything begins again with half as many at once: nothing
+        has been exchanged yet, and the sum does not depend on how it is cut.
+
+        Raises `HearthError` if not even one row at once fits.
+        """
+        started = time.perf_counter()
+        while True:
+            self._clear()
+            self._model.before_step()
+            sizes = micro_batches(len(own), most)
+            loss = self._attempt(own, sizes, denominator, seed_of)
+            if loss is not None:
+                return Computed(loss, time.perf_counter() - started, most)
+            largest = max(sizes)
+            if largest == 1:
+                raise HearthError(
+                    f"one row of {int(self._rows.tokens[own].max())} tokens does not fit into the "
+                    "memory of this rank; take a smaller sequence_length, "
+                    "gradient_checkpointing=true or load_in_4bit=true"
+                )
+            most = largest // 2
+            release(self._model.device)
+            say(f"{largest} rows at once do not fit into the memory; going on with {most}")
+
+    def _attempt(
+        self,
+        own: np.ndarray,
+        sizes: Sequence[int],
+        denominator: int,
+        seed_of: Callable[[int], int] | None,
+    ) -> float | None:
+        """Return this rank's loss, or None if a micro-batch did not fit into the memory."""
+        loss = torch.zeros((), dtype=torch.float64, device=self._model.device)
+        try:
+            for numbers in pieces_of(own, sizes):
+                if seed_of:
+                    torch.manual_seed(seed_of(int(numbers[0])))
+                with self._autocast():
+                    part = self._model.loss(self._rows.batch(numbers), denominator)
+                self._scale(part).backward()
+                loss += part.detach()
+            return loss.item()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None

@@ -1,0 +1,85 @@
+"""Which planner a run has, the same on every rank, and what is told of its moves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hearth.config import Settings
+from hearth.errors import ConfigError
+from hearth.layout import Layout
+from hearth.measure.here import most_rows
+from hearth.measure.probe import Measured
+from hearth.plan.follow import Follower
+from hearth.plan.planner import Fixed, Planner, Replayed
+from hearth.plan.split import Plan, shares_for
+from hearth.telemetry import METRICS
+from hearth.world import World
+
+_NOTEWORTHY = 0.1
+"""Part by which a rank must differ from what was measured of it to be remarked on."""
+
+
+def choose_planner(settings: Settings, measured: Measured, layout: Layout, world: World) -> Planner:
+    """Return where the plan of each step comes from.
+
+    Raises `HearthError` on every rank alike if a split or a record does not fit the ranks.
+    """
+    if settings.replay:
+        return _replayed(settings.replay, layout.run_dir(settings.replay) / METRICS, world)
+    everyone = world.gather(measured)
+    speeds = [each.speed.no_larger_than(most_rows(settings)) for each in everyone]
+    if settings.split == "auto":
+        return Follower(speeds, everyone[0].row_tokens or None)
+    shares = (1,) * world.size if settings.split == "equal" else settings.split
+    sizes = [
+        speed.micro_batch if settings.micro_batch == "auto" else settings.micro_batch
+        for speed in speeds
+    ]
+    return Fixed(shares_for(shares, world.size), sizes)
+
+
+def _replayed(run: str, path: Path, world: World) -> Replayed:
+    """Return the plans that rank 0's node has on record of an earlier run."""
+    found: list[tuple[int, Plan]] | ConfigError | None = None
+    if world.leads:
+        try:
+            found = recorded_plans(run, path)
+        except ConfigError as error:
+            found = error
+    found = world.from_leader(found)
+    if isinstance(found, ConfigError):
+        raise found
+    return Replayed(run, found or [], world.size)
+
+
+def recorded_plans(run: str, path: Path) -> list[tuple[int, Plan]]:
+    """Return the plans that stand in a run's metrics, each with its first 0-based step.
+
+    Raises `ConfigError` if there are none.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(
+            f"replay: {path} cannot be read ({error.strerror}); the record of run '{run}' must lie "
+            "on the node that is rank 0"
+        ) from error
+    records = [json.loads(line) for line in lines if '"kind": "plan"' in line]
+    if not records:
+        raise ConfigError(f"replay: {path} holds no plans")
+    return [
+        (record["step"] - 1, Plan(tuple(record["rows"]), tuple(record["micro_batch"])))
+        for record in records
+    ]
+
+
+def moves(before: Plan, after: Plan, slowness: tuple[float, ...], nodes: list[str]) -> str:
+    """Return the sentence that tells who takes more or fewer rows from now on, and why."""
+    changed = [
+        f"{node} {was} → {now} rows"
+        + (f" (at {1 / slow:.0%} of its measured speed)" if abs(slow - 1) > _NOTEWORTHY else "")
+        for node, was, now, slow in zip(nodes, before.rows, after.rows, slowness, strict=True)
+        if was != now
+    ]
+    return f"the split follows the machines: {', '.join(changed)}"
