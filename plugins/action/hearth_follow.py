@@ -32,10 +32,6 @@ options:
     description: Workspace of the node.
     type: str
     required: true
-  draw:
-    description: Whether this node's follower shows the progress; the one of rank 0 should.
-    type: bool
-    default: false
   interval:
     description: Seconds between two looks.
     type: float
@@ -55,6 +51,18 @@ cause:
   description: Why, as the supervisor recorded it.
   returned: if there is one
   type: dict
+rank:
+  description: Rank of this node in the run.
+  returned: if the run was started here
+  type: int
+generation:
+  description: Which launch of the run it was.
+  returned: if the run was started here
+  type: int
+nodes:
+  description: Names of all nodes of the run, in order of rank.
+  returned: if the run was started here
+  type: list
 """
 
 ENDED = ("finished", "stopped", "failed")
@@ -145,7 +153,6 @@ class ActionModule(ActionBase):
             {
                 "run": {"type": "str", "required": True},
                 "workspace": {"type": "str", "required": True},
-                "draw": {"type": "bool", "default": False},
                 "interval": {"type": "float", "default": 1},
                 "patience": {"type": "float", "default": 180},
             }
@@ -154,10 +161,16 @@ class ActionModule(ActionBase):
         self._screen = Screen(self._display)
         self._progress = Progress()
         self._file, self._offset = "", 0
+        self._part: dict[str, Any] = {}
         end = self._until_end(options)
-        if options["draw"]:
+        if self._draws:
             self._screen.end()
-        return result | end
+        return result | self._part | end
+
+    @property
+    def _draws(self) -> bool:
+        """Whether this node has the metrics: then it is the one that shows the progress."""
+        return self._part.get("rank") == 0
 
     def _until_end(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Look again and again; return the state in which the run ended here, and why."""
@@ -181,6 +194,7 @@ class ActionModule(ActionBase):
             if record is None:
                 why = f"no run '{options['run']}' was started on this node; is its name right?"
                 return {"state": "unknown", "message": why}
+            self._part = {name: record.get(name) for name in ("rank", "nodes", "generation")}
             if record["state"] in ENDED:
                 return {"state": record["state"], "cause": record.get("cause")}
             # A supervisor that has just ended may have been seen between its two last words.
@@ -190,7 +204,7 @@ class ActionModule(ActionBase):
                 why = "its supervisor is gone without a word: killed, or the machine was restarted"
                 return {"state": "lost", "message": why}
             pid = record["pid"]
-            if options["draw"]:
+            if self._draws:
                 self._screen.progress(state_text(record, self._progress), self._progress.tenth)
             time.sleep(options["interval"])
 
@@ -202,7 +216,7 @@ class ActionModule(ActionBase):
             f"if kill -0 {pid} 2>/dev/null; then echo alive; else echo gone; fi",
             f"cat supervisor.json; echo {_MARK}",
         ]
-        if options["draw"]:
+        if self._draws:
             commands.append("{ stat -c %i metrics.jsonl || echo none; } 2>/dev/null")
             commands.append(f"tail -c +{self._offset + 1} metrics.jsonl 2>/dev/null || true")
         answer = self._low_level_execute_command("; ".join(commands), sudoable=False)

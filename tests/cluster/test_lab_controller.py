@@ -120,7 +120,15 @@ def test_no_loopback_address_leaves_it(tower):
     for node in ADDRESS:
         for name, address in ADDRESS.items():
             assert inside(node, f"getent ahostsv4 {name} | cut -d ' ' -f 1 | sort -u") == address
-    small = ["max_steps=2", "sequence_length=128", "global_batch=2", "wandb=off", "evaluate=false"]
+    small = [
+        "max_steps=2",
+        "split=equal",
+        "micro_batch=1",
+        "sequence_length=128",
+        "global_batch=2",
+        "wandb=off",
+        "evaluate=false",
+    ]
     status, screen = play("train.yml", "-e model=smollm2-135m", *(f"-e {each}" for each in small))
     assert status == 0
     assert "finished: 2 of 2 steps on tower, laptop" in screen

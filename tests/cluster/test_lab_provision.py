@@ -147,7 +147,15 @@ def test_a_second_run_changes_nothing_and_shows_no_secret(cluster, bare):
 
 
 def test_they_train_together_and_nobody_asks_for_a_password(cluster, bare):
-    small = ["max_steps=3", "sequence_length=128", "global_batch=3", "wandb=off", "evaluate=false"]
+    small = [
+        "max_steps=3",
+        "split=equal",
+        "micro_batch=1",
+        "sequence_length=128",
+        "global_batch=3",
+        "wandb=off",
+        "evaluate=false",
+    ]
     status, screen = cluster.train(
         *("-e", "model=smollm2-135m"), *(word for each in small for word in ("-e", each))
     )

@@ -36,12 +36,12 @@ def test_code_that_was_changed_on_a_node_is_mended(house):
     scripts = house.workspace("laptop") / "scripts"
     (scripts / "hearth" / "errors.py").write_text("broken")
     (scripts / "stale.py").write_text("left over")
-    (scripts / "hearth" / "plan.py").unlink()
+    (scripts / "hearth" / "words.py").unlink()
     status, screen = house.play("playbooks/workspace.yml")
     assert status == 0
     assert "changed on laptop\n" in screen
     assert not (scripts / "stale.py").exists()
-    for name in ("errors.py", "plan.py"):
+    for name in ("errors.py", "words.py"):
         assert (scripts / "hearth" / name).read_bytes() == (
             ROOT / "training" / "hearth" / name
         ).read_bytes()

@@ -1,0 +1,182 @@
+"""Action plugin: what a run will be like, predicted from what was measured, and on which nodes.
+
+The judgement is that of `hearth.plan.worth`; here is only what passes between Ansible and it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth.errors import did_you_mean
+from hearth.plan.speed import Speed
+from hearth.plan.split import better_global_batch
+from hearth.plan.worth import Contender, Prediction, choose, fastest_alone, predict
+
+DOCUMENTATION = r"""
+module: hearth_worth
+short_description: Measure the links between the nodes, or say whether the cluster is worth it
+options:
+  verb:
+    description:
+      - V(links) speaks with every other node and measures how fast they hear it. What each node
+        left is expected as C(launch_measured).
+      - V(choose) predicts the run from C(launch_measured) and C(launch_links) of all nodes, and
+        returns the nodes that make it faster. Meant to run once.
+    type: str
+    required: true
+  nodes:
+    description: The nodes with C(name) and C(address), in order of rank.
+    type: list
+    elements: dict
+    required: true
+  workspace:
+    description: The workspace of the node. May start with C(~).
+    type: str
+    required: true
+  python:
+    description: Python of the environment that trains. May start with C(~).
+    type: str
+    required: true
+  run:
+    description: The run, as M(hearth_run) returns it.
+    type: dict
+    required: true
+"""
+
+RETURN = r"""
+names:
+  description: The nodes that are to train, in order of rank.
+  type: list
+  returned: with V(choose)
+say:
+  description: What a person should know before the run.
+  type: str
+  returned: with V(choose), if anything was measured
+findings:
+  description: What is wrong with the names that were asked for.
+  type: list
+  returned: with V(choose)
+"""
+
+
+def contenders(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> list[Contender]:
+    """Return what was measured of each node; `known` are the variables by node."""
+    found = []
+    for name in names:
+        talk = known[name].get("launch_links", {}).get("facts", {})
+        speeds = [
+            Speed(tuple(rank["speed"]["sizes"]), tuple(rank["speed"]["seconds"]))
+            for rank in known[name]["launch_measured"]["facts"]["ranks"]
+        ]
+        links = (talk.get("mbit", {}), talk.get("milliseconds", {}))
+        found.append(Contender(name, tuple(speeds), *links))
+    return found
+
+
+def selected(
+    wanted: Sequence[str], nodes: Sequence[Contender], rows: int, size: int, by_speed: bool
+) -> Prediction:
+    """Return the run over the nodes that were asked for: by name, `all`, or the best choice."""
+    if list(wanted) == ["auto"] and by_speed:
+        return choose(nodes, rows, size)
+    if list(wanted) in (["all"], ["auto"]):
+        return predict(nodes, rows, size)
+    return predict([node for node in nodes if node.name in wanted], rows, size)
+
+
+def told(
+    nodes: Sequence[Contender], chosen: Prediction, rows: int, row_tokens: int, size: int
+) -> list[str]:
+    """Return what a person should know: who is how fast, and what comes of it together."""
+    alone = fastest_alone(nodes, rows)
+    wide = max(len(node.name) for node in nodes)
+    lines = []
+    for node in nodes:
+        link = f"   link {max(node.mbit.values()):.0f} Mbit/s" if node.mbit else ""
+        speed = node.rows_per_second * row_tokens
+        lines.append(f"{node.name:<{wide}}  up to {speed:.0f} tokens/s alone{link}")
+    gain = chosen.rows_per_second / alone.rows_per_second
+    together = f"{chosen.rows_per_second * row_tokens:.0f} tokens/s"
+    if len(chosen.nodes) > 1:
+        lines.append(
+            f"together {together}: {gain:.2f} times {alone.nodes[0]} alone; a step takes "
+            f"{chosen.step_seconds:.2f} s, {chosen.exchange_seconds:.2f} s of it to exchange "
+            f"{size / 1e6:.1f} MB"
+        )
+    everyone = predict(nodes, rows, size)
+    left_out = [node.name for node in nodes if node.name not in chosen.nodes]
+    if left_out and chosen.rows_per_second > everyone.rows_per_second:
+        lines.append(
+            f"LEFT OUT: {', '.join(left_out)}. With all nodes a step would take "
+            f"{everyone.step_seconds:.2f} s, without {chosen.step_seconds:.2f} s "
+            "(-e nodes=all takes them all the same)"
+        )
+    speeds = [speed for node in nodes if node.name in chosen.nodes for speed in node.ranks]
+    if better := better_global_batch(rows, speeds, chosen.exchange_seconds):
+        lines.append(
+            f"global_batch={better} would keep all of them busier than {rows}: rows cannot be cut"
+        )
+    return lines
+
+
+class ActionModule(ActionBase):
+    """Measures on a node, or judges on the controller."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return what the node's links are like, or the prediction."""
+        result = super().run(tmp, task_vars) | {"changed": False}
+        _, given = self.validate_argument_spec(
+            {
+                "verb": {"type": "str", "choices": ["links", "choose"], "required": True},
+                "nodes": {"type": "list", "elements": "dict", "required": True},
+                "workspace": {"type": "str", "required": True},
+                "python": {"type": "str", "required": True},
+                "run": {"type": "dict", "required": True},
+            }
+        )
+        known = task_vars["hostvars"]
+        if given["verb"] == "choose":
+            return result | self._chosen(given, known)
+        peers = [
+            {
+                "name": node["name"],
+                "address": node["address"],
+                "port": known[node["name"]]["launch_measured"]["facts"]["port"],
+            }
+            for node in given["nodes"]
+        ]
+        own = task_vars["inventory_hostname"]
+        arguments = {
+            "verb": "talk",
+            "workspace": given["workspace"],
+            "python": given["python"],
+            "node": own,
+            "spec": {"own": own, "peers": peers, "speed": True},
+        }
+        return result | self._execute_module("hearth_verify", arguments, task_vars=task_vars)
+
+    @staticmethod
+    def _chosen(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the nodes that are to train, and what a person should know."""
+        names = [str(node["name"]) for node in given["nodes"]]
+        run = given["run"]
+        unknown = [name for name in run["nodes"] if name not in (*names, "all", "auto")]
+        if unknown:
+            hint = did_you_mean(unknown[0], names)
+            finding = f"-e nodes: there is no node {unknown[0]}{hint}; there are {', '.join(names)}"
+            return {"findings": [finding]}
+        if "facts" not in known[names[0]].get("launch_measured", {}):
+            everyone = run["nodes"] in (["all"], ["auto"])
+            named = names if everyone else [name for name in names if name in run["nodes"]]
+            return {"names": named, "findings": []}
+        nodes, rows = contenders(names, known), run["global_batch"]
+        first = known[names[0]]["launch_measured"]["facts"]["ranks"][0]
+        size = first["exchange_bytes"]
+        chosen = selected(run["nodes"], nodes, rows, size, run["by_speed"])
+        lines = told(nodes, chosen, rows, first["row_tokens"], size)
+        return {"names": list(chosen.nodes), "say": "\n".join(lines), "findings": []}

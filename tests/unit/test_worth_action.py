@@ -1,0 +1,107 @@
+"""What train.yml says before it starts, and which nodes it takes."""
+
+from __future__ import annotations
+
+import pytest
+from support.plugins import load
+
+worth = load("action", "hearth_worth")
+
+TOKENS, BYTES = 256, 20_000_000
+
+
+def known(**nodes: tuple[float, float]) -> dict:
+    """Return what Ansible knows of nodes by name: seconds a row, and the speed of their links."""
+    return {
+        name: {
+            "launch_measured": {
+                "facts": {"ranks": [{"speed": {"sizes": [1], "seconds": [seconds]}}]},
+            },
+            "launch_links": {
+                "facts": {
+                    "mbit": {peer: min(mbit, nodes[peer][1]) for peer in nodes if peer != name},
+                    "milliseconds": {peer: 0.3 for peer in nodes if peer != name},
+                }
+            },
+        }
+        for name, (seconds, mbit) in nodes.items()
+    }
+
+
+HOME = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 940))
+SLOW_CABLE = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 94))
+
+
+def chosen(facts, wanted=("auto",), rows=70, by_speed=True):
+    nodes = worth.contenders(list(facts), facts)
+    prediction = worth.selected(wanted, nodes, rows, BYTES, by_speed)
+    return prediction, worth.told(nodes, prediction, rows, TOKENS, BYTES)
+
+
+def test_each_node_and_all_together_are_told():
+    prediction, lines = chosen(HOME)
+    assert prediction.nodes == ("tower", "laptop", "oldbox")
+    assert lines == [
+        "tower   up to 2560 tokens/s alone   link 940 Mbit/s",
+        "laptop  up to 1280 tokens/s alone   link 940 Mbit/s",
+        "oldbox  up to 640 tokens/s alone   link 940 Mbit/s",
+        "together 4239 tokens/s: 1.66 times tower alone; a step takes 4.23 s, 0.23 s of it to "
+        "exchange 20.0 MB",
+    ]
+
+
+def test_a_node_on_a_bad_cable_is_left_out_by_name_with_the_way_to_take_it():
+    prediction, lines = chosen(SLOW_CABLE)
+    assert prediction.nodes == ("tower", "laptop")
+    said = lines[-1]
+    assert said.startswith("LEFT OUT: oldbox. With all nodes a step would take 6.27 s, without ")
+    assert "-e nodes=all" in said
+
+
+@pytest.mark.parametrize(
+    ("wanted", "by_speed", "names"),
+    [
+        (["all"], True, ("tower", "laptop", "oldbox")),
+        (["auto"], False, ("tower", "laptop", "oldbox")),
+        (["oldbox", "tower"], True, ("tower", "oldbox")),
+    ],
+)
+def test_a_person_can_take_all_or_some(wanted, by_speed, names):
+    prediction, lines = chosen(SLOW_CABLE, wanted, by_speed=by_speed)
+    assert prediction.nodes == names
+    assert not any("LEFT OUT" in line for line in lines)
+
+
+def test_a_step_of_too_few_rows_gets_advice():
+    assert any("global_batch=7 would keep" in line for line in chosen(HOME, rows=8)[1])
+
+
+def test_a_node_with_nothing_to_measure_links_to_has_none():
+    alone = known(tower=(0.1, 940))
+    prediction, lines = chosen(alone)
+    assert prediction.nodes == ("tower",)
+    assert lines == ["tower  up to 2560 tokens/s alone"]
+
+
+def answered(names, wanted, facts=None):
+    given = {
+        "nodes": [{"name": name} for name in names],
+        "run": {"nodes": wanted, "global_batch": 70, "by_speed": True},
+    }
+    return worth.ActionModule._chosen(given, facts or {})
+
+
+def test_a_name_that_is_none_is_refused_with_the_likely_one():
+    (finding,) = answered(["tower", "laptop"], ["tover"])["findings"]
+    assert "no node tover (did you mean 'tower'?)" in finding
+    assert "tower, laptop" in finding
+
+
+def test_without_a_measurement_all_or_the_named_nodes_train():
+    unmeasured = {name: {"launch_measured": {"skipped": True}} for name in ("tower", "laptop")}
+    assert answered(["tower", "laptop"], ["auto"], unmeasured)["names"] == ["tower", "laptop"]
+    assert answered(["tower", "laptop"], ["laptop"], unmeasured)["names"] == ["laptop"]
+    assert answered(["tower", "laptop"], ["all"], unmeasured) == {
+        "names": ["tower", "laptop"],
+        "findings": [],
+    }
