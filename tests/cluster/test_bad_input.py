@@ -31,19 +31,29 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model": "smollm"}, ["'smollm' is no preset", "did you mean 'smollm2-135m'"]),
         ({"model": "./nowhere"}, ["no folder ./nowhere"]),
-        ({"max_stps": 3}, ["no setting 'max_stps'", "did you mean 'max_steps'"]),
-        ({"max_steps": "many"}, ["max_steps: 'many'", "whole number"]),
-        ({"global_batch": 0}, ["global_batch: 0", "at least 1"]),
-        ({"micro_batch": -1}, ["micro_batch: -1", "at least 1"]),
-        ({"dataset": "/nowhere/data.jsonl"}, ["/nowhere/data.jsonl", "no such file"]),
-        ({"run": "../up"}, ["run: '../up'"]),
+        (
+            {
+                "model": "smollm",
+                "max_stps": 3,
+                "max_steps": "many",
+                "global_batch": 0,
+                "micro_batch": -1,
+                "dataset": "/nowhere/data.jsonl",
+                "run": "../up",
+            },
+            [
+                *("'smollm' is no preset", "did you mean 'smollm2-135m'", "no setting 'max_stps'"),
+                *("did you mean 'max_steps'", "max_steps: 'many'", "whole number"),
+                *("global_batch: 0", "micro_batch: -1", "at least 1", "run: '../up'"),
+                *("/nowhere/data.jsonl", "no such file"),
+            ],
+        ),
         ({"resume": "ghost"}, ["no run 'ghost'"]),
         ({"split": "4:2:1"}, ["4:2:1 has 3 shares", "the run has 2 ranks"]),
         ({"lora_targets": "nope"}, ["desk, laptop: lora_targets", "no linear layer nope"]),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+    ids=["folder", "many", "resume", "split", "lora_targets"],
 )
 def test_a_wrong_setting_is_named(shared, settings, words):
     screen = refused(shared, *shared.tiny(**settings))

@@ -138,7 +138,7 @@ def test_a_detached_run_goes_on_and_is_attached_to_later(house):
     assert (house.runs / "night" / "adapter" / "adapter_model.safetensors").exists()
 
 
-def test_control_c_ends_the_looking_not_the_training(house):
+def test_control_c_ends_the_looking_not_the_training_and_a_second_run_is_refused(house):
     play = house.start("train.yml", *house.tiny(run="calm", max_steps=100_000))
     house.until_step("calm")
     os.killpg(play.pid, signal.SIGINT)
@@ -148,6 +148,14 @@ def test_control_c_ends_the_looking_not_the_training(house):
     here = house.record("desk", "calm")
     assert here["state"] == "running"
     assert psutil.pid_exists(here["pid"])
+
+    status, screen = house.train("-e", "run=two")
+    assert status == 2
+    assert "run 'calm' is under way on this node" in screen
+    assert "Nothing was started on any node." in screen
+    assert not (house.runs / "two").exists()
+    assert not (house.workspace("desk") / "config" / "two.json").exists()
+    assert house.record("desk", "calm")["state"] == "running"
 
 
 def test_a_stopped_run_is_no_failure_and_goes_on_where_it_was(house):
@@ -182,17 +190,6 @@ def test_a_killed_rank_fails_the_play_under_its_nodes_name(house):
     assert {path.name for path in (house.runs / "cut").iterdir()} >= {"run.yml", "metrics.jsonl"}
     assert (house.runs / "cut" / "logs" / "laptop.log").stat().st_size > 0
     assert house.record("desk", "cut")["cause"] == house.record("laptop", "cut")["cause"]
-
-
-def test_a_second_run_on_busy_nodes_is_refused_by_name(house):
-    assert house.train("-e", "run=one", "-e", "max_steps=100000", "-e", "wait=false")[0] == 0
-    status, screen = house.train("-e", "run=two")
-    assert status == 2
-    assert "run 'one' is under way on this node" in screen
-    assert "Nothing was started on any node." in screen
-    assert not (house.runs / "two").exists()
-    assert not (house.workspace("desk") / "config" / "two.json").exists()
-    assert house.record("desk", "one")["state"] in ("waiting", "running")
 
 
 def test_a_supervisor_that_vanishes_is_reported_not_waited_for(house):

@@ -78,7 +78,7 @@ def test_a_parquet_file_without_rows_is_refused(findings, tmp_path):
     ("name", "content", "told"),
     [
         ("x.jsonl", b"PAR1" + bytes(100), "the content is parquet (name it .parquet)"),
-        ("x.jsonl", gzip.compress(GOOD.encode()), "the content is gzip (unpack it first)"),
+        ("x.jsonl", gzip.compress(GOOD.encode(), mtime=0), "the content is gzip (unpack it first)"),
         ("x.csv", b"PK\x03\x04" + bytes(50), "zip archive or office document"),
         ("x.txt", b"%PDF-1.7 etc", "the content is a PDF"),
         ("x.jsonl", GOOD.encode("utf-16"), "UTF-16 text (save it as UTF-8)"),
