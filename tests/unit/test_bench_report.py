@@ -1,8 +1,10 @@
-"""The table that the bench of provisioning writes."""
+"""The tables that the benches write."""
 
 from __future__ import annotations
 
-from bench.provision.report import BEGIN, END, aims, put, table
+from tests.bench.heterogeneous import report as heterogeneous
+from tests.bench.paper import put
+from tests.bench.provision.report import aims, table
 
 
 def sitting(machines: int, second: float, ping: float) -> dict:
@@ -40,10 +42,49 @@ def test_an_aim_that_is_not_met_says_so():
 
 
 def test_the_table_takes_the_place_of_the_last_one():
-    once = put("# Benchmarks\n", "old\n")
-    assert once.count(BEGIN) == once.count(END) == 1
-    again = put(f"{once}\nmore\n", "new")
+    once = put("# Benchmarks\n", "sums", "old\n")
+    assert once.count("<!-- sums: begin -->") == once.count("<!-- sums: end -->") == 1
+    again = put(f"{once}\nmore\n", "sums", "new")
     assert "old" not in again
     assert "new" in again
     assert again.startswith("# Benchmarks\n")
     assert again.endswith("\nmore\n")
+
+
+def trained(*speeds: float, predicted: float | None = None) -> list[dict]:
+    return [
+        {"tokens_per_second": speed, "predicted_tokens_per_second": predicted} for speed in speeds
+    ]
+
+
+def test_what_unequal_machines_come_to_is_set_against_the_sum_and_the_equal_split():
+    unequal = {
+        "shares": {"tower": 0.8, "laptop": 0.4, "oldbox": 0.2},
+        "global_batch": 64,
+        "alone": {
+            "tower": trained(390, 400, 420),
+            "laptop": trained(200),
+            "oldbox": trained(100),
+        },
+        "equal": trained(300),
+        "by_speed": trained(660, 672, 690, predicted=700.0),
+    }
+    told = heterogeneous.table(
+        {
+            "date": "2026-11-20",
+            "computer": "2 cores of X",
+            "hearth": "abc",
+            "model": "A Llama",
+            "skipped": 2,
+            "sittings": [unequal],
+        }
+    )
+    assert "| tower alone | 3 | 400 | 390 to 420 | 0.57 |" in told
+    assert "| all, split by speed | 3 | 672 | 660 to 690 | 0.96 |" in told
+    assert "- At least 0.95 of the sum: met (0.960)." in told
+    assert "- At least 2.0 times the equal split: met (2.24)." in told
+    assert "- Predicted within 10% of what happens: met (+4.2%)." in told
+    alike = unequal | {"shares": {"tower": 0.5, "laptop": 0.5, "oldbox": 0.5}}
+    assert heterogeneous.aims([alike]) == [
+        "- On equal nodes at least 0.97 of the sum: **not met** (0.960)."
+    ]

@@ -2,7 +2,7 @@
 
 Rank 0 writes for all: what the other ranks measured reached it in the step's one exchange.
 `metrics.jsonl` is the record the rest of Hearth reads: one JSON object a line, each with its
-`kind`: start, step, evaluate, sample, checkpoint or end.
+`kind`: start, plan, step, skip, evaluate, sample, checkpoint or end.
 """
 
 from __future__ import annotations

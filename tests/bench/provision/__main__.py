@@ -11,81 +11,34 @@ itself and the table into docs/benchmarks.md. The machines take their packages f
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.bench.lab import ROOT, CommandFailed, Lab
+from tests.bench.paper import circumstances, publish
+from tests.bench.provision.measure import Cost, timed
+from tests.bench.provision.report import table
 
-from tests.bench.provision.measure import CommandFailed, Cost, timed
-from tests.bench.provision.report import put, table
-
-ROOT = Path(__file__).resolve().parents[3]
 FIGURES = Path(__file__).with_name("figures.json")
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
-TITLE = "# Benchmarks\n\n## What provisioning costs\n\n`python -m tests.bench.provision`\n"
 
 
-class Bench:
-    """A lab of the bench's own, and the plays over it."""
-
-    def __init__(self, machines: int, folder: Path, python: str) -> None:
-        self._machines, self._python = machines, python
-        self._inventory = folder / f"{machines}"
-        self._environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "LC_ALL": "C.UTF-8",
-            "HEARTH_LAB": "bench",
-            "PYTHONPATH": str(ROOT / "training"),
-        }
-        shutil.copytree(ROOT / "inventory" / "lab", self._inventory)
-        self._write_hosts()
-
-    def _write_hosts(self) -> None:
-        """Give the inventory the lab's first machines; its own has three."""
-        sys.path.insert(0, str(ROOT / "scripts"))
-        from hearth_lab import plan
-
-        hosts = {
-            node.name: {"cluster_address": node.address} for node in plan.nodes(self._machines)
-        }
-        text = yaml.safe_dump({"cluster": {"hosts": hosts}}, sort_keys=False)
-        (self._inventory / "hosts.yml").write_text(text)
-
-    def up(self) -> None:
-        """Boot the machines, bare."""
-        self._lab("up", "--nodes", str(self._machines))
-
-    def down(self) -> None:
-        """Take the lab away."""
-        self._lab("down")
-
-    def _lab(self, *words: str) -> None:
-        subprocess.run(
-            [ROOT / "scripts" / "lab", *words], env=self._environment, check=True, timeout=900
-        )
+class Bench(Lab):
+    """The machines, and what is timed on them."""
 
     def provision(self, *words: str) -> Cost:
         """Provision all machines once."""
-        python = ("-e", f"hearth_python={self._python}")
-        command = ["ansible-playbook", "-i", str(self._inventory), "provision.yml", *python, *words]
-        return timed(command, ROOT, self._environment)
+        return timed(self.playbook("provision.yml", *words), ROOT, self.environment)
 
     def ping(self) -> Cost:
         """Ping all machines once."""
-        command = ["ansible", "-i", str(self._inventory), "cluster", "-m", "ansible.builtin.ping"]
-        return timed(command, ROOT, self._environment)
+        command = ["ansible", "-i", str(self.inventory), "cluster", "-m", "ansible.builtin.ping"]
+        return timed(command, ROOT, self.environment)
 
 
 def sitting(bench: Bench, machines: int, repeat: int) -> dict[str, Any]:
@@ -104,20 +57,6 @@ def sitting(bench: Bench, machines: int, repeat: int) -> dict[str, Any]:
         bench.down()
     said = {name: [asdict(cost) for cost in measured] for name, measured in costs.items()}
     return {"machines": machines, **said}
-
-
-def computer() -> str:
-    """Return the processor and its cores, in words."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(os.sched_getaffinity(0))} cores of {names[0] if names else platform.machine()}"
-
-
-def hearth_commit() -> str:
-    """Return the commit that is measured, and whether it had been changed."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return done.stdout.strip() or "without git"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,18 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except CommandFailed as error:
             print(f"bench: a measured command failed: {error}", file=sys.stderr)
             return 1
-    figures = {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "computer": computer(),
-        "ansible": version("ansible-core"),
-        "hearth": hearth_commit(),
-        "sittings": sittings,
-    }
+    figures = circumstances() | {"ansible": version("ansible-core"), "sittings": sittings}
     print(table(figures))
     if not given.dry:
-        FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
-        text = DOCUMENT.read_text() if DOCUMENT.exists() else TITLE
-        DOCUMENT.write_text(put(text, table(figures)))
+        publish("provision", figures, FIGURES, table(figures))
     return 0
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import resource
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.bench.lab import run
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,7 @@ class Cost:
     cpu: float
 
 
-class CommandFailed(Exception):
-    """A measured command did not end well: its figures would mean nothing."""
-
-
-def timed(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Cost:
+def timed(command: Sequence[str], folder: Path, environment: dict[str, str]) -> Cost:
     """Run `command` in `folder` and return what it cost.
 
     The processor time is that of the command and all it waited for; the SSH master that outlives
@@ -32,18 +29,8 @@ def timed(command: Sequence[str], folder: Path, environment: Mapping[str, str]) 
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    run(command, folder, environment)
     wall = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        raise CommandFailed(f"{' '.join(command)}\n{done.stdout[-4000:]}")
     cpu = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
     return Cost(round(wall, 3), round(cpu, 3))

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-BEGIN, END = "<!-- provision: begin -->", "<!-- provision: end -->"
+from tests.bench.paper import met
+
 PINGS = 100
 RUNS = ("first", "second", "second_with_sum")
 WORDS = {
@@ -54,24 +55,12 @@ def aims(sittings: Sequence[Mapping[str, Any]]) -> list[str]:
         each[count] = second / count
         lines.append(
             f"- A second run over {count} machines, without the all-reduce, within {PINGS} pings: "
-            f"{_met(second <= PINGS * ping)} ({second / ping:.0f})."
+            f"{met(second <= PINGS * ping)} ({second / ping:.0f})."
         )
     if len(each) > 1:
         few, many = min(each), max(each)
         lines.append(
             f"- The cost a machine at {many} no higher than at {few}: "
-            f"{_met(each[many] <= each[few])} ({each[many]:.2f} s and {each[few]:.2f} s)."
+            f"{met(each[many] <= each[few])} ({each[many]:.2f} s and {each[few]:.2f} s)."
         )
     return lines
-
-
-def _met(is_met: bool) -> str:
-    return "met" if is_met else "**not met**"
-
-
-def put(text: str, section: str) -> str:
-    """Return the document with `section` between its marks, which are appended if they lack."""
-    before, found, rest = text.partition(BEGIN)
-    if not found:
-        return f"{text.rstrip()}\n\n{BEGIN}\n{section}\n{END}\n"
-    return f"{before}{BEGIN}\n{section}\n{END}{rest.partition(END)[2]}"

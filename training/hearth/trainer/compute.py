@@ -86,6 +86,23 @@ class Compute:
             release(self._model.device)
             say(f"{largest} rows at once do not fit into the memory; going on with {most}")
 
+    def not_finite(self, own: np.ndarray, denominator: int) -> list[int]:
+        """Return those of the rows numbered `own` whose gradient is not finite, each by itself.
+
+        Leaves no gradients behind. Empty where only the sum of all was too large.
+        """
+        found = []
+        for row in own.tolist():
+            self._clear()
+            with self._autocast():
+                part = self._model.loss(self._rows.batch([row]), denominator)
+            self._scale(part).backward()
+            gradients = (parameter.grad for _, parameter in self._model.trainable())
+            if not all(bool(each.isfinite().all()) for each in gradients if each is not None):
+                found.append(row)
+        self._clear()
+        return found
+
     def _attempt(
         self,
         own: np.ndarray,

@@ -169,11 +169,8 @@ class Trainer:
             failures = failures + 1 if skipped and not searching else 0
             self.step += 1
             since_log.add(summed, plan, skipped, time.perf_counter() - started)
-            if failures == _NON_FINITE_IN_A_ROW:
-                raise HearthError(
-                    f"the gradient was not finite in {failures} steps in a row, the last being "
-                    f"step {self.step}; lower learning_rate, or take precision=fp32"
-                )
+            if failures:
+                self._blame(batch, plan, failures)
             last = self.step == self.steps
             keep = last or summed.stop or self.step % self.settings.checkpoint_every == 0
             # Also before each checkpoint, so that a run that goes on from it misses no step.
@@ -254,6 +251,25 @@ class Trainer:
         self.scaler.update()
         self.schedule.step()
         return norm
+
+    def _blame(self, batch: np.ndarray, plan: Plan, failures: int) -> None:
+        """Name the rows of the step just skipped whose gradients were not finite.
+
+        Raises `HearthError` on every rank alike if it is the last of too many in a row.
+        """
+        denominator = int(self.rows.label_tokens[batch].sum())
+        own = self.compute.not_finite(batch[plan.slice_of(self.world.rank)], denominator)
+        sources = [source for row in own for source in self.rows.sources(row)]
+        named = [source for found in self.world.gather(sources) for source in found]
+        rows = f"row{'s' * (len(named) > 1)} {', '.join(named)}" if named else "no row by itself"
+        self.telemetry.record("skip", step=self.step, rows=named)
+        self.telemetry.say(f"step {self.step} skipped: not finite is the gradient of {rows}")
+        if failures == _NON_FINITE_IN_A_ROW:
+            raise HearthError(
+                f"the gradient was not finite in {failures} steps in a row, the last being step "
+                f"{self.step} ({rows}); look at these rows, lower learning_rate, or take "
+                "precision=fp32"
+            )
 
     def _log(self, window: LogWindow, rate: float, norm: float) -> None:
         """Record the steps since the last line."""

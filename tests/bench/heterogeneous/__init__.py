@@ -1,0 +1,1 @@
+"""What unequal machines come to together: `python -m tests.bench.heterogeneous --help`."""

@@ -1,0 +1,53 @@
+"""From raw figures to docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.bench.lab import ROOT
+
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
+
+
+def circumstances() -> dict[str, str]:
+    """Return when, where and of what the figures are."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0))
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "computer": f"{cores} cores of {names[0] if names else platform.machine()}",
+        "hearth": commit or "without git",
+    }
+
+
+def met(is_met: bool) -> str:
+    """Return the word for an aim."""
+    return "met" if is_met else "**not met**"
+
+
+def put(text: str, name: str, section: str) -> str:
+    """Return the document with `section` between the marks of the bench called `name`.
+
+    They are appended if they lack.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, found, rest = text.partition(begin)
+    if not found:
+        return f"{text.rstrip()}\n\n{begin}\n{section}\n{end}\n"
+    return f"{before}{begin}\n{section}\n{end}{rest.partition(end)[2]}"
+
+
+def publish(name: str, figures: Mapping[str, Any], path: Path, section: str) -> None:
+    """Write the raw figures to `path`, and what they say into docs/benchmarks.md."""
+    path.write_text(json.dumps(figures, indent=1) + "\n")
+    DOCUMENT.write_text(put(DOCUMENT.read_text(), name, section))

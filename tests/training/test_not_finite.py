@@ -1,0 +1,66 @@
+"""A row that gives no finite gradient costs its step and is named; the run goes on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from support.ranks import metrics, train
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+POISON = "~"
+
+
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory, tiny_model):
+    """A copy of the tiny model that knows no finite number for one letter."""
+    folder = tmp_path_factory.mktemp("poisoned") / "tiny"
+    model = LlamaForCausalLM.from_pretrained(tiny_model)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[tokenizer.convert_tokens_to_ids(POISON)] = torch.nan
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def data(path, bad_lines):
+    lines = [
+        {"text": f"a plain line of text, number {number} {POISON * (number in bad_lines)}"}
+        for number in range(1, 25)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def trained(cwd, model, bad_lines):
+    return train(
+        cwd,
+        2,
+        *("--run-name", "night", "--model", model, "--dataset", data(cwd / "x.jsonl", bad_lines)),
+        *("--sequence-length", 64, "--no-packing", "--held-out", 0, "--global-batch", 6),
+        *("--split", "equal", "--micro-batch", 3, "--wandb", "off", "--no-evaluate"),
+    )
+
+
+def test_the_step_is_skipped_on_all_ranks_and_the_line_named(tmp_path, poisoned):
+    done = trained(tmp_path, poisoned, {7})
+    assert done.returncode == 0, done.stderr
+    (skip,) = metrics(tmp_path / "runs" / "night", "skip")
+    (line,) = skip["rows"]
+    assert line.endswith("x.jsonl:7")
+    assert f"step {skip['step']} skipped: not finite is the gradient of row {line}" in done.stdout
+    steps = metrics(tmp_path / "runs" / "night", "step")
+    assert [step["step"] for step in steps if step["skipped"]] == [skip["step"]]
+    assert len(steps) == 4
+    rates = [step["learning_rate"] for step in steps]
+    assert len(set(rates)) == len(rates)  # the skipped step has used up its own
+
+
+def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned):
+    done = trained(tmp_path, poisoned, set(range(1, 25)))
+    assert done.returncode != 0
+    assert "the gradient was not finite in 3 steps in a row, the last being step 3" in done.stderr
+    assert "x.jsonl:" in done.stderr
+    assert len(metrics(tmp_path / "runs" / "night", "skip")) == 3
