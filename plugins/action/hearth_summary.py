@@ -157,7 +157,12 @@ def summary(
             for word, said in zip(("  before", "  after"), story.answer, strict=True)
             if said is not None
         ]
-    places = [("adapter", "adapter"), ("metrics", "metrics.jsonl"), ("logs", "logs")]
+    places = [
+        ("adapter", "adapter"),
+        ("best adapter", "best"),
+        ("metrics", "metrics.jsonl"),
+        ("logs", "logs"),
+    ]
     rows += [(word, f"{folder}/{name}") for word, name in places if name in files]
     if state == "finished":
         rows += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -165,3 +166,27 @@ def test_resuming_on_other_ranks_shares_the_checkpoint(tmp_path, arguments):
     assert train(tmp_path, 2, "--resume", "moved", "--split", "1:3").returncode == 0
     found = adapter(tmp_path, "moved")
     assert max((found[name] - expected[name]).abs().max() for name in found) < 1e-9
+
+
+def test_the_best_adapter_is_kept_and_survives_a_resume_on_other_ranks(tmp_path, arguments):
+    more = [a for a in arguments if a != "--no-evaluate"]
+    more += ["--eval-every", 4, "--checkpoint-every", 8, "--learning-rate", 0.05]
+    trained(tmp_path, "night", 2, *more, "--max-steps", 8)
+    folder = tmp_path / "runs" / "night"
+    told = metrics(folder, "evaluate")
+    assert [(each["step"], each["when"]) for each in told] == [
+        (0, "before"),
+        (4, "during"),
+        (8, "after"),
+    ]
+    kept = (folder / "best" / "adapter_model.safetensors").read_bytes()
+    last = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
+    assert (kept == last) == (told[2]["loss"] < told[1]["loss"])
+
+    shutil.rmtree(folder / "best")
+    done = train(tmp_path, 1, "--resume", "night", "--max-steps", 12)
+    assert done.returncode == 0, done.stderr
+    better = metrics(folder, "evaluate")[-1]["loss"] < min(each["loss"] for each in told[1:])
+    last = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
+    again = (folder / "best" / "adapter_model.safetensors").read_bytes()
+    assert again == (last if better else kept)

@@ -39,6 +39,7 @@ _FREE_ON_RESUME = frozenset(
         "backend",
         "gradient_checkpointing",
         "evaluate",
+        "eval_every",
         "log_every",
         "checkpoint_every",
         "checkpoint_keep",

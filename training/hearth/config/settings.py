@@ -142,6 +142,9 @@ class Settings(BaseModel):
     )
 
     evaluate: bool = _setting("Record", "held-out perplexity and a sample before and after", True)
+    eval_every: OptionalCount = _setting(
+        "Record", "steps between two held-out evaluations; the best adapter is kept", None
+    )
     log_every: int = _setting("Record", "steps between two lines of metrics", 1, ge=1)
     checkpoint_every: int = _setting("Record", "steps between two checkpoints", 50, ge=1)
     checkpoint_keep: int = _setting("Record", "checkpoints kept a node", 2, ge=1)

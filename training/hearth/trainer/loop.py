@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import shutil
 import time
 from collections import deque
 from pathlib import Path
@@ -56,6 +57,9 @@ _NON_FINITE_IN_A_ROW = 3
 
 STOP_FILE = "stop"
 """A file of this name in the run's folder asks for a stop after the current step."""
+
+BEST = "best"
+"""Folder of the adapter with the lowest held-out loss so far, in the run's and in a checkpoint."""
 
 
 class Trainer:
@@ -103,6 +107,7 @@ class Trainer:
             self.model, self.rows, self.autocast, self.exchange.clear, self.scaler.scale
         )
         self.step = 0
+        self.best: float | None = None
         self.recent_seconds: deque[float] = deque(maxlen=20)
 
     def _start_alike(self) -> None:
@@ -139,7 +144,10 @@ class Trainer:
         stopped = self._steps()
         self._checkpoint()
         if not stopped:
+            best = self.best
             self._evaluate("after")
+            if self.best != best:  # which the checkpoint, taken first to be safe, does not know
+                self._checkpoint()
         adapter = self._export()
         outcome = "stopped" if stopped else "finished"
         self.telemetry.record(
@@ -180,6 +188,8 @@ class Trainer:
             if summed.stop and not last:
                 self.telemetry.say(f"stopping after step {self.step}, as asked")
                 return True
+            if not last and self.settings.eval_every and self.step % self.settings.eval_every == 0:
+                self._evaluate("during")
             if keep and not last:
                 self._checkpoint()
         return False
@@ -312,9 +322,10 @@ class Trainer:
         )
 
     def _evaluate(self, when: str) -> None:
-        """Record held-out perplexity and one answered question."""
+        """Record held-out perplexity; before and after training one answered question too."""
         rows = self.data.held_out
-        if not self.settings.evaluate or not len(rows):
+        wanted = self.settings.evaluate or (self.settings.eval_every and when != "before")
+        if not wanted or not len(rows):
             return
         plan = self.planner.share(len(rows))
         result = evaluate.held_out_loss(self.model, rows, self.world, plan, self.autocast)
@@ -327,9 +338,25 @@ class Trainer:
             tokens=result.tokens,
         )
         self.telemetry.say(f"held-out perplexity {when} training: {result.perplexity:.2f}")
-        if self.world.leads:
+        if self.settings.eval_every and when != "before":
+            self._keep_if_best(result.loss)
+        if self.world.leads and when != "during" and self.settings.evaluate:
             self._answer(when)
         self.world.barrier()
+
+    def _keep_if_best(self, loss: float) -> None:
+        """Keep the adapter of this step, on every node, if none before had a lower held-out loss.
+
+        Every rank knows the same loss, so all nodes keep the same one.
+        """
+        if self.best is not None and loss >= self.best:
+            return
+        self.best = loss
+        if self.world.local_rank == 0:
+            state.replace_folder(
+                self.folder / BEST,
+                lambda folder: self.model.save_adapter(folder, self.run.source.id),
+            )
 
     def _answer(self, when: str) -> None:
         """Record the model's answer to the first held-out question, on rank 0."""
@@ -369,6 +396,12 @@ class Trainer:
             raise HearthError(*findings)
         state.load(found.path, self.model, self.optimizer, self.schedule, self.scaler)
         self.step = found.step
+        self.best = found.facts["best"]
+        if self.world.local_rank == 0 and (found.path / BEST).exists():
+            state.replace_folder(
+                self.folder / BEST,
+                lambda folder: shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True),
+            )
 
     def _choices(self) -> dict[str, str]:
         """Return what `auto` came to, which a resumed run must keep."""
@@ -383,16 +416,9 @@ class Trainer:
             path = checkpoint.save(
                 self.checkpoints,
                 self.step,
-                facts={"created": self.run.created} | self._choices(),
+                facts={"created": self.run.created, "best": self.best} | self._choices(),
                 keep=self.settings.checkpoint_keep,
-                write=lambda folder: state.save(
-                    folder,
-                    self.model,
-                    self.run.source.id,
-                    self.optimizer,
-                    self.schedule,
-                    self.scaler,
-                ),
+                write=self._write_state,
             )
         self.telemetry.record(
             "checkpoint",
@@ -400,6 +426,13 @@ class Trainer:
             path=str(path),
             seconds=round(time.perf_counter() - started, 3),
         )
+
+    def _write_state(self, folder: Path) -> None:
+        """Write into `folder` all that the run needs to go on from here."""
+        base = self.run.source.id
+        state.save(folder, self.model, base, self.optimizer, self.schedule, self.scaler)
+        if self.best is not None:
+            shutil.copytree(self.folder / BEST, folder / BEST)
 
     def _export(self) -> Path:
         """Leave the adapter in the run's folder, on every node, and return its path."""

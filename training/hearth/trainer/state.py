@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +51,13 @@ def load(folder: Path, model: TrainableModel, optimizer: Any, schedule: Any, sca
         optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
     ):
         group["lr"] = base * curve(schedule.last_epoch)
+
+
+def replace_folder(final: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` fill a new folder, which then takes the place of `final`."""
+    beside = final.with_name(f".{final.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    write(beside)
+    shutil.rmtree(final, ignore_errors=True)
+    beside.rename(final)
