@@ -243,7 +243,7 @@ THROUGH_NETPLAN, BY_PROFILE = ("tower", "laptop"), ("tower", "node4")
 
 @pytest.mark.parametrize(
     ("mistake", "nodes"),
-    zip(MISTAKES, (THROUGH_NETPLAN, BY_PROFILE) * 2, strict=True),
+    list(zip(MISTAKES, (THROUGH_NETPLAN, BY_PROFILE) * 2, strict=True)),
     ids=MISTAKES,
 )
 def test_a_mistake_forced_past_the_refusals_is_taken_back(bare, tmp_path, mistake, nodes):

@@ -1,12 +1,22 @@
-"""Real ranks on loopback: the trainer's script under torchrun, in processes of its own."""
+"""Real ranks on loopback: the trainer's script under torchrun, in processes of its own.
+
+Importing torch and all the rest takes a rank some seconds, its training in a test hardly one. Where
+a test is about what ranks compute, `train_forked` has them forked from a process that has imported
+everything; where it is about how they are started and ended, `train` starts them as a person does.
+"""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +69,104 @@ def train(
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(10)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+# Reads a line of JSON for each training, forks its ranks, and answers with their exit statuses.
+_NURSERY = """
+import json, os, sys
+import hearth.trainer.loop, hearth.measure.here
+sys.path.insert(0, sys.argv[1])
+import train_distributed
+
+def rank(job, number):
+    os.chdir(job["cwd"])
+    for name, stream in (("stdout", 1), ("stderr", 2)):
+        os.dup2(os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    if job["ranks"] > 1:
+        os.environ.update(RANK=str(number), LOCAL_RANK=str(number))
+    sys.argv = ["train_distributed.py", *job["arguments"]]
+    status = 1
+    try:
+        status = train_distributed.main()
+    except SystemExit as error:
+        status = error.code or 0
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush(); sys.stderr.flush()
+        os._exit(status)
+
+for line in sys.stdin:
+    job = json.loads(line) | {"group": 0}
+    children = []
+    for number in range(job["ranks"]):
+        child = os.fork()
+        if child == 0:
+            rank(job, number)
+        os.setpgid(child, job["group"] or child)
+        job["group"] = job["group"] or child
+        children.append(child)
+    print(json.dumps({"group": job["group"]}), flush=True)
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    print(json.dumps({"statuses": statuses}), flush=True)
+"""
+
+
+@functools.cache
+def _nursery() -> subprocess.Popen[str]:
+    """Return the process that ranks are forked from; it ends with this one."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _NURSERY, str(TRAINING)],
+        env=environment(Path(tempfile.gettempdir())) | {"PYTHONPATH": str(TRAINING)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def end() -> None:
+        process.stdin.close()
+        process.wait(10)
+
+    atexit.register(end)
+    return process
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def train_forked(
+    cwd: Path, ranks: int, *arguments: object, timeout: float = 100
+) -> subprocess.CompletedProcess[str]:
+    """Run the trainer in `cwd` as `train` does, in ranks that need not import anything."""
+    nursery = _nursery()
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    sizes = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    with tempfile.TemporaryDirectory() as folder:
+        job = {
+            "cwd": str(cwd),
+            "ranks": ranks,
+            "arguments": [str(argument) for argument in arguments],
+            "environment": environment(cwd) | (meeting | sizes if ranks > 1 else {}),
+            "stdout": f"{folder}/stdout",
+            "stderr": f"{folder}/stderr",
+        }
+        nursery.stdin.write(json.dumps(job) + "\n")
+        nursery.stdin.flush()
+        group = json.loads(nursery.stdout.readline())["group"]
+        # Ranks that wait for one that has failed are killed, as torchrun would, but by the clock.
+        killer = threading.Timer(timeout, os.killpg, (group, signal.SIGKILL))
+        killer.start()
+        statuses = json.loads(nursery.stdout.readline())["statuses"]
+        killer.cancel()
+        said = [Path(job[name]).read_text() for name in ("stdout", "stderr")]
+    status = next((each for each in statuses if each), 0)
+    return subprocess.CompletedProcess(job["arguments"], status, *said)
 
 
 def metrics(run_dir: Path, kind: str) -> list[dict[str, Any]]:

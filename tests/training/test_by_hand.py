@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from support.ranks import command, environment, metrics, train
+from support.ranks import command, environment, metrics, train, train_forked
 
 from hearth.checkpoint import newest
 from hearth.layout import staged_name
@@ -158,7 +158,7 @@ def test_a_run_leaves_its_contract_in_its_folder(tmp_path, arguments):
     ids=lambda way: way[0].lstrip("-"),
 )
 def test_every_way_of_computing_learns_on_a_cpu(tmp_path, arguments, way):
-    done = train(tmp_path, 1, "--run", "night", "--max-steps", 8, *arguments, *way)
+    done = train_forked(tmp_path, 1, "--run", "night", "--max-steps", 8, *arguments, *way)
     assert done.returncode == 0, done.stderr
     first, *_, last = metrics(tmp_path / "runs" / "night", "step")
     assert last["loss"] < first["loss"]

@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.ranks import command, environment, metrics, train
+from support.ranks import command, environment, metrics, train_forked
 
 from hearth.config import resolve
 from hearth.model.load import load_model
@@ -24,7 +24,7 @@ def adapter(cwd, run):
 
 
 def trained(cwd, run, ranks, *arguments):
-    done = train(cwd, ranks, "--run-name", run, *arguments)
+    done = train_forked(cwd, ranks, "--run-name", run, *arguments)
     assert done.returncode == 0, done.stderr
     return adapter(cwd, run)
 
@@ -106,7 +106,7 @@ def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_p
     expected = trained(tmp_path, "whole", 2, *more)
     kill_after(9, tmp_path, "broken", 2, *more)
     before = metrics(tmp_path / "runs" / "broken", "end")
-    done = train(tmp_path, 2, "--resume", "broken")
+    done = train_forked(tmp_path, 2, "--resume", "broken")
     assert done.returncode == 0, done.stderr
     found = adapter(tmp_path, "broken")
     assert before == []
@@ -130,7 +130,7 @@ def test_a_run_that_was_asked_to_stop_stops_after_its_step_and_goes_on_later(tmp
     end = metrics(folder, "end")[0]
     assert (end["state"], end["step"]) == ("stopped", 1)
     (folder / "stop").unlink()
-    assert train(tmp_path, 1, "--resume", "paused").returncode == 0
+    assert train_forked(tmp_path, 1, "--resume", "paused").returncode == 0
     found = adapter(tmp_path, "paused")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert [end["state"] for end in metrics(folder, "end")] == ["finished"]
@@ -140,7 +140,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path, argu
     more = [*arguments, "--max-steps", 60]
     expected = trained(tmp_path, "whole", 1, *more)
     kill_after(3, tmp_path, "broken", 1, *more)
-    done = train(tmp_path, 1, "--resume", "broken")
+    done = train_forked(tmp_path, 1, "--resume", "broken")
     assert "beginning at step 0" in done.stdout
     found = adapter(tmp_path, "broken")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
@@ -148,7 +148,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path, argu
 
 def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, arguments):
     trained(tmp_path, "night", 1, *arguments, "--max-steps", 4)
-    assert train(tmp_path, 1, "--resume", "night", "--max-steps", 8).returncode == 0
+    assert train_forked(tmp_path, 1, "--resume", "night", "--max-steps", 8).returncode == 0
     rates = [step["learning_rate"] for step in metrics(tmp_path / "runs" / "night", "step")]
     assert len(rates) == 8
     assert all(rate > 0 for rate in rates[4:])
@@ -163,7 +163,7 @@ def test_resuming_on_other_ranks_shares_the_checkpoint(tmp_path, arguments):
     (folder / "stop").touch()
     trained(tmp_path, "moved", 1, *more)
     (folder / "stop").unlink()
-    assert train(tmp_path, 2, "--resume", "moved", "--split", "1:3").returncode == 0
+    assert train_forked(tmp_path, 2, "--resume", "moved", "--split", "1:3").returncode == 0
     found = adapter(tmp_path, "moved")
     assert max((found[name] - expected[name]).abs().max() for name in found) < 1e-9
 
@@ -184,7 +184,7 @@ def test_the_best_adapter_is_kept_and_survives_a_resume_on_other_ranks(tmp_path,
     assert (kept == last) == (told[2]["loss"] < told[1]["loss"])
 
     shutil.rmtree(folder / "best")
-    done = train(tmp_path, 1, "--resume", "night", "--max-steps", 12)
+    done = train_forked(tmp_path, 1, "--resume", "night", "--max-steps", 12)
     assert done.returncode == 0, done.stderr
     better = metrics(folder, "evaluate")[-1]["loss"] < min(each["loss"] for each in told[1:])
     last = (folder / "adapter" / "adapter_model.safetensors").read_bytes()

@@ -10,8 +10,15 @@ import torch
 import torch.nn.functional as F
 from peft import PeftModel
 from support.ranks import metrics, train
-from support.tiny_model import make_tokenizer
-from transformers import AutoModelForCausalLM
+from support.tiny_model import make_model, make_tokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    Phi3Config,
+    Qwen3Config,
+)
 
 from hearth.config import ConfigError, resolve
 from hearth.data import Batch, load_data
@@ -44,7 +51,21 @@ def logits(model, batch):
         ).logits[0]
 
 
-def test_a_token_changed_in_one_document_does_not_move_its_neighbours_logits(model):
+FAMILIES = {
+    "llama": (LlamaConfig, {}),  # and SmolLM2, TinyLlama
+    "mistral": (MistralConfig, {"sliding_window": 4}),
+    "qwen3": (Qwen3Config, {"head_dim": 8}),
+    "gemma3": (Gemma3TextConfig, {"head_dim": 8, "sliding_window": 4}),
+    "phi3": (Phi3Config, {}),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_token_changed_in_one_document_does_not_move_its_neighbours_logits(tmp_path, family):
+    config, more = FAMILIES[family]
+    folder = make_model(tmp_path / family, family=config, **more)
+    settings = resolve({"model": str(folder)}).settings
+    model = load_model(settings, folder, torch.device("cpu"), "fp64")
     one = logits(model, packed([5, 6, 7, 8], [9, 10, 11], padding=2))
     other = logits(model, packed([5, 60, 7, 8], [9, 10, 11], padding=2))
     assert not torch.equal(one[1:4], other[1:4])

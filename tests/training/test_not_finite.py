@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from support.ranks import metrics, train
+from support.ranks import metrics, train_forked
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 POISON = "~"
@@ -35,7 +35,7 @@ def data(path, bad_lines):
 
 
 def trained(cwd, model, bad_lines):
-    return train(
+    return train_forked(
         cwd,
         2,
         *("--run-name", "night", "--model", model, "--dataset", data(cwd / "x.jsonl", bad_lines)),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from safetensors.torch import load_file
-from support.ranks import metrics, train
+from support.ranks import metrics, train_forked
 
 
 def adapter(cwd, run):
@@ -24,7 +24,7 @@ def measured(tmp_path_factory, tiny_model, tiny_data):
     ]
     said = []
     for run in ("first", "second"):
-        done = train(cwd, 2, "--run-name", run, *arguments)
+        done = train_forked(cwd, 2, "--run-name", run, *arguments)
         assert done.returncode == 0, done.stderr
         said.append(done.stdout)
     return cwd, arguments, said
@@ -51,7 +51,7 @@ def test_the_plan_of_each_step_is_on_record(measured):
 
 def test_a_recorded_split_is_repeated_bit_for_bit(measured, tmp_path):
     cwd, arguments, _ = measured
-    done = train(cwd, 2, "--run-name", "again", "--replay", "first", *arguments)
+    done = train_forked(cwd, 2, "--run-name", "again", "--replay", "first", *arguments)
     assert done.returncode == 0, done.stderr
     once, again = adapter(cwd, "first"), adapter(cwd, "again")
     assert all((once[name] == again[name]).all() for name in once)
@@ -65,7 +65,7 @@ def test_compressed_gradients_are_near_and_the_numbers_beside_them_exact(measure
     start, runs = {}, ("plain", "packed")
     for run, how in zip(runs, ("none", "bf16"), strict=True):
         fixed = ("--split", "2:1", "--micro-batch", 1, "--precision", "fp32", "--compress", how)
-        done = train(cwd, 2, "--run-name", run, *arguments, *fixed)
+        done = train_forked(cwd, 2, "--run-name", run, *arguments, *fixed)
         assert done.returncode == 0, done.stderr
         start[run] = metrics(cwd / "runs" / run, "start")[0]
     assert start["packed"]["exchange_bytes"] < 0.51 * start["plain"]["exchange_bytes"]
