@@ -15,7 +15,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -227,20 +227,23 @@ class Play:
         except psutil.NoSuchProcess:
             return []
 
+    def _signal(self, sign: signal.Signals) -> None:
+        """Send a signal to everybody who is still there when it comes."""
+        for process in self._everybody():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(sign)
+
     def freeze(self) -> None:
         """Stop the play where it is."""
-        for process in self._everybody():
-            process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let a play go on that was stopped."""
-        for process in self._everybody():
-            process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End the play as if its computer had died; no harm if it has ended."""
-        for process in self._everybody():
-            process.kill()
+        self._signal(signal.SIGKILL)
         self._process.wait(10)
 
     def end(self, timeout: float = 110) -> tuple[int, str]:
