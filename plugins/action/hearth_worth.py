@@ -14,6 +14,7 @@ from hearth.errors import did_you_mean
 from hearth.plan.speed import Speed
 from hearth.plan.split import better_global_batch
 from hearth.plan.worth import Contender, Prediction, choose, fastest_alone, predict
+from hearth.verify.table import speed
 
 DOCUMENTATION = r"""
 module: hearth_worth
@@ -95,9 +96,9 @@ def told(
     wide = max(len(node.name) for node in nodes)
     lines = []
     for node in nodes:
-        link = f"   link {max(node.mbit.values()):.0f} Mbit/s" if node.mbit else ""
-        speed = node.rows_per_second * row_tokens
-        lines.append(f"{node.name:<{wide}}  up to {speed:.0f} tokens/s alone{link}")
+        link = f"   link {speed(max(node.mbit.values()))}" if node.mbit else ""
+        tokens = node.rows_per_second * row_tokens
+        lines.append(f"{node.name:<{wide}}  up to {tokens:.0f} tokens/s alone{link}")
     gain = chosen.rows_per_second / alone.rows_per_second
     together = f"{chosen.rows_per_second * row_tokens:.0f} tokens/s"
     if len(chosen.nodes) > 1:
@@ -114,8 +115,8 @@ def told(
             f"{everyone.step_seconds:.2f} s, without {chosen.step_seconds:.2f} s "
             "(-e nodes=all takes them all the same)"
         )
-    speeds = [speed for node in nodes if node.name in chosen.nodes for speed in node.ranks]
-    if better := better_global_batch(rows, speeds, chosen.exchange_seconds):
+    ranks = [rank for node in nodes if node.name in chosen.nodes for rank in node.ranks]
+    if better := better_global_batch(rows, ranks, chosen.exchange_seconds):
         lines.append(
             f"global_batch={better} would keep all of them busier than {rows}: rows cannot be cut"
         )
@@ -179,4 +180,8 @@ class ActionModule(ActionBase):
         size = first["exchange_bytes"]
         chosen = selected(run["nodes"], nodes, rows, size, run["by_speed"])
         lines = told(nodes, chosen, rows, first["row_tokens"], size)
-        return {"names": list(chosen.nodes), "say": "\n".join(lines), "findings": []}
+        return {
+            "names": list(chosen.nodes),
+            "say": "\n".join(f"  {line}" for line in lines),
+            "findings": [],
+        }
