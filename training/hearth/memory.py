@@ -7,6 +7,8 @@ import resource
 import psutil
 import torch
 
+from hearth.errors import HearthError
+
 GIB = 1 << 30
 
 # What torch's allocator for CPUs says: it has no error class of its own.
@@ -32,6 +34,14 @@ def limit_memory(gib: float) -> None:
 def free_gib() -> float:
     """Return how much memory of this computer is free, in GiB."""
     return psutil.virtual_memory().available / GIB
+
+
+def row_too_large(tokens: int) -> HearthError:
+    """Return the error that ends a run where not even one row of so many tokens fits."""
+    return HearthError(
+        f"one row of {tokens} tokens does not fit into the memory of this rank; take a smaller "
+        "sequence_length, gradient_checkpointing=true or load_in_4bit=true"
+    )
 
 
 def release(device: torch.device) -> None:

@@ -17,11 +17,11 @@ from hearth.measure import kept
 from hearth.measure.probe import Measured
 from hearth.model import precision
 from hearth.model.load import backend_here
-from hearth.plan.speed import Speed
+from hearth.plan.speed import UNKNOWN
 from hearth.prepare import Prepared, facts_of
 from hearth.world import own_device
 
-_UNMEASURED = Measured(Speed((1,), (1.0,)), row_tokens=0, exchange_bytes=0, saturated=True)
+_UNMEASURED = Measured(UNKNOWN, row_tokens=0, exchange_bytes=0, saturated=True)
 
 
 def most_rows(settings: Settings) -> int:

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from hearth.data import Rows
-from hearth.errors import HearthError
-from hearth.memory import is_out_of_memory, release
+from hearth.memory import is_out_of_memory, release, row_too_large
 from hearth.model.seam import TrainableModel
 from hearth.plan.speed import Speed
 
@@ -85,11 +84,7 @@ def probe(
             saturated = size / taken < best_before * _GAIN
             size *= 2
     if not sizes:
-        raise HearthError(
-            f"one row of {int(rows.tokens[longest[0]])} tokens does not fit into the memory of "
-            "this rank; take a smaller sequence_length, gradient_checkpointing=true or "
-            "load_in_4bit=true"
-        )
+        raise row_too_large(int(rows.tokens[longest[0]]))
     return Measured(
         Speed(tuple(sizes), tuple(seconds)),
         int(rows.tokens[longest[0]]),

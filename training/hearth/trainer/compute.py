@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from hearth.data import Rows
-from hearth.errors import HearthError
-from hearth.memory import is_out_of_memory, release
+from hearth.memory import is_out_of_memory, release, row_too_large
 from hearth.model.seam import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
 
@@ -38,7 +37,6 @@ class Compute:
     Args:
         clear: sets all gradients to zero.
         scale: multiplies a loss by the loss scaler's factor.
-        seed_of: the seed for a micro-batch that begins with this row, or None without dropout.
     """
 
     def __init__(
@@ -63,7 +61,8 @@ class Compute:
         """Add the gradients of the rows numbered `own`, at most `most` at once, to cleared ones.
 
         Where the memory is too small, everything begins again with half as many at once: nothing
-        has been exchanged yet, and the sum does not depend on how it is cut.
+        has been exchanged yet, and the sum does not depend on how it is cut. `seed_of` returns the
+        seed of a micro-batch that begins with a row; None without dropout.
 
         Raises `HearthError` if not even one row at once fits.
         """
@@ -77,11 +76,7 @@ class Compute:
                 return Computed(loss, time.perf_counter() - started, most)
             largest = max(sizes)
             if largest == 1:
-                raise HearthError(
-                    f"one row of {int(self._rows.tokens[own].max())} tokens does not fit into the "
-                    "memory of this rank; take a smaller sequence_length, "
-                    "gradient_checkpointing=true or load_in_4bit=true"
-                )
+                raise row_too_large(int(self._rows.tokens[own].max()))
             most = largest // 2
             release(self._model.device)
             say(f"{largest} rows at once do not fit into the memory; going on with {most}")
