@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 
 import pytest
@@ -43,7 +44,7 @@ def test_a_reader_never_sees_a_torn_record(tmp_path):
 def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path):
     path = record_file(tmp_path, "r1")
     make_record(tmp_path, "old").write(path)
-    path.with_name(f".{path.name}.1").mkdir()  # in the way of the new one
+    path.with_name(f".{path.name}.{os.getpid()}").mkdir()  # in the way of the new one
     make_record(tmp_path, "new").write(path)
     assert read_record(tmp_path, "r1")["cause"]["message"] == "old"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,7 +15,15 @@ def sha256_of(path: Path) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that others see as it was or as it will be, never in between."""
+    """Write a file that others see as it was or as it will be, never in between.
+
+    Raises `OSError` and leaves the file as it was if the disk is full or cannot be written.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink()
+        raise

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.errors import LaunchError
+from hearth.files import write_whole
 from hearth.supervise.cause import Cause, State
 from hearth.supervise.spec import lock_file, record_file
 
@@ -59,13 +60,8 @@ class Record:
         returned to nobody, the old record stays, and `alive` tells the reader the rest.
         """
         self.heartbeat = now()
-        beside = path.with_name(f".{path.name}.{self.pid}")
-        try:
-            beside.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
-            os.replace(beside, path)
-        except OSError:
-            with suppress(OSError):
-                beside.unlink()
+        with suppress(OSError):
+            write_whole(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
 
 def read_record(workspace: Path, run: str) -> dict[str, Any]:
