@@ -159,19 +159,18 @@ def sort_out(
 def _misfits(launch: dict[str, Any]) -> list[str]:
     """Return what is wrong with the launch words; turn numbers and truths into such."""
     findings = []
-    for name, default in (("wait", True), ("elastic", False)):
-        given = launch.setdefault(name, default)
+    for name in {"wait", "elastic"} & launch.keys():
         try:
-            launch[name] = boolean(given)
+            launch[name] = boolean(launch[name])
         except TypeError:
-            findings.append(f"-e {name}: {given!r} cannot be used; true or false is wanted")
-    least = str(launch.get("min_nodes", 0))
-    if least.isdecimal() and ("min_nodes" not in launch or int(least) > 0):
-        launch["min_nodes"] = int(least)
-    else:
+            findings.append(f"-e {name}: {launch[name]!r} cannot be used; true or false is wanted")
+    least = str(launch.get("min_nodes", 1))
+    if not (least.isdecimal() and int(least)):
         findings.append(f"-e min_nodes: {least!r} cannot be used; a number of nodes is wanted")
-    if launch.get("min_nodes") and launch["elastic"] is not True:
-        findings.append("-e min_nodes: it counts only together with -e elastic=true")
+    elif "min_nodes" in launch:
+        launch["min_nodes"] = int(least)
+        if launch.get("elastic") is not True:
+            findings.append("-e min_nodes: it counts only together with -e elastic=true")
     port = str(launch.get("meeting_port", 0))
     if port.isdecimal() and (int(port) == 0 or 1024 <= int(port) < 65536):
         launch["meeting_port"] = int(port)
@@ -221,10 +220,10 @@ class ActionModule(ActionBase):
         chosen = {
             "meeting_port": launch.get("meeting_port", 0),
             "nodes": nodes,
-            "elastic": launch["elastic"],
-            "min_nodes": launch["min_nodes"],
+            "elastic": launch.get("elastic", False),
+            "min_nodes": launch.get("min_nodes", 0),
         }
-        if launch["elastic"] is True:
+        if chosen["elastic"] is True:
             result["findings"] = findings + _not_elastic(run)
         return result | chosen | self._described(run)
 

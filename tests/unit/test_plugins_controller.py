@@ -62,7 +62,7 @@ def test_settings_launch_words_and_options_are_told_apart():
         {"hearth_python"},
     )
     assert settings == {"model": "m", "seed": 1}
-    assert launch == {"wait": "no", "meeting_port": 0}
+    assert launch == {"wait": False, "meeting_port": 0}
     assert not findings
 
 
@@ -78,6 +78,26 @@ def test_an_unknown_setting_inside_train_is_left_to_the_resolver():
     settings, _, findings = run.sort_out({"train": {"sed": 1}}, ())
     assert settings == {"sed": 1}
     assert not findings
+
+
+@pytest.mark.parametrize(
+    ("typed", "findings"),
+    [
+        ({"elastic": "true", "min_nodes": "2"}, []),
+        ({"elastic": "yes"}, []),
+        ({"elastic": "maybe"}, ["-e elastic: 'maybe' cannot be used; true or false is wanted"]),
+        (
+            {"elastic": "true", "min_nodes": "0"},
+            ["-e min_nodes: '0' cannot be used; a number of nodes is wanted"],
+        ),
+        (
+            {"min_nodes": "2"},
+            ["-e min_nodes: it counts only together with -e elastic=true"],
+        ),
+    ],
+)
+def test_what_may_be_said_about_going_on_without_a_node(typed, findings):
+    assert run.sort_out(typed, ())[2] == findings
 
 
 @pytest.mark.parametrize("port", [0, "0", 1024, "65535"])
