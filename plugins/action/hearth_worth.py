@@ -137,13 +137,8 @@ def sharded(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dic
     links = [known[name].get("launch_links", {}).get("facts", {}).get("mbit", {}) for name in names]
     mbit = [each for link in links for peer, each in link.items() if peer in names]
     cost = network_cost(max(each["weight_bytes"] for each in facts), ranks, min(mbit, default=None))
-    advice = "a larger micro_batch makes fewer of them, a card that holds the model makes do with"
-    lines = [cost, f"{advice} parallel=ddp"] if len(names) > 1 else []
-    return {
-        "names": list(names),
-        "say": "\n".join(f"  {line}" for line in lines),
-        "findings": [],
-    }
+    over_network = {"say": f"  {cost}"} if len(names) > 1 else {}
+    return {"names": list(names), "findings": []} | over_network
 
 
 class ActionModule(ActionBase):

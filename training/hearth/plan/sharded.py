@@ -30,7 +30,13 @@ def network_cost(weights: int, ranks: int, mbit: float | None = None) -> str:
     link = f"{mbit or _ASSUMED_MBIT:.0f} Mbit/s" + (" (assumed)" if mbit is None else "")
     seconds = fetch_seconds(weights, ranks, mbit or _ASSUMED_MBIT)
     return (
-        f"parallel=fsdp: each of {ranks} ranks keeps its part of {weights / 1e9:.2f} GB of weights "
-        f"and fetches up to {fetched_bytes(weights, ranks) / 1e9:.2f} GB in every micro-batch: "
-        f"{duration(seconds)} at {link}"
+        f"parallel=fsdp: each of {ranks} ranks keeps its part of {_size(weights)} of weights and "
+        f"fetches up to {_size(fetched_bytes(weights, ranks))} in every micro-batch: "
+        f"{duration(seconds)} at {link}. A larger micro_batch fetches less often; where the model "
+        "fits every card, parallel=ddp is far faster"
     )
+
+
+def _size(count: float) -> str:
+    """Return so many bytes as people say it."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

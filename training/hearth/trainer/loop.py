@@ -337,9 +337,10 @@ class Trainer:
             return {}
         weights, own = weight_bytes(self.model)
         turns = self.planner.share(self.settings.global_batch).turns
+        self.telemetry.say(network_cost(weights, self.world.size))
         self.telemetry.say(
-            f"{network_cost(weights, self.world.size)}; {turns} micro-batches a step. "
-            "No question is answered: that would fetch as much for every token"
+            f"micro-batches a step: {turns}. No held-out question is answered, since that would "
+            "fetch as much for every token"
         )
         return {"weight_bytes": weights, "weight_bytes_by_rank": self.world.gather(own)}
 
