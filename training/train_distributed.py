@@ -34,7 +34,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     # backend, must come before everything that imports transformers.
     from hearth.model.load import prime_backend
 
-    prime_backend(run.settings.backend)
+    prime_backend(run.settings)
     from hearth.prepare import prepare
 
     say = print if rank_from_environment() == 0 else lambda _: None

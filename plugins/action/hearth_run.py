@@ -67,7 +67,7 @@ meeting_port:
   type: int
   returned: without findings
 measures:
-  description: Whether each node is to be measured before the run.
+  description: Whether nodes or links are to be measured before the run.
   type: bool
   returned: without findings
 nodes:
@@ -85,6 +85,10 @@ min_nodes:
 by_speed:
   description: Whether the split of a step follows the speeds.
   type: bool
+  returned: without findings
+parallel:
+  description: V(ddp), or V(fsdp) where every rank has a part of the model.
+  type: str
   returned: without findings
 global_batch:
   description: Rows of a step.
@@ -240,7 +244,8 @@ class ActionModule(ActionBase):
             "name": run.name,
             "resumes": run.resumes,
             "file": text,
-            "measures": run.settings.wants_speeds,
+            "measures": run.settings.wants_speeds or run.settings.parallel == "fsdp",
+            "parallel": run.settings.parallel,
             "by_speed": run.settings.split == "auto" and run.settings.replay is None,
             "global_batch": run.settings.global_batch,
             "split": [] if isinstance(run.settings.split, str) else list(run.settings.split),

@@ -11,6 +11,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.errors import did_you_mean
+from hearth.plan.sharded import network_cost
 from hearth.plan.speed import Speed
 from hearth.plan.split import better_global_batch
 from hearth.plan.worth import Contender, Prediction, choose, fastest_alone, predict
@@ -123,6 +124,23 @@ def told(
     return lines
 
 
+def sharded(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the run over these nodes if every rank has a part of the model (`parallel: fsdp`).
+
+    Nobody is left out for being slow, since a part of the model would be missing.
+    """
+    facts = [known[name]["launch_prepared"]["facts"] for name in names]
+    ranks = sum(each["nproc"] for each in facts)
+    if ranks == 1:
+        finding = f"parallel: fsdp needs two ranks or more, and {names[0]} has one"
+        return {"findings": [f"{finding}; take parallel=ddp, or more nodes"]}
+    links = [known[name].get("launch_links", {}).get("facts", {}).get("mbit", {}) for name in names]
+    mbit = [each for link in links for peer, each in link.items() if peer in names]
+    cost = network_cost(max(each["weight_bytes"] for each in facts), ranks, min(mbit, default=None))
+    over_network = {"say": f"  {cost}"} if len(names) > 1 else {}
+    return {"names": list(names), "findings": []} | over_network
+
+
 class ActionModule(ActionBase):
     """Measures on a node, or judges on the controller."""
 
@@ -171,9 +189,11 @@ class ActionModule(ActionBase):
             hint = did_you_mean(unknown[0], names)
             finding = f"-e nodes: there is no node {unknown[0]}{hint}; there are {', '.join(names)}"
             return {"findings": [finding]}
+        everyone = run["nodes"] in (["all"], ["auto"])
+        named = names if everyone else [name for name in names if name in run["nodes"]]
+        if run["parallel"] == "fsdp":
+            return sharded(named, known)
         if "facts" not in known[names[0]].get("launch_measured", {}):
-            everyone = run["nodes"] in (["all"], ["auto"])
-            named = names if everyone else [name for name in names if name in run["nodes"]]
             return {"names": named, "findings": []}
         nodes, rows = contenders(names, known), run["global_batch"]
         first = known[names[0]]["launch_measured"]["facts"]["ranks"][0]

@@ -221,3 +221,15 @@ def test_a_supervisor_that_vanishes_is_reported_not_waited_for(house):
     assert play.returncode == 2
     assert "\nlaptop: " in screen
     assert "desk: stopped because laptop failed" in screen
+
+
+def test_a_model_in_parts_is_warned_of_and_trains_on_both_nodes(house):
+    parts = house.tiny(run="parts", max_steps=3, parallel="fsdp", split="3:1")
+    status, screen = house.play("train.yml", *parts)
+    assert status == 0
+    (warning,) = [line for line in screen.splitlines() if "parallel=fsdp: each of 2 ranks" in line]
+    assert "(assumed)" not in warning  # the link was measured
+    assert "parts finished: 3 of 3 steps" in screen
+    lines = {line["kind"]: line for line in house.metrics("parts")}
+    assert max(lines["start"]["weight_bytes_by_rank"]) < lines["start"]["weight_bytes"]
+    assert lines["plan"]["rows"] == [3, 1]

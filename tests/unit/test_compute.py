@@ -52,11 +52,13 @@ class SomeRows:
             4, dtype=float
         )
 
+    batch_or_blank = batch  # of no rows this is a tensor without numbers
 
-def computed(model, most, say=print):
+
+def computed(model, most, say=print, turns=0):
     torch.nn.init.ones_(model.network.weight)
     compute = Compute(model, SomeRows(), nullcontext, model.network.zero_grad, lambda loss: loss)
-    result = compute.gradients(np.arange(1, 12), most, 100, None, say)
+    result = compute.gradients(np.arange(1, 12), most, 100, None, say, turns)
     return result, model.network.weight.grad.clone()
 
 
@@ -84,6 +86,28 @@ def test_what_does_not_fit_is_computed_anew_in_smaller_pieces(error):
 def test_a_single_row_that_does_not_fit_ends_the_run_with_advice():
     with pytest.raises(HearthError, match=r"one row of 4 tokens does not fit .* sequence_length"):
         computed(SmallMemory(0, MemoryError()), 4)
+
+
+def test_ranks_that_compute_together_take_as_many_turns_and_blank_ones_change_nothing():
+    alone, expected = computed(SmallMemory(99, MemoryError()), 4)
+    together, found = computed(model := SmallMemory(99, MemoryError()), 4, turns=15)
+    assert model.seen == [1] * 11 + [0] * 4
+    assert torch.equal(found.round(decimals=9), expected.round(decimals=9))
+    assert together.loss == pytest.approx(alone.loss, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("holds", "said"),
+    [
+        (3, r"4 rows at once do not fit .* parallel=fsdp .* resume and micro_batch=2"),
+        (0, r"1 row at once does not fit .* parallel=fsdp .* gradient_checkpointing=true"),
+    ],
+)
+def test_a_rank_that_computes_with_the_others_cannot_try_again_alone(holds, said):
+    model = SmallMemory(holds, MemoryError())
+    with pytest.raises(HearthError, match=said):
+        computed(model, 4 if holds else 1, turns=3)
+    assert len(model.seen) == 1
 
 
 def test_another_error_is_not_taken_for_a_lack_of_memory():

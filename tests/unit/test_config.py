@@ -74,6 +74,8 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
         (PRESET | {"global_batch": 0}, "global_batch: 0 cannot be used; it must be at least 1"),
         (PRESET | {"micro_batch": -2}, "micro_batch: -2 cannot be used; it must be at least 1"),
         (PRESET | {"micro_batch": True}, "true and false are not accepted here"),
+        (PRESET | {"parallel": "fsdp", "load_in_4bit": True}, "take load_in_4bit=false"),
+        (PRESET | {"parallel": "fsdp", "backend": "unsloth"}, "parallel: fsdp shards the layers"),
         (
             PRESET | {"learning_rate": "0"},
             "learning_rate: '0' cannot be used; it must be more than 0",

@@ -93,6 +93,17 @@ def test_a_batch_is_consistent(documents, longest):
 
 
 @given(DOCUMENTS, LONGEST)
+def test_without_rows_a_batch_is_short_and_teaches_nothing(documents, longest):
+    rows = make_rows(documents, longest)
+    blank = rows.batch_or_blank(np.array([], dtype=np.int64))
+    assert (blank.labels == IGNORED).all()
+    assert blank.input_ids.shape == blank.position_ids.shape == (1, blank.packed_seq_lengths[0])
+    for row in range(len(rows)):
+        one = rows.batch_or_blank(np.array([row]))
+        assert one.input_ids.tolist() == rows.batch([row]).input_ids.tolist()
+
+
+@given(DOCUMENTS, LONGEST)
 def test_a_chat_is_never_cut_and_its_sources_are_in_order(documents, longest):
     rows = make_rows(documents, longest)
     for row in range(len(rows)):

@@ -197,6 +197,22 @@ def test_micro_batches_are_few_and_nearly_equal(rows, most):
     assert not sizes or max(sizes) - min(sizes) <= 1
 
 
+@given(st.integers(0, 60), shares, st.integers(1, 9))
+def test_ranks_that_compute_together_have_as_many_micro_batches_each(rows, speeds, most):
+    plan = Plan(by_shares(rows, speeds), (most,) * len(speeds), together=True)
+    own = Plan(plan.rows, plan.micro_batch)
+    assert plan.turns == max(len(own.pieces(rank)) for rank in range(len(speeds)))
+    for rank, count in enumerate(plan.rows):
+        sizes = plan.pieces(rank)
+        assert len(sizes) == plan.turns
+        assert sum(sizes) == count
+        assert not sizes or max(sizes) - min(sizes) <= 1 <= most >= max(sizes)
+        pieces = pieces_of(np.arange(count), sizes)
+        assert [len(piece) for piece in pieces] == list(sizes)
+    assert plan.row_by_row().turns == max(plan.rows)
+    assert (own.turns, own.row_by_row().turns) == (0, 0)
+
+
 def test_epochs_are_shuffled_anew_and_repeatably():
     order = Order(rows=50, global_batch=50, seed=3)
     assert not np.array_equal(order.batch(0), order.batch(1))

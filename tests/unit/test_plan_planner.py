@@ -29,6 +29,12 @@ def test_a_record_is_repeated_step_by_step():
     assert planner.share(14) == Plan((8, 6), (2, 1))
 
 
+def test_plans_of_ranks_that_compute_together_stay_so():
+    together = Plan((4, 3), (2, 1), together=True)
+    assert Fixed((4, 3), (2, 1), together=True).plan(0, 7) == together
+    assert Replayed("night", [(0, together)], ranks=2).share(14).turns == 6
+
+
 @pytest.mark.parametrize(
     ("ranks", "step", "rows", "said"),
     [

@@ -83,10 +83,10 @@ def test_a_node_with_nothing_to_measure_links_to_has_none():
     assert lines == ["tower  up to 2560 tokens/s alone"]
 
 
-def answered(names, wanted, facts=None):
+def answered(names, wanted, facts=None, parallel="ddp"):
     given = {
         "nodes": [{"name": name} for name in names],
-        "run": {"nodes": wanted, "global_batch": 70, "by_speed": True},
+        "run": {"nodes": wanted, "global_batch": 70, "by_speed": True, "parallel": parallel},
     }
     return worth.ActionModule._chosen(given, facts or {})
 
@@ -95,6 +95,42 @@ def test_a_name_that_is_none_is_refused_with_the_likely_one():
     (finding,) = answered(["tower", "laptop"], ["tover"])["findings"]
     assert "no node tover (did you mean 'tower'?)" in finding
     assert "tower, laptop" in finding
+
+
+GIB = 1 << 30
+
+
+def sharded(**mbit: float) -> dict:
+    """Return what Ansible knows of nodes by name, each with how fast every other one hears it."""
+    return {
+        name: {
+            "launch_prepared": {"facts": {"nproc": 1, "weight_bytes": 12 * GIB}},
+            "launch_links": {"facts": {"mbit": {peer: fast for peer in mbit if peer != name}}},
+        }
+        for name, fast in mbit.items()
+    }
+
+
+def test_where_each_rank_has_a_part_the_network_is_warned_of_and_nobody_left_out():
+    known = sharded(tower=940.0, laptop=94.0, oldbox=10.0)
+    answer = answered(["tower", "laptop", "oldbox"], ["auto"], known, "fsdp")
+    assert answer["names"] == ["tower", "laptop", "oldbox"]
+    assert "each of 3 ranks keeps its part of 12.9 GB" in answer["say"]
+    assert "at 10 Mbit/s" in answer["say"]
+    assert "larger micro_batch" in answer["say"]
+    some = answered(["tower", "laptop", "oldbox"], ["tower", "laptop"], known, "fsdp")
+    assert some["names"] == ["tower", "laptop"]
+    assert "each of 2 ranks" in some["say"]
+    assert "at 94 Mbit/s" in some["say"]
+
+
+def test_a_part_each_needs_two_ranks():
+    (finding,) = answered(["tower"], ["auto"], sharded(tower=940.0), "fsdp")["findings"]
+    assert "parallel: fsdp needs two ranks or more, and tower has one" in finding
+    two_cards = sharded(tower=940.0)
+    two_cards["tower"]["launch_prepared"]["facts"]["nproc"] = 2
+    answer = answered(["tower"], ["auto"], two_cards, "fsdp")
+    assert answer == {"names": ["tower"], "findings": []}
 
 
 def test_without_a_measurement_all_or_the_named_nodes_train():

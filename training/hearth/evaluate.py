@@ -50,7 +50,7 @@ def held_out_loss(
     total = 0.0
     for numbers in pieces_of(own, plan.pieces(world.rank)):
         with autocast():
-            total += model.loss(rows.batch(numbers), 1).item()
+            total += model.loss(rows.batch_or_blank(numbers), 1).item()
     model.network.train()
     tokens = int(rows.label_tokens.sum())
     return HeldOut(loss=sum(world.gather(total)) / tokens, tokens=tokens)

@@ -44,6 +44,16 @@ def row_too_large(tokens: int) -> HearthError:
     )
 
 
+def too_large_together(rows: int) -> HearthError:
+    """Return the error that ends a run with `parallel: fsdp` where so many rows did not fit."""
+    way_out = f"micro_batch={rows // 2}" if rows > 1 else "gradient_checkpointing=true"
+    return HearthError(
+        f"{rows} row{'s' * (rows != 1)} at once do{'es' * (rows == 1)} not fit into the memory of "
+        "this rank, and with parallel=fsdp no rank can compute its rows again by itself; go on "
+        f"with resume and {way_out}, or begin anew with a smaller sequence_length"
+    )
+
+
 def release(device: torch.device) -> None:
     """Give back what torch keeps of a GPU's memory for later."""
     if device.type == "cuda":

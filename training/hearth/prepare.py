@@ -30,7 +30,8 @@ from hearth.files import sha256_of
 from hearth.layout import Layout
 from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.load import backend_here
-from hearth.model.precision import choose, supported
+from hearth.model.precision import DTYPES, choose, supported
+from hearth.model.size import weights_in
 from hearth.optimizer import choose_optimizer, means_here
 from hearth.world import has_nvidia_gpu
 
@@ -61,7 +62,7 @@ def _device() -> torch.device:
 def _check_machine(run: Run) -> None:
     """Raise if this node cannot do what the run asks for by name."""
     device = _device()
-    backend_here(run.settings.backend, device)
+    backend_here(run.settings, device)
     choose(run.settings.precision, [("this node", supported(device))])
     choose_optimizer(run.settings.optimizer, [means_here("this node", device)])
 
@@ -176,6 +177,14 @@ def facts_of(prepared: Prepared) -> dict[str, Any]:
     }
 
 
+def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:
+    """Return what `parallel: fsdp` asks of the network depends on: the size of the weights."""
+    if run.settings.parallel != "fsdp":
+        return {}
+    precision = choose(run.settings.precision, [("this node", supported(_device()))])
+    return {"weight_bytes": weights_in(prepared.model.path) * DTYPES[precision].itemsize}
+
+
 def _told(run: Run, model: ModelFolder) -> str:
     """Return one line that says which model it is and where it came from."""
     where = {
@@ -203,6 +212,7 @@ def main() -> int:
                 "model_path": str(prepared.model.path),
                 "summary": [_told(run, prepared.model), str(prepared.data.report)],
                 **asdict(prepared.data.report),
+                **_facts_for_sharding(run, prepared),
             }
         except HearthError as error:
             outcome |= {"ok": False, "findings": error.findings}

@@ -37,6 +37,7 @@ _FREE_ON_RESUME = frozenset(
         "memory_limit",
         "threads",
         "backend",
+        "parallel",
         "gradient_checkpointing",
         "evaluate",
         "eval_every",

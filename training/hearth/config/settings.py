@@ -82,11 +82,14 @@ class Settings(BaseModel):
     max_steps: OptionalCount = _setting("Steps", "stop after this many steps", None)
     global_batch: int = _setting("Steps", "rows a step, over all ranks together", 16, ge=1)
     micro_batch: Count | Literal["auto"] = _setting(
-        "Steps", "most rows a rank computes at once; auto: what is measured to be fastest", "auto"
+        "Steps",
+        "most rows a rank computes at once; auto: what is measured to be fastest (1 with fsdp)",
+        "auto",
     )
     split: Split = _setting(
         "Steps",
-        "auto: by measured speed, following it; equal; or a share a rank, such as 4:2:1 (0 idles)",
+        "auto: by measured speed, following it (equal with fsdp); equal; or a share a rank, such "
+        "as 4:2:1 (0 idles)",
         "auto",
     )
     replay: OptionalText = _setting(
@@ -124,6 +127,12 @@ class Settings(BaseModel):
         "LoRA", "module names separated by commas, or all-linear", "all-linear"
     )
 
+    parallel: Literal["ddp", "fsdp"] = _setting(
+        "Machine",
+        "ddp: each rank has the whole model; fsdp: each a part of its weights, for models that fit "
+        "no single card, and slow: every micro-batch fetches the other parts over the network",
+        "ddp",
+    )
     backend: Literal["auto", "unsloth", "transformers"] = _setting(
         "Machine", "auto: Unsloth on NVIDIA GPUs if installed, else Transformers", "auto"
     )
@@ -182,7 +191,28 @@ class Settings(BaseModel):
             raise ValueError("at least one rank needs a share above 0")
         return value
 
+    def contradictions(self) -> list[str]:
+        """Return what is wrong with settings that are right each by itself."""
+        findings = []
+        if self.parallel == "fsdp" and self.load_in_4bit:
+            findings.append(
+                "parallel: fsdp shards weights of 16 bits and more, and with load_in_4bit they "
+                "have 4; a model that fits a card in 4 bits trains far faster with parallel=ddp, "
+                "else take load_in_4bit=false"
+            )
+        if self.parallel == "fsdp" and self.backend == "unsloth":
+            findings.append(
+                "parallel: fsdp shards the layers of Transformers, and Unsloth puts its own in "
+                "their place; take backend=auto or backend=transformers"
+            )
+        return findings
+
     @property
     def wants_speeds(self) -> bool:
-        """Whether anything in this run depends on how fast its ranks are."""
-        return self.replay is None and "auto" in (self.split, self.micro_batch)
+        """Whether anything in this run depends on how fast its ranks are.
+
+        With `parallel: fsdp` nothing does: a rank cannot compute by itself, so that none is faster
+        than the others and the network is slower than all.
+        """
+        by_speed = self.replay is None and "auto" in (self.split, self.micro_batch)
+        return by_speed and self.parallel == "ddp"

@@ -147,6 +147,17 @@ class Rows:
                 packed.append(shape[1] - at)
         return Batch(input_ids, labels, position_ids, packed)
 
+    def batch_or_blank(self, indices: np.ndarray) -> Batch:
+        """Return the rows numbered `indices`; without any, one of two tokens that teaches nothing.
+
+        The loss and the gradient of that are zero: it is for a rank that has no rows while all
+        must compute together.
+        """
+        if len(indices):
+            return self.batch(indices)
+        ids = np.full((1, 2), self._pad_id, dtype=np.int64)
+        return Batch(ids, np.full_like(ids, IGNORED), np.array([[0, 1]]), [2])
+
     def sources(self, row: int) -> list[str]:
         """Return `file:line` of each document in `row`, in order (`file:row` for parquet)."""
         lines = self._documents.lines[self._pieces.documents[self._rows[row]]]

@@ -86,7 +86,7 @@ def _measure(path: Path) -> None:
     """Measure this rank for the run in `path`."""
     run, layout = read_run(path), Layout.from_environment()
     settings = run.settings
-    prime_backend(settings.backend)  # before everything that imports transformers
+    prime_backend(settings)  # before everything that imports transformers
     from hearth.measure import here, kept, probe
     from hearth.model import precision
     from hearth.model.load import load_model

@@ -35,16 +35,22 @@ def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:
     return wanted
 
 
-def backend_here(wanted: str, device: torch.device) -> str:
-    """Return the backend this rank uses for the setting `wanted`. Raises as `choose_backend`."""
+def backend_here(settings: Settings, device: torch.device) -> str:
+    """Return the backend this rank uses. Raises as `choose_backend`.
+
+    Only Transformers' layers are sharded; with `parallel: fsdp`, `auto` is Transformers.
+    """
+    wanted = settings.backend
+    if wanted == "auto" and settings.parallel == "fsdp":
+        return "transformers"
     return choose_backend(
         wanted, device.type == "cuda", importlib.util.find_spec("unsloth") is not None
     )
 
 
-def prime_backend(wanted: str) -> None:
+def prime_backend(settings: Settings) -> None:
     """Import Unsloth if it is the backend here: it must come before transformers, to patch it."""
-    if has_nvidia_gpu() and backend_here(wanted, torch.device("cuda")) == "unsloth":
+    if has_nvidia_gpu() and backend_here(settings, torch.device("cuda")) == "unsloth":
         importlib.import_module("unsloth")
 
 
@@ -55,7 +61,7 @@ def load_model(
 
     `precision` is what all ranks agreed on: bf16, fp16, fp32 or fp64.
     """
-    if backend_here(settings.backend, device) == "unsloth":
+    if backend_here(settings, device) == "unsloth":
         from hearth.model.unsloth_backend import load
     else:
         from hearth.model.transformers_backend import load

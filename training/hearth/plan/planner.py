@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from hearth.errors import HearthError
@@ -30,11 +31,14 @@ class Planner(Protocol):
 
 
 class Fixed:
-    """The same shares in every step."""
+    """The same shares in every step; `together` as in `Plan`."""
 
-    def __init__(self, shares: Sequence[float], micro_batch: Sequence[int]) -> None:
+    def __init__(
+        self, shares: Sequence[float], micro_batch: Sequence[int], together: bool = False
+    ) -> None:
         self._shares = tuple(shares)
         self._micro_batch = list(micro_batch)
+        self._together = together
 
     def plan(self, step: int, rows: int) -> Plan:
         """Return the rows by share."""
@@ -42,7 +46,7 @@ class Fixed:
 
     def share(self, rows: int) -> Plan:
         """Return the rows by share."""
-        return Plan(by_shares(rows, self._shares), tuple(self._micro_batch))
+        return Plan(by_shares(rows, self._shares), tuple(self._micro_batch), self._together)
 
     def observe(self, plan: Plan, tokens: Sequence[int], compute_seconds: Sequence[float]) -> None:
         """Change nothing."""
@@ -92,7 +96,7 @@ class Replayed:
     def share(self, rows: int) -> Plan:
         """Return the rows in proportion to those of the first step."""
         first = self._plans[0]
-        return Plan(by_shares(rows, first.rows), first.micro_batch)
+        return replace(first, rows=by_shares(rows, first.rows))
 
     def observe(self, plan: Plan, tokens: Sequence[int], compute_seconds: Sequence[float]) -> None:
         """Change nothing: what happened, happened."""

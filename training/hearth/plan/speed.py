@@ -73,15 +73,16 @@ UNKNOWN = Speed((1,), (1.0,))
 """A rank of which nothing was measured: each as fast as the next until the first step tells."""
 
 
-def micro_batches(rows: int, most: int) -> tuple[int, ...]:
+def micro_batches(rows: int, most: int, least_pieces: int = 0) -> tuple[int, ...]:
     """Return the sizes of the pieces, none above `most`, in which `rows` are computed.
 
-    As few as possible and nearly equal, so that none needs more memory than it must.
+    As few as possible, but at least `least_pieces`, of which some may be empty; and nearly equal,
+    so that none needs more memory than it must.
     """
-    pieces = math.ceil(rows / most)
+    pieces = max(math.ceil(rows / most), least_pieces)
     return tuple(rows // pieces + (piece < rows % pieces) for piece in range(pieces))
 
 
 def pieces_of(rows: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
     """Return `rows` cut into pieces of these sizes."""
-    return np.split(rows, np.cumsum(sizes)[:-1]) if len(rows) else []
+    return np.split(rows, np.cumsum(sizes)[:-1]) if len(sizes) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,19 +21,33 @@ class Plan:
     Attributes:
         rows: of each rank; 0 for one that has nothing to do.
         micro_batch: most rows that each rank computes at once.
+        together: whether no rank can compute by itself, so that each must have as many
+            micro-batches as any other, of unlike sizes and perhaps empty.
     """
 
     rows: tuple[int, ...]
     micro_batch: tuple[int, ...]
+    together: bool = False
 
     def slice_of(self, rank: int) -> slice:
         """Return which part of the step's batch belongs to `rank`."""
         start = sum(self.rows[:rank])
         return slice(start, start + self.rows[rank])
 
+    @property
+    def turns(self) -> int:
+        """How many micro-batches all ranks compute together; 0 where each is by itself."""
+        if not self.together:
+            return 0
+        return max(map(len, map(micro_batches, self.rows, self.micro_batch)))
+
     def pieces(self, rank: int) -> tuple[int, ...]:
         """Return the sizes of the micro-batches of `rank`."""
-        return micro_batches(self.rows[rank], self.micro_batch[rank])
+        return micro_batches(self.rows[rank], self.micro_batch[rank], self.turns)
+
+    def row_by_row(self) -> Plan:
+        """Return the same division with every row a micro-batch of its own."""
+        return replace(self, micro_batch=(1,) * len(self.rows))
 
 
 def divide(rows: int, times: Sequence[np.ndarray]) -> tuple[int, ...]:

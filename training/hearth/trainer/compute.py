@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hearth.data import Rows
-from hearth.memory import is_out_of_memory, release, row_too_large
+from hearth.memory import is_out_of_memory, release, row_too_large, too_large_together
 from hearth.model.seam import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
 
@@ -57,44 +57,49 @@ class Compute:
         denominator: int,
         seed_of: Callable[[int], int] | None,
         say: Callable[[str], None],
+        turns: int = 0,
     ) -> Computed:
         """Add the gradients of the rows numbered `own`, at most `most` at once, to cleared ones.
 
         Where the memory is too small, everything begins again with half as many at once: nothing
         has been exchanged yet, and the sum does not depend on how it is cut. `seed_of` returns the
-        seed of a micro-batch that begins with a row; None without dropout.
+        seed of a micro-batch that begins with a row; None without dropout. With `turns` all ranks
+        compute so many micro-batches together (see `Plan.turns`), and none can begin again alone.
 
-        Raises `HearthError` if not even one row at once fits.
+        Raises `HearthError` if not even one row at once fits, or with `turns` fewer than planned.
         """
         started = time.perf_counter()
         while True:
             self._clear()
             self._model.before_step()
-            sizes = micro_batches(len(own), most)
+            sizes = micro_batches(len(own), most, turns)
             loss = self._attempt(own, sizes, denominator, seed_of)
             if loss is not None:
                 return Computed(loss, time.perf_counter() - started, most)
             largest = max(sizes)
+            if turns:
+                raise too_large_together(largest)
             if largest == 1:
                 raise row_too_large(int(self._rows.tokens[own].max()))
             most = largest // 2
             release(self._model.device)
             say(f"{largest} rows at once do not fit into the memory; going on with {most}")
 
-    def not_finite(self, own: np.ndarray, denominator: int) -> list[int]:
+    def not_finite(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[int]:
         """Return those of the rows numbered `own` whose gradient is not finite, each by itself.
 
-        Leaves no gradients behind. Empty where only the sum of all was too large.
+        Leaves no gradients behind. Empty where only the sum of all was too large. `turns` as in
+        `gradients`.
         """
-        found = []
-        for row in own.tolist():
+        found: list[int] = []
+        for row in pieces_of(own, micro_batches(len(own), 1, turns)):
             self._clear()
             with self._autocast():
-                part = self._model.loss(self._rows.batch([row]), denominator)
+                part = self._model.loss(self._rows.batch_or_blank(row), denominator)
             self._scale(part).backward()
             gradients = (parameter.grad for _, parameter in self._model.trainable())
             if not all(bool(each.isfinite().all()) for each in gradients if each is not None):
-                found.append(row)
+                found.extend(row.tolist())
         self._clear()
         return found
 
@@ -109,10 +114,10 @@ class Compute:
         loss = torch.zeros((), dtype=torch.float64, device=self._model.device)
         try:
             for numbers in pieces_of(own, sizes):
-                if seed_of:
+                if seed_of and len(numbers):
                     torch.manual_seed(seed_of(int(numbers[0])))
                 with self._autocast():
-                    part = self._model.loss(self._rows.batch(numbers), denominator)
+                    part = self._model.loss(self._rows.batch_or_blank(numbers), denominator)
                 self._scale(part).backward()
                 loss += part.detach()
             return loss.item()

@@ -19,6 +19,7 @@ import shutil
 import time
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ from hearth.memory import limit_memory, peak_mib
 from hearth.model import precision
 from hearth.model.load import load_model
 from hearth.model.seam import TrainableModel
+from hearth.model.sharded import load_sharded, weight_bytes
 from hearth.optimizer import (
     choose_optimizer,
     make_optimizer,
@@ -42,6 +44,7 @@ from hearth.optimizer import (
 )
 from hearth.plan.follow import Follower
 from hearth.plan.order import Order
+from hearth.plan.sharded import network_cost
 from hearth.plan.split import Plan
 from hearth.prepare import Prepared, facts_of
 from hearth.telemetry import Telemetry, step_line
@@ -90,8 +93,12 @@ class Trainer:
         means = world.gather(means_here(world.node, world.device))
         self.chosen_optimizer = choose_optimizer(settings.optimizer, means)
         torch.manual_seed(settings.seed)
-        self.model: TrainableModel = load_model(
-            settings, prepared.model.path, world.device, self.precision
+        self.sharded = settings.parallel == "fsdp"
+        path = prepared.model.path
+        self.model: TrainableModel = (
+            load_sharded(settings, path, world, self.precision)
+            if self.sharded
+            else load_model(settings, path, world.device, self.precision)
         )
         ensure_chat_template(self.model.tokenizer)
         agree(world, {"trainable tensors": _described(self.model)})
@@ -233,6 +240,7 @@ class Trainer:
             denominator=int(self.rows.label_tokens[batch].sum()),
             seed_of=self._dropout_seed if self.settings.lora_dropout else None,
             say=lambda words: print(f"{self.world.node}: {words}", flush=True),
+            turns=plan.turns,
         )
         return self.exchange.run(
             loss=computed.loss,
@@ -268,7 +276,8 @@ class Trainer:
         Raises `HearthError` on every rank alike if it is the last of too many in a row.
         """
         denominator = int(self.rows.label_tokens[batch].sum())
-        own = self.compute.not_finite(batch[plan.slice_of(self.world.rank)], denominator)
+        own = batch[plan.slice_of(self.world.rank)]
+        own = self.compute.not_finite(own, denominator, plan.row_by_row().turns)
         sources = [source for row in own for source in self.rows.sources(row)]
         named = [source for found in self.world.gather(sources) for source in found]
         rows = f"row{'s' * (len(named) > 1)} {', '.join(named)}" if named else "no row by itself"
@@ -314,12 +323,26 @@ class Trainer:
             **self._choices(),
             gradients="nccl" if self.world.gradients else "gloo",
             exchange_bytes=self.exchange.bytes,
+            **self._shares(),
         )
         where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
         self.telemetry.say(
             f"run {self.run.name}: step {self.step} of {self.steps}, {len(self.rows)} rows, "
             f"{self.precision}, on {where}"
         )
+
+    def _shares(self) -> dict[str, Any]:
+        """Return, and say, what is to be known of a model that lies in parts on all ranks."""
+        if not self.sharded:
+            return {}
+        weights, own = weight_bytes(self.model)
+        turns = self.planner.share(self.settings.global_batch).turns
+        self.telemetry.say(network_cost(weights, self.world.size))
+        self.telemetry.say(
+            f"micro-batches a step: {turns}. No held-out question is answered, since that would "
+            "fetch as much for every token"
+        )
+        return {"weight_bytes": weights, "weight_bytes_by_rank": self.world.gather(own)}
 
     def _evaluate(self, when: str) -> None:
         """Record held-out perplexity; before and after training one answered question too."""
@@ -340,7 +363,8 @@ class Trainer:
         self.telemetry.say(f"held-out perplexity {when} training: {result.perplexity:.2f}")
         if self.settings.eval_every and when != "before":
             self._keep_if_best(result.loss)
-        if self.world.leads and when != "during" and self.settings.evaluate:
+        # Sharded, every token of an answer would fetch the whole model.
+        if self.world.leads and when != "during" and self.settings.evaluate and not self.sharded:
             self._answer(when)
         self.world.barrier()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from hearth.config import Settings
@@ -25,21 +26,24 @@ def choose_planner(settings: Settings, measured: Measured, layout: Layout, world
 
     Raises `HearthError` on every rank alike if a split or a record does not fit the ranks.
     """
+    together = settings.parallel == "fsdp"
     if settings.replay:
-        return _replayed(settings.replay, layout.run_dir(settings.replay) / METRICS, world)
+        plans = _recorded(settings.replay, layout.run_dir(settings.replay) / METRICS, world)
+        plans = [(step, replace(plan, together=together)) for step, plan in plans]
+        return Replayed(settings.replay, plans, world.size)
     everyone = world.gather(measured)
     speeds = [each.speed.no_larger_than(most_rows(settings)) for each in everyone]
-    if settings.split == "auto":
+    if settings.split == "auto" and not together:
         return Follower(speeds, everyone[0].row_tokens or None)
-    shares = (1,) * world.size if settings.split == "equal" else settings.split
+    shares = (1,) * world.size if isinstance(settings.split, str) else settings.split
     sizes = [
         speed.micro_batch if settings.micro_batch == "auto" else settings.micro_batch
         for speed in speeds
     ]
-    return Fixed(shares_for(shares, world.size), sizes)
+    return Fixed(shares_for(shares, world.size), sizes, together)
 
 
-def _replayed(run: str, path: Path, world: World) -> Replayed:
+def _recorded(run: str, path: Path, world: World) -> list[tuple[int, Plan]]:
     """Return the plans that rank 0's node has on record of an earlier run."""
     found: list[tuple[int, Plan]] | ConfigError | None = None
     if world.leads:
@@ -50,7 +54,7 @@ def _replayed(run: str, path: Path, world: World) -> Replayed:
     found = world.from_leader(found)
     if isinstance(found, ConfigError):
         raise found
-    return Replayed(run, found or [], world.size)
+    return found or []
 
 
 def recorded_plans(run: str, path: Path) -> list[tuple[int, Plan]]:

@@ -1,0 +1,42 @@
+"""What it costs that no rank has the whole model (`parallel: fsdp`)."""
+
+from __future__ import annotations
+
+from hearth.words import duration
+
+_ASSUMED_MBIT = 1000.0
+"""Speed of a home's cables, where no link was measured."""
+
+
+def fetched_bytes(weights: int, ranks: int) -> float:
+    """Return the most that each rank receives in a micro-batch, of `weights` bytes in all.
+
+    The parts of all other ranks, once for the forward pass and again for the backward pass, since
+    between the two no rank keeps them. (Embeddings and head are fetched once.)
+    """
+    return 2 * weights * (ranks - 1) / ranks
+
+
+def fetch_seconds(weights: int, ranks: int, mbit: float = _ASSUMED_MBIT) -> float:
+    """Return how long that takes where the slowest link carries `mbit` Mbit/s.
+
+    As a ring, in which every link carries what a rank receives.
+    """
+    return fetched_bytes(weights, ranks) / (mbit * 1e6 / 8)
+
+
+def network_cost(weights: int, ranks: int, mbit: float | None = None) -> str:
+    """Return the warning of what the network costs; `mbit` is the slowest link, if measured."""
+    link = f"{mbit or _ASSUMED_MBIT:.0f} Mbit/s" + (" (assumed)" if mbit is None else "")
+    seconds = fetch_seconds(weights, ranks, mbit or _ASSUMED_MBIT)
+    return (
+        f"parallel=fsdp: each of {ranks} ranks keeps its part of {_size(weights)} of weights and "
+        f"fetches up to {_size(fetched_bytes(weights, ranks))} in every micro-batch: "
+        f"{duration(seconds)} at {link}. A larger micro_batch fetches less often; where the model "
+        "fits every card, parallel=ddp is far faster"
+    )
+
+
+def _size(count: float) -> str:
+    """Return so many bytes as people say it."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
