@@ -20,6 +20,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
+
 TRAINING = Path(__file__).resolve().parents[2] / "training"
 SCRIPT = TRAINING / "train_distributed.py"
 
@@ -173,3 +176,21 @@ def metrics(run_dir: Path, kind: str) -> list[dict[str, Any]]:
     """Return the records of one kind in a run's metrics.jsonl."""
     lines = (run_dir / "metrics.jsonl").read_text().splitlines()
     return [record for line in lines if (record := json.loads(line))["kind"] == kind]
+
+
+def adapter(cwd: Path, run: str) -> dict[str, torch.Tensor]:
+    """Return the adapter that a run in `cwd` left, by name."""
+    return load_file(cwd / "runs" / run / "adapter" / "adapter_model.safetensors")
+
+
+def trained(cwd: Path, run: str, ranks: int, *arguments: object) -> dict[str, torch.Tensor]:
+    """Train in forked ranks, which must end well, and return the adapter."""
+    done = train_forked(cwd, ranks, "--run-name", run, *arguments)
+    assert done.returncode == 0, done.stderr
+    return adapter(cwd, run)
+
+
+def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Return the largest difference of any number in two adapters."""
+    assert one.keys() == other.keys()
+    return max((one[name] - other[name]).abs().max().item() for name in one)

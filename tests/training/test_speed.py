@@ -5,12 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from safetensors.torch import load_file
-from support.ranks import metrics, train_forked
-
-
-def adapter(cwd, run):
-    return load_file(cwd / "runs" / run / "adapter" / "adapter_model.safetensors")
+from support.ranks import adapter, metrics, train_forked
 
 
 @pytest.fixture(scope="module")

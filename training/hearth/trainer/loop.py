@@ -183,7 +183,7 @@ class Trainer:
             searching = self.scaler.is_enabled() and self.scaler.get_scale() >= 1
             failures = failures + 1 if skipped and not searching else 0
             self.step += 1
-            since_log.add(summed, plan, skipped, time.perf_counter() - started)
+            since_log.add(summed, plan, time.perf_counter() - started, skipped, searching)
             if failures:
                 self._blame(batch, plan, failures)
             last = self.step == self.steps
