@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fine-tune a language model with LoRA, on one computer or on many unequal ones.
+"""Train a language model, with LoRA or whole, on one computer or on many unequal ones.
 
 This is the script that `train.yml` starts on every node, and the same that you run by hand:
 
@@ -34,7 +34,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     # backend, must come before everything that imports transformers.
     from hearth.model.load import prime_backend
 
-    prime_backend(run.settings.backend)
+    prime_backend(run.settings)
     from hearth.prepare import prepare
 
     say = print if rank_from_environment() == 0 else lambda _: None

@@ -159,7 +159,8 @@ def summary(
         ]
     places = [
         ("adapter", "adapter"),
-        ("best adapter", "best"),
+        ("model", "model"),
+        ("lowest loss", "best"),
         ("metrics", "metrics.jsonl"),
         ("logs", "logs"),
     ]

@@ -19,16 +19,19 @@ from hearth.model.load import load_model
 STEPS = 20
 
 
-def adapter(cwd, run):
-    return load_file(cwd / "runs" / run / "adapter" / "adapter_model.safetensors")
+def learned(cwd, run):
+    folder = cwd / "runs" / run
+    whole = folder / "model" / "model.safetensors"
+    return load_file(whole if whole.exists() else folder / "adapter" / "adapter_model.safetensors")
 
 
 def trained(cwd, run, ranks, *arguments):
     done = train_forked(cwd, ranks, "--run-name", run, *arguments)
     assert done.returncode == 0, done.stderr
-    return adapter(cwd, run)
+    return learned(cwd, run)
 
 
+WAYS = {"lora": (), "whole": ("--no-lora",), "scratch": ("--no-lora", "--scratch")}
 SPLITS = [
     pytest.param(2, (), id="2 ranks, equal"),
     pytest.param(2, ("--split", "1:0", "--micro-batch", 3), id="2 ranks, one idle"),
@@ -45,23 +48,25 @@ def alone(tmp_path_factory, tiny_model, tiny_data):
         *("--learning-rate", 0.01, "--global-batch", 7, "--max-steps", STEPS),
         *("--split", "equal", "--micro-batch", 1, "--wandb", "off", "--no-evaluate"),
     ]
-    for precision in ("fp64", "fp32"):
-        trained(cwd, precision, 1, *common, "--precision", precision)
+    for way, more in WAYS.items():
+        trained(cwd, way, 1, *common, *more, "--precision", "fp64")
+    trained(cwd, "fp32", 1, *common, "--precision", "fp32")
     return cwd, common
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("ranks", "split"), SPLITS)
-def test_any_split_equals_one_process_in_float64(alone, tmp_path, ranks, split):
+def test_any_split_equals_one_process_in_float64(alone, tmp_path, ranks, split, way):
     cwd, common = alone
-    expected = adapter(cwd, "fp64")
-    found = trained(tmp_path, "fp64", ranks, *common, *split, "--precision", "fp64")
+    expected = learned(cwd, way)
+    found = trained(tmp_path, way, ranks, *common, *split, *WAYS[way], "--precision", "fp64")
     assert found.keys() == expected.keys()
     assert max((found[name] - expected[name]).abs().max() for name in found) < 1e-9
 
 
 def test_a_split_changes_little_of_what_was_learned_in_float32(alone, tmp_path):
     cwd, common = alone
-    expected = adapter(cwd, "fp32")
+    expected = learned(cwd, "fp32")
     found = trained(tmp_path, "fp32", 3, *common, "--split", "4:2:1", "--precision", "fp32")
     settings = resolve({"model": str(common[1]), "lora_rank": 16}).settings
     torch.manual_seed(settings.seed)
@@ -108,7 +113,7 @@ def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_p
     before = metrics(tmp_path / "runs" / "broken", "end")
     done = train_forked(tmp_path, 2, "--resume", "broken")
     assert done.returncode == 0, done.stderr
-    found = adapter(tmp_path, "broken")
+    found = learned(tmp_path, "broken")
     assert before == []
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     steps = [step["step"] for step in metrics(tmp_path / "runs" / "broken", "step")]
@@ -131,7 +136,7 @@ def test_a_run_that_was_asked_to_stop_stops_after_its_step_and_goes_on_later(tmp
     assert (end["state"], end["step"]) == ("stopped", 1)
     (folder / "stop").unlink()
     assert train_forked(tmp_path, 1, "--resume", "paused").returncode == 0
-    found = adapter(tmp_path, "paused")
+    found = learned(tmp_path, "paused")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert [end["state"] for end in metrics(folder, "end")] == ["finished"]
 
@@ -142,7 +147,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path, argu
     kill_after(3, tmp_path, "broken", 1, *more)
     done = train_forked(tmp_path, 1, "--resume", "broken")
     assert "beginning at step 0" in done.stdout
-    found = adapter(tmp_path, "broken")
+    found = learned(tmp_path, "broken")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
@@ -164,7 +169,7 @@ def test_resuming_on_other_ranks_shares_the_checkpoint(tmp_path, arguments):
     trained(tmp_path, "moved", 1, *more)
     (folder / "stop").unlink()
     assert train_forked(tmp_path, 2, "--resume", "moved", "--split", "1:3").returncode == 0
-    found = adapter(tmp_path, "moved")
+    found = learned(tmp_path, "moved")
     assert max((found[name] - expected[name]).abs().max() for name in found) < 1e-9
 
 

@@ -123,7 +123,10 @@ def resolve(
         raise ConfigError(*dict.fromkeys(findings))
     if source.kind == "folder":
         merged["model"] = source.id
-    return Resolved(Settings.model_validate(merged), origins, source)
+    settings = Settings.model_validate(merged)
+    if findings := settings.contradictions():
+        raise ConfigError(*findings)
+    return Resolved(settings, origins, source)
 
 
 def _problems_of(layer: Mapping[str, Any], where: str | None) -> list[str]:

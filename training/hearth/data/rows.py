@@ -147,6 +147,11 @@ class Rows:
                 packed.append(shape[1] - at)
         return Batch(input_ids, labels, position_ids, packed)
 
+    @property
+    def largest_token(self) -> int:
+        """The largest token id in the store."""
+        return int(self._documents.ids.max(initial=0))
+
     def sources(self, row: int) -> list[str]:
         """Return `file:line` of each document in `row`, in order (`file:row` for parquet)."""
         lines = self._documents.lines[self._pieces.documents[self._rows[row]]]

@@ -86,7 +86,7 @@ def _measure(path: Path) -> None:
     """Measure this rank for the run in `path`."""
     run, layout = read_run(path), Layout.from_environment()
     settings = run.settings
-    prime_backend(settings.backend)  # before everything that imports transformers
+    prime_backend(settings)  # before everything that imports transformers
     from hearth.measure import here, kept, probe
     from hearth.model import precision
     from hearth.model.load import load_model
@@ -105,6 +105,8 @@ def _measure(path: Path) -> None:
     scaler = precision.loss_scaler(chosen, device)
     model.use_scaler(scaler)
     model.before_step()
+    # The room that AdamW will take: two numbers of each weight that learns.
+    taken = [torch.empty_like(weight) for _, weight in model.trainable() for _ in range(2)]
     measured = probe.probe(
         model,
         prepared.data.train,
@@ -112,6 +114,7 @@ def _measure(path: Path) -> None:
         functools.partial(precision.autocast, chosen, device),
         scaler.scale,
     )
+    del taken
     kept.write(layout.speeds, case, measured)
 
 

@@ -40,7 +40,7 @@ def case_of(
     device, settings = own_device(environment), run.settings
     chosen = precision.choose(settings.precision, [("here", precision.supported(device))])
     facts = {name: str(value) for name, value in facts_of(prepared).items() if name != "torch"}
-    backend = backend_here(settings.backend, device)
+    backend = backend_here(settings, device)
     return kept.case(settings, facts, device, backend, chosen, environment)
 
 

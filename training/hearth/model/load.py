@@ -35,27 +35,36 @@ def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:
     return wanted
 
 
-def backend_here(wanted: str, device: torch.device) -> str:
-    """Return the backend this rank uses for the setting `wanted`. Raises as `choose_backend`."""
+def backend_here(settings: Settings, device: torch.device) -> str:
+    """Return the backend this rank uses. Raises as `choose_backend`.
+
+    Unsloth's kernels are made for LoRA; where the whole model learns, `auto` is Transformers.
+    """
+    wanted = settings.backend
+    if wanted == "auto" and not settings.lora:
+        return "transformers"
     return choose_backend(
         wanted, device.type == "cuda", importlib.util.find_spec("unsloth") is not None
     )
 
 
-def prime_backend(wanted: str) -> None:
+def prime_backend(settings: Settings) -> None:
     """Import Unsloth if it is the backend here: it must come before transformers, to patch it."""
-    if has_nvidia_gpu() and backend_here(wanted, torch.device("cuda")) == "unsloth":
+    if has_nvidia_gpu() and backend_here(settings, torch.device("cuda")) == "unsloth":
         importlib.import_module("unsloth")
 
 
 def load_model(
     settings: Settings, folder: Path, device: torch.device, precision: str
 ) -> TrainableModel:
-    """Return the model in `folder` with a fresh adapter on `device`.
+    """Return the model in `folder` on `device`, ready to learn.
 
-    `precision` is what all ranks agreed on: bf16, fp16, fp32 or fp64.
+    With a fresh adapter, or with `lora: off` as it is, or with `scratch` drawn anew from torch's
+    random numbers. `precision` is what all ranks agreed on: bf16, fp16, fp32 or fp64.
+
+    Raises `ModelError` if its weights cannot learn.
     """
-    if backend_here(settings.backend, device) == "unsloth":
+    if backend_here(settings, device) == "unsloth":
         from hearth.model.unsloth_backend import load
     else:
         from hearth.model.transformers_backend import load
