@@ -175,7 +175,8 @@ def summary(
     rows += interruptions(ends)
     places = [
         ("adapter", "adapter"),
-        ("best adapter", "best"),
+        ("model", "model"),
+        ("lowest loss", "best"),
         ("metrics", "metrics.jsonl"),
         ("logs", "logs"),
     ]

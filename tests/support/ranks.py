@@ -178,16 +178,22 @@ def metrics(run_dir: Path, kind: str) -> list[dict[str, Any]]:
     return [record for line in lines if (record := json.loads(line))["kind"] == kind]
 
 
-def adapter(cwd: Path, run: str) -> dict[str, torch.Tensor]:
-    """Return the adapter that a run in `cwd` left, by name."""
-    return load_file(cwd / "runs" / run / "adapter" / "adapter_model.safetensors")
+def learned(cwd: Path, run: str, folder: str | None = None) -> dict[str, torch.Tensor]:
+    """Return what a run in `cwd` taught, by name: its adapter, or with `lora: off` its model.
+
+    `folder` is another place of the run, such as `best`.
+    """
+    place = cwd / "runs" / run
+    place /= folder or ("model" if (place / "model").exists() else "adapter")
+    whole = place / "model.safetensors"
+    return load_file(whole if whole.exists() else place / "adapter_model.safetensors")
 
 
 def trained(cwd: Path, run: str, ranks: int, *arguments: object) -> dict[str, torch.Tensor]:
-    """Train in forked ranks, which must end well, and return the adapter."""
+    """Train in forked ranks, which must end well, and return what they learned."""
     done = train_forked(cwd, ranks, "--run-name", run, *arguments)
     assert done.returncode == 0, done.stderr
-    return adapter(cwd, run)
+    return learned(cwd, run)
 
 
 def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:

@@ -17,10 +17,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.ranks import (
-    adapter,
     command,
     environment,
     furthest,
+    learned,
     metrics,
     train_forked,
     trained,
@@ -60,6 +60,8 @@ CASES = {
     "3 ranks, unequal": Case(3, UNEQUAL),
     "3 ranks, other plans": Case(3, ("--replay", "plans")),
     "3 ranks, clipped": Case(3, UNEQUAL, what=CLIPPED),
+    "3 ranks, whole model": Case(3, UNEQUAL, what=("--no-lora",)),
+    "3 ranks, from scratch": Case(3, UNEQUAL, what=("--no-lora", "--scratch")),
     "3 ranks, not packed": Case(3, (*UNEQUAL, "--no-packing"), what=WHOLE_EPOCH),
 }
 
@@ -114,7 +116,7 @@ def test_any_split_equals_one_process_in_float64(alone, common, tmp_path, case):
     if "--replay" in case.how:
         write_plans(tmp_path / "runs" / "plans" / "metrics.jsonl", rows, case.ranks)
     found = trained(tmp_path, "split", case.ranks, *common, *case.what, *case.how)
-    assert furthest(found, adapter(folder, "alone")) < 1e-9
+    assert furthest(found, learned(folder, "alone")) < 1e-9
     steps = metrics(tmp_path / "runs" / "split", "step")
     assert [step["loss"] for step in steps] == pytest.approx([step["loss"] for step in before])
     assert len(steps) == STEPS
@@ -127,7 +129,7 @@ def test_the_steps_of_the_table_are_unequal_and_clipping_bites(alone):
     limit = CLIPPED[1]
     norms = [step["grad_norm"] for step in metrics(clipped / "runs" / "alone", "step")]
     assert min(norms) > limit
-    assert furthest(adapter(plain, "alone"), adapter(clipped, "alone")) > 1e-3
+    assert furthest(learned(plain, "alone"), learned(clipped, "alone")) > 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +226,7 @@ def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_p
     before = metrics(tmp_path / "runs" / "broken", "end")
     done = train_forked(tmp_path, 2, "--resume", "broken")
     assert done.returncode == 0, done.stderr
-    found = adapter(tmp_path, "broken")
+    found = learned(tmp_path, "broken")
     assert before == []
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     steps = [step["step"] for step in metrics(tmp_path / "runs" / "broken", "step")]
@@ -247,7 +249,7 @@ def test_a_run_that_was_asked_to_stop_stops_after_its_step_and_goes_on_later(tmp
     assert (end["state"], end["step"]) == ("stopped", 1)
     (folder / "stop").unlink()
     assert train_forked(tmp_path, 1, "--resume", "paused").returncode == 0
-    found = adapter(tmp_path, "paused")
+    found = learned(tmp_path, "paused")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert [end["state"] for end in metrics(folder, "end")] == ["finished"]
 
@@ -258,7 +260,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path, argu
     kill_after(3, tmp_path, "broken", 1, *more)
     done = train_forked(tmp_path, 1, "--resume", "broken")
     assert "beginning at step 0" in done.stdout
-    found = adapter(tmp_path, "broken")
+    found = learned(tmp_path, "broken")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
@@ -280,7 +282,7 @@ def test_resuming_on_other_ranks_shares_the_checkpoint(tmp_path, arguments):
     trained(tmp_path, "moved", 1, *more)
     (folder / "stop").unlink()
     assert train_forked(tmp_path, 2, "--resume", "moved", "--split", "1:3").returncode == 0
-    found = adapter(tmp_path, "moved")
+    found = learned(tmp_path, "moved")
     assert furthest(found, expected) < 1e-9
 
 

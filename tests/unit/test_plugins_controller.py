@@ -274,6 +274,13 @@ def test_the_summary_of_a_failed_run_names_the_log_and_how_to_go_on():
     assert "adapter" not in text
 
 
+def test_the_summary_of_a_whole_model_says_where_it_and_the_best_one_lie():
+    text = closing(TOLD, FINISHED, files=("model", "best", "metrics.jsonl", "logs"))
+    assert "  model                runs/r1/model" in text
+    assert "  lowest loss          runs/r1/best" in text
+    assert "adapter" not in text
+
+
 def test_a_run_that_never_began_has_a_summary_too():
     text = closing([], {"desk": {"state": "lost"}}, files=())
     assert text.startswith("r1 failed: before its first step")
