@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.house import until
-from support.lab import (
-    READY,
-    Controller,
-    answers,
-    at_home,
-    bring,
-    lab,
-    machines,
-    of_the_first,
-    on,
+from support.lab import READY, Controller, as_root, at_home, lab, on, row
+from support.runs import (
+    cluster,
+    end,
+    record,
+    start,
+    steps,
+    units,
+    until_state,
+    until_step,
 )
 
 from hearth_lab import plan
@@ -31,46 +27,11 @@ CARDS = {node.name: node.card for node in plan.nodes(2)}
 NODES = tuple(CARDS)
 
 
-def record(node: str, run: str) -> dict:
-    return json.loads(at_home(node, f"cat ai-cluster/results/{run}/supervisor.json"))
-
-
-def units(node: str) -> str:
-    """Return what the user's systemd, its folder and its process list still know of runs."""
-    return at_home(
-        node,
-        "systemctl --user list-units --all --no-legend 'hearth-*';"
-        "find ~/.config/systemd -name 'hearth-*'; pgrep -af '[h]earth.supervise' || true",
-    )
-
-
-def until_step(run: str, step: int) -> None:
-    metrics = f"ai-cluster/results/{run}/metrics.jsonl"
-    until(lambda: int(at_home("tower", f"grep -c '\"step\": {step},' {metrics} || true")) > 0, 90)
-
-
-def steps(run: str) -> list[int]:
-    lines = at_home("tower", f"cat ai-cluster/results/{run}/metrics.jsonl").splitlines()
-    return [line["step"] for line in map(json.loads, lines) if line["kind"] == "step"]
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
     """A controller, and two provisioned machines that have its tiny model."""
-    # Not below /tmp, which a machine forgets when it boots.
-    kept = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
-    folder = tmp_path_factory.mktemp("home")
-    try:
-        model = Path(shutil.copytree(tiny_model, kept / "tiny"))
-        house = Controller(folder, model, tiny_data, of_the_first(len(NODES), folder / "two"))
-        with machines(len(NODES)):
-            stages = ("playbooks/preflight.yml", "playbooks/workspace.yml")
-            status, screen = house.play(*stages, *READY)
-            assert status == 0, screen
-            bring(model, NODES)
-            yield house
-    finally:
-        shutil.rmtree(kept)
+    with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as house:
+        yield house
 
 
 @pytest.fixture
@@ -78,18 +39,12 @@ def started(home):
     """Start a run that nobody watches; end it, come what may."""
     runs = []
 
-    def start(run: str, **settings: int) -> None:
-        # A wrong password for sudo: training asks for none.
-        words = ("-e", f"run={run}", "-e", "wait=false", "-e", "ansible_become_password=wrong")
+    def begin(run: str, *words: str, **settings: int) -> None:
         runs.append(run)
-        patience = ("-e", "launch_ready_timeout=20", "-e", "launch_silence_timeout=6")
-        options = (*patience, *home.tiny(evaluate=False, **settings))
-        assert home.play("train.yml", *READY, *words, *options)[0] == 0
+        start(home, run, *words, **settings)
 
-    yield start
-    for node in NODES:
-        for run in runs:
-            on(node, f"systemctl --user kill -s KILL hearth-{run}.service 2>/dev/null || true")
+    yield begin
+    end(NODES, runs)
 
 
 def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(started):
@@ -118,22 +73,34 @@ def test_stopping_the_unit_keeps_a_checkpoint_and_ends_the_run_on_all_nodes(star
         until(lambda node=node: units(node) == "", 20)
 
 
-def test_a_supervisor_that_is_killed_leaves_a_record_and_no_unit(started):
-    started("third", max_steps=100000)
-    until_step("third", 3)
+def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started):
+    started("third", max_steps=60, checkpoint_every=5)
+    until_step("third", 12)
     on("laptop", "systemctl --user kill --kill-whom=main -s KILL hearth-third.service")
+    until_state("finished", "third", NODES)
     for node in NODES:
-        until(lambda node=node: record(node, "third")["state"] == "failed", 30)
-        assert record(node, "third")["cause"]["node"] == "laptop"
+        ended = record(node, "third")
+        assert ended["generation"] == 1
+        assert ended["launches"][0]["cause"]["node"] == "laptop"
         until(lambda node=node: units(node) == "", 20)
-    assert (
-        "the supervisor of laptop ended without a word"
-        in record("laptop", "third")["cause"]["message"]
-    )
+    assert steps("third") == list(range(1, 61))
 
 
-def test_a_cut_cable_ends_the_run_on_both_sides_of_it(started):
-    started("cable", max_steps=100000)
+def test_a_machine_that_is_restarted_joins_again_when_it_is_back(started):
+    started("reboot", max_steps=60, checkpoint_every=5)
+    until_step("reboot", 12)
+    as_root("laptop", "systemctl poweroff --no-block")
+    until(lambda: record("tower", "reboot")["state"] == "waiting", 60)
+    until(lambda: row("laptop")[1] == "off", 30)
+    lab("power-on", "laptop")
+    until_state("finished", "reboot", NODES)
+    assert record("tower", "reboot")["launches"][0]["cause"]["node"] == "laptop"
+    assert "this machine is being shut down" in at_home("laptop", "cat ai-cluster/logs/reboot.log")
+    until(lambda: units("laptop") == "", 20)
+
+
+def test_a_cut_cable_ends_the_run_on_both_sides_of_it_where_nobody_waits(started):
+    started("cable", "-e", "launch_return_timeout=0", max_steps=100000)
     until_step("cable", 3)
     rank = "$(pgrep -n -f '[t]rain_distributed.py --run-file')"
     for node, card in CARDS.items():  # not one of the decoys
@@ -141,11 +108,29 @@ def test_a_cut_cable_ends_the_run_on_both_sides_of_it(started):
         assert on(node, chosen) == f"GLOO_SOCKET_IFNAME={card}"
     lab("cut", "laptop")
     for node, other in (NODES, NODES[::-1]):
-        until(lambda node=node: record(node, "cable")["state"] == "failed", 60)
+        until_state("failed", "cable", [node], 60)
         assert record(node, "cable")["cause"]["node"] == other
         until(lambda node=node: units(node) == "", 20)
     lab("join", "laptop")
-    until(lambda: answers("laptop"), 20)
+
+
+def test_elastic_goes_on_without_the_laptop_and_takes_it_in_again(started):
+    elastic = ("-e", "elastic=true", "-e", "min_nodes=1")
+    started("elastic", *elastic, max_steps=100000, checkpoint_every=5)
+    until_step("elastic", 12)
+    lab("cut", "laptop")
+    until(lambda: record("tower", "elastic")["generation"] == 1, 60)
+    assert record("tower", "elastic")["missing"] == []
+    assert "going on without laptop" in at_home("tower", "cat ai-cluster/logs/elastic.log")
+    before = steps("elastic")[-1]
+    until(lambda: steps("elastic")[-1] > before + 10, 60)
+    lab("join", "laptop")
+    until(lambda: record("laptop", "elastic")["generation"] == 2, 60)
+    until_state("running", "elastic", NODES)
+    on("tower", "systemctl --user stop hearth-elastic.service", 90)
+    until_state("stopped", "elastic", NODES)
+    told = steps("elastic")
+    assert told == list(range(1, told[-1] + 1))
 
 
 def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
@@ -177,11 +162,11 @@ def dark() -> None:
         lab("power-off", node)
 
 
-def test_a_machine_that_comes_back_alone_records_the_truth(started):
-    started("fifth", max_steps=100000)
+def test_a_machine_that_comes_back_too_late_records_the_truth(started):
+    started("fifth", "-e", "launch_return_timeout=1", max_steps=100000)
     until_step("fifth", 3)
     lab("power-off", "laptop")
-    until(lambda: record("tower", "fifth")["state"] == "failed", 40)
+    until(lambda: record("tower", "fifth")["state"] == "failed", 60)
     assert record("tower", "fifth")["cause"]["node"] == "laptop"
     lab("power-on", "laptop")
     until(lambda: record("laptop", "fifth")["state"] == "failed", 60)

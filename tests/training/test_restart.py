@@ -1,4 +1,4 @@
-"""A run whose processes all died at once, as in a power cut, started again as it was."""
+"""Runs that lose a rank, a node or all of them, and go on: real supervisors, torchrun, training."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import sys
 
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file
+from support.ranks import furthest
 from support.supervisors import TRAINING, Nodes, until
 
 from hearth.config import resolve_run, write_run
@@ -21,7 +24,7 @@ def house(tmp_path, tiny_model, tiny_data):
     """Two nodes with the real training code, model and data; end all that they started."""
     made: list[Nodes] = []
 
-    def make(**settings: int) -> Nodes:
+    def make(name: str = "house", **settings: int) -> Nodes:
         given = {
             "model": str(tiny_model), "dataset": str(tiny_data), "run": "first",
             "sequence_length": 96, "lora_rank": 4, "global_batch": 4, "split": "equal",
@@ -29,7 +32,9 @@ def house(tmp_path, tiny_model, tiny_data):
             "evaluate": False, "max_steps": STEPS, **settings,
         }  # fmt: skip
         run = resolve_run(given, tmp_path / "runs")
-        nodes = Nodes(tmp_path, 2, "", python=sys.executable)
+        folder = tmp_path / name
+        folder.mkdir()
+        nodes = Nodes(folder, 2, "", python=sys.executable)
         made.append(nodes)
         for node in nodes.names:
             nodes.change(node, script="scripts/train_distributed.py")
@@ -48,9 +53,17 @@ def house(tmp_path, tiny_model, tiny_data):
         nodes.close()
 
 
-def metrics(nodes: Nodes) -> list[dict]:
-    lines = (nodes.workspace("node0") / "results/first/metrics.jsonl").read_text().splitlines()
+def metrics(nodes: Nodes, node: str = "node0") -> list[dict]:
+    lines = (nodes.workspace(node) / "results/first/metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
+
+
+def adapter(nodes: Nodes, node: str = "node0") -> dict[str, torch.Tensor]:
+    return load_file(nodes.workspace(node) / "results/first/adapter/adapter_model.safetensors")
+
+
+def steps(nodes: Nodes, node: str = "node0") -> list[int]:
+    return [line["step"] for line in metrics(nodes, node) if line["kind"] == "step"]
 
 
 def kill_everything(nodes: Nodes) -> None:
@@ -64,6 +77,38 @@ def kill_everything(nodes: Nodes) -> None:
     for node in nodes.names:
         nodes.supervisor(node).wait(10)
         assert nodes.record(node)["state"] == "running"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learned(house):
+    killed = house("killed", checkpoint_every=5)
+    for node in killed.names:
+        killed.change(node, return_timeout=60)
+    killed.start()
+    until(lambda: 12 in steps(killed), 60)
+    killed.rank("node1").kill()
+    for record in killed.wait(seconds=120).values():
+        assert (record["state"], record["generation"]) == ("finished", 1)
+        assert record["launches"][0]["cause"]["message"].startswith("rank 1 was killed by signal 9")
+    assert steps(killed) == steps(killed, "node1") == list(range(1, STEPS + 1))
+    assert [line["generation"] for line in metrics(killed) if line["kind"] == "start"] == [0, 1]
+
+    bare = house("bare", checkpoint_every=5)
+    bare.start()
+    until(lambda: 12 in steps(bare), 60)
+    kill_everything(bare)
+    disk = bare.workspace("node0")
+    run_file = (disk / "results/first/run.yml").read_text()
+    shutil.rmtree(disk / "results")
+    shutil.rmtree(disk / "checkpoints")
+    (disk / "results/first").mkdir(parents=True)
+    (disk / "results/first/run.yml").write_text(run_file)
+    bare.start()
+    assert {record["state"] for record in bare.wait(seconds=90).values()} == {"finished"}
+    assert steps(bare) == list(range(1, STEPS + 1))
+    assert min(line["step"] for line in metrics(bare) if line["kind"] == "start") == 0
+    assert furthest(adapter(bare), adapter(killed)) == 0
 
 
 @pytest.mark.slow

@@ -21,28 +21,8 @@ from torch.utils.tensorboard import SummaryWriter
 
 from hearth.config import Run
 from hearth.errors import HearthError
-from hearth.files import write_whole
+from hearth.history import METRICS, forget_after
 from hearth.words import duration
-
-METRICS = "metrics.jsonl"
-
-
-def forget_after(metrics: Path, step: int) -> None:
-    """Drop from `metrics` what a run that goes on after `step` steps will write again."""
-    if not metrics.exists():
-        return
-    kept = []
-    # A run that begins anew has no history.
-    for line in metrics.read_text(encoding="utf-8").splitlines() if step else ():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            break  # The line that a crash cut short: nothing whole can follow it.
-        over = record["kind"] == "end" or record.get("when") == "after"
-        if over or record.get("step", 0) > step:
-            continue
-        kept.append(line + "\n")
-    write_whole(metrics, "".join(kept))
 
 
 class Telemetry:

@@ -25,7 +25,10 @@ _TIMEOUT = timedelta(minutes=30)
 
 @dataclass(frozen=True)
 class World:
-    """This process among the ranks of its run."""
+    """This process among the ranks of its run.
+
+    `generation` numbers the launches of the run under supervisors; by hand it is 0.
+    """
 
     rank: int
     size: int
@@ -34,6 +37,7 @@ class World:
     device: torch.device
     gradients: dist.ProcessGroup | None
     gradient_device: torch.device
+    generation: int = 0
 
     @property
     def leads(self) -> bool:
@@ -100,16 +104,18 @@ def join(environment: Mapping[str, str] = os.environ) -> World:
     size = int(environment.get("WORLD_SIZE", "1"))
     local_rank = int(environment.get("LOCAL_RANK", "0"))
     node = environment.get("HEARTH_NODE") or os.uname().nodename
+    generation = int(environment.get("HEARTH_GENERATION", "0"))
     gpu, device = _own_gpu(local_rank), own_device(environment)
     if size == 1:
-        return World(rank, size, local_rank, node, device, None, device)
+        return World(rank, size, local_rank, node, device, None, device, generation)
     dist.init_process_group("gloo", timeout=_TIMEOUT)
     gpus: list[Any] = [None] * size
     dist.all_gather_object(gpus, gpu)
     if all(gpus) and len(set(gpus)) == size:
         nccl = dist.new_group(backend="nccl", timeout=_TIMEOUT)
-        return World(rank, size, local_rank, node, device, nccl, device)
-    return World(rank, size, local_rank, node, device, None, torch.device("cpu"))
+        return World(rank, size, local_rank, node, device, nccl, device, generation)
+    cpu = torch.device("cpu")
+    return World(rank, size, local_rank, node, device, None, cpu, generation)
 
 
 def leave(world: World) -> None:

@@ -43,6 +43,7 @@ _FREE_ON_RESUME = frozenset(
         "eval_every",
         "log_every",
         "checkpoint_every",
+        "checkpoint_minutes",
         "checkpoint_keep",
         "wandb",
         "wandb_project",

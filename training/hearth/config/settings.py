@@ -167,6 +167,9 @@ class Settings(BaseModel):
     )
     log_every: int = _setting("Record", "steps between two lines of metrics", 1, ge=1)
     checkpoint_every: int = _setting("Record", "steps between two checkpoints", 50, ge=1)
+    checkpoint_minutes: float = _setting(
+        "Record", "minutes after which one is taken before that; 0: never", 10.0, ge=0
+    )
     checkpoint_keep: int = _setting("Record", "checkpoints kept a node", 2, ge=1)
     wandb: Literal["auto", "off", "offline", "online"] = _setting(
         "Record", "auto: online if WANDB_API_KEY is set, else offline", "auto"

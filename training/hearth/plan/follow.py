@@ -52,6 +52,13 @@ class Follower:
         """How many times as long as was measured beforehand each rank takes now."""
         return tuple(statistics.median(recent) if recent else 1.0 for recent in self._recent)
 
+    def recall(self, plan: Plan, slowness: Sequence[float]) -> None:
+        """Go on from where an earlier launch of the run, on the same ranks, had come."""
+        self._recent = [deque([slow] * _REMEMBERED, maxlen=_REMEMBERED) for slow in slowness]
+        for rank, size in enumerate(plan.micro_batch):
+            self.fits_no_more_than(rank, size)
+        self._plans[sum(plan.rows)] = plan
+
     def plan(self, step: int, rows: int) -> Plan:
         """Return the plan for a step of `rows`: the last one, unless another is worth moving to."""
         best, last = self.share(rows), self._plans.get(rows)

@@ -19,16 +19,25 @@ import torch
 
 from hearth.world import World
 
+# What all do once one of them asks for it.
+_FLAGS = ("stop", "keep")
+
 # What every rank reports of itself; each writes only its own slot, so the sum is a gathering.
 _OWN = ("loss", "tokens", "compute_seconds", "wait_seconds", "peak_memory_mib", "micro_batch")
 
 
 @dataclass(frozen=True)
 class StepSum:
-    """What a step came to over all ranks; the sequences hold one number a rank."""
+    """What a step came to over all ranks; the sequences hold one number a rank.
+
+    Attributes:
+        stop: whether the run is to end after this step.
+        keep: whether a checkpoint is to be taken after it.
+    """
 
     loss: float
     stop: bool
+    keep: bool
     tokens: list[int]
     compute_seconds: list[float]
     wait_seconds: list[float]
@@ -48,7 +57,7 @@ class Exchange:
         self._world = world
         self._compressed = compress == "bf16"
         self._size = sum(parameter.numel() for parameter in parameters)
-        self._numbers = 1 + len(_OWN) * world.size
+        self._numbers = len(_FLAGS) + len(_OWN) * world.size
         self._buffer = torch.zeros(
             self._size + self._numbers, dtype=dtypes.pop(), device=parameters[0].device
         )
@@ -74,6 +83,7 @@ class Exchange:
         self,
         loss: float,
         stop: bool,
+        keep: bool,
         tokens: int,
         compute_seconds: float,
         peak_memory_mib: float,
@@ -86,8 +96,9 @@ class Exchange:
         """
         own = (loss, tokens, compute_seconds, self._waited, peak_memory_mib, micro_batch)
         numbers = torch.zeros(self._numbers, dtype=torch.float64)
-        numbers[0] = float(stop)
-        numbers[1 + self._world.rank :: self._world.size] = torch.tensor(own, dtype=torch.float64)
+        numbers[: len(_FLAGS)] = torch.tensor((stop, keep), dtype=torch.float64)
+        first = len(_FLAGS) + self._world.rank
+        numbers[first :: self._world.size] = torch.tensor(own, dtype=torch.float64)
         self._buffer[self._size :] = numbers.to(self._buffer)
 
         started = time.perf_counter()
@@ -99,12 +110,13 @@ class Exchange:
         self._waited = time.perf_counter() - started
 
         by_rank = {
-            name: summed[1 + index * self._world.size :][: self._world.size]
+            name: summed[len(_FLAGS) + index * self._world.size :][: self._world.size]
             for index, name in enumerate(_OWN)
         }
         for name in ("tokens", "micro_batch"):
             by_rank[name] = [round(count) for count in by_rank[name]]
-        return StepSum(stop=summed[0] > 0, **by_rank | {"loss": sum(by_rank["loss"])})
+        flags = {name: summed[index] > 0 for index, name in enumerate(_FLAGS)}
+        return StepSum(**flags, **by_rank | {"loss": sum(by_rank["loss"])})
 
     def _sum(self, buffer: torch.Tensor) -> None:
         """Replace `buffer` by its sum over all ranks, wherever it lies."""

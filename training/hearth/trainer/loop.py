@@ -25,10 +25,11 @@ import numpy as np
 import torch
 
 from hearth import checkpoint, evaluate
-from hearth.checkpoint import DISK_ERRORS, not_written
+from hearth.checkpoint import DISK_ERRORS, Checkpoint, not_written
 from hearth.config import Run
 from hearth.data import Rows, encode_prompt, ensure_chat_template
 from hearth.errors import HearthError
+from hearth.history import METRICS, Copies, restore
 from hearth.layout import Layout
 from hearth.measure.probe import Measured
 from hearth.memory import limit_memory, peak_mib
@@ -76,9 +77,13 @@ class Trainer:
         self.run, self.world, self.settings = run, world, settings
         self.folder = layout.run_dir(run.name)
         self.checkpoints = layout.checkpoint_dir(run.name)
+        self.copies = Copies(self.folder / METRICS, world)
         self.data = prepared.data
         self.rows: Rows = prepared.data.train
         agree(world, {"run": run.name} | facts_of(prepared))
+        found = checkpoint.share_newest(self.checkpoints, run.created, world, warn=print)
+        # What `auto` came to when the run began holds, on whatever nodes it goes on.
+        begun = found.facts if found else {}
         self.planner = choose_planner(settings, measured, layout, world)
         self.plan: Plan | None = None
         self.order = Order(len(self.rows), settings.global_batch, settings.seed)
@@ -90,9 +95,9 @@ class Trainer:
             limit_memory(settings.memory_limit)
         everyone = world.gather((world.node, precision.supported(world.device)))
         self.nodes = [node for node, _ in everyone]
-        self.precision = precision.choose(settings.precision, everyone)
+        self.precision = precision.choose(begun.get("precision", settings.precision), everyone)
         means = world.gather(means_here(world.node, world.device))
-        self.chosen_optimizer = choose_optimizer(settings.optimizer, means)
+        self.chosen_optimizer = choose_optimizer(begun.get("optimizer", settings.optimizer), means)
         torch.manual_seed(settings.seed)
         self.sharded = settings.parallel == "fsdp"
         path = prepared.model.path
@@ -117,13 +122,14 @@ class Trainer:
         self.step = 0
         self.best: float | None = None
         self.recent_seconds: deque[float] = deque(maxlen=20)
+        self.kept_at = time.monotonic()
+        self._go_on_from(found)
 
     def train(self) -> str:
         """Train to the end, or until a stop is asked for; return `finished` or `stopped`.
 
         Raises `HearthError` if the run cannot go on.
         """
-        self._resume()
         self.telemetry = Telemetry(self.run, self.folder, self.world.leads, self.step)
         outcome = None
         try:
@@ -182,7 +188,8 @@ class Trainer:
             if failures:
                 self._blame(batch, plan, failures)
             last = self.step == self.steps
-            keep = last or summed.stop or self.step % self.settings.checkpoint_every == 0
+            due = summed.keep or self.step % self.settings.checkpoint_every == 0
+            keep = last or summed.stop or due
             # Also before each checkpoint, so that a run that goes on from it misses no step.
             if keep or self.step % self.settings.log_every == 0:
                 self._log(since_log, rate, norm)
@@ -200,19 +207,24 @@ class Trainer:
         """Return the plan of this step, of so many rows; record it where it is another."""
         plan, before = self.planner.plan(self.step, rows), self.plan
         if plan != before:
-            following = isinstance(self.planner, Follower)
-            slowness = self.planner.slowness if following else (1.0,) * self.world.size
+            following, slowness = isinstance(self.planner, Follower), self._slowness()
             self.telemetry.record(
                 "plan",
                 step=self.step + 1,
                 rows=plan.rows,
                 micro_batch=plan.micro_batch,
-                slowness=[round(slow, 3) for slow in slowness],
+                slowness=slowness,
             )
             if following and before and sum(before.rows) == rows and before.rows != plan.rows:
                 self.telemetry.say(moves(before, plan, slowness, self.nodes))
         self.plan = plan
         return plan
+
+    def _slowness(self) -> list[float]:
+        """Return how many times as long as was measured each rank takes now."""
+        known = isinstance(self.planner, Follower)
+        slowness = self.planner.slowness if known else (1.0,) * self.world.size
+        return [round(slow, 3) for slow in slowness]
 
     def _learn(self, plan: Plan, summed: StepSum) -> None:
         """Tell the planner how fast the ranks were, and what their memory holds."""
@@ -240,11 +252,17 @@ class Trainer:
         return self.exchange.run(
             loss=computed.loss,
             stop=(self.folder / STOP_FILE).exists(),
+            keep=self._too_long_ago(),
             tokens=int(self.rows.tokens[own].sum()),
             compute_seconds=computed.seconds,
             peak_memory_mib=peak_mib(self.world.device),
             micro_batch=computed.micro_batch,
         )
+
+    def _too_long_ago(self) -> bool:
+        """Return whether the last checkpoint is older than it may be, by rank 0's clock."""
+        most = self.settings.checkpoint_minutes * 60
+        return bool(self.world.leads and most and time.monotonic() - self.kept_at > most)
 
     def _dropout_seed(self, first_row: int) -> int:
         """Return the seed of a micro-batch: the same in whichever rank computes it."""
@@ -308,6 +326,7 @@ class Trainer:
         self.telemetry.record(
             "start",
             run=self.run.name,
+            generation=self.world.generation,
             world_size=self.world.size,
             ranks=ranks,
             step=self.step,
@@ -389,52 +408,68 @@ class Trainer:
                 expected=question.expected,
             )
 
-    def _resume(self) -> None:
-        """Go on from the newest checkpoint of this run that any node holds.
+    def _go_on_from(self, found: Checkpoint | None) -> None:
+        """Take up the run where a checkpoint left it.
 
-        Also when nobody asked for it: after a power cut the run is started again as it was.
+        Also when nobody asked for it: after a loss the run is started again as it was.
         """
-        if self.run.resumes and self.world.local_rank == 0:
+        # A supervisor clears its own away, and by then another may have been laid.
+        if self.run.resumes and not self.world.generation and self.world.local_rank == 0:
             (self.folder / STOP_FILE).unlink(missing_ok=True)
-        found = checkpoint.share_newest(self.checkpoints, self.run.created, self.world, warn=print)
         if found is None:
             if self.run.resumes and self.world.leads:
                 print(f"no node holds a checkpoint of run {self.run.name}: beginning at step 0")
             return
-        findings = [
-            f"resume: run '{self.run.name}' trained with {what} {found.facts[what]}, but these "
-            f"nodes come to {now}; set {what}={found.facts[what]}, or take the same kind of nodes"
-            for what, now in self._choices().items()
-            if found.facts[what] != now
-        ]
-        if findings:
-            raise HearthError(*findings)
         state.load(found.path, self.model, self.optimizer, self.schedule, self.scaler)
         self.step = found.step
         self.best = found.facts["best"]
-        if self.world.local_rank == 0 and (found.path / BEST).exists():
-            state.replace_folder(
-                self.folder / BEST,
-                lambda folder: shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True),
-            )
+        followed = found.facts["plan"]
+        if isinstance(self.planner, Follower) and followed and self.nodes == found.facts["nodes"]:
+            plan = Plan(tuple(followed["rows"]), tuple(followed["micro_batch"]))
+            self.planner.recall(plan, followed["slowness"])
+        if self.world.local_rank == 0:
+            restore(self.folder / METRICS, found.path / METRICS, found.step)
+            if (found.path / BEST).exists():
+                state.replace_folder(
+                    self.folder / BEST,
+                    lambda folder: shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True),
+                )
 
     def _choices(self) -> dict[str, str]:
-        """Return what `auto` came to, which a resumed run must keep."""
+        """Return what `auto` came to, which a run that goes on keeps."""
         return {"precision": self.precision, "optimizer": self.chosen_optimizer}
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what is to be known of a checkpoint beside its files."""
+        plan = self.plan and {
+            "rows": self.plan.rows,
+            "micro_batch": self.plan.micro_batch,
+            "slowness": self._slowness(),
+        }
+        return {
+            "created": self.run.created,
+            "generation": self.world.generation,
+            "nodes": self.nodes,
+            "seed": self.settings.seed,
+            "plan": plan,
+            "best": self.best,
+        } | self._choices()
 
     def _checkpoint(self) -> None:
         """Keep the state after this step, on every node."""
         started = time.perf_counter()
         self.telemetry.sync()
+        self.copies.update()
         path: Path | None = None
         if self.world.local_rank == 0:
             path = checkpoint.save(
                 self.checkpoints,
                 self.step,
-                facts={"created": self.run.created, "best": self.best} | self._choices(),
+                facts=self._facts(),
                 keep=self.settings.checkpoint_keep,
                 write=self._write_state,
             )
+        self.kept_at = time.monotonic()
         self.telemetry.record(
             "checkpoint",
             step=self.step,
@@ -446,6 +481,7 @@ class Trainer:
         """Write into `folder` all that the run needs to go on from here."""
         base = self.run.source.id
         state.save(folder, self.model, base, self.optimizer, self.schedule, self.scaler)
+        shutil.copyfile(self.folder / METRICS, folder / METRICS)
         if self.best is not None:
             shutil.copytree(self.folder / BEST, folder / BEST)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from hearth.config import Settings
 from hearth.errors import ConfigError
+from hearth.history import METRICS
 from hearth.layout import Layout
 from hearth.measure.here import most_rows
 from hearth.measure.probe import Measured
 from hearth.plan.follow import Follower
 from hearth.plan.planner import Fixed, Planner, Replayed
 from hearth.plan.split import Plan, shares_for
-from hearth.telemetry import METRICS
 from hearth.world import World
 
 _NOTEWORTHY = 0.1

@@ -1,0 +1,1 @@
+"""Every fault on every node: `python -m tests.bench.faults --help`."""

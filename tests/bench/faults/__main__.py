@@ -1,0 +1,88 @@
+"""Play every kind of fault on every machine of the lab, and write down what came of it.
+
+    sudo .venv/bin/python -m tests.bench.faults
+
+kills a rank, cuts the power, cuts the cable and fills the disk, each on each of three machines, at
+some step of a run, and compares what was learned with a run that nothing disturbed, bit for bit. It
+writes the raw figures beside itself and the table into docs/benchmarks.md. It takes about a quarter
+of an hour on two cores. `./scripts/test` plays one kind a machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.lab import NAME, ROOT
+from tests.bench.paper import circumstances, publish
+
+FIGURES = Path(__file__).with_name("figures.json")
+_WORDS = {
+    "kill": "a rank is killed (-9)",
+    "power": "the power is cut",
+    "cable": "the cable is cut",
+    "disk": "the disk is full",
+}
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Return the section of docs/benchmarks.md for `figures`."""
+    lines = [
+        f"On three machines of the lab, a tiny model, checkpoints every 5 steps, silence noticed "
+        f"after 6 s. Measured on {figures['date']} on {figures['computer']}; Hearth "
+        f"{figures['hearth']}. Down: until no rank was left on the other nodes. Back: from the "
+        "cure to the next launch (after a full disk, that is a person's `resume`).",
+        "",
+        "| fault | on | at step | down after | back after | learned the same, bit for bit |",
+        "|---|---|--:|--:|--:|---|",
+    ]
+    for found in figures["faults"]:
+        down = "" if found["kind"] == "kill" else f"{found['seconds_until_down']:.0f} s"
+        lines.append(
+            f"| {_WORDS[found['kind']]} | {found['node']} | {found['step']} | {down} | "
+            f"{found['seconds_until_back']:.0f} s | yes |"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status: that of the tests."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
+    given = parser.parse_args(arguments)
+    if os.geteuid() != 0:
+        parser.error("the lab needs root")
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "faults.jsonl"
+        played = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "tests/cluster/test_lab_faults.py"],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "HEARTH_LAB": NAME,
+                "HEARTH_FAULTS": "all",
+                "HEARTH_FAULTS_RECORD": str(record),
+            },
+        ).returncode
+        lines = record.read_text().splitlines() if record.exists() else []
+    figures = circumstances() | {"faults": [json.loads(line) for line in lines]}
+    print(table(figures))
+    # A fault that left a trace is no figure: the tests have said which.
+    if played == 0 and not given.dry:
+        publish("faults", figures, FIGURES, table(figures))
+    return played
+
+
+if __name__ == "__main__":
+    sys.exit(main())

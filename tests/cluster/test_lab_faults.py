@@ -1,0 +1,152 @@
+"""Nothing is lost: a fault on one of three machines in the middle of a run, and what it teaches.
+
+Each node gets one kind of fault, another one on another day; the seed stands in the test's name.
+HEARTH_FAULT_SEED repeats a day, and HEARTH_FAULTS=all plays every kind on every node
+(`python -m tests.bench.faults` does that and writes down what came of it, by HEARTH_FAULTS_RECORD).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.house import until
+from support.lab import READY, Controller, as_root, inside, lab
+from support.runs import (
+    cluster,
+    end,
+    learned,
+    ranks,
+    record,
+    start,
+    steps,
+    units,
+    until_state,
+    until_step,
+)
+
+from hearth_lab import plan
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+NODES = tuple(node.name for node in plan.nodes(3))
+KINDS = ("kill", "power", "cable", "disk")
+STEPS = 60
+SETTINGS = {"max_steps": STEPS, "checkpoint_every": 5, "global_batch": 8}
+SEED = int(os.environ.get("HEARTH_FAULT_SEED") or time.time() // 86400)
+
+CHECKPOINTS = "/home/lab/ai-cluster/checkpoints"
+FULL = f"{CHECKPOINTS}/something-else-that-is-large"
+
+
+def chosen() -> list[tuple[str, str]]:
+    """Return kind and node of the faults to play."""
+    if os.environ.get("HEARTH_FAULTS") == "all":
+        return [(kind, node) for kind in KINDS for node in NODES]
+    kinds = random.Random(SEED).sample(KINDS, len(NODES))
+    return list(zip(kinds, NODES, strict=True))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
+    with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+def undisturbed(home) -> str:
+    """Return the checksum of what a run without any fault teaches."""
+    start(home, "undisturbed", **SETTINGS)
+    until_state("finished", "undisturbed", NODES)
+    return learned("tower", "undisturbed")
+
+
+def inflict(kind: str, node: str) -> None:
+    """Do it. A small file system of its own stands in for a disk that another program fills."""
+    match kind:
+        case "kill":
+            inside(node, f"kill -9 {max(ranks(node))}", status=0)
+        case "power":
+            lab("cut", node)  # the lab's machines take a moment to go off; a power cut does not
+            lab("power-off", node)
+        case "cable":
+            lab("cut", node)
+        case "disk":
+            inside(node, f"dd if=/dev/zero of={FULL} bs=1M 2>/dev/null; df {CHECKPOINTS}")
+
+
+def mend(kind: str, node: str) -> None:
+    match kind:
+        case "power":
+            lab("join", node)
+            lab("power-on", node)
+        case "cable":
+            lab("join", node)
+        case "disk":
+            inside(node, f"rm {FULL}", status=0)
+
+
+def down(nodes: list[str]) -> bool:
+    """Tell whether no rank computes on these nodes, or they are at the next launch."""
+    return not any(ranks(node) for node in nodes)
+
+
+@pytest.mark.parametrize(("kind", "node"), chosen(), ids=lambda word: f"{word}-{SEED}")
+def test_what_was_learned_is_what_an_undisturbed_run_learns(home, undisturbed, kind, node):
+    run, at = f"{kind}-{node}", random.Random(f"{SEED}{kind}{node}").randrange(3, STEPS - 20)
+    others = [name for name in NODES if name != node]
+    if kind == "disk":
+        as_root(node, f"mount -t tmpfs -o size=16m,mode=1777 tmpfs {CHECKPOINTS}")
+    try:
+        start(home, run, **SETTINGS)
+        until_step(run, at)
+        inflict(kind, node)
+        began = time.monotonic()
+        if kind != "kill":  # which is over before anybody could look
+            until(lambda: down(others), 60)
+        gone = time.monotonic() - began
+        if kind == "disk":
+            until_state("failed", run, NODES, 30)
+            cause = record("tower", run)["cause"]
+            assert cause["node"] == node
+            assert "is full; the last good checkpoint is step-" in cause["message"]
+        mend(kind, node)
+        mended = time.monotonic()
+        if kind == "disk":
+            again = ("-e", f"resume={run}", "-e", "wait=false")
+            status, screen = home.play("train.yml", *READY, *again)
+            assert status == 0, screen
+        until(lambda: record("tower", run)["generation"] == 1, 90)
+        until(lambda: ranks("tower"), 30)
+        back = time.monotonic() - mended
+        until_state("finished", run, NODES, 120)
+        assert steps(run) == list(range(1, STEPS + 1))
+        assert {learned(name, run) for name in NODES} == {undisturbed}
+        for name in NODES:
+            until(lambda name=name: units(name) == "", 20)
+        write_down(kind=kind, node=node, step=at, seconds_until_down=gone, seconds_until_back=back)
+    finally:
+        mend_for_others(kind, node)
+        end(NODES, [run])
+        if kind == "disk":
+            as_root(node, f"umount {CHECKPOINTS}")
+
+
+def mend_for_others(kind: str, node: str) -> None:
+    """Leave the machines as they were, also where the test broke off in the middle."""
+    lab("join", node, status=None)
+    lab("power-on", node, status=None)
+    if kind == "disk":
+        inside(node, f"rm -f {FULL}")
+
+
+def write_down(**found: object) -> None:
+    """Add a line to the record, where one is kept."""
+    if path := os.environ.get("HEARTH_FAULTS_RECORD"):
+        with Path(path).open("a") as file:
+            file.write(json.dumps(found) + "\n")

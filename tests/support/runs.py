@@ -1,0 +1,94 @@
+"""A run on the machines of the lab: begun without anybody who watches, and what each has of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.house import until
+from support.lab import READY, Controller, at_home, bring, machines, of_the_first, on
+
+_RANK = "[t]rain_distributed.py --run-file"
+
+
+@contextmanager
+def cluster(folder: Path, names: Sequence[str], model: Path, data: Path) -> Iterator[Controller]:
+    """Have a controller and the lab's first machines, provisioned and with a model."""
+    # Not below /tmp, which a machine forgets when it boots.
+    kept = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
+    try:
+        there = Path(shutil.copytree(model, kept / "tiny"))
+        house = Controller(folder, there, data, of_the_first(len(names), folder / "inventory"))
+        with machines(len(names)):
+            stages = ("playbooks/preflight.yml", "playbooks/workspace.yml")
+            status, screen = house.play(*stages, *READY)
+            assert status == 0, screen
+            bring(there, names)
+            yield house
+    finally:
+        shutil.rmtree(kept)
+
+
+def start(house: Controller, run: str, *words: str, **settings: object) -> None:
+    """Start a run that nobody watches."""
+    # A wrong password for sudo: training asks for none.
+    unwatched = ("-e", f"run={run}", "-e", "wait=false", "-e", "ansible_become_password=wrong")
+    patience = ("-e", "launch_ready_timeout=20", "-e", "launch_silence_timeout=6")
+    options = (*unwatched, *patience, *words, *house.tiny(evaluate=False, **settings))
+    status, screen = house.play("train.yml", *READY, *options)
+    assert status == 0, screen
+
+
+def end(nodes: Sequence[str], runs: Sequence[str]) -> None:
+    """End these runs at once, come what may."""
+    for node in nodes:
+        for run in runs:
+            on(node, f"systemctl --user stop hearth-{run}.service 2>/dev/null || true", 90)
+
+
+def record(node: str, run: str) -> dict:
+    """Return what a node's supervisor has on record."""
+    return json.loads(at_home(node, f"cat ai-cluster/results/{run}/supervisor.json"))
+
+
+def until_state(state: str, run: str, nodes: Sequence[str], seconds: float = 90) -> None:
+    """Wait until a run is in this state on all these nodes."""
+    for node in nodes:
+        until(lambda node=node: record(node, run)["state"] == state, seconds)
+
+
+def units(node: str) -> str:
+    """Return what the user's systemd, its folder and its process list still know of runs."""
+    return at_home(
+        node,
+        "systemctl --user list-units --all --no-legend 'hearth-*';"
+        "find ~/.config/systemd -name 'hearth-*'; pgrep -af '[h]earth.supervise' || true",
+    )
+
+
+def ranks(node: str) -> list[int]:
+    """Return the processes of torchrun and its ranks on a node."""
+    return [int(pid) for pid in at_home(node, f"pgrep -f '{_RANK}' || true").split()]
+
+
+def until_step(run: str, step: int, seconds: float = 90) -> None:
+    """Wait until rank 0, which is on tower, has written this step."""
+    metrics = f"ai-cluster/results/{run}/metrics.jsonl"
+    found = f'grep -c \'"kind": "step".*"step": {step},\' {metrics} || true'
+    until(lambda: int(at_home("tower", found)) > 0, seconds)
+
+
+def steps(run: str) -> list[int]:
+    """Return the steps that rank 0 has on record."""
+    lines = at_home("tower", f"cat ai-cluster/results/{run}/metrics.jsonl").splitlines()
+    return [line["step"] for line in map(json.loads, lines) if line["kind"] == "step"]
+
+
+def learned(node: str, run: str) -> str:
+    """Return the checksum of the adapter that a run left on a node."""
+    file = f"ai-cluster/results/{run}/adapter/adapter_model.safetensors"
+    return at_home(node, f"sha256sum {file}").split()[0]
