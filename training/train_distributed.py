@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fine-tune a language model with LoRA, on one computer or on many unequal ones.
+"""Train a language model, with LoRA or whole, on one computer or on many unequal ones.
 
 This is the script that `train.yml` starts on every node, and the same that you run by hand:
 

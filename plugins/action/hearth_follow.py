@@ -59,6 +59,10 @@ generation:
   description: Which launch of the run it was.
   returned: if the run was started here
   type: int
+launches:
+  description: The launches before it that a lost node or a killed rank ended, with their C(cause).
+  returned: if the run was started here
+  type: list
 nodes:
   description: Names of all nodes of the run, in order of rank.
   returned: if the run was started here
@@ -137,6 +141,9 @@ def state_text(record: Mapping[str, Any] | None, progress: Progress) -> str:
         return "the supervisor starts"
     if record.get("state") == "waiting":
         missing = ", ".join(record.get("missing") or [])
+        if cause := record.get("cause"):
+            lost = f"{cause['node']}: {cause['message'].splitlines()[0]}"
+            return f"{lost}; waiting until {missing} is back" if missing else lost
         return f"waiting until {missing} is ready" if missing else "all nodes are ready"
     return progress.text()
 
@@ -194,7 +201,8 @@ class ActionModule(ActionBase):
             if record is None:
                 why = f"no run '{options['run']}' was started on this node; is its name right?"
                 return {"state": "unknown", "message": why}
-            self._part = {name: record.get(name) for name in ("rank", "nodes", "generation")}
+            wanted = ("rank", "nodes", "generation", "launches")
+            self._part = {name: record.get(name) for name in wanted}
             if record["state"] in ENDED:
                 return {"state": record["state"], "cause": record.get("cause")}
             # A supervisor that has just ended may have been seen between its two last words.

@@ -74,6 +74,14 @@ nodes:
   description: The nodes that were asked for by name, or C(all) or C(auto) alone.
   type: list
   returned: without findings
+elastic:
+  description: Whether the others go on when a node is lost.
+  type: bool
+  returned: without findings
+min_nodes:
+  description: With how many nodes at least; 0 for more than half of them.
+  type: int
+  returned: without findings
 by_speed:
   description: Whether the split of a step follows the speeds.
   type: bool
@@ -93,7 +101,9 @@ findings:
 """
 
 # Words after -e that say how to launch; all others are settings of the run or options of a role.
-LAUNCH_WORDS = frozenset({"train", "config", "wait", "meeting_port", "nodes"})
+LAUNCH_WORDS = frozenset(
+    {"train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes"}
+)
 
 
 def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any]:
@@ -151,18 +161,39 @@ def sort_out(
 
 
 def _misfits(launch: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the launch words; turn the port into a number."""
+    """Return what is wrong with the launch words; turn numbers and truths into such."""
     findings = []
-    try:
-        boolean(launch.get("wait", True))
-    except TypeError:
-        findings.append(f"-e wait: {launch['wait']!r} cannot be used; true or false is wanted")
+    for name in {"wait", "elastic"} & launch.keys():
+        try:
+            launch[name] = boolean(launch[name])
+        except TypeError:
+            findings.append(f"-e {name}: {launch[name]!r} cannot be used; true or false is wanted")
+    least = str(launch.get("min_nodes", 1))
+    if not (least.isdecimal() and int(least)):
+        findings.append(f"-e min_nodes: {least!r} cannot be used; a number of nodes is wanted")
+    elif "min_nodes" in launch:
+        launch["min_nodes"] = int(least)
+        if launch.get("elastic") is not True:
+            findings.append("-e min_nodes: it counts only together with -e elastic=true")
     port = str(launch.get("meeting_port", 0))
     if port.isdecimal() and (int(port) == 0 or 1024 <= int(port) < 65536):
         launch["meeting_port"] = int(port)
     else:
         findings.append(f"-e meeting_port: {port!r} cannot be used; 1024 to 65535 is wanted")
     return findings
+
+
+def _not_elastic(run: Run) -> list[str]:
+    """Return which settings fit only all nodes together."""
+    settings = run.settings
+    return [
+        f"-e elastic: {name} says what each of all ranks does; leave it out, or elastic"
+        for name, fixed in (
+            ("split", not isinstance(settings.split, str)),
+            ("replay", settings.replay is not None),
+        )
+        if fixed
+    ]
 
 
 class ActionModule(ActionBase):
@@ -190,7 +221,14 @@ class ActionModule(ActionBase):
         except ConfigError as error:
             return result | {"findings": findings + error.findings}
         nodes = [name.strip() for name in str(launch.get("nodes", "auto")).split(",")]
-        chosen = {"meeting_port": launch.get("meeting_port", 0), "nodes": nodes}
+        chosen = {
+            "meeting_port": launch.get("meeting_port", 0),
+            "nodes": nodes,
+            "elastic": launch.get("elastic", False),
+            "min_nodes": launch.get("min_nodes", 0),
+        }
+        if chosen["elastic"] is True:
+            result["findings"] = findings + _not_elastic(run)
         return result | chosen | self._described(run)
 
     @staticmethod

@@ -128,6 +128,21 @@ def outcome(run: str, story: Story, ends: Mapping[str, Mapping[str, Any]]) -> st
             return f"{run} failed: {steps}"
 
 
+def interruptions(ends: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str | list[str]]]:
+    """Return what ended a launch while the run went on, as rank 0's node has it on record."""
+    launches = next((end.get("launches") for end in ends.values() if end.get("rank") == 0), None)
+    told = [
+        f"{cause['node']}: {cause['message'].splitlines()[0]}"
+        for launch in launches or []
+        if (cause := launch.get("cause")) and cause["kind"] != "node_back"
+    ]
+    if not told:
+        return []
+    more = [f"and {len(told) - _LINES} more"] if len(told) > _LINES else []
+    lines = [line for words in told[:_LINES] for line in textwrap.wrap(words, _WIDTH)]
+    return [("went on after", lines + more)]
+
+
 def summary(
     run: str,
     model: str,
@@ -157,9 +172,11 @@ def summary(
             for word, said in zip(("  before", "  after"), story.answer, strict=True)
             if said is not None
         ]
+    rows += interruptions(ends)
     places = [
         ("adapter", "adapter"),
-        ("best adapter", "best"),
+        ("model", "model"),
+        ("lowest loss", "best"),
         ("metrics", "metrics.jsonl"),
         ("logs", "logs"),
     ]

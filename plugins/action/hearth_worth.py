@@ -203,6 +203,7 @@ class ActionModule(ActionBase):
         lines = told(nodes, chosen, rows, first["row_tokens"], size)
         return {
             "names": list(chosen.nodes),
+            "step_seconds": chosen.step_seconds,
             "say": "\n".join(f"  {line}" for line in lines),
             "findings": [],
         }

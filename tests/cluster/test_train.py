@@ -176,9 +176,27 @@ def test_a_stopped_run_is_no_failure_and_goes_on_where_it_was(house):
     assert steps == list(range(1, last + 1))
 
 
-def test_a_killed_rank_fails_the_play_under_its_nodes_name(house):
-    play = house.start("train.yml", *house.tiny(run="cut", max_steps=100_000))
+def test_a_killed_rank_starts_the_run_again_and_the_summary_says_so(house):
+    settings = {"max_steps": 60, "checkpoint_every": 5}
+    play = house.start("train.yml", *house.tiny(run="cut", **settings))
     house.until_step("cut")
+    house.rank("laptop").kill()
+    screen, _ = play.communicate(timeout=90)
+    print(screen)
+    assert play.returncode == 0
+    assert "cut finished: 60 of 60 steps on desk, laptop" in screen
+    assert "went on after" in screen
+    assert "laptop: rank 1 was killed by signal 9 (SIGKILL)" in screen
+    assert "Traceback" not in screen
+    steps = [line["step"] for line in house.metrics("cut") if line["kind"] == "step"]
+    assert steps == list(range(1, 61))
+    assert house.record("desk", "cut")["generation"] == 1
+
+
+def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(house):
+    at_once = ("-e", "launch_return_timeout=0")
+    play = house.start("train.yml", *at_once, *house.tiny(run="end", max_steps=100_000))
+    house.until_step("end")
     house.rank("laptop").kill()
     screen, _ = play.communicate(timeout=90)
     print(screen)
@@ -187,13 +205,14 @@ def test_a_killed_rank_fails_the_play_under_its_nodes_name(house):
     assert "desk: stopped because laptop failed" in screen
     assert screen.count("signal 9") == 1
     assert "Traceback" not in screen
-    assert {path.name for path in (house.runs / "cut").iterdir()} >= {"run.yml", "metrics.jsonl"}
-    assert (house.runs / "cut" / "logs" / "laptop.log").stat().st_size > 0
-    assert house.record("desk", "cut")["cause"] == house.record("laptop", "cut")["cause"]
+    assert {path.name for path in (house.runs / "end").iterdir()} >= {"run.yml", "metrics.jsonl"}
+    assert (house.runs / "end" / "logs" / "laptop.log").stat().st_size > 0
+    assert house.record("desk", "end")["cause"] == house.record("laptop", "end")["cause"]
 
 
 def test_a_supervisor_that_vanishes_is_reported_not_waited_for(house):
-    play = house.start("train.yml", *house.tiny(run="gone", max_steps=100_000))
+    at_once = ("-e", "launch_return_timeout=0")
+    play = house.start("train.yml", *at_once, *house.tiny(run="gone", max_steps=100_000))
     house.until_step("gone")
     until(lambda: psutil.pid_exists(house.record("laptop", "gone")["pid"]), 5)
     psutil.Process(house.record("laptop", "gone")["pid"]).kill()

@@ -20,6 +20,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
+
 TRAINING = Path(__file__).resolve().parents[2] / "training"
 SCRIPT = TRAINING / "train_distributed.py"
 
@@ -173,3 +176,27 @@ def metrics(run_dir: Path, kind: str) -> list[dict[str, Any]]:
     """Return the records of one kind in a run's metrics.jsonl."""
     lines = (run_dir / "metrics.jsonl").read_text().splitlines()
     return [record for line in lines if (record := json.loads(line))["kind"] == kind]
+
+
+def learned(cwd: Path, run: str, folder: str | None = None) -> dict[str, torch.Tensor]:
+    """Return what a run in `cwd` taught, by name: its adapter, or with `lora: off` its model.
+
+    `folder` is another place of the run, such as `best`.
+    """
+    place = cwd / "runs" / run
+    place /= folder or ("model" if (place / "model").exists() else "adapter")
+    whole = place / "model.safetensors"
+    return load_file(whole if whole.exists() else place / "adapter_model.safetensors")
+
+
+def trained(cwd: Path, run: str, ranks: int, *arguments: object) -> dict[str, torch.Tensor]:
+    """Train in forked ranks, which must end well, and return what they learned."""
+    done = train_forked(cwd, ranks, "--run-name", run, *arguments)
+    assert done.returncode == 0, done.stderr
+    return learned(cwd, run)
+
+
+def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Return the largest difference of any number in two adapters."""
+    assert one.keys() == other.keys()
+    return max((one[name] - other[name]).abs().max().item() for name in one)

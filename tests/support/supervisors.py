@@ -73,6 +73,7 @@ class Nodes:
                 "token": TOKEN,
                 "ready_timeout": 30,
                 "silence_timeout": 10,
+                "return_timeout": 0,
                 "script": "scripts/train.py",
                 "unit": False,
                 "environment": {"OMP_NUM_THREADS": "1"},

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from support.tiny_model import make_dataset, make_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Several threads of so small a model wait for each other; ranks have one anyway."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -2,70 +2,188 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import time
+from contextlib import nullcontext
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-from support.ranks import command, environment, metrics, train_forked
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.ranks import (
+    command,
+    environment,
+    furthest,
+    learned,
+    metrics,
+    train_forked,
+    trained,
+)
+from support.tiny_model import make_tokenizer
 
 from hearth.config import resolve
+from hearth.data import load_data
 from hearth.model.load import load_model
+from hearth.trainer.compute import Compute
 
 STEPS = 20
 
 
-def adapter(cwd, run):
-    return load_file(cwd / "runs" / run / "adapter" / "adapter_model.safetensors")
+@dataclass(frozen=True)
+class Case:
+    """So many ranks, compared with one that computes all rows of a step at once.
+
+    Attributes:
+        how: arguments that must not matter; `--replay plans` is another plan in every step.
+        what: arguments that matter, and that the one rank has as well.
+    """
+
+    ranks: int
+    how: tuple[object, ...]
+    what: tuple[object, ...] = ()
 
 
-def trained(cwd, run, ranks, *arguments):
-    done = train_forked(cwd, ranks, "--run-name", run, *arguments)
-    assert done.returncode == 0, done.stderr
-    return adapter(cwd, run)
-
-
-SPLITS = [
-    pytest.param(2, (), id="2 ranks, equal"),
-    pytest.param(2, ("--split", "1:0", "--micro-batch", 3), id="2 ranks, one idle"),
-    pytest.param(3, ("--split", "4:2:1", "--micro-batch", 2), id="3 ranks, 4:2:1"),
-]
+UNEQUAL = ("--split", "4:2:1", "--micro-batch", 2)
+CLIPPED = ("--clip-norm", 0.05)
+# Rows are shuffled, so the same examples make up a step only where it holds all of them.
+WHOLE_EPOCH = ("--global-batch", 64)
+CASES = {
+    "1 rank, accumulated": Case(1, ("--micro-batch", 2)),
+    "2 ranks, equal, row by row": Case(2, ("--micro-batch", 1)),
+    "2 ranks, one idle": Case(2, ("--split", "1:0", "--micro-batch", 3)),
+    "3 ranks, unequal": Case(3, UNEQUAL),
+    "3 ranks, other plans": Case(3, ("--replay", "plans")),
+    "3 ranks, clipped": Case(3, UNEQUAL, what=CLIPPED),
+    "3 ranks, whole model": Case(3, UNEQUAL, what=("--no-lora",)),
+    "3 ranks, from scratch": Case(3, UNEQUAL, what=("--no-lora", "--scratch")),
+    "3 ranks, not packed": Case(3, (*UNEQUAL, "--no-packing"), what=WHOLE_EPOCH),
+}
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory, tiny_model, tiny_data):
-    """Return what one process computes: a folder, and the arguments that others repeat."""
-    cwd = tmp_path_factory.mktemp("alone")
-    common = [
+def common(tiny_model, tiny_data):
+    """Return the arguments that every run of the table has."""
+    return [
         *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.01, "--global-batch", 7, "--max-steps", STEPS),
-        *("--split", "equal", "--micro-batch", 1, "--wandb", "off", "--no-evaluate"),
+        *("--learning-rate", 0.01, "--clip-norm", 0, "--global-batch", 7, "--max-steps", STEPS),
+        *("--split", "equal", "--micro-batch", 64, "--precision", "fp64"),
+        *("--wandb", "off", "--no-evaluate"),
     ]
-    for precision in ("fp64", "fp32"):
-        trained(cwd, precision, 1, *common, "--precision", precision)
-    return cwd, common
 
 
-@pytest.mark.parametrize(("ranks", "split"), SPLITS)
-def test_any_split_equals_one_process_in_float64(alone, tmp_path, ranks, split):
-    cwd, common = alone
-    expected = adapter(cwd, "fp64")
-    found = trained(tmp_path, "fp64", ranks, *common, *split, "--precision", "fp64")
-    assert found.keys() == expected.keys()
-    assert max((found[name] - expected[name]).abs().max() for name in found) < 1e-9
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, common):
+    """Return what trains in one rank: the folder of its only run, `alone`, made once."""
+    folders = {}
+
+    def run(what):
+        if what not in folders:
+            folders[what] = tmp_path_factory.mktemp("alone")
+            trained(folders[what], "alone", 1, *common, *what)
+        return folders[what]
+
+    return run
 
 
-def test_a_split_changes_little_of_what_was_learned_in_float32(alone, tmp_path):
-    cwd, common = alone
-    expected = adapter(cwd, "fp32")
-    found = trained(tmp_path, "fp32", 3, *common, "--split", "4:2:1", "--precision", "fp32")
-    settings = resolve({"model": str(common[1]), "lora_rank": 16}).settings
-    torch.manual_seed(settings.seed)
-    model = load_model(settings, common[1], torch.device("cpu"), "fp32")
+def write_plans(record, rows_of_steps, ranks):
+    """Write a record of another random plan in each step, idle ranks among them."""
+    random = np.random.default_rng(0)
+    plans = [
+        {
+            "kind": "plan",
+            "step": step,
+            "rows": random.multinomial(rows, random.dirichlet([0.5] * ranks)).tolist(),
+            "micro_batch": random.integers(1, 4, ranks).tolist(),
+        }
+        for step, rows in enumerate(rows_of_steps, 1)
+    ]
+    assert any(0 in plan["rows"] for plan in plans)
+    record.parent.mkdir(parents=True)
+    record.write_text("".join(json.dumps(plan) + "\n" for plan in plans))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_any_split_equals_one_process_in_float64(alone, common, tmp_path, case):
+    folder = alone(case.what)
+    before = metrics(folder / "runs" / "alone", "step")
+    rows = [sum(step["rows_by_rank"]) for step in before]
+    if "--replay" in case.how:
+        write_plans(tmp_path / "runs" / "plans" / "metrics.jsonl", rows, case.ranks)
+    found = trained(tmp_path, "split", case.ranks, *common, *case.what, *case.how)
+    assert furthest(found, learned(folder, "alone")) < 1e-9
+    steps = metrics(tmp_path / "runs" / "split", "step")
+    assert [step["loss"] for step in steps] == pytest.approx([step["loss"] for step in before])
+    assert len(steps) == STEPS
+
+
+def test_the_steps_of_the_table_are_unequal_and_clipping_bites(alone):
+    plain, clipped = alone(()), alone(CLIPPED)
+    rows = {sum(step["rows_by_rank"]) for step in metrics(plain / "runs" / "alone", "step")}
+    assert len(rows) == 2  # seven, and what is left at the end of an epoch
+    limit = CLIPPED[1]
+    norms = [step["grad_norm"] for step in metrics(clipped / "runs" / "alone", "step")]
+    assert min(norms) > limit
+    assert furthest(learned(plain, "alone"), learned(clipped, "alone")) > 1e-3
+
+
+@pytest.fixture(scope="module")
+def computing(tmp_path_factory, tiny_model, tiny_data):
+    """Return the tiny model with an adapter that does something, and rows to compute."""
+    chosen = resolve({"model": str(tiny_model)}).settings
+    model = load_model(chosen, tiny_model, torch.device("cpu"), "fp64")
+    with torch.no_grad():
+        for _, parameter in model.trainable():
+            parameter.normal_(std=0.1)
+    rows = load_data(
+        tiny_data, make_tokenizer(), sequence_length=96, packing=True, held_out=0.1, seed=1,
+        cache=tmp_path_factory.mktemp("tokens"),
+    ).train  # fmt: skip
+    compute = Compute(model, rows, nullcontext, model.network.zero_grad, lambda loss: loss)
+
+    def gradient(own, most, denominator):
+        compute.gradients(own, most, denominator, None, print)
+        parts = [parameter.grad for _, parameter in model.trainable()]
+        return torch.cat([torch.zeros(1) if part is None else part.flatten() for part in parts])
+
+    return rows, gradient
+
+
+RANKS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1, max_size=4).filter(
+    lambda ranks: any(rows for rows, _ in ranks)
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(ranks=RANKS, seed=st.integers(0, 100))
+def test_the_gradient_of_a_step_does_not_depend_on_who_computes_which_rows(computing, ranks, seed):
+    """`ranks`: rows, and most of them at once, of each."""
+    rows, gradient = computing
+    total = sum(count for count, _ in ranks)
+    batch = np.random.default_rng(seed).permutation(len(rows))[:total]
+    denominator = int(rows.label_tokens[batch].sum())
+    whole = gradient(batch, total, denominator)
+    parts = np.split(batch, np.cumsum([count for count, _ in ranks])[:-1])
+    summed = sum(
+        gradient(own, most, denominator)
+        for own, (_, most) in zip(parts, ranks, strict=True)
+        if len(own)
+    )
+    assert (summed - whole).abs().max() <= 1e-12 * whole.abs().max()
+
+
+def test_a_split_changes_little_of_what_was_learned_in_float32(common, tmp_path, tiny_model):
+    common = [*common, "--precision", "fp32"]
+    expected = trained(tmp_path, "alone", 1, *common)
+    found = trained(tmp_path, "split", 3, *common, *UNEQUAL)
+    chosen = resolve({"model": str(tiny_model), "lora_rank": 16}).settings
+    torch.manual_seed(chosen.seed)
+    model = load_model(chosen, tiny_model, torch.device("cpu"), "fp32")
     start = {name.replace(".default", ""): value for name, value in model.trainable()}
 
     def flat(weights):
@@ -108,7 +226,7 @@ def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_p
     before = metrics(tmp_path / "runs" / "broken", "end")
     done = train_forked(tmp_path, 2, "--resume", "broken")
     assert done.returncode == 0, done.stderr
-    found = adapter(tmp_path, "broken")
+    found = learned(tmp_path, "broken")
     assert before == []
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     steps = [step["step"] for step in metrics(tmp_path / "runs" / "broken", "step")]
@@ -131,7 +249,7 @@ def test_a_run_that_was_asked_to_stop_stops_after_its_step_and_goes_on_later(tmp
     assert (end["state"], end["step"]) == ("stopped", 1)
     (folder / "stop").unlink()
     assert train_forked(tmp_path, 1, "--resume", "paused").returncode == 0
-    found = adapter(tmp_path, "paused")
+    found = learned(tmp_path, "paused")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert [end["state"] for end in metrics(folder, "end")] == ["finished"]
 
@@ -142,7 +260,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path, argu
     kill_after(3, tmp_path, "broken", 1, *more)
     done = train_forked(tmp_path, 1, "--resume", "broken")
     assert "beginning at step 0" in done.stdout
-    found = adapter(tmp_path, "broken")
+    found = learned(tmp_path, "broken")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
@@ -164,8 +282,8 @@ def test_resuming_on_other_ranks_shares_the_checkpoint(tmp_path, arguments):
     trained(tmp_path, "moved", 1, *more)
     (folder / "stop").unlink()
     assert train_forked(tmp_path, 2, "--resume", "moved", "--split", "1:3").returncode == 0
-    found = adapter(tmp_path, "moved")
-    assert max((found[name] - expected[name]).abs().max() for name in found) < 1e-9
+    found = learned(tmp_path, "moved")
+    assert furthest(found, expected) < 1e-9
 
 
 def test_the_best_adapter_is_kept_and_survives_a_resume_on_other_ranks(tmp_path, arguments):

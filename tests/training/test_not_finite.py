@@ -9,6 +9,14 @@ import torch
 from support.ranks import metrics, train_forked
 from transformers import AutoTokenizer, LlamaForCausalLM
 
+from hearth.config import resolve_run, write_run
+from hearth.layout import Layout
+from hearth.measure.here import measured_here
+from hearth.model import precision
+from hearth.prepare import prepare
+from hearth.trainer.loop import Trainer
+from hearth.world import join
+
 POISON = "~"
 
 
@@ -53,6 +61,8 @@ def test_the_step_is_skipped_on_all_ranks_and_the_line_named(tmp_path, poisoned)
     assert f"step {skip['step']} skipped: not finite is the gradient of row {line}" in done.stdout
     steps = metrics(tmp_path / "runs" / "night", "step")
     assert [step["step"] for step in steps if step["skipped"]] == [skip["step"]]
+    assert done.stdout.count("  1 skipped as not finite") == 1
+    assert not any(step["scaler_skipped"] for step in steps)
     assert len(steps) == 4
     rates = [step["learning_rate"] for step in steps]
     assert len(set(rates)) == len(rates)  # the skipped step has used up its own
@@ -64,3 +74,35 @@ def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned):
     assert "the gradient was not finite in 3 steps in a row, the last being step 3" in done.stderr
     assert "x.jsonl:" in done.stderr
     assert len(metrics(tmp_path / "runs" / "night", "skip")) == 3
+
+
+def test_steps_in_which_the_loss_scaler_looks_for_its_scale_are_counted_apart(
+    tmp_path, tiny_model, tiny_data, monkeypatch, capsys
+):
+    """On a CPU that is said to train in fp16, with a scale that is far too large to begin with."""
+    for module in ("hearth.prepare", "hearth.model.precision"):
+        monkeypatch.setattr(f"{module}.supported", lambda device: ("fp32", "fp16"))
+    monkeypatch.setattr(
+        precision, "loss_scaler", lambda _, device: torch.amp.GradScaler(device.type, 2.0**30)
+    )
+    given = {
+        "model": str(tiny_model), "dataset": str(tiny_data), "run": "night", "precision": "fp16",
+        "sequence_length": 96, "split": "equal", "micro_batch": 4, "global_batch": 4,
+        "learning_rate": 0.01, "max_steps": 30, "wandb": "off", "evaluate": False,
+    }  # fmt: skip
+    runs, cache = tmp_path / "runs", tmp_path / "cache"
+    layout = Layout(runs, runs, cache / "data", cache / "models", in_workspace=False)
+    run = resolve_run(given, runs)
+    write_run(run, runs / "night" / "run.yml")
+    prepared = prepare(run, layout, print)
+    measured = measured_here(run, layout, prepared, print)
+    assert Trainer(run, layout, prepared, measured, join({})).train() == "finished"
+
+    steps = metrics(runs / "night", "step")
+    searched = [step["scaler_skipped"] for step in steps]
+    assert searched[:5] == [1] * 5  # the scale halves each time, until it fits
+    assert sum(searched) < 20
+    assert not any(step["skipped"] for step in steps)
+    assert metrics(runs / "night", "skip") == []
+    assert capsys.readouterr().out.count("  1 skipped by the loss scaler") == sum(searched)
+    assert steps[-1]["loss"] < steps[0]["loss"]

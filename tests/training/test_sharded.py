@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file
-from support.ranks import metrics, train_forked
+from support.ranks import furthest, learned, metrics, train_forked, trained
 from support.tiny_model import make_model
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -21,21 +20,6 @@ from hearth.model.load import load_model
 from hearth.model.sharded import shard
 
 STEPS = 12
-
-
-def adapter(cwd, run, folder="adapter"):
-    return load_file(cwd / "runs" / run / folder / "adapter_model.safetensors")
-
-
-def trained(cwd, run, ranks, *arguments):
-    done = train_forked(cwd, ranks, "--run-name", run, *arguments)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def furthest(one, other):
-    assert one.keys() == other.keys()
-    return max((one[name] - other[name]).abs().max().item() for name in one)
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +41,11 @@ UNEQUAL = ("--parallel", "fsdp", "--split", "4:0:2", "--micro-batch", 2)
 
 def test_unequal_rows_and_an_idle_rank_equal_one_process(one_process, tmp_path):
     cwd, common = one_process
-    done = trained(tmp_path, "parts", 3, *common, *UNEQUAL)
+    done = train_forked(tmp_path, 3, "--run-name", "parts", *common, *UNEQUAL)
+    assert done.returncode == 0, done.stderr
     folders = [cwd / "runs" / "whole", tmp_path / "runs" / "parts"]
-    assert furthest(adapter(tmp_path, "parts"), adapter(cwd, "whole")) < 1e-9
-    assert furthest(adapter(tmp_path, "parts", "best"), adapter(cwd, "whole", "best")) < 1e-9
+    assert furthest(learned(tmp_path, "parts"), learned(cwd, "whole")) < 1e-9
+    assert furthest(learned(tmp_path, "parts", "best"), learned(cwd, "whole", "best")) < 1e-9
     held_out = [[each["loss"] for each in metrics(folder, "evaluate")] for folder in folders]
     assert len(held_out[0]) == 4
     assert held_out[1] == pytest.approx(held_out[0], abs=1e-9)
@@ -83,7 +68,7 @@ def test_cut_alike_it_is_bit_for_bit_what_ddp_computes(one_process, tmp_path):
     more += ["--precision", "bf16", "--lora-dropout", 0.1, "--no-packing"]
     for parallel in ("ddp", "fsdp"):
         trained(tmp_path, parallel, 3, *more, "--parallel", parallel)
-    assert furthest(adapter(tmp_path, "fsdp"), adapter(tmp_path, "ddp")) == 0
+    assert furthest(learned(tmp_path, "fsdp"), learned(tmp_path, "ddp")) == 0
 
 
 @pytest.mark.parametrize(
@@ -110,7 +95,7 @@ def test_a_checkpoint_goes_on_either_way(one_process, tmp_path, first, then):
     assert done.returncode == 0, done.stderr
     assert [step["step"] for step in metrics(folder, "step")] == list(range(1, STEPS + 1))
     for kept in ("adapter", "best"):
-        assert furthest(adapter(tmp_path, "night", kept), adapter(cwd, "whole", kept)) < 1e-9
+        assert furthest(learned(tmp_path, "night", kept), learned(cwd, "whole", kept)) < 1e-9
 
 
 def test_a_row_that_is_not_finite_is_named(tmp_path, tiny_model):

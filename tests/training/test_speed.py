@@ -5,12 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from safetensors.torch import load_file
-from support.ranks import metrics, train_forked
-
-
-def adapter(cwd, run):
-    return load_file(cwd / "runs" / run / "adapter" / "adapter_model.safetensors")
+from support.ranks import learned, metrics, train_forked
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +48,7 @@ def test_a_recorded_split_is_repeated_bit_for_bit(measured, tmp_path):
     cwd, arguments, _ = measured
     done = train_forked(cwd, 2, "--run-name", "again", "--replay", "first", *arguments)
     assert done.returncode == 0, done.stderr
-    once, again = adapter(cwd, "first"), adapter(cwd, "again")
+    once, again = learned(cwd, "first"), learned(cwd, "again")
     assert all((once[name] == again[name]).all() for name in once)
     assert [each["loss"] for each in metrics(cwd / "runs" / "first", "step")] == [
         each["loss"] for each in metrics(cwd / "runs" / "again", "step")
@@ -76,6 +71,6 @@ def test_compressed_gradients_are_near_and_the_numbers_beside_them_exact(measure
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-2)
         assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=2e-2)
     assert any(
-        (adapter(cwd, "plain")[name] != value).any()
-        for name, value in adapter(cwd, "packed").items()
+        (learned(cwd, "plain")[name] != value).any()
+        for name, value in learned(cwd, "packed").items()
     )

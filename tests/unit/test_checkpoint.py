@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.several import on_ranks
 
-from hearth.checkpoint import newest, save
+from hearth import checkpoint
+from hearth.checkpoint import newest, save, share_newest
 from hearth.errors import CheckpointError
 
 
@@ -110,3 +112,37 @@ def test_what_a_crash_left_half_written_goes_with_the_next(tmp_path):
     (tmp_path / ".writing-step-00000005").mkdir()
     keep(tmp_path, 10)
     assert names(tmp_path) == ["step-00000010"]
+
+
+# -- from node to node -----------------------------------------------------------------------------
+
+
+def test_the_newest_checkpoint_of_any_node_reaches_all_of_them_in_small_pieces(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checkpoint, "_PIECE", 64)
+    nodes = [tmp_path / str(rank) for rank in range(3)]
+    keep(nodes[0], 5)
+    keep(nodes[1], 10, lambda folder: (write_something(folder), (folder / "empty").touch()))
+
+    def act(world):
+        found = share_newest(nodes[world.rank], "today", world, pytest.fail)
+        return found, [len(piece[1]) for piece in world.sent if piece]
+
+    for rank, (found, pieces) in enumerate(on_ranks(3, act)):
+        assert (found.step, found.path.parent) == (10, nodes[rank])
+        assert (found.path / "state.pt").read_bytes() == b"state" * 100
+        assert (found.path / "empty").read_bytes() == b""
+        assert max(pieces) == 64
+    assert names(nodes[0]) == ["step-00000005", "step-00000010"]
+
+
+def test_nodes_that_all_hold_the_newest_checkpoint_send_nothing(tmp_path):
+    nodes = [tmp_path / str(rank) for rank in range(2)]
+    for node in nodes:
+        keep(node, 5)
+
+    def act(world):
+        return share_newest(nodes[world.rank], "today", world, pytest.fail).step, world.sent
+
+    assert on_ranks(2, act) == [(5, []), (5, [])]

@@ -53,6 +53,8 @@ def test_each_layer_overrides_single_settings_of_the_one_below(tmp_path):
         ("none", "max_steps", None),
         ("1e-3", "learning_rate", 1e-3),
         ("false", "packing", False),
+        ("off", "lora", False),
+        ("on", "lora", True),
         ("4:2:1", "split", (4, 2, 1)),
         ("4,0", "split", (4, 0)),
         ("q_proj, v_proj", "lora_targets", ("q_proj", "v_proj")),
@@ -168,8 +170,35 @@ def test_resume_none_is_a_new_run(tmp_path):
 
 def test_a_bare_off_in_yaml_means_off(tmp_path):
     file = tmp_path / "mine.yml"
-    file.write_text("wandb: off\n")
-    assert resolve(PRESET, file=file).settings.wandb == "off"
+    file.write_text("wandb: off\nlora: off\n")
+    settings = resolve(PRESET, file=file).settings
+    assert (settings.wandb, settings.lora) == ("off", False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"scratch": "true"}, ["scratch", "lora=off"]),
+        ({"model": "llama2-7b", "lora": "off"}, ["load_in_4bit", "lora=off"]),
+        ({"lora": "off", "backend": "unsloth"}, ["backend", "lora=off"]),
+        ({"load_in_4bit": True, "precision": "fp64"}, ["load_in_4bit", "precision=fp64"]),
+    ],
+)
+def test_settings_that_cannot_be_together_are_both_named(given, said):
+    (finding,) = findings_of(PRESET | given)
+    assert all(word in finding for word in said)
+
+
+def test_settings_from_two_layers_are_looked_at_together(tmp_path):
+    file = tmp_path / "mine.yml"
+    file.write_text("lora: off\n")
+    assert resolve(PRESET | {"scratch": "true"}, file=file).settings.scratch
+
+
+def test_what_learns_cannot_change_when_a_run_goes_on(tmp_path):
+    write_run(resolve_run(PRESET | {"run": "night"}, tmp_path), tmp_path / "night" / "run.yml")
+    with pytest.raises(ConfigError, match="lora: a resumed run keeps what it began with"):
+        resolve_run({"resume": "night", "lora": "off"}, tmp_path)
 
 
 def test_a_resumed_run_refuses_a_data_file_that_has_changed(tmp_path):

@@ -291,6 +291,14 @@ def test_everything_that_a_folder_lacks_is_told_at_once(tmp_path):
     assert "the weights are missing" in told[2]
 
 
+def test_a_folder_without_weights_will_do_where_they_are_drawn(folder, tmp_path):
+    (folder / "model.safetensors").unlink()
+    assert "the weights are missing" in refused(local(folder), tmp_path)
+    assert fetch(local(folder), tmp_path, weights=False)[0].path == folder
+    (folder / "tokenizer.json").unlink()
+    assert "the tokenizer is missing" in refused(local(folder), tmp_path, weights=False)
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     assert "there is no such model folder" in refused(local(tmp_path / "nowhere"), tmp_path)
 

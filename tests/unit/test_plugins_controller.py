@@ -62,7 +62,7 @@ def test_settings_launch_words_and_options_are_told_apart():
         {"hearth_python"},
     )
     assert settings == {"model": "m", "seed": 1}
-    assert launch == {"wait": "no", "meeting_port": 0}
+    assert launch == {"wait": False, "meeting_port": 0}
     assert not findings
 
 
@@ -78,6 +78,26 @@ def test_an_unknown_setting_inside_train_is_left_to_the_resolver():
     settings, _, findings = run.sort_out({"train": {"sed": 1}}, ())
     assert settings == {"sed": 1}
     assert not findings
+
+
+@pytest.mark.parametrize(
+    ("typed", "findings"),
+    [
+        ({"elastic": "true", "min_nodes": "2"}, []),
+        ({"elastic": "yes"}, []),
+        ({"elastic": "maybe"}, ["-e elastic: 'maybe' cannot be used; true or false is wanted"]),
+        (
+            {"elastic": "true", "min_nodes": "0"},
+            ["-e min_nodes: '0' cannot be used; a number of nodes is wanted"],
+        ),
+        (
+            {"min_nodes": "2"},
+            ["-e min_nodes: it counts only together with -e elastic=true"],
+        ),
+    ],
+)
+def test_what_may_be_said_about_going_on_without_a_node(typed, findings):
+    assert run.sort_out(typed, ())[2] == findings
 
 
 @pytest.mark.parametrize("port", [0, "0", 1024, "65535"])
@@ -251,6 +271,13 @@ def test_the_summary_of_a_failed_run_names_the_log_and_how_to_go_on():
     assert text.startswith("r1 failed: 60 of 60 steps")
     assert "less runs/r1/logs/lap.log" in text
     assert "ansible-playbook -i x train.yml -e resume=r1" in text
+    assert "adapter" not in text
+
+
+def test_the_summary_of_a_whole_model_says_where_it_and_the_best_one_lie():
+    text = closing(TOLD, FINISHED, files=("model", "best", "metrics.jsonl", "logs"))
+    assert "  model                runs/r1/model" in text
+    assert "  lowest loss          runs/r1/best" in text
     assert "adapter" not in text
 
 

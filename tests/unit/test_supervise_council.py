@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.supervise.cause import Verdict
-from hearth.supervise.council import Council
+from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.council import SETTLE, Council
 from hearth.supervise.messages import Ended
 
 NODES = ("desk", "laptop", "shelf")
@@ -14,13 +14,18 @@ ECHO = "RuntimeError: Connection closed by peer [10.0.0.2]:1"
 REAL = "torch.OutOfMemoryError: CUDA out of memory"
 
 
-def started() -> Council:
+def called(**terms: object) -> Council:
+    """Return a council that waits for all, and to which every loss is the run's end."""
+    given = {"patience": 60, "silence_timeout": 15, "now": 0, "least": len(NODES)} | terms
+    return Council(NODES, **given)
+
+
+def started(team: tuple[str, ...] = NODES, **terms: object) -> Council:
     """Return a council whose members all joined at second 0."""
-    council = Council(NODES, ready_timeout=60, silence_timeout=15, now=0)
-    for node in NODES:
+    council = called(**terms)
+    for node in team:
         council.join(node, 0)
-    assert council.missing == ()
-    council.start()
+    council.start(team)
     return council
 
 
@@ -32,7 +37,7 @@ def cause(verdict: Verdict | None):
 
 @given(st.permutations(NODES))
 def test_who_is_missing_is_told_in_rank_order(order):
-    council = Council(NODES, ready_timeout=60, silence_timeout=15, now=0)
+    council = called()
     for count, node in enumerate(order):
         assert council.missing == tuple(n for n in NODES if n not in order[:count])
         council.join(node, 1)
@@ -40,20 +45,108 @@ def test_who_is_missing_is_told_in_rank_order(order):
 
 
 def test_waiting_ends_with_the_names_of_the_missing():
-    council = Council(NODES, ready_timeout=60, silence_timeout=15, now=0)
+    council = called()
     council.join("laptop", 1)
     assert council.decide(60) is None
     assert cause(council.decide(60.1)).message == "desk, shelf did not get ready within 60 s"
 
 
-def test_nobody_joins_twice_or_late():
-    council = Council(NODES, ready_timeout=60, silence_timeout=15, now=0)
+def test_a_node_that_joins_again_takes_its_own_place():
+    council = called()
+    assert council.join("laptop", 0) is None
+    assert council.join("laptop", 1) is None
+    assert council.missing == ("desk", "shelf")
+
+
+def test_a_member_of_the_team_that_joins_again_had_lost_its_connection():
+    council = started(again=True)
+    assert council.join("laptop", 1) == "the launch that it was part of ends first"
+    assert council.decide(1).state == "again"
+    assert cause(council.decide(1)).node == "laptop"
+    assert council.join("laptop", 2) == "the run has ended"
+
+
+def test_a_first_launch_wants_everybody():
+    council = called()
     council.join("desk", 0)
-    assert council.refusal("laptop") is None
-    assert council.refusal("desk") == "'desk' is here already"
-    council.gone("desk")
-    assert council.refusal("desk") is None
-    assert started().refusal("desk") == "the run has started without it"
+    council.join("shelf", 0)
+    assert council.ready(59) == ()
+    council.join("laptop", 59)
+    assert council.ready(59) == NODES
+
+
+def test_after_a_loss_enough_nodes_may_begin_once_the_others_had_their_time():
+    lost = Cause("laptop", None, "node_lost", "laptop is gone")
+    council = called(least=2, lost=lost, again=True, patience=3600)
+    council.join("shelf", 0)
+    assert council.ready(SETTLE + 1) == ()
+    council.join("desk", 1)
+    assert council.ready(SETTLE - 1) == ()
+    assert council.ready(SETTLE) == ("desk", "shelf")
+
+
+@given(st.sets(st.sampled_from(NODES)), st.integers(1, 3), st.floats(0, 100))
+def test_nothing_begins_without_the_meeting_point_or_with_too_few(there, least, now):
+    council = called(least=least)
+    for node in there:
+        council.join(node, 0)
+    team = council.ready(now)
+    assert set(team) in ({*there}, set())
+    assert not team or (NODES[0] in team and len(team) >= least)
+    assert team or len(there) < 3
+
+
+def test_who_comes_back_is_taken_in_after_a_pause():
+    council = started(("desk", "shelf"), least=2, again=True)
+    assert council.back == ()
+    assert council.join("laptop", 1) is None
+    assert council.back == ("laptop",)
+    for node in council.team:
+        assert council.decide(1) is None
+        council.ended(node, Ended(0), 1)
+    verdict = council.decide(1)
+    assert (verdict.state, cause(verdict).kind) == ("again", "node_back")
+
+
+def test_who_comes_back_and_leaves_again_changes_nothing():
+    council = started(("desk", "shelf"), least=2, again=True)
+    council.join("laptop", 1)
+    council.gone("laptop")
+    for node in council.team:
+        council.ended(node, Ended(0), 1)
+    assert council.decide(1) == Verdict("finished")
+
+
+def test_what_is_launched_again():
+    killed, raised = Ended(1, 1, "killed by signal 9", killed=True), Ended(1, 1, REAL)
+    for again, report, state in (
+        (True, killed, "again"),
+        (True, raised, "failed"),
+        (False, killed, "failed"),
+    ):
+        council = started(again=again)
+        council.ended("laptop", report, 1)
+        assert council.decide(1).state == state
+    council = started(again=True)
+    council.gone("laptop")
+    assert council.decide(1).state == "again"
+
+
+def test_a_stop_that_a_loss_overtakes_is_not_followed_by_another_launch():
+    council = started(again=True)
+    council.stop("desk", at_once=False)
+    council.gone("laptop")
+    assert council.decide(1).state == "failed"
+
+
+def test_who_waits_in_vain_tells_of_the_loss_and_of_the_waiting():
+    lost = Cause("laptop", None, "node_lost", "laptop was silent for 15 s")
+    council = called(patience=3600, lost=lost)
+    council.join("desk", 0)
+    council.join("shelf", 0)
+    told = cause(council.decide(3601))
+    assert told.node == "laptop"
+    assert told.message == "laptop was silent for 15 s; laptop did not come back within 3600 s"
 
 
 def test_all_that_end_well_have_finished():
@@ -88,7 +181,7 @@ def test_a_stop_at_once_or_before_the_start_does_not_wait():
     council = started()
     council.stop("laptop", at_once=True)
     assert council.decide(1).state == "stopped"
-    waiting = Council(NODES, ready_timeout=60, silence_timeout=15, now=0)
+    waiting = called()
     waiting.stop("desk", at_once=False)
     assert waiting.decide(1).state == "stopped"
 

@@ -77,8 +77,10 @@ def test_a_record_that_the_power_cut_tore_counts_as_none(spec):
     assert last_record(spec) is None
     spec.record.write_text('{"run": "eve')
     assert last_record(spec) is None
-    spec.record.write_text(json.dumps({"generation": spec.generation + 1}))
+    spec.record.write_text(json.dumps({"generation": spec.generation - 1}))
     assert last_record(spec) is None
+    spec.record.write_text(json.dumps({"generation": spec.generation + 1}))
+    assert last_record(spec) == {"generation": spec.generation + 1}
 
 
 def test_a_supervisor_that_was_killed_is_closed_as_failed(spec):

@@ -1,9 +1,9 @@
 """Checkpoints: whole or not there at all, on every node.
 
-A checkpoint is a folder `step-00000050/` with the adapter (plain PEFT), the state of optimizer,
-schedule and loss scaler, and `checkpoint.json` with the step and the checksum of every file. It is
-written under a temporary name, synced and renamed, so that a crash or a full disk leaves the one
-before it as it was.
+A checkpoint is a folder `step-00000050/` with what has learned (`adapter/` or `model/`), the state
+of optimizer, schedule and loss scaler, and `checkpoint.json` with the step and the checksum of
+every file. It is written under a temporary name, synced and renamed, so that a crash or a full disk
+leaves the one before it as it was.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ DISK_ERRORS = (OSError, SafetensorError)
 
 _MANIFEST = "checkpoint.json"
 _TEMPORARY = ".writing-"
+_PIECE = 64 << 20
+"""Most bytes that travel at once from node to node."""
 
 
 @dataclass(frozen=True)
@@ -154,32 +157,45 @@ def share_newest(
     step, source = max(steps), steps.index(max(steps))
     if min(steps) == step:
         return own
-    files = None
-    if world.rank == source and own:
-        files = {
-            str(path.relative_to(own.path)): path.read_bytes()
-            for path in own.path.rglob("*")
-            if path.is_file()
-        }
-    files = world.from_rank(source, files)
-    if world.local_rank == 0 and steps[world.rank] != step and files:
+    pieces = _sent(own.path if own else None, source, world)
+    if world.local_rank == 0 and steps[world.rank] != step:
         try:
-            _adopt(folder, step, files)
+            _adopt(folder, step, pieces)
         except OSError as error:
             raise not_written(folder, f"the checkpoint after step {step}", error) from error
+    else:
+        deque(pieces, maxlen=0)  # sent to the others, and nothing to do with it here
     world.barrier()
     return newest(folder, warn, created)
 
 
-def _adopt(folder: Path, step: int, files: Mapping[str, bytes]) -> None:
-    """Write another node's checkpoint into `folder`."""
+def _sent(path: Path | None, source: int, world: World) -> Iterator[tuple[str, bytes]]:
+    """Yield on every rank the pieces of the checkpoint that lies at `path` on rank `source`."""
+    pieces = _pieces(path) if path and world.rank == source else iter(())
+    while (piece := world.from_rank(source, next(pieces, None))) is not None:
+        yield piece
+
+
+def _pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files in `folder` by name, each in one piece or more: a model may be large."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            content = file.read(_PIECE)
+            yield str(path.relative_to(folder)), content
+            while content := file.read(_PIECE):
+                yield str(path.relative_to(folder)), content
+
+
+def _adopt(folder: Path, step: int, pieces: Iterable[tuple[str, bytes]]) -> None:
+    """Write another node's checkpoint, which comes in `pieces`, into `folder`."""
     final = folder / f"step-{step:08d}"
     temporary = folder / f"{_TEMPORARY}{final.name}"
     shutil.rmtree(temporary, ignore_errors=True)
-    for name, content in files.items():
+    for name, content in pieces:
         path = temporary / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        with path.open("ab") as file:
+            file.write(content)
         _sync(path)
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)

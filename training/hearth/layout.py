@@ -41,7 +41,7 @@ class Layout:
         return cls(*folders, models=models, in_workspace=bool(workspace))
 
     def run_dir(self, run: str) -> Path:
-        """Return the folder of a run: run.yml, metrics.jsonl, adapter/."""
+        """Return the folder of a run: run.yml, metrics.jsonl, adapter/ or model/."""
         return self.results / run
 
     def checkpoint_dir(self, run: str) -> Path:

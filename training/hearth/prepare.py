@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from hearth.config import Run, preset_names, read_run
+from hearth.config import Run, Settings, preset_names, read_run
 from hearth.data import TokenData, load_data
-from hearth.errors import HearthError, did_you_mean
+from hearth.errors import HearthError
 from hearth.files import sha256_of
 from hearth.layout import Layout
 from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.load import backend_here
 from hearth.model.precision import DTYPES, choose, supported
-from hearth.model.size import weights_in
+from hearth.model.suits import check_can_learn, check_targets, check_vocabulary, weights_in
 from hearth.optimizer import choose_optimizer, means_here
 from hearth.world import has_nvidia_gpu
 
@@ -77,24 +77,23 @@ def _check_name(run: Run, folder: Path) -> None:
         )
 
 
-def _check_targets(run: Run, folder: Path) -> None:
-    """Raise if a module that lora_targets names is not in the model."""
-    targets = run.settings.lora_targets
-    if isinstance(targets, str):
-        return
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
-    names = {
-        name.rpartition(".")[2]
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear)
-    }
-    unknown = [target for target in targets if target.rpartition(".")[2] not in names]
-    if unknown:
-        raise HearthError(
-            f"lora_targets: the model has no linear layer {', '.join(unknown)}"
-            f"{did_you_mean(unknown[0], names)}; it has {', '.join(sorted(names))}"
-        )
+def _room(settings: Settings, model: Path) -> int:
+    """Return the bytes that a run in which all of `model` learns keeps at most at one time."""
+    weights = weights_in(model) * (8 if settings.precision == "fp64" else 4)
+    best = weights if settings.eval_every else 0
+    checkpoint = 3 * weights + best  # AdamW keeps two numbers more of each weight
+    # Each of the three is written beside the one that it replaces.
+    return (settings.checkpoint_keep + 1) * checkpoint + 2 * weights + 2 * best
+
+
+def _check_whole_model(run: Run, model: Path, layout: Layout) -> None:
+    """Raise if not all of `model` can learn, or what this leaves on the disk has no room there."""
+    check_can_learn(model)
+    checkpoints = layout.checkpoint_dir(run.name)
+    places = (checkpoints, layout.run_dir(run.name))
+    kept = {path for place in places for path in place.rglob("*") if path.is_file()}
+    held = sum(path.stat().st_size for path in kept)  # by a run that goes on
+    _check_folder(checkpoints, _room(run.settings, model) - held)
 
 
 def _check_folder(folder: Path, least_free: int) -> None:
@@ -149,12 +148,18 @@ def prepare(run: Run, layout: Layout, say: Callable[[str], None]) -> Prepared:
     for folder in (layout.run_dir(run.name), layout.checkpoint_dir(run.name)):
         attempt(lambda folder=folder: _check_folder(folder, _LEAST_FREE_BYTES))
     attempt(lambda: _check_dataset(run, layout))
-    model = attempt(lambda: fetch_model(run.source, layout.models, say, known=preset_names()))
-    if model:
-        attempt(lambda: _check_targets(run, model.path))
+    settings = run.settings
+    model = attempt(
+        lambda: fetch_model(
+            run.source, layout.models, say, preset_names(), weights=not settings.scratch
+        )
+    )
+    if model and settings.lora:
+        attempt(lambda: check_targets(settings.lora_targets, model.path))
+    elif model:
+        attempt(lambda: _check_whole_model(run, model.path, layout))
     if findings or model is None:
         raise HearthError(*dict.fromkeys(findings))
-    settings = run.settings
     data = load_data(
         layout.dataset(run),
         AutoTokenizer.from_pretrained(model.path),
@@ -165,6 +170,8 @@ def prepare(run: Run, layout: Layout, say: Callable[[str], None]) -> Prepared:
         seed=settings.seed,
         say=say,
     )
+    if settings.scratch:
+        check_vocabulary(model.path, data)
     return Prepared(model, data)
 
 

@@ -155,7 +155,9 @@ def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:
         by_node[node] = by_node.get(node, 0.0) + tokens
     shares = ", ".join(f"{node} {tokens:.0f}" for node, tokens in by_node.items())
     left = duration(record["eta_seconds"])
+    skipped = {"as not finite": record["skipped"], "by the loss scaler": record["scaler_skipped"]}
     return (
         f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  "
         f"{record['tokens_per_second']:.0f} tokens/s ({shares})  {left} left"
+        + "".join(f"  {count} skipped {why}" for why, count in skipped.items() if count)
     )

@@ -13,7 +13,7 @@ from hearth.config.settings import Settings
 from hearth.errors import ConfigError, did_you_mean
 
 _DESCRIPTION = """\
-Fine-tune a model with LoRA, on this computer or, under torchrun, on many.
+Train a model, with LoRA or whole, on this computer or, under torchrun, on many.
 
 Alone:    python training/train_distributed.py --model smollm2-135m --max-steps 5
 By hand:  torchrun --nproc-per-node 2 training/train_distributed.py --model smollm2-135m

@@ -66,7 +66,12 @@ class Settings(BaseModel):
     resume: OptionalText = _setting(
         "Run", "name of an earlier run to go on with, from its newest checkpoint", None
     )
-    seed: int = _setting("Run", "seed of data order and adapter initialisation", 1, ge=0)
+    scratch: bool = _setting(
+        "Run",
+        "begin with random weights: of the model only config.json and the tokenizer are used",
+        False,
+    )
+    seed: int = _setting("Run", "seed of the data order and of weights drawn at random", 1, ge=0)
 
     sequence_length: int = _setting("Data", "longest row, in tokens", 1024, ge=8)
     packing: bool = _setting("Data", "put several examples into one row, isolated", True)
@@ -114,6 +119,12 @@ class Settings(BaseModel):
         "Optimizer", "largest norm of the whole gradient; 0 turns clipping off", 1.0, ge=0
     )
 
+    lora: bool = _setting(
+        "LoRA",
+        "off: the model itself learns, every weight of it, kept in float32 also where bf16 or fp16 "
+        "computes; takes 16 bytes a weight, and a tenth of LoRA's learning rate or less",
+        True,
+    )
     lora_rank: int = _setting("LoRA", "rank of the adapter matrices", 16, ge=1)
     lora_alpha: float = _setting("LoRA", "scale of the adapter (alpha / rank)", 32.0, gt=0)
     lora_dropout: float = _setting(
@@ -152,7 +163,7 @@ class Settings(BaseModel):
 
     evaluate: bool = _setting("Record", "held-out perplexity and a sample before and after", True)
     eval_every: OptionalCount = _setting(
-        "Record", "steps between two held-out evaluations; the best adapter is kept", None
+        "Record", "steps between two held-out evaluations; the best is kept in best/", None
     )
     log_every: int = _setting("Record", "steps between two lines of metrics", 1, ge=1)
     checkpoint_every: int = _setting("Record", "steps between two checkpoints", 50, ge=1)
@@ -204,6 +215,30 @@ class Settings(BaseModel):
             findings.append(
                 "parallel: fsdp shards the layers of Transformers, and Unsloth puts its own in "
                 "their place; take backend=auto or backend=transformers"
+            )
+        if self.parallel == "fsdp" and not self.lora:
+            findings.append(
+                "parallel: fsdp trains an adapter only; with lora=off take parallel=ddp"
+            )
+        if self.scratch and self.lora:
+            findings.append(
+                "scratch: random weights must all learn, an adapter to them is of no use; take "
+                "lora=off too"
+            )
+        if self.load_in_4bit and not self.lora:
+            findings.append(
+                "load_in_4bit: with lora=off all weights learn, and in 4 bits they cannot; take "
+                "load_in_4bit=false, or lora=on"
+            )
+        if self.load_in_4bit and self.precision == "fp64":
+            findings.append(
+                "load_in_4bit: 4-bit weights are computed with in fp32 at most; with "
+                "precision=fp64 take load_in_4bit=false"
+            )
+        if self.backend == "unsloth" and not self.lora:
+            findings.append(
+                "backend: Unsloth is used for LoRA only; with lora=off take backend=auto or "
+                "backend=transformers"
             )
         return findings
 

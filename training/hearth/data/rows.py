@@ -158,6 +158,11 @@ class Rows:
         ids = np.full((1, 2), self._pad_id, dtype=np.int64)
         return Batch(ids, np.full_like(ids, IGNORED), np.array([[0, 1]]), [2])
 
+    @property
+    def largest_token(self) -> int:
+        """The largest token id in the store."""
+        return int(self._documents.ids.max(initial=0))
+
     def sources(self, row: int) -> list[str]:
         """Return `file:line` of each document in `row`, in order (`file:row` for parquet)."""
         lines = self._documents.lines[self._pieces.documents[self._rows[row]]]

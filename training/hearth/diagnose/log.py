@@ -7,6 +7,7 @@ The wordings here were taken from logs of torch 2.13 (tests/fixtures/torchrun).
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import signal
 from collections.abc import Iterable, Iterator
@@ -50,10 +51,14 @@ _RULE = re.compile(r"^=+$")
 
 @dataclass(frozen=True)
 class RankError:
-    """Why a rank ended: its number in the world (if the log tells) and one to a few lines."""
+    """Why a rank ended: its number in the world (if the log tells) and one to a few lines.
+
+    `killed`: by a signal that a rank does not send itself.
+    """
 
     rank: int | None
     message: str
+    killed: bool = False
 
 
 class HasMessage(Protocol):
@@ -93,7 +98,7 @@ def last_error(text: str) -> RankError | None:
     report = _torchrun_report(lines)
     found = _told(lines) or _killed(report) or _last_raised(lines) or _ended(report, lines)
     if found and found.rank is None and report:
-        return RankError(report.rank, found.message)
+        return dataclasses.replace(found, rank=report.rank)
     return found
 
 
@@ -194,7 +199,8 @@ def _killed(report: _Report | None) -> RankError | None:
     """Return the end by a signal that says more than any exception printed before it."""
     if report is None or -report.status not in _DEADLY:
         return None
-    return RankError(report.rank, f"rank {report.rank} was {killed_by(-report.status)}")
+    message = f"rank {report.rank} was {killed_by(-report.status)}"
+    return RankError(report.rank, message, killed=True)
 
 
 def _ended(report: _Report | None, lines: list[str]) -> RankError | None:

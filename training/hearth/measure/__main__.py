@@ -105,6 +105,8 @@ def _measure(path: Path) -> None:
     scaler = precision.loss_scaler(chosen, device)
     model.use_scaler(scaler)
     model.before_step()
+    # The room that AdamW will take: two numbers of each weight that learns.
+    taken = [torch.empty_like(weight) for _, weight in model.trainable() for _ in range(2)]
     measured = probe.probe(
         model,
         prepared.data.train,
@@ -112,6 +114,7 @@ def _measure(path: Path) -> None:
         functools.partial(precision.autocast, chosen, device),
         scaler.scale,
     )
+    del taken
     kept.write(layout.speeds, case, measured)
 
 

@@ -21,6 +21,7 @@ from hearth.plan.speed import Speed
 _MATTERS = (
     "sequence_length",
     "packing",
+    "lora",
     "lora_rank",
     "lora_dropout",
     "lora_targets",

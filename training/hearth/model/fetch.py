@@ -58,7 +58,11 @@ class ModelFolder:
 
 
 def fetch_model(
-    source: ModelSource, models: Path, say: Say = print, known: Sequence[str] = ()
+    source: ModelSource,
+    models: Path,
+    say: Say = print,
+    known: Sequence[str] = (),
+    weights: bool = True,
 ) -> ModelFolder:
     """Return the folder of `source`, downloading or converting it first where needed.
 
@@ -67,6 +71,7 @@ def fetch_model(
         models: the cache.
         say: is told about progress.
         known: names to compare an unknown model's with.
+        weights: whether a local folder must hold weights; what is fetched always does.
 
     Raises:
         ModelError: if the model cannot be had, with what to do about it.
@@ -78,7 +83,7 @@ def fetch_model(
     except OSError as error:
         # What others keep whole can be used nevertheless, and so can a folder of the user's.
         if source.kind == "folder":
-            return _local_folder(source)
+            return _local_folder(source, weights)
         if held := _cached(source, models / name, say, keep=False):
             return held
         raise _cannot_keep(models, error) from error
@@ -86,7 +91,7 @@ def fetch_model(
     with locked(models / f".{name}.lock", say, waiting):
         try:
             if source.kind == "folder":
-                return _local_folder(source, models / f"{name}.folder.json")
+                return _local_folder(source, weights, models / f"{name}.folder.json")
             return _cached(source, models / name, say) or _fetched(
                 source, models / name, say, known
             )
@@ -101,13 +106,15 @@ def _cannot_keep(models: Path, error: OSError) -> ModelError:
     )
 
 
-def _local_folder(source: ModelSource, manifest_path: Path | None = None) -> ModelFolder:
+def _local_folder(
+    source: ModelSource, weights: bool, manifest_path: Path | None = None
+) -> ModelFolder:
     """Return a model folder of the user's, in which nothing is written.
 
     With a `manifest_path` its checksums are kept there, so that it need not be read again.
     """
     path = Path(source.id).expanduser().resolve()
-    check_folder(path)
+    check_folder(path, weights)
     manifest = read_manifest(manifest_path) if manifest_path else None
     try:
         if manifest is None or manifest.id != str(path):

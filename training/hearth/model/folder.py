@@ -93,8 +93,11 @@ def verify(manifest: Manifest, folder: Path) -> Manifest:
     return Manifest(manifest.id, manifest.origin, manifest.revision, files)
 
 
-def check_folder(folder: Path) -> None:
-    """Raise `ModelError` with everything that keeps `folder` from being a usable model."""
+def check_folder(folder: Path, weights: bool = True) -> None:
+    """Raise `ModelError` with everything that keeps `folder` from being a usable model.
+
+    Without `weights`, configuration and tokenizer are enough.
+    """
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder; check the path")
     findings = []
@@ -112,7 +115,8 @@ def check_folder(folder: Path) -> None:
             f"{folder}: the tokenizer is missing; copy tokenizer.json and tokenizer_config.json "
             "of the model into it"
         )
-    findings += _weight_problems(folder)
+    if weights:
+        findings += _weight_problems(folder)
     if findings:
         raise ModelError(*findings)
 

@@ -38,10 +38,11 @@ def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:
 def backend_here(settings: Settings, device: torch.device) -> str:
     """Return the backend this rank uses. Raises as `choose_backend`.
 
-    Only Transformers' layers are sharded; with `parallel: fsdp`, `auto` is Transformers.
+    Only Transformers' layers are sharded, and Unsloth's kernels are made for LoRA: with
+    `parallel: fsdp`, or where the whole model learns, `auto` is Transformers.
     """
     wanted = settings.backend
-    if wanted == "auto" and settings.parallel == "fsdp":
+    if wanted == "auto" and (settings.parallel == "fsdp" or not settings.lora):
         return "transformers"
     return choose_backend(
         wanted, device.type == "cuda", importlib.util.find_spec("unsloth") is not None
@@ -57,9 +58,12 @@ def prime_backend(settings: Settings) -> None:
 def load_model(
     settings: Settings, folder: Path, device: torch.device, precision: str
 ) -> TrainableModel:
-    """Return the model in `folder` with a fresh adapter on `device`.
+    """Return the model in `folder` on `device`, ready to learn.
 
-    `precision` is what all ranks agreed on: bf16, fp16, fp32 or fp64.
+    With a fresh adapter, or with `lora: off` as it is, or with `scratch` drawn anew from torch's
+    random numbers. `precision` is what all ranks agreed on: bf16, fp16, fp32 or fp64.
+
+    Raises `ModelError` if its weights cannot learn.
     """
     if backend_here(settings, device) == "unsloth":
         from hearth.model.unsloth_backend import load

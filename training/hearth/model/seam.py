@@ -9,15 +9,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from peft import PeftModel, load_peft_weights, set_peft_model_state_dict
 
 from hearth.data import Batch
+from hearth.errors import CheckpointError
 
 
 class TrainableModel(ABC):
-    """A causal language model with a LoRA adapter; only the adapter learns."""
+    """A causal language model that learns: its LoRA adapter, or with `lora: off` all of it."""
 
     def __init__(self, network: Any, tokenizer: Any, device: torch.device) -> None:
         self.network = network
@@ -71,7 +73,48 @@ class TrainableModel(ABC):
         self.training_mode()
         return self.tokenizer.decode(output[0, len(prompt) :], skip_special_tokens=True).strip()
 
-    def save_adapter(self, folder: Path, base: str) -> None:
-        """Write the adapter to `folder` in PEFT's format, for the base model named `base`."""
-        self.network.peft_config["default"].base_model_name_or_path = base
-        self.network.save_pretrained(folder, save_embedding_layers=False)
+    @property
+    def learned(self) -> Literal["adapter", "model"]:
+        """What learns; also the name of the folder that keeps it, of a run and of a checkpoint."""
+        return "adapter" if isinstance(self.network, PeftModel) else "model"
+
+    def save(self, folder: Path, base: str) -> None:
+        """Write what learns to `folder`, without loss.
+
+        The adapter in PEFT's format, for the base model named `base`; or the whole model, with its
+        tokenizer, as Transformers loads it.
+        """
+        if self.learned == "adapter":
+            self.network.peft_config["default"].base_model_name_or_path = base
+            self.network.save_pretrained(folder, save_embedding_layers=False)
+        else:
+            self.network.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+
+    def restore(self, folder: Path) -> None:
+        """Set what learns to what `save` wrote to `folder`.
+
+        Raises `CheckpointError` if that is of another model.
+        """
+        restored = self._restore_adapter if self.learned == "adapter" else self._restore_model
+        if not restored(folder):
+            raise CheckpointError(
+                f"{folder}: this {self.learned} does not fit; go on with the model, backend and "
+                "lora_targets that the run began with"
+            )
+
+    def _restore_adapter(self, folder: Path) -> bool:
+        """Set the adapter to the one in `folder`; return whether it fits."""
+        saved = load_peft_weights(str(folder), "cpu")
+        unknown = set_peft_model_state_dict(self.network, saved).unexpected_keys
+        return not unknown and len(saved) == sum(1 for _ in self.trainable())
+
+    @torch.no_grad()
+    def _restore_model(self, folder: Path) -> bool:
+        """Set all weights to those in `folder`; return whether they fit."""
+        stored = type(self.network).from_pretrained(folder, dtype="auto", local_files_only=True)
+        saved, own = dict(stored.named_parameters()), dict(self.trainable())
+        fits = saved.keys() == own.keys() and all(saved[n].shape == p.shape for n, p in own.items())
+        for name, parameter in own.items() if fits else ():
+            parameter.copy_(saved[name])
+        return fits

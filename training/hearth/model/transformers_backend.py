@@ -7,8 +7,15 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    GenerationConfig,
+    PreTrainedModel,
+)
 
 from hearth.config import Settings
 from hearth.data import IGNORED, Batch
@@ -17,7 +24,7 @@ from hearth.model.seam import TrainableModel
 
 
 class TransformersModel(TrainableModel):
-    """A PEFT model whose forward is Transformers' own."""
+    """A model, with an adapter or whole, whose forward is Transformers' own."""
 
     def loss(self, batch: Batch, denominator: int) -> torch.Tensor:
         """Return the summed token loss over `denominator` (see `TrainableModel.loss`).
@@ -57,29 +64,79 @@ class TransformersModel(TrainableModel):
 def load(
     settings: Settings, folder: Path, device: torch.device, precision: str
 ) -> TransformersModel:
-    """Return the model in `folder` with a fresh LoRA adapter (see `load.load_model`)."""
+    """Return the model in `folder`, ready to learn (see `load.load_model`)."""
+    if settings.scratch:
+        base = _drawn(folder, precision).to(device)
+    elif settings.load_in_4bit:
+        base = _in_4_bits(folder, device, precision)
+    else:
+        base = _stored(folder, settings.lora, precision).to(device)
+    if settings.gradient_checkpointing:
+        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        base.enable_input_require_grads()
+    network = _with_adapter(base, settings) if settings.lora else base
+    if precision == "fp64":
+        network = network.to(torch.float64)
+    network.train()
+    return TransformersModel(network, AutoTokenizer.from_pretrained(folder), device)
+
+
+def _learning_dtype(precision: str) -> torch.dtype:
+    """Return the type in which weights that learn are kept.
+
+    Steps are often smaller than the last of bf16's 8 bits and would be rounded away; so autocast
+    computes in 16 bits from weights of 32.
+    """
+    return torch.float64 if precision == "fp64" else torch.float32
+
+
+def _stored(folder: Path, frozen: bool, precision: str) -> PreTrainedModel:
+    """Return the model as it lies in `folder`; `frozen` weights need no more than `precision`."""
+    return AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=DTYPES[precision] if frozen else _learning_dtype(precision),
+        attn_implementation="sdpa",
+        local_files_only=True,
+    )
+
+
+def _in_4_bits(folder: Path, device: torch.device, precision: str) -> PreTrainedModel:
+    """Return the model in `folder` frozen and in 4 bits (NF4, as in the QLoRA paper)."""
     dtype = DTYPES[precision]
-    options = {"dtype": dtype, "attn_implementation": "sdpa", "local_files_only": True}
-    if settings.load_in_4bit:
+    base = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=dtype,
+        attn_implementation="sdpa",
+        local_files_only=True,
         # 4-bit weights are placed while they are loaded; moving them later is not supported.
-        options["device_map"] = {"": str(device)}
-        options["quantization_config"] = BitsAndBytesConfig(
+        device_map={"": str(device)},
+        quantization_config=BitsAndBytesConfig(
             load_in_4bit=True,
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
-        )
-    base = AutoModelForCausalLM.from_pretrained(folder, **options)
-    if settings.load_in_4bit:
-        base = prepare_model_for_kbit_training(
-            base, use_gradient_checkpointing=settings.gradient_checkpointing
-        )
-    else:
-        base = base.to(device)
-    base.config.use_cache = False
-    if settings.gradient_checkpointing:
-        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        base.enable_input_require_grads()
+        ),
+    )
+    return prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
+
+
+def _drawn(folder: Path, precision: str) -> PreTrainedModel:
+    """Return the model that config.json in `folder` describes, with random weights.
+
+    Drawn on the CPU, where every machine draws alike, and in float32, so that all precisions
+    begin with the same.
+    """
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    model = AutoModelForCausalLM.from_config(
+        config, dtype=torch.float32, attn_implementation="sdpa"
+    )
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    return model.to(_learning_dtype(precision))
+
+
+def _with_adapter(base: PreTrainedModel, settings: Settings) -> PeftModel:
+    """Return `base`, frozen, with a fresh LoRA adapter."""
     lora = LoraConfig(
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
@@ -94,8 +151,4 @@ def load(
     with warnings.catch_warnings():
         # PEFT warns of tied embeddings even where only linear layers are adapted.
         warnings.filterwarnings("ignore", message=".*tie_word_embeddings.*")
-        network = get_peft_model(base, lora)
-    if precision == "fp64":
-        network = network.to(torch.float64)
-    network.train()
-    return TransformersModel(network, AutoTokenizer.from_pretrained(folder), device)
+        return get_peft_model(base, lora)

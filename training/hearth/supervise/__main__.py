@@ -19,8 +19,15 @@ from hearth.supervise.check import check, ready
 from hearth.supervise.record import held_by, lock_holder, read_record
 from hearth.supervise.restart import close_record, last_record, ready_again
 from hearth.supervise.spec import Spec, load_spec, stop_file
-from hearth.supervise.supervisor import STOP_NOW, supervise
-from hearth.supervise.unit import has_manager, is_active, remove_unit, start_unit, stop_unit
+from hearth.supervise.supervisor import STOP, STOP_NOW, supervise
+from hearth.supervise.unit import (
+    comes_back,
+    has_manager,
+    is_active,
+    remove_unit,
+    start_unit,
+    stop_unit,
+)
 
 START_TIMEOUT = 20.0
 ERROR = "hearth: error: "
@@ -86,16 +93,21 @@ def _run(given: argparse.Namespace) -> int:
         except LaunchError as error:
             close_record(spec, last, f"after {spec.node} came back: {' '.join(error.findings)}")
             raise
-        was_training = last["state"] == "running"
-        record = supervise(spec, given.unit, last["heartbeat"] if was_training else "")
+        began = last["state"] == "running" or last["launches"]
+        record = supervise(spec, given.unit, last if began else None)
     return 1 if record.state == "failed" else 0
 
 
 def _leave(given: argparse.Namespace) -> int:
-    """Remove the unit, and close the record where the supervisor was killed before it could."""
+    """Remove the unit, and close the record where the supervisor was killed before it could.
+
+    Nothing of that where systemd starts it again: now, or when the machine is back.
+    """
     spec = load_spec(given.spec)
     last = last_record(spec)
     if last and last["state"] not in ENDS:
+        if spec.return_timeout and comes_back(given.unit):
+            return 0
         how = " ".join(os.environ.get(name, "?") for name in ("EXIT_CODE", "EXIT_STATUS"))
         close_record(spec, last, f"the supervisor of {spec.node} ended without a word ({how})")
     remove_unit(spec.run)
@@ -187,10 +199,7 @@ def _stop(given: argparse.Namespace) -> int:
     record = read_record(workspace, given.run)
     if record["alive"]:
         laid = stop_file(workspace, given.run)
-        if given.now:
-            laid.write_text(STOP_NOW)
-        else:
-            laid.touch()
+        laid.write_text(STOP_NOW if given.now else STOP)
     _show({"ok": True, "asked": record["alive"], "state": record["state"]})
     return 0
 

@@ -1,4 +1,4 @@
-"""Why a run ended: one answer, the same on every node."""
+"""Why a run, or one launch of it, ended: one answer, the same on every node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 State = Literal["waiting", "running", "finished", "failed", "stopped"]
 """A run on a node: waiting for the others, training, or one of the three ends."""
 
-Kind = Literal["rank_failed", "node_lost", "not_ready", "stopped"]
+Kind = Literal["rank_failed", "node_lost", "node_back", "not_ready", "stopped"]
 
 ENDS: frozenset[State] = frozenset(("finished", "failed", "stopped"))
 
@@ -25,7 +25,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the run ended. A run that finished has no cause."""
+    """How a launch ended, and with it the run, unless it is to be launched `again`.
 
-    state: State
+    A run that finished has no cause.
+    """
+
+    state: State | Literal["again"]
     cause: Cause | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import tempfile
 from typing import Any
@@ -16,11 +17,12 @@ from hearth.supervise.spec import Spec
 def check(spec: Spec) -> dict[str, Any]:
     """Return `ok`, all `findings` (each starts with the node's name) and the `facts`.
 
-    Facts: `interface` that carries the cluster address, and the `port` at which this node could
-    be the meeting point: on rank 0 the one in the spec, if it says one.  Nothing is changed.
+    Facts: `interface` that carries the cluster address, the `port` at which this node could be the
+    meeting point (on rank 0 the one in the spec, if it says one), and the next `generation` of the
+    run as far as this node knows. Nothing is changed.
     """
     findings: list[str] = []
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"generation": _generations(spec)}
     try:
         facts["interface"] = interface_of(spec.address)
     except LaunchError as error:
@@ -67,6 +69,14 @@ def ready(spec: Spec) -> Spec:
     if findings:
         raise LaunchError(*findings)
     return dataclasses.replace(spec, interface=interface)
+
+
+def _generations(spec: Spec) -> int:
+    """Return one more than the generation of the last launch on record here, or 0."""
+    try:
+        return int(json.loads(spec.record.read_text())["generation"]) + 1
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def _not_writable(spec: Spec) -> str | None:

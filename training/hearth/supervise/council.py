@@ -1,4 +1,7 @@
-"""What the members' signs add up to: all there, or how the run ended. Pure; time is handed in."""
+"""What the members' signs add up to: enough are there, or how the launch ended.
+
+Pure; time is handed in.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from dataclasses import dataclass, field
 from hearth.diagnose import first_failure, is_echo
 from hearth.supervise.cause import Cause, Verdict
 from hearth.supervise.messages import Ended
+
+SETTLE = 10.0
+"""Seconds in which those that a loss has left over end their ranks and come back, and in which a
+machine that only lost its connection does so too, before the others go on without it."""
 
 
 @dataclass
@@ -21,22 +28,33 @@ class _Failure:
     node: str
     rank: int | None
     message: str
+    killed: bool
     at: float
 
 
 @dataclass
 class Council:
-    """Collects what happens to the members of a run and decides, once, how it ended.
+    """Collects what happens to the members in one launch and decides, once, how it ended.
 
     The order of trust: a rank's own error; a node that is gone; and only when neither shows up
     for longer than a silent node takes to be noticed, an echo of something that nobody saw.
+
+    Args:
+        nodes: all nodes of the run, in rank order; the first is the meeting point.
+        patience: seconds that those who are there wait for the others.
+        least: with how many nodes the launch may begin, if no more come.
+        again: whether a loss ends the launch only, and not the run.
+        lost: why the launch before this one ended.
     """
 
     nodes: tuple[str, ...]
-    ready_timeout: float
+    patience: float
     silence_timeout: float
     now: float
-    started: bool = False
+    least: int
+    again: bool = False
+    lost: Cause | None = None
+    team: tuple[str, ...] = ()
     verdict: Verdict | None = None
     _begun: float = field(init=False)
     _members: dict[str, _Member] = field(init=False, default_factory=dict)
@@ -47,30 +65,47 @@ class Council:
         self._begun = self.now
 
     @property
+    def started(self) -> bool:
+        """Whether `team` was told to go."""
+        return bool(self.team)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """The nodes that are not there, in rank order."""
         return tuple(n for n in self.nodes if n not in self._members or not self._connected(n))
 
+    @property
+    def back(self) -> tuple[str, ...]:
+        """The nodes that came back after the launch had begun without them."""
+        return tuple(n for n in self._members if self.started and n not in self.team)
+
     def _connected(self, node: str) -> bool:
         return self._members[node].connected
 
-    def refusal(self, node: str) -> str | None:
-        """Return why `node` may not join now, or None."""
+    def join(self, node: str, now: float) -> str | None:
+        """A member is ready; return why it must ask again later, or None.
+
+        A node that is here already has lost its connection before the hub noticed: it holds a
+        lock, so that there is but one supervisor of it.
+        """
         if self.verdict is not None:
             return "the run has ended"
-        if self.started:
-            return "the run has started without it"
-        if node in self._members and self._connected(node):
-            return f"'{node}' is here already"
+        if self.started and node in self.team:
+            self.gone(node)
+            return "the launch that it was part of ends first"
+        self._members[node] = _Member(now)
         return None
 
-    def join(self, node: str, now: float) -> None:
-        """A member is ready."""
-        self._members[node] = _Member(now)
+    def ready(self, now: float) -> tuple[str, ...]:
+        """Return the nodes with which the launch may begin now, in rank order; else ()."""
+        there = tuple(node for node in self.nodes if node not in self.missing)
+        enough = len(there) >= self.least and now - self._begun >= SETTLE
+        hub_is_there = self.nodes[0] in there
+        return there if not self.missing or (enough and hub_is_there) else ()
 
-    def start(self) -> None:
-        """All are there and were told to go."""
-        self.started = True
+    def start(self, team: tuple[str, ...]) -> None:
+        """These were told to go."""
+        self.team = team
 
     def heard(self, node: str, now: float) -> None:
         """A member gave any sign of life."""
@@ -78,13 +113,16 @@ class Council:
 
     def gone(self, node: str) -> None:
         """A member's connection broke."""
-        self._members[node].connected = False
+        if self.started and node not in self.team:
+            del self._members[node]
+        else:
+            self._members[node].connected = False
 
     def ended(self, node: str, report: Ended, now: float) -> None:
         """A member's torchrun ended."""
         self._members[node].ended = report
         if report.exit_code != 0:
-            self._failures.append(_Failure(node, report.rank, report.message, now))
+            self._failures.append(_Failure(node, report.rank, report.message, report.killed, now))
 
     def stop(self, node: str, at_once: bool) -> None:
         """`node` was asked to stop the run. Before the start that is an end at once."""
@@ -96,53 +134,69 @@ class Council:
         """The hub's own machine was suspended or its process stopped, for longer than allowed."""
         hub = self.nodes[0]
         if self.verdict is None and self.started:
-            self.verdict = _lost(hub, f"{hub} itself was suspended or stopped for {seconds:.0f} s")
+            words = f"{hub} itself was suspended or stopped for {seconds:.0f} s"
+            self.verdict = self._lost(hub, words)
 
     def decide(self, now: float) -> Verdict | None:
-        """Return how the run ended, or None while it goes on. Once decided, it stays so."""
+        """Return how the launch ended, or None while it goes on. Once decided, it stays so."""
         if self.verdict is None:
             self.verdict = self._running(now) if self.started else self._waiting(now)
         return self.verdict
 
     def _waiting(self, now: float) -> Verdict | None:
-        if now - self._begun <= self.ready_timeout or not self.missing:
+        if now - self._begun <= self.patience or not self.missing:
             return None
-        message = f"{', '.join(self.missing)} did not get ready within {self.ready_timeout:g} s"
-        return Verdict("failed", Cause(self.missing[0], None, "not_ready", message))
+        names = ", ".join(self.missing)
+        if self.lost is None:
+            message = f"{names} did not get ready within {self.patience:g} s"
+            return Verdict("failed", Cause(self.missing[0], None, "not_ready", message))
+        message = f"{self.lost.message}; {names} did not come back within {self.patience:g} s"
+        return Verdict("failed", Cause(self.missing[0], None, "node_lost", message))
 
     def _running(self, now: float) -> Verdict | None:
         first = first_failure(self._failures)
         if first and not is_echo(first.message):
-            return _failed(first)
-        busy = {node: m for node, m in self._members.items() if m.ended is None}
+            return self._failed(first, curable=first.killed)
+        busy = {node: m for node in self.team if (m := self._members[node]).ended is None}
         for node, member in busy.items():
             if not member.connected:
-                return _lost(
+                return self._lost(
                     node,
                     f"the supervisor of {node} broke off: it was killed or the machine went down",
                 )
         for node, member in busy.items():
             if now - member.heard > self.silence_timeout:
-                return _lost(
+                return self._lost(
                     node,
                     f"{node} was silent for {now - member.heard:.0f} s: it hangs, "
                     "sleeps, or its network is cut",
                 )
         if first:
             patience = self.silence_timeout + 2
-            return _failed(first) if not busy or now - first.at > patience else None
+            if busy and now - first.at <= patience:
+                return None
+            return self._failed(first, curable=True)
         if busy:
             return None
-        return self._stopped("stopped after its step") if self._stop_by else Verdict("finished")
+        if self._stop_by:
+            return self._stopped("stopped after its step")
+        if self.back:
+            names = ", ".join(self.back)
+            return Verdict("again", Cause(self.back[0], None, "node_back", f"{names} is back"))
+        return Verdict("finished")
+
+    def _lost(self, node: str, message: str) -> Verdict:
+        return self._over(Cause(node, None, "node_lost", message), curable=True)
+
+    def _failed(self, first: _Failure, curable: bool) -> Verdict:
+        cause = Cause(first.node, first.rank, "rank_failed", first.message)
+        return self._over(cause, curable)
+
+    def _over(self, cause: Cause, curable: bool) -> Verdict:
+        """Return the end of a launch, and of the run unless another launch may go better."""
+        again = self.again and curable and self._stop_by is None
+        return Verdict("again" if again else "failed", cause)
 
     def _stopped(self, how: str) -> Verdict:
         node = self._stop_by or self.nodes[0]
         return Verdict("stopped", Cause(node, None, "stopped", f"{how}, as asked on {node}"))
-
-
-def _failed(first: _Failure) -> Verdict:
-    return Verdict("failed", Cause(first.node, first.rank, "rank_failed", first.message))
-
-
-def _lost(node: str, message: str) -> Verdict:
-    return Verdict("failed", Cause(node, None, "node_lost", message))

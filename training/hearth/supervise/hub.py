@@ -1,12 +1,18 @@
-"""The meeting point of a run, in rank 0's supervisor: sockets around the council."""
+"""The meeting point of a run, in rank 0's supervisor: sockets around the councils.
+
+Each launch of the run has a council of its own. When one ends with `again`, everyone leaves and
+joins the next.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import secrets
 import time
 from collections.abc import Callable
 
+from hearth.supervise.cause import Cause, Verdict
 from hearth.supervise.council import Council
 from hearth.supervise.messages import (
     Beat,
@@ -15,6 +21,7 @@ from hearth.supervise.messages import (
     Go,
     Hello,
     Message,
+    Pause,
     ProtocolError,
     Refused,
     Stop,
@@ -32,24 +39,45 @@ from hearth.supervise.spec import Spec
 HANDSHAKE_TIMEOUT = 10.0
 TICK = 0.25
 
+FUTILE = 4
+"""Launches in a row that end before another checkpoint: the next one would, too."""
+
 
 class Hub:
     """Lets the members of one run in, beats a heart, and tells everyone the verdict.
 
-    It listens on the cluster address only. `say` takes lines for the log.
+    It listens on the cluster address only. `generation` is that of the next launch, and `lost` why
+    the one before it ended, if it was this machine that went down. `say` takes lines for the log.
     """
 
-    def __init__(self, spec: Spec, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, spec: Spec, generation: int, lost: Cause | None, say: Callable[[str], None]
+    ) -> None:
         self._spec = spec
+        self._generation = generation
         self._say = say
-        self._council = Council(
-            spec.nodes, spec.ready_timeout, spec.silence_timeout, time.monotonic()
-        )
+        self._council = self._call(lost)
         self._writers: dict[str, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
-        self._told = False
+        self._over = False
+        self._paused = False
+        self._futile = 0
+        self._kept: str | None = None
+
+    def _call(self, lost: Cause | None) -> Council:
+        """Return a council for the next launch; after a loss it has more patience."""
+        spec = self._spec
+        return Council(
+            spec.nodes,
+            spec.patience if lost else spec.ready_timeout,
+            spec.silence_timeout,
+            time.monotonic(),
+            least=spec.min_nodes if lost and spec.elastic else len(spec.nodes),
+            again=spec.return_timeout > 0,
+            lost=lost,
+        )
 
     async def open(self) -> None:
         """Listen.
@@ -82,14 +110,17 @@ class Hub:
         node = None
         try:
             node = await asyncio.wait_for(self._admit(reader, writer), HANDSHAKE_TIMEOUT)
-            while node:
-                self._hear(node, await receive(reader))
+            while True:
+                message = await receive(reader)
+                if self._writers.get(node) is not writer:
+                    break  # It has joined anew meanwhile, or is about to.
+                self._hear(node, message)
         except (ProtocolError, OSError, TimeoutError) as error:
             if node is None:
                 peer = writer.get_extra_info("peername") or ("somebody",)
                 self._say(f"turned away {peer[0]}: {error}")
         finally:
-            if node:
+            if node and self._writers.get(node) is writer:
                 del self._writers[node]
                 self._council.gone(node)
                 self._left.set()
@@ -106,18 +137,19 @@ class Hub:
         writer.write(encode(Challenge(nonce)))
         hello = await receive(reader)
         if reason := self._objection(hello, nonce):
-            writer.write(encode(Refused(reason)))
-            await writer.drain()
-            raise ProtocolError(reason)
+            await _refuse(writer, Refused(reason))
         assert isinstance(hello, Hello)
-        self._council.join(hello.node, time.monotonic())
+        if reason := self._council.join(hello.node, time.monotonic()):
+            over = self._over
+            self._decide()
+            await _refuse(writer, Refused(reason, for_good=over))
         self._writers[hello.node] = writer
         writer.write(encode(Welcome(welcome_proof(self._spec.token, hello))))
         self._greet()
         return hello.node
 
     def _objection(self, hello: Message, nonce: str) -> str | None:
-        """Return why this hello is not accepted. Without the token nothing else is told."""
+        """Return why this hello is never accepted. Without the token nothing else is told."""
         spec = self._spec
         if not isinstance(hello, Hello):
             return "no hello"
@@ -130,15 +162,30 @@ class Hub:
             )
         if hello.nodes != spec.nodes or hello.node not in spec.nodes:
             return f"the nodes of the run are {', '.join(spec.nodes)}, not {', '.join(hello.nodes)}"
-        return self._council.refusal(hello.node)
+        return None
 
     def _greet(self) -> None:
-        """Tell all who is still missing, or to go."""
-        if self._council.missing:
-            self._tell(Waiting(self._council.missing))
-            return
-        self._council.start()
-        self._tell(Go(free_port(self._spec.meeting.address)))
+        """Tell all to go if enough are there, else who is missing; make room for who is back."""
+        council = self._council
+        if council.started:
+            if council.back and not self._paused:
+                self._paused = True
+                self._say(f"{', '.join(council.back)} is back; the others pause after their step")
+                self._tell(Pause(), council.team)
+        elif team := council.ready(time.monotonic()):
+            kept = self._newest_checkpoint()
+            self._futile = self._futile + 1 if kept == self._kept else 0
+            self._kept = kept
+            council.start(team)
+            port = free_port(self._spec.meeting.address)
+            self._tell(Go(port, self._generation, team), team)
+        else:
+            self._tell(Waiting(council.missing))
+
+    def _newest_checkpoint(self) -> str:
+        """Return the name of the newest checkpoint on this node, or nothing."""
+        names = (path.name for path in self._spec.checkpoints.glob("step-*"))
+        return max(names, default="")
 
     def _hear(self, node: str, message: Message) -> None:
         self._council.heard(node, time.monotonic())
@@ -152,10 +199,29 @@ class Hub:
         self._decide()
 
     def _decide(self) -> None:
+        """Tell the verdict once there is one; after `again` a new council meets."""
         verdict = self._council.decide(time.monotonic())
-        if verdict and not self._told:
-            self._told = True
-            self._tell(verdict)
+        if verdict is None or self._over:
+            return
+        if verdict.state == "again" and verdict.cause:
+            verdict = self._unless_futile(verdict, verdict.cause)
+        self._tell(verdict)
+        if verdict.state != "again":
+            self._over = True
+            return
+        for writer in self._writers.values():
+            writer.close()  # When what was written is sent; whoever is there joins anew.
+        self._writers = {}
+        self._paused = False
+        self._generation += 1
+        self._council = self._call(verdict.cause)
+
+    def _unless_futile(self, verdict: Verdict, cause: Cause) -> Verdict:
+        """Return `verdict`, or the end of the run if launches end again and again."""
+        if cause.kind == "node_back" or self._futile + 1 < FUTILE:
+            return verdict
+        message = f"{cause.message} ({FUTILE} launches in a row ended before another checkpoint)"
+        return Verdict("failed", dataclasses.replace(cause, message=message))
 
     async def _tick(self) -> None:
         """Beat, and look at the clock: silence is noticed by nothing else."""
@@ -168,13 +234,22 @@ class Hub:
             self._decide()
             if awake - beaten >= self._spec.heartbeat:
                 beaten = awake
-                started = self._council.started
-                self._tell(Beat() if started else Waiting(self._council.missing))
+                self._tell(Beat())
+                if not self._over:
+                    self._greet()
 
-    def _tell(self, message: Message) -> None:
-        """Send to all without waiting: one that does not read must not delay the others."""
-        for writer in self._writers.values():
-            writer.write(encode(message))
+    def _tell(self, message: Message, nodes: tuple[str, ...] | None = None) -> None:
+        """Send to all, or to these, without waiting: who does not read must not delay others."""
+        for node, writer in self._writers.items():
+            if nodes is None or node in nodes:
+                writer.write(encode(message))
+
+
+async def _refuse(writer: asyncio.StreamWriter, answer: Refused) -> None:
+    """Tell somebody why it may not come in. Raises `ProtocolError` with the reason."""
+    writer.write(encode(answer))
+    await writer.drain()
+    raise ProtocolError(answer.reason)
 
 
 def _clock() -> float:

@@ -7,7 +7,6 @@ import dataclasses
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
 
 from hearth.supervise.cause import Cause, Verdict
 from hearth.supervise.messages import (
@@ -32,11 +31,21 @@ PATIENCE = 5.0
 """Seconds that a member waits longer than the hub, whose verdict names all who are missing."""
 
 
-class Link:
-    """Joins the hub, beats a heart, and turns every way of losing the hub into a verdict."""
+class _NotYet(Exception):
+    """The hub wants this member, but later."""
 
-    def __init__(self, spec: Spec) -> None:
+
+class Link:
+    """Joins the hub for one launch, beats a heart, and turns every loss of it into a verdict.
+
+    `patience` is how many seconds a member looks for the hub and waits for the others. A machine
+    that answers, but on which no hub listens, is not waited for longer than for a first launch:
+    there the run is over.
+    """
+
+    def __init__(self, spec: Spec, patience: float) -> None:
         self._spec = spec
+        self._patience = patience
         self._writer: asyncio.StreamWriter | None = None
         self._started = False
 
@@ -58,13 +67,14 @@ class Link:
 
     async def messages(self) -> AsyncIterator[Message]:
         """Yield what the hub says; the last one is a Verdict, this member's own if need be."""
-        until = time.monotonic() + self._spec.ready_timeout + PATIENCE
+        began = time.monotonic()
+        until = began + self._patience + PATIENCE
         while not self._started:
             try:
                 async with asyncio.timeout(until - time.monotonic()):
                     reader = await self._join()
             except TimeoutError:
-                yield self._nobody_there()
+                yield self._nobody_there(time.monotonic() - began)
                 return
             except ProtocolError as error:
                 yield self._turned_away(error)
@@ -93,11 +103,19 @@ class Link:
 
         Raises:
             ProtocolError: the hub turned this member away, or is none.
+            TimeoutError: nobody listens there.
         """
+        refused: float | None = None
         while True:
-            with suppress(OSError, TimeoutError):
+            try:
                 async with asyncio.timeout(self._spec.silence_timeout):
                     return await self._shake_hands()
+            except ConnectionRefusedError:
+                refused = refused or time.monotonic()
+                if time.monotonic() - refused > self._spec.ready_timeout + PATIENCE:
+                    raise TimeoutError from None
+            except (OSError, TimeoutError, _NotYet):
+                refused = None
             await asyncio.sleep(RETRY)
 
     async def _shake_hands(self) -> asyncio.StreamReader:
@@ -116,7 +134,7 @@ class Link:
             writer.write(encode(hello))
             answer = await receive(reader)
             if isinstance(answer, Refused):
-                raise ProtocolError(answer.reason)
+                raise ProtocolError(answer.reason) if answer.for_good else _NotYet
             if not isinstance(answer, Welcome) or not same(
                 str(answer.proof), welcome_proof(spec.token, hello)
             ):
@@ -149,10 +167,10 @@ class Link:
             self.send(Beat())
             await asyncio.sleep(self._spec.heartbeat)
 
-    def _nobody_there(self) -> Verdict:
-        hub = self._spec.nodes[0]
+    def _nobody_there(self, seconds: float) -> Verdict:
+        hub, seconds = self._spec.nodes[0], min(round(seconds), self._patience)
         message = (
-            f"{hub} did not answer at {self._meeting} within {self._spec.ready_timeout:g} s: its "
+            f"{hub} did not answer at {self._meeting} within {seconds:g} s: its "
             "supervisor is not running, or a firewall is between"
         )
         return Verdict("failed", Cause(hub, None, "not_ready", message))
@@ -173,4 +191,5 @@ class Link:
             what += "its network is cut"
         else:
             what = f"the supervisor of {hub} broke off: it was killed or the machine went down"
-        return Verdict("failed", Cause(hub, None, "node_lost", what))
+        state = "again" if self._spec.return_timeout else "failed"
+        return Verdict(state, Cause(hub, None, "node_lost", what))

@@ -5,9 +5,11 @@ A member proves that it knows the run's token without sending it, and so does th
     hub     Challenge(nonce)
     member  Hello(who it is, its own nonce, proof)      or the hub answers Refused
     hub     Welcome(proof)
-    hub     Waiting(missing) …  Go(port)  Stop(node)  Verdict(state, cause)
+    hub     Waiting(missing) …  Go(port, …)  Stop(node)  Pause()  Verdict(state, cause)
     member  Stop(node)  Ended(exit_code, failure)
     both    Beat, several times within the silence time-out
+
+After a verdict that says `again` everyone leaves and joins anew.
 """
 
 from __future__ import annotations
@@ -51,9 +53,10 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Refused:
-    """The hub does not let this member in."""
+    """The hub does not let this member in: never, or not yet."""
 
     reason: str
+    for_good: bool = True
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Go:
-    """Everyone is there: start torchrun, its store listening on this port of rank 0."""
+    """Start torchrun over these nodes, in rank order, its store on this port of rank 0."""
 
     port: int
+    generation: int
+    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -84,15 +89,26 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """End after the step: the run is launched again at once, with a node that came back."""
+
+
+@dataclass(frozen=True)
 class Ended:
-    """A member's torchrun ended; `message` is the last real error unless it ended well."""
+    """A member's torchrun ended; `message` is the last real error unless it ended well.
+
+    `killed`: by a signal that nobody of ours had sent, so that it may well work another time.
+    """
 
     exit_code: int
     rank: int | None = None
     message: str = ""
+    killed: bool = False
 
 
-Message = Challenge | Hello | Welcome | Refused | Waiting | Go | Beat | Stop | Ended | Verdict
+Message = (
+    Challenge | Hello | Welcome | Refused | Waiting | Go | Beat | Stop | Pause | Ended | Verdict
+)
 _TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
 
 

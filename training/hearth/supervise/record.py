@@ -30,7 +30,8 @@ class Record:
     """How a run stands on this node. `rank` is the node's; times are ISO 8601 UTC.
 
     `unit` is the systemd unit that carries the supervisor, None for a process group of its own;
-    `nodes` are all that take part, in order of rank.
+    `nodes` are all of the run, in order of rank; `launches` has the `generation`, `ended` (time)
+    and `cause` of each launch that ended while the run went on.
     """
 
     run: str
@@ -47,6 +48,14 @@ class Record:
     cause: Cause | None = None
     unit: str | None = None
     nodes: list[str] = field(default_factory=list)
+    launches: list[dict[str, Any]] = field(default_factory=list)
+
+    def launch_ended(self, cause: Cause | None) -> None:
+        """Note why a launch ended, and wait for the next."""
+        ended = {"generation": self.generation, "ended": now()}
+        self.launches.append(ended | {"cause": cause and dataclasses.asdict(cause)})
+        self.cause, self.exit_code = cause, None
+        self.enter("waiting")
 
     def enter(self, state: State) -> None:
         """Change the state and note when."""

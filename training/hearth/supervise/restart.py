@@ -1,7 +1,7 @@
 """What a run left on this node when its supervisor went down, and how that ends well.
 
-A power cut in the whole house brings every supervisor back, and the run goes on from its newest
-checkpoint. Where only this machine went down, the others have ended the run meanwhile.
+The supervisor comes back with its machine, joins the others, who have waited, and the run goes on
+from its newest checkpoint. Where they have waited too long, they have ended the run meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def last_record(spec: Spec) -> dict[str, Any] | None:
     """Return the record of this very launch, or None: never started, or torn by the power cut."""
     try:
         record = json.loads(spec.record.read_text())
-        return dict(record) if record["generation"] == spec.generation else None
+        # Launched anew, a run counts on from there.
+        return dict(record) if record["generation"] >= spec.generation else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -33,9 +34,9 @@ def ready_again(spec: Spec) -> Spec:
     """Return the spec as `ready` does, but wait for an address that comes only after the boot.
 
     Raises:
-        LaunchError: it did not come within the time in which all must be ready.
+        LaunchError: it did not come within the time that the others wait.
     """
-    until = time.monotonic() + spec.ready_timeout
+    until = time.monotonic() + spec.patience
     while True:
         try:
             return ready(spec)

@@ -26,9 +26,12 @@ class Spec:
     """One node's part in one run. Times are seconds.
 
     `nodes` lists the names in rank order, `address` is this node's cluster address and `token`
-    the secret that this run's supervisors share. `stop_grace` is how long a SIGTERM leaves the
-    ranks to end after their step. A relative `script` lies in the workspace. `unit` is whether the
-    user's systemd may carry the supervisor, so that it comes back after a reboot.
+    the secret that this run's supervisors share. `generation` is higher than that of any launch
+    before. `return_timeout` is how long a run waits for a node that it lost; 0 ends it at the first
+    loss. With `elastic` the others go on meanwhile, if they are at least `min_nodes`. `stop_grace`
+    is how long a SIGTERM leaves the ranks to end after their step. A relative `script` lies in the
+    workspace. `unit` is whether the user's systemd may carry the supervisor, so that it comes back
+    after a reboot.
     """
 
     run: str
@@ -46,6 +49,9 @@ class Spec:
     generation: int = 0
     ready_timeout: float = 120.0
     silence_timeout: float = 15.0
+    return_timeout: float = 3600.0
+    elastic: bool = False
+    min_nodes: int = 1
     stop_grace: float = 60.0
     script: str = "scripts/train_distributed.py"
     unit: bool = True
@@ -55,6 +61,11 @@ class Spec:
     def heartbeat(self) -> float:
         """Seconds between two signs of life, several of which may get lost."""
         return min(2.0, self.silence_timeout / 5)
+
+    @property
+    def patience(self) -> float:
+        """Seconds that the nodes wait for each other once the run has been under way."""
+        return max(self.return_timeout, self.ready_timeout)
 
     @property
     def results(self) -> Path:
@@ -70,6 +81,11 @@ class Spec:
     def stop_file(self) -> Path:
         """Its presence asks the trainer to end after the step it is in."""
         return stop_file(self.workspace, self.run)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The run's checkpoints on this node, a folder each."""
+        return self.workspace / "checkpoints" / self.run
 
     @property
     def log(self) -> Path:
@@ -126,6 +142,8 @@ def load_spec(path: Path) -> Spec:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # as in hearth.config
 _WORD, _COUNT, _SECONDS = "a word", "a whole number", "a number of seconds above 0"
+_SECONDS_OR_NONE, _AT_LEAST_ONE = "a number of seconds, or 0", "a whole number of at least 1"
+_YES_OR_NO = "true or false"
 _TYPES = {
     "run": "a name that can be a file's",
     "node": _WORD,
@@ -133,7 +151,7 @@ _TYPES = {
     "nodes": "a list of different names",
     "address": "an IP address",
     "meeting": "an object with an IP `address` and a `port`",
-    "nproc": "a whole number of at least 1",
+    "nproc": _AT_LEAST_ONE,
     "python": _WORD,
     "workspace": _WORD,
     "token": "a secret of at least 16 characters",
@@ -142,9 +160,12 @@ _TYPES = {
     "generation": _COUNT,
     "ready_timeout": _SECONDS,
     "silence_timeout": _SECONDS,
+    "return_timeout": _SECONDS_OR_NONE,
+    "elastic": _YES_OR_NO,
+    "min_nodes": _AT_LEAST_ONE,
     "stop_grace": _SECONDS,
     "script": _WORD,
-    "unit": "true or false",
+    "unit": _YES_OR_NO,
     "environment": "an object of names and texts",
 }
 
@@ -164,6 +185,8 @@ def _faults(given: dict[str, Any]) -> list[str]:
         nodes, rank, node = given["nodes"], given["rank"], given["node"]
         if rank >= len(nodes) or nodes[rank] != node:
             faults.append(f"'{node}' is not rank {rank} of {', '.join(nodes)}")
+        if (least := given.get("min_nodes", 1)) > len(nodes):
+            faults.append(f"'min_nodes' is {least}, but there are only {len(nodes)} nodes")
     return faults
 
 
@@ -181,13 +204,16 @@ def _fits(key: str, value: Any) -> bool:
         return isinstance(value, str)
     if kind == _COUNT:
         return _is_count(value)
-    if kind == _SECONDS:
-        return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if kind == _AT_LEAST_ONE:
+        return _is_count(value) and value >= 1
+    if kind == _YES_OR_NO:
+        return isinstance(value, bool)
+    if kind in (_SECONDS, _SECONDS_OR_NONE):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and (value > 0 or (value == 0 and kind == _SECONDS_OR_NONE))
     match key:
         case "run":
             return isinstance(value, str) and bool(_NAME.fullmatch(value))
-        case "nproc":
-            return _is_count(value) and value >= 1
         case "nodes":
             words = isinstance(value, list) and all(isinstance(n, str) and n for n in value)
             return words and bool(value) and len(set(value)) == len(value)
@@ -201,8 +227,6 @@ def _fits(key: str, value: Any) -> bool:
                 and _is_count(value["port"])
                 and value["port"] < 65536
             )
-        case "unit":
-            return isinstance(value, bool)
         case "token":
             return isinstance(value, str) and len(value) >= 16
         case _:

@@ -1,6 +1,8 @@
 """The supervisor of one node: waiting → running → finished, failed or stopped.
 
-Everything that can happen arrives in one queue and is handled one at a time, in `_handle`.
+A launch that a lost node or a killed rank ends leads back to waiting: the ranks are ended
+everywhere, and launched together again when all are there. Everything that can happen arrives in
+one queue and is handled one at a time, in `_handle`.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from hearth.errors import LaunchError
 from hearth.supervise.cause import Cause, Verdict
 from hearth.supervise.hub import Hub
 from hearth.supervise.link import Link
-from hearth.supervise.messages import Ended, Go, Message, Stop, Waiting
+from hearth.supervise.messages import Ended, Go, Message, Pause, Stop, Waiting
 from hearth.supervise.record import Record, node_lock, now
 from hearth.supervise.restart import as_lost
 from hearth.supervise.spec import Spec, lock_file
+from hearth.supervise.unit import machine_stops
 from hearth.supervise.workers import Workers, command, end, leftovers
 
 KILL_GRACE = 5.0
@@ -33,8 +36,8 @@ POLL = 0.25
 LOG_TAIL = 1 << 20
 """Bytes of this launch's log that are searched for the error."""
 
-STOP_NOW = "now\n"
-"""What the stop file says when the ranks shall not be waited for."""
+STOP, STOP_NOW, PAUSE = "stop\n", "now\n", "pause\n"
+"""What the stop file says: after the step; without waiting for the ranks; and then go on."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,19 @@ class _StopAsked:
     now: bool
 
 
-_Event = Message | _Exited | _StopAsked
+@dataclass(frozen=True)
+class _MachineStops:
+    """This machine is shut down or restarted in an orderly way."""
 
 
-def supervise(spec: Spec, unit: str | None = None, last_sign: str = "") -> Record:
+_Event = Message | _Exited | _StopAsked | _MachineStops
+
+
+def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None = None) -> Record:
     """Carry this node's part of a run to its end and return the record.
 
-    `unit` is the systemd unit that this process is, if any; `last_sign` when a supervisor that
-    went down in the middle of the run was last alive.
+    `unit` is the systemd unit that this process is, if any; `last` the record of a supervisor that
+    went down in the middle of the run.
 
     Raises:
         LaunchError: another run has the node, or its folders cannot be written.
@@ -72,40 +80,54 @@ def supervise(spec: Spec, unit: str | None = None, last_sign: str = "") -> Recor
                 "set another workspace in the inventory"
             ) from error
     with node_lock(spec.workspace, spec.run):
-        return asyncio.run(_Supervisor(spec, unit, last_sign).run())
+        return asyncio.run(_Supervisor(spec, unit, last).run())
 
 
 class _Supervisor:
-    def __init__(self, spec: Spec, unit: str | None, last_sign: str) -> None:
+    def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
         self._spec = spec
-        self._last_sign = last_sign
+        self._last = last
         self._record = Record(
             spec.run,
             spec.node,
             spec.rank,
-            spec.generation,
+            last["generation"] if last else spec.generation,
             os.getpid(),
             unit=unit,
             nodes=list(spec.nodes),
         )
+        if last:
+            self._record.launches = last["launches"]
+            self._record.launch_ended(self._went_down(last))
         self._record.missing = list(spec.nodes[:1]) if spec.rank else []
         self._events: asyncio.Queue[_Event] = asyncio.Queue()
-        self._link = Link(spec)
+        self._link = Link(spec, self._patience)
         self._workers = Workers(spec)
         self._stopping = False
         self._signalled = False
         self._log_start = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._of_launch: set[asyncio.Task[None]] = set()
+
+    def _went_down(self, last: dict[str, Any]) -> Cause:
+        message = f"{self._spec.node} went down (its last sign of life: {last['heartbeat']})"
+        return Cause(self._spec.node, None, "node_lost", message)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds to wait for the others: longer once the run has been under way."""
+        spec = self._spec
+        return spec.patience if self._record.launches else spec.ready_timeout
 
     async def run(self) -> Record:
         spec = self._spec
-        if not self._last_sign:  # else somebody may have asked for a stop before it went down
+        if not self._last:  # else somebody may have asked for a stop before it went down
             spec.stop_file.unlink(missing_ok=True)
-        self._log_start = spec.log.stat().st_size if spec.log.exists() else 0
         for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(sign, self._on_signal)
         await self._end_leftovers()
-        hub = Hub(spec, self._say) if spec.rank == 0 else None
+        first = self._record.generation + bool(self._last)
+        hub = Hub(spec, first, self._record.cause, self._say) if spec.rank == 0 else None
         try:
             if hub:
                 await hub.open()
@@ -114,27 +136,74 @@ class _Supervisor:
                 f"{spec.meeting.address} port {spec.meeting.port}"
             )
             self._record.write(spec.record)
-            for source in (self._listen(), self._watch_stop_file(), self._beat()):
-                self._spawn(source)
-            verdict = await self._until_verdict()
+            for source in (self._watch_stop_file(), self._beat()):
+                self._tasks.add(self._spawn(source))
+            verdict = await self._launch_until_the_end()
         except LaunchError as error:
             cause = Cause(spec.node, None, "not_ready", "\n".join(error.findings))
             verdict = Verdict("failed", cause)
         except Exception as error:
             verdict = self._bug(error)
-        if self._last_sign:
-            verdict = as_lost(verdict, spec.node, self._last_sign)
+        if verdict is None:
+            await self._leave_for_now()
+            return self._record
+        if self._last:
+            verdict = as_lost(verdict, spec.node, self._last["heartbeat"])
         await self._conclude(verdict)
         if hub:
             await hub.close()
         return self._record
 
-    async def _until_verdict(self) -> Verdict:
+    async def _launch_until_the_end(self) -> Verdict | None:
+        """Take part in one launch after another; return how the run ended.
+
+        None if this machine is being shut down: then the run goes on when it is back.
+        """
+        while True:
+            self._of_launch = {self._spawn(self._listen())}
+            verdict = await self._until_verdict()
+            if verdict is None or verdict.state != "again":
+                return verdict
+            if self._stopping:  # A stop that a loss has overtaken.
+                return Verdict("failed", verdict.cause)
+            await self._make_ready_again(verdict.cause)
+
+    async def _until_verdict(self) -> Verdict | None:
         while True:
             event = await self._events.get()
             if isinstance(event, Verdict):
                 return event
+            if isinstance(event, _MachineStops):
+                return None
             await self._handle(event)
+
+    async def _make_ready_again(self, cause: Cause | None) -> None:
+        """Leave nothing of a launch that ended behind, and look for the hub again."""
+        words = f"{cause.node}: {cause.message}" if cause else "the launch is over"
+        self._say(f"ending this node's ranks, to start again together: {words}")
+        for task in self._of_launch:
+            task.cancel()
+        await self._workers.stop(KILL_GRACE)
+        self._link.close()
+        waiting = [self._events.get_nowait() for _ in range(self._events.qsize())]
+        for event in waiting:
+            if isinstance(event, _StopAsked | _MachineStops):
+                self._events.put_nowait(event)
+        with suppress(OSError):
+            if self._spec.stop_file.read_text() == PAUSE:
+                self._spec.stop_file.unlink()
+        self._record.launch_ended(cause)
+        self._record.missing = [cause.node] if cause else []
+        self._record.write(self._spec.record)
+        self._link = Link(self._spec, self._patience)
+
+    async def _leave_for_now(self) -> None:
+        """End what runs here, but not the run: the record says that it is to go on."""
+        self._say("this machine is being shut down; the run goes on when it is back")
+        await self._workers.stop(KILL_GRACE)
+        for task in self._tasks | self._of_launch:
+            task.cancel()
+        self._link.close()
 
     async def _handle(self, event: _Event) -> None:
         match event:
@@ -143,12 +212,16 @@ class _Supervisor:
                     self._record.missing = list(missing)
                     self._record.write(self._spec.record)
                     self._say(f"waiting for {', '.join(missing)}")
-            case Go(port):
-                await self._launch(port)
+            case Go():
+                await self._launch(event)
+            case Pause():
+                self._say("a node is back: pausing after the step, to start again with it")
+                with suppress(OSError):
+                    self._spec.stop_file.write_text(PAUSE)
             case _Exited(status):
                 self._record.exit_code = status
                 self._say(f"torchrun ended with status {status}")
-                if self._spec.stop_file.exists() and not self._stopping:
+                if self._asked() == STOP and not self._stopping:
                     # The trainer saw the file first.
                     await self._handle(_StopAsked(now=False))
                 self._link.send(self._report(status))
@@ -166,22 +239,27 @@ class _Supervisor:
                 if node != self._spec.node:
                     self._say(f"asked to stop on {node}")
                 with suppress(OSError):
-                    self._spec.stop_file.touch()
+                    self._spec.stop_file.write_text(STOP)
 
-    async def _launch(self, port: int) -> None:
-        words = command(self._spec, port)
+    async def _launch(self, go: Go) -> None:
+        words = command(self._spec, go)
         self._record.command = words
+        self._record.generation = go.generation
         self._record.missing = []
+        self._record.cause = None
         self._record.enter("running")
         self._record.write(self._spec.record)
-        self._say("all nodes are ready; starting torchrun")
+        absent = [node for node in self._spec.nodes if node not in go.nodes]
+        ready = f"going on without {', '.join(absent)}" if absent else "all nodes are ready"
+        self._say(f"{ready}; starting torchrun (generation {go.generation})")
+        self._log_start = self._spec.log.stat().st_size if self._spec.log.exists() else 0
         try:
-            await self._workers.start(words)
+            await self._workers.start(words, go.generation)
         except OSError as error:
             self._say(f"cannot start {words[0]}: {error.strerror}")
             self._link.send(Ended(127, message=f"cannot start {words[0]}: {error.strerror}"))
         else:
-            self._spawn(self._wait_for_workers())
+            self._of_launch.add(self._spawn(self._wait_for_workers()))
 
     def _report(self, status: int) -> Ended:
         """Return how torchrun ended here, with the last real error of this launch's log."""
@@ -191,17 +269,17 @@ class _Supervisor:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - LOG_TAIL))
             error = last_error(log.read().decode(errors="replace"))
         if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
-            return Ended(status, message=f"torchrun was {killed_by(-status)}")
+            return Ended(status, message=f"torchrun was {killed_by(-status)}", killed=True)
         if error is None:
             return Ended(status, message=f"torchrun ended with status {status}: see its log")
-        return Ended(status, error.rank, error.message)
+        return Ended(status, error.rank, error.message, error.killed)
 
     async def _conclude(self, verdict: Verdict) -> None:
         """Stop what still runs and record the end."""
         status = await self._workers.stop(KILL_GRACE)
         if status is not None and self._record.exit_code is None:
             self._record.exit_code = status
-        for task in self._tasks:
+        for task in self._tasks | self._of_launch:
             task.cancel()
         with suppress(OSError):
             self._spec.stop_file.unlink(missing_ok=True)
@@ -222,17 +300,21 @@ class _Supervisor:
         self._events.put_nowait(_Exited(await self._workers.ended()))
 
     async def _watch_stop_file(self) -> None:
-        """Turn the stop file into an event, once when it appears and once when it says `now`."""
-        asked = False
-        while True:
+        """Turn the stop file into an event, once when it is laid and once when it says `now`."""
+        told: set[str] = set()
+        while STOP_NOW not in told:
             await asyncio.sleep(POLL)
-            with suppress(OSError):
-                at_once = self._spec.stop_file.read_text() == STOP_NOW
-                if at_once or not asked:
-                    self._events.put_nowait(_StopAsked(at_once))
-                    asked = True
-                if at_once:
-                    return
+            asked = self._asked()
+            if asked in (STOP, STOP_NOW) and asked not in told:
+                self._events.put_nowait(_StopAsked(asked == STOP_NOW))
+                told.add(asked)
+
+    def _asked(self) -> str | None:
+        """Return what the stop file asks for; one without words, laid by hand, asks for a stop."""
+        try:
+            return self._spec.stop_file.read_text() or STOP
+        except OSError:
+            return None
 
     async def _beat(self) -> None:
         while True:
@@ -240,10 +322,16 @@ class _Supervisor:
             self._record.write(self._spec.record)
 
     def _on_signal(self) -> None:
-        """Stop after the step; after the grace, or when told again, at once."""
+        """Stop after the step; after the grace, or when told again, at once.
+
+        Where the machine itself is going down, the run is to go on when it is back.
+        """
+        if self._spec.return_timeout and not self._signalled and machine_stops():
+            self._events.put_nowait(_MachineStops())
+            return
         self._events.put_nowait(_StopAsked(self._signalled))
         if not self._signalled:
-            self._spawn(self._stop_after_grace())
+            self._tasks.add(self._spawn(self._stop_after_grace()))
         self._signalled = True
 
     async def _stop_after_grace(self) -> None:
@@ -258,7 +346,7 @@ class _Supervisor:
             self._say(f"ending what an earlier run left behind: process {pids}")
             await end(left)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` beside the queue; what it raises ends the run instead of getting lost."""
 
         async def guarded() -> None:
@@ -267,7 +355,7 @@ class _Supervisor:
             except Exception as error:
                 self._events.put_nowait(self._bug(error))
 
-        self._tasks.add(asyncio.create_task(guarded()))
+        return asyncio.create_task(guarded())
 
     def _bug(self, error: Exception) -> Verdict:
         self._say("".join(traceback.format_exception(error)).rstrip())

@@ -22,6 +22,10 @@ LINGER = Path("/var/lib/systemd/linger")
 STOP_MARGIN = 45
 """Seconds beyond the spec's grace for a stop: the hub's farewell, and ranks that must be killed."""
 
+MOST_RESTARTS = 3
+"""How often systemd starts the killed supervisor of a run again."""
+
+_ABNORMAL = frozenset({"signal", "core-dump", "watchdog", "timeout", "oom-kill"})
 _ANSWER = 30.0
 
 
@@ -48,6 +52,8 @@ def unit_text(spec: Spec, spec_file: Path, python: str, code: Path) -> str:
 # Written by Hearth for one run. It is removed when the run has ended on this node.
 [Unit]
 Description=Hearth: run {_plain(spec.run)} on {_plain(spec.node)}
+# As a failed unit it would stay listed.
+CollectMode=inactive-or-failed
 
 [Service]
 Type=exec
@@ -55,8 +61,11 @@ Environment={_word(f"PYTHONPATH={code}")}
 WorkingDirectory={_plain(str(spec.workspace))}
 ExecStart={verb} run {of} --unit {unit_name(spec.run)}
 ExecStopPost={verb} leave {of} --unit {unit_name(spec.run)}
-# How the run ended stands in its record; as a failed unit it would stay listed.
-SuccessExitStatus=1 2 SIGKILL SIGSEGV SIGABRT SIGBUS
+# How the run ended stands in its record.
+SuccessExitStatus=1 2
+# A supervisor that is killed comes back, ends what it left behind and joins the others again.
+Restart=on-abnormal
+RestartSec=1
 # A stop asks the supervisor alone, which lets the ranks end their step and keep a checkpoint.
 KillMode=mixed
 TimeoutStopSec={round(spec.stop_grace) + STOP_MARGIN}
@@ -101,6 +110,22 @@ def start_unit(spec: Spec, spec_file: Path) -> str:
     return name
 
 
+def machine_stops() -> bool:
+    """Return whether this machine is being shut down or restarted in an orderly way."""
+    if shutil.which("systemctl") is None:
+        return False
+    return _run("systemctl", "is-system-running").stdout.strip() == "stopping"
+
+
+def comes_back(name: str) -> bool:
+    """Return whether systemd will start a unit again that ends just now, unless it ended well."""
+    if machine_stops():
+        return True
+    abnormal = os.environ.get("SERVICE_RESULT") in _ABNORMAL
+    restarts = _systemctl("show", "--property=NRestarts", "--value", name).stdout.strip()
+    return abnormal and restarts.isdecimal() and int(restarts) < MOST_RESTARTS
+
+
 def is_active(name: str) -> bool:
     """Return whether a unit is up, or on its way up or down."""
     return _systemctl("is-active", name).stdout.strip() not in ("inactive", "failed", "unknown")
@@ -120,12 +145,15 @@ def remove_unit(run: str) -> None:
 
 def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
     """Ask the user's systemd, which a login without a session finds by its usual address."""
-    environment = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ}
-    command = ["systemctl", "--user", *words]
+    return _run("systemctl", "--user", *words)
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of systemd; one that does not answer has failed."""
     try:
         return subprocess.run(
             command,
-            env=environment,
+            env={"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from hearth.supervise.messages import Go
 from hearth.supervise.network import family_of
 from hearth.supervise.spec import Spec
 
@@ -33,20 +34,20 @@ _OF_ANOTHER_LAUNCH = (
 )  # fmt: skip
 
 
-def command(spec: Spec, port: int) -> list[str]:
-    """Return torchrun's command line for this node; its store listens on `port` of rank 0.
+def command(spec: Spec, go: Go) -> list[str]:
+    """Return torchrun's command line for this node's part in a launch.
 
     The static rendezvous, because c10d ignores --node-rank; no restarts, because ranks that
     restart alone never meet again.
     """
     options = {
         "rdzv-backend": "static",
-        "nnodes": len(spec.nodes),
-        "node-rank": spec.rank,
+        "nnodes": len(go.nodes),
+        "node-rank": go.nodes.index(spec.node),
         "nproc-per-node": spec.nproc,
         "max-restarts": 0,
         "master-addr": spec.meeting.address,
-        "master-port": port,
+        "master-port": go.port,
         "local-addr": spec.address,
         "log-dir": _scratch(spec),
     }
@@ -57,7 +58,7 @@ def command(spec: Spec, port: int) -> list[str]:
     return [*torchrun, *flags, str(script), "--run-file", str(run_file)]
 
 
-def environment(spec: Spec) -> dict[str, str]:
+def environment(spec: Spec, generation: int) -> dict[str, str]:
     """Return the environment of this node's ranks: its own interface, nothing of another node's.
 
     NCCL takes a name as a prefix unless it starts with `=`; Gloo wants the bare name.
@@ -70,6 +71,7 @@ def environment(spec: Spec) -> dict[str, str]:
     own = {
         "HEARTH_WORKSPACE": str(spec.workspace),
         "HEARTH_NODE": spec.node,
+        "HEARTH_GENERATION": str(generation),
         MARK: str(spec.workspace),
         "PYTHONPATH": str(spec.workspace / "scripts"),
         "PYTHONUNBUFFERED": "1",
@@ -93,7 +95,7 @@ class Workers:
         # Ranks whose torchrun was killed become children of this process and are found.
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    async def start(self, words: list[str]) -> None:
+    async def start(self, words: list[str], generation: int) -> None:
         """Start torchrun in a session of its own, writing to the run's log."""
         supervisor = os.getpid()
 
@@ -108,7 +110,7 @@ class Workers:
             self._process = await asyncio.create_subprocess_exec(
                 *words,
                 cwd=self._spec.results,
-                env=environment(self._spec),
+                env=environment(self._spec, generation),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -45,6 +45,7 @@ from hearth.plan.split import Plan
 from hearth.prepare import Prepared, facts_of
 from hearth.telemetry import Telemetry, step_line
 from hearth.trainer import parallel, state
+from hearth.trainer.alike import start_alike
 from hearth.trainer.compute import Compute
 from hearth.trainer.exchange import Exchange, StepSum
 from hearth.trainer.planning import choose_planner, moves
@@ -58,11 +59,11 @@ STOP_FILE = "stop"
 """A file of this name in the run's folder asks for a stop after the current step."""
 
 BEST = "best"
-"""Folder of the adapter with the lowest held-out loss so far, in the run's and in a checkpoint."""
+"""Folder of what had the lowest held-out loss so far, in the run's folder and a checkpoint's."""
 
 
 class Trainer:
-    """One rank of a run: `train()` takes it from its newest checkpoint to its adapter."""
+    """One rank of a run: `train()` takes it from its newest checkpoint to its end."""
 
     def __init__(
         self, run: Run, layout: Layout, prepared: Prepared, measured: Measured, world: World
@@ -93,7 +94,7 @@ class Trainer:
         ensure_chat_template(self.model.tokenizer)
         agree(world, {"trainable tensors": _described(self.model)})
         self.parameters = [parameter for _, parameter in self.model.trainable()]
-        self._start_alike()
+        start_alike(self.parameters, world)
         self.exchange = Exchange(self.parameters, world, settings.compress)
         self.optimizer = make_optimizer(self.chosen_optimizer, settings, self.parameters)
         self.schedule = make_schedule(settings, self.optimizer, self.steps)
@@ -106,13 +107,6 @@ class Trainer:
         self.step = 0
         self.best: float | None = None
         self.recent_seconds: deque[float] = deque(maxlen=20)
-
-    def _start_alike(self) -> None:
-        """Give every rank rank 0's fresh adapter: GPUs and CPUs draw different random numbers."""
-        fresh = self.world.from_leader([parameter.detach().cpu() for parameter in self.parameters])
-        with torch.no_grad():
-            for parameter, value in zip(self.parameters, fresh, strict=True):
-                parameter.copy_(value)
 
     def train(self) -> str:
         """Train to the end, or until a stop is asked for; return `finished` or `stopped`.
@@ -145,14 +139,15 @@ class Trainer:
             self._evaluate("after")
             if self.best != best:  # which the checkpoint, taken first to be safe, does not know
                 self._checkpoint()
-        adapter = self._export()
+        result = self.folder / self.model.learned
+        self._save(result)
         outcome = "stopped" if stopped else "finished"
         self.telemetry.record(
             "end",
             state=outcome,
             step=self.step,
             seconds=round(time.monotonic() - began, 1),
-            adapter=str(adapter),
+            **{self.model.learned: str(result)},
         )
         return outcome
 
@@ -173,7 +168,7 @@ class Trainer:
             searching = self.scaler.is_enabled() and self.scaler.get_scale() >= 1
             failures = failures + 1 if skipped and not searching else 0
             self.step += 1
-            since_log.add(summed, plan, skipped, time.perf_counter() - started)
+            since_log.add(summed, plan, time.perf_counter() - started, skipped, searching)
             if failures:
                 self._blame(batch, plan, failures)
             last = self.step == self.steps
@@ -349,18 +344,14 @@ class Trainer:
         self.world.barrier()
 
     def _keep_if_best(self, loss: float) -> None:
-        """Keep the adapter of this step, on every node, if none before had a lower held-out loss.
+        """Keep what was learned so far, on every node, if nothing before had a lower held-out loss.
 
         Every rank knows the same loss, so all nodes keep the same one.
         """
         if self.best is not None and loss >= self.best:
             return
         self.best = loss
-        if self.world.local_rank == 0:
-            state.replace_folder(
-                self.folder / BEST,
-                lambda folder: self.model.save_adapter(folder, self.run.source.id),
-            )
+        self._save(self.folder / BEST)
 
     def _answer(self, when: str) -> None:
         """Record the model's answer to the first held-out question, on rank 0."""
@@ -438,12 +429,10 @@ class Trainer:
         if self.best is not None:
             shutil.copytree(self.folder / BEST, folder / BEST)
 
-    def _export(self) -> Path:
-        """Leave the adapter in the run's folder, on every node, and return its path."""
-        adapter = self.folder / "adapter"
+    def _save(self, folder: Path) -> None:
+        """Write what was learned so far to `folder`, on every node."""
         if self.world.local_rank == 0:
-            self.model.save_adapter(adapter, self.run.source.id)
-        return adapter
+            state.replace_folder(folder, lambda new: self.model.save(new, self.run.source.id))
 
 
 def _described(model: TrainableModel) -> str:

@@ -15,11 +15,18 @@ class LogWindow:
         self.seconds: list[float] = []
         self._sums: list[StepSum] = []
         self._plans: list[Plan] = []
-        self._skipped = 0
+        self._skipped = self._scaler_skipped = 0
 
-    def add(self, summed: StepSum, plan: Plan, skipped: bool, seconds: float) -> None:
-        """Add one step that took `seconds`, under `plan`."""
-        self._skipped += skipped
+    def add(
+        self, summed: StepSum, plan: Plan, seconds: float, skipped: bool, by_scaler: bool
+    ) -> None:
+        """Add one step that took `seconds`, under `plan`.
+
+        `skipped` says whether its gradient was not finite; `by_scaler` that nothing is wrong with
+        that, since the loss scaler of fp16 was only looking for its scale.
+        """
+        self._skipped += skipped and not by_scaler
+        self._scaler_skipped += skipped and by_scaler
         self.seconds.append(seconds)
         self._sums.append(summed)
         self._plans.append(plan)
@@ -36,6 +43,7 @@ class LogWindow:
         return {
             "loss": sum(summed.loss for summed in self._sums) / steps,
             "skipped": self._skipped,
+            "scaler_skipped": self._scaler_skipped,
             "tokens": sum(tokens),
             # Each rank's part of the whole; how fast it is by itself stands in the next line.
             "tokens_per_second": round(sum(tokens) / seconds, 1),

@@ -1,0 +1,88 @@
+"""What the tests of a GPU share. None of it runs, and nothing is made, where there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from support.llama import make_llama, make_texts
+from support.ranks import environment, train
+
+from hearth.world import has_nvidia_gpu
+
+LENGTH = 512
+"""Tokens of a row in these tests."""
+
+_PASSED_ON = ("LD_LIBRARY_PATH", "CUDA_HOME")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def gpu() -> None:
+    """Skip everything here on a computer without an NVIDIA GPU, before anything is made for it."""
+    if not has_nvidia_gpu():
+        pytest.skip("there is no NVIDIA GPU")
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory, gpu: None) -> Path:
+    return make_llama(tmp_path_factory.mktemp("models") / "llama", hidden=256, layers=4)
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_texts(tmp_path_factory.mktemp("data") / "texts.jsonl", 120, LENGTH)
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return what a process needs to reach one card, and one place for compiled kernels."""
+    own = {
+        "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton")),
+        "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
+    }
+    return own | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+
+
+@pytest.fixture
+def trained(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) -> Callable:
+    """Return what trains in ranks of their own on the card: the run's folder, and what was said."""
+    common = [
+        *("--model", llama, "--dataset", texts, "--sequence-length", LENGTH, "--held-out", 0),
+        *("--learning-rate", 1e-3, "--global-batch", 8, "--split", "equal", "--micro-batch", 4),
+        *("--optimizer", "adamw", "--max-steps", 8, "--wandb", "off", "--no-evaluate"),
+    ]
+
+    def run(name: str, ranks: int, *changed: object) -> tuple[Path, str]:
+        words = (*common, "--run-name", name, *changed)
+        done = train(tmp_path, ranks, *words, timeout=600, **kernels)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return tmp_path / "runs" / name, done.stdout
+
+    return run
+
+
+@pytest.fixture
+def computed(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) -> Callable:
+    """Return what calls `compute.py` in a process of its own, and reads what it wrote."""
+
+    def compute(verb: str, backend: str, precision: str, *more: object) -> dict[str, torch.Tensor]:
+        out = tmp_path / f"{verb}-{backend}-{precision}.pt"
+        script = Path(__file__).with_name("compute.py")
+        words = (script, verb, backend, precision, llama, texts, out, *more)
+        done = subprocess.run(
+            [sys.executable, *map(str, words)],
+            cwd=tmp_path,
+            env=environment(tmp_path) | kernels,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return torch.load(out, weights_only=True)
+
+    return compute

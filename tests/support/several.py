@@ -1,0 +1,58 @@
+"""Ranks as threads: a stand-in of `World` for what ranks tell each other, without a network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class _Table:
+    """Where the ranks lay down what they say; nobody goes on before all have."""
+
+    size: int
+    said: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.everyone = threading.Barrier(self.size, timeout=20)
+
+
+@dataclass
+class ThreadWorld:
+    """One rank of several, each on a node of its own; keeps what rank 0 or another has sent."""
+
+    rank: int
+    table: _Table
+    local_rank: int = 0
+    sent: list[Any] = field(default_factory=list)
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def gather(self, value: Any) -> list[Any]:
+        self.table.said[self.rank] = value
+        self.table.everyone.wait()
+        values = [self.table.said[rank] for rank in range(self.table.size)]
+        self.table.everyone.wait()
+        return values
+
+    def from_rank(self, rank: int, value: Any) -> Any:
+        self.sent.append(self.gather(value)[rank])
+        return self.sent[-1]
+
+    def from_leader(self, value: Any) -> Any:
+        return self.from_rank(0, value)
+
+    def barrier(self) -> None:
+        self.table.everyone.wait()
+
+
+def on_ranks(size: int, act: Callable[[ThreadWorld], Any]) -> list[Any]:
+    """Return what `act` returns on each rank, all of them at once."""
+    table = _Table(size)
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(act, [ThreadWorld(rank, table) for rank in range(size)]))

@@ -1,0 +1,46 @@
+"""Dropout is drawn by micro-batch: what one plan drew, the same plan draws again."""
+
+from __future__ import annotations
+
+import pytest
+from support.ranks import furthest, metrics, trained
+
+DROPPING = ("--lora-dropout", 0.3, "--precision", "fp64", "--max-steps", 8)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory, tiny_model, tiny_data):
+    """Return what trains two ranks with dropout, two rows at once, and what that learned once."""
+    cwd = tmp_path_factory.mktemp("dropout")
+    common = [
+        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
+        *("--learning-rate", 0.01, "--global-batch", 7, "--lora-rank", 4, "--split", "2:1"),
+        *("--micro-batch", 2, "--wandb", "off", "--no-evaluate", *DROPPING),
+    ]
+
+    def run(name, ranks, *changed):
+        found = trained(cwd, name, ranks, *common, *changed)
+        return found, [step["loss"] for step in metrics(cwd / "runs" / name, "step")]
+
+    return run, run("first", 2)
+
+
+def test_the_same_plan_is_the_same_draw_bit_for_bit(drawn):
+    run, (expected, losses) = drawn
+    found, again = run("again", 2)
+    assert furthest(found, expected) == 0
+    assert again == losses
+
+
+def test_another_split_is_another_draw(drawn):
+    run, (expected, losses) = drawn
+    found, others = run("other", 2, "--split", "1:2")
+    assert furthest(found, expected) > 1e-3
+    assert others != pytest.approx(losses, rel=1e-4)
+
+
+def test_the_draw_is_the_micro_batchs_whichever_rank_computes_it(drawn):
+    run, _ = drawn
+    one, _ = run("one", 1, "--split", "equal", "--micro-batch", 1)
+    three, _ = run("three", 3, "--split", "4:2:1", "--micro-batch", 1)
+    assert furthest(one, three) < 1e-9

@@ -1,0 +1,97 @@
+"""QLoRA on a CPU: the adapter learns, the 4-bit weights stay, and ranks change nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from peft import PeftModel
+from support.ranks import learned, metrics, train_forked
+from transformers import AutoModelForCausalLM
+
+from hearth.config import resolve_run, write_run
+from hearth.layout import Layout
+from hearth.measure.here import measured_here
+from hearth.prepare import prepare
+from hearth.trainer.loop import Trainer
+from hearth.world import join
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, tiny_model, tiny_data):
+    """Return a folder with a run of one rank, and what others repeat of it."""
+    cwd = tmp_path_factory.mktemp("alone")
+    common = [
+        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
+        *("--learning-rate", 0.01, "--warmup-steps", 2, "--global-batch", 7, "--max-steps", 12),
+        *("--split", "equal", "--micro-batch", 1, "--lora-rank", 4),
+        *("--load-in-4bit", "--wandb", "off", "--no-evaluate"),
+    ]
+    done = train_forked(cwd, 1, "--run-name", "night", *common)
+    assert done.returncode == 0, done.stderr
+    return cwd, common
+
+
+def test_two_ranks_learn_what_one_learns(alone, tmp_path):
+    cwd, common = alone
+    done = train_forked(tmp_path, 2, "--run-name", "night", *common, "--split", "2:1")
+    assert done.returncode == 0, done.stderr
+    losses = [
+        [step["loss"] for step in metrics(where / "runs" / "night", "step")]
+        for where in (cwd, tmp_path)
+    ]
+    assert losses[1][-1] < losses[1][0]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    expected, found = learned(cwd, "night"), learned(tmp_path, "night")
+    assert found.keys() == expected.keys()
+    # Of B, which begins at zero, all is change; the float32 bound of the other tests.
+    for name in (name for name in found if "lora_B" in name):
+        assert (found[name] - expected[name]).norm() <= 1e-3 * expected[name].norm()
+
+
+def test_a_stopped_run_goes_on_bit_for_bit(alone, tmp_path):
+    cwd, common = alone
+    folder = tmp_path / "runs" / "night"
+    folder.mkdir(parents=True)
+    (folder / "stop").touch()
+    assert train_forked(tmp_path, 1, "--run-name", "night", *common).returncode == 0
+    assert [step["step"] for step in metrics(folder, "step")] == [1]
+    (folder / "stop").unlink()
+    done = train_forked(tmp_path, 1, "--resume", "night")
+    assert done.returncode == 0, done.stderr
+    expected, found = learned(cwd, "night"), learned(tmp_path, "night")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_4_bit_weights_do_not_change(tmp_path, tiny_model, tiny_data):
+    settings = {
+        **{"model": str(tiny_model), "dataset": str(tiny_data), "sequence_length": 96},
+        **{"load_in_4bit": True, "max_steps": 4, "learning_rate": 0.01, "warmup_steps": 0},
+        **{"split": "equal", "micro_batch": 1, "evaluate": False, "wandb": "off"},
+    }
+    layout = Layout(*(tmp_path / name for name in ("runs", "runs", "data", "models")), False)
+    run = resolve_run(settings, layout.results)
+    write_run(run, layout.run_dir(run.name) / "run.yml")
+    prepared = prepare(run, layout, print)
+    trainer = Trainer(run, layout, prepared, measured_here(run, layout, prepared, print), join({}))
+    network = trainer.model.network
+
+    def weights():
+        return {name: weight.detach().clone() for name, weight in network.named_parameters()}
+
+    before = weights()
+    packed = [name for name, weight in before.items() if weight.dtype == torch.uint8]
+    assert len(packed) == 2 * 7  # every linear layer of both blocks
+    assert trainer.train() == "finished"
+    changed = {name for name, weight in weights().items() if not torch.equal(weight, before[name])}
+    assert changed == {name for name, _ in trainer.model.trainable()}
+    assert all("lora_" in name for name in changed)
+
+
+def test_the_adapter_loads_onto_the_model_in_full_precision(alone, tiny_model):
+    cwd, _ = alone
+    base = AutoModelForCausalLM.from_pretrained(tiny_model)
+    with torch.no_grad():
+        before = base(torch.arange(20)[None]).logits
+        loaded = PeftModel.from_pretrained(base, cwd / "runs" / "night" / "adapter")
+        after = loaded(torch.arange(20)[None]).logits
+    assert (after - before).abs().max() > 0.01

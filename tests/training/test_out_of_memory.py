@@ -1,0 +1,51 @@
+"""A rank that really runs out of memory while it trains: an allocation beyond its limit fails."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.llama import make_llama
+from support.ranks import furthest, metrics, trained
+
+from hearth.plan.order import Order
+
+EXAMPLES, GLOBAL_BATCH, SEED, LENGTH = 40, 8, 1, 1500
+STEP = 3
+"""The step, from 1, in which a long row makes six rows at once too large."""
+
+LIMIT = 1.0  # GiB; six such rows were seen to need over 1.2, three of them less than 0.9
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    """Return the arguments of both runs: all rows are short but one, which rank 0 computes."""
+    long = Order(EXAMPLES, GLOBAL_BATCH, SEED).batch(STEP - 1)[0]
+    data = tmp_path / "texts.jsonl"
+    with data.open("w", encoding="ascii") as file:
+        for number in range(EXAMPLES):
+            text = f"line {number} of a text " * (LENGTH // 15 if number == long else 2)
+            file.write(json.dumps({"text": text[: LENGTH - 2]}) + "\n")
+    return [
+        *("--model", make_llama(tmp_path / "llama", hidden=128, layers=2), "--dataset", data),
+        *("--sequence-length", LENGTH, "--no-packing", "--held-out", 0, "--seed", SEED),
+        *("--learning-rate", 0.01, "--lora-rank", 4, "--precision", "fp64", "--split", "3:1"),
+        *("--global-batch", GLOBAL_BATCH, "--max-steps", STEP + 2),
+        *("--wandb", "off", "--no-evaluate"),
+    ]
+
+
+def test_it_goes_on_with_half_as_many_rows_at_once_to_the_same_end(tmp_path, arguments):
+    careful = trained(tmp_path, "careful", 2, *arguments, "--micro-batch", 3)
+    bold = trained(tmp_path, "bold", 2, *arguments, "--micro-batch", 6, "--memory-limit", LIMIT)
+    assert furthest(bold, careful) < 1e-9
+    plans = metrics(tmp_path / "runs" / "bold", "plan")
+    assert [(plan["step"], plan["micro_batch"]) for plan in plans] == [
+        (1, [6, 6]),
+        (STEP + 1, [3, 6]),
+    ]
+    losses = [
+        [step["loss"] for step in metrics(tmp_path / "runs" / run, "step")]
+        for run in ("bold", "careful")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)

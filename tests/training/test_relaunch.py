@@ -1,0 +1,184 @@
+"""A node that is lost, and comes back: real supervisors on loopback, a stand-in for torchrun."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from support.supervisors import Nodes, until
+
+LOOP = """
+import os, sys, time
+from pathlib import Path
+told = f"generation {os.environ['HEARTH_GENERATION']} rank {os.environ['RANK']}"
+for step in range(100000):
+    print(told, "step", step, flush=True)
+    if Path("stop").exists() or Path("enough").exists():
+        sys.exit(0)
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """Make nodes whose runs outlive a loss, and end all that they started."""
+    made: list[Nodes] = []
+
+    def make(count: int, script: str = LOOP, **settings) -> Nodes:
+        patience = {"return_timeout": 60, "silence_timeout": 4}
+        made.append(Nodes(tmp_path, count, script, **(patience | settings)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def until_generation(run: Nodes, generation: int, *nodes: str, seconds: float = 40) -> None:
+    """Wait until the ranks of these nodes work under a generation."""
+    told = f"generation {generation} rank"
+    until(lambda: all(told in run.log(node) for node in nodes or run.names), seconds)
+
+
+def finish(run: Nodes) -> None:
+    """Let the ranks of all nodes come to their end."""
+    for node in run.names:
+        (run.workspace(node) / "results/first/enough").touch()
+
+
+def launches(record: dict) -> list[tuple[int, str, str]]:
+    return [
+        (each["generation"], each["cause"]["node"], each["cause"]["kind"])
+        for each in record["launches"]
+    ]
+
+
+def test_a_killed_torchrun_starts_all_again_under_a_new_generation(nodes):
+    run = nodes(3)
+    run.start()
+    until_generation(run, 0)
+    run.torchrun("node2").kill()
+    until_generation(run, 1)
+    finish(run)
+    for record in run.wait().values():
+        assert (record["state"], record["generation"], record["cause"]) == ("finished", 1, None)
+        assert launches(record) == [(0, "node2", "rank_failed")]
+
+
+@pytest.mark.parametrize("victim", ["node0", "node1"])
+def test_a_supervisor_that_comes_back_is_waited_for(nodes, victim):
+    run = nodes(3)
+    run.start()
+    until_generation(run, 0)
+    run.supervisor(victim).kill()
+    run.supervisor(victim).wait(10)
+    others = [name for name in run.names if name != victim]
+    run.until_down(*run.names, seconds=20)
+    until(lambda: all(run.record(name)["state"] == "waiting" for name in others), 20)
+    assert run.record(others[0])["missing"] == [victim]
+    run.start(victim)
+    until_generation(run, 1)
+    finish(run)
+    for record in run.wait().values():
+        assert (record["state"], record["generation"]) == ("finished", 1)
+        assert launches(record) == [(0, victim, "node_lost")]
+
+
+def test_a_machine_that_only_slept_joins_again_by_itself(nodes):
+    run = nodes(3)
+    run.start()
+    until_generation(run, 0)
+    run.supervisor("node1").send_signal(signal.SIGSTOP)
+    until(lambda: run.record("node0")["state"] == "waiting", 20)
+    run.supervisor("node1").send_signal(signal.SIGCONT)
+    until_generation(run, 1)
+    finish(run)
+    assert {record["state"] for record in run.wait().values()} == {"finished"}
+
+
+def test_a_rank_that_raises_ends_the_run_at_once(nodes):
+    run = nodes(2, "raise ValueError('the loss is not finite')")
+    run.start()
+    for record in run.wait(seconds=20).values():
+        assert (record["state"], record["launches"]) == ("failed", [])
+
+
+def test_who_never_comes_back_ends_the_run_with_its_loss(nodes):
+    run = nodes(2, return_timeout=5, ready_timeout=3)
+    run.start()
+    until_generation(run, 0)
+    run.supervisor("node1").kill()
+    record = run.wait("node0", seconds=30)["node0"]
+    assert record["state"] == "failed"
+    assert record["cause"]["node"] == "node1"
+    assert "broke off" in record["cause"]["message"]
+    assert "node1 did not come back within 5 s" in record["cause"]["message"]
+
+
+def test_launches_that_lead_nowhere_come_to_an_end(nodes):
+    run = nodes(2, "import os\nif os.environ['RANK'] == '1': os.kill(os.getppid(), 9)\n" + LOOP)
+    run.start()
+    for record in run.wait(seconds=60).values():
+        assert record["state"] == "failed"
+        assert record["cause"]["node"] == "node1"
+        assert "4 launches in a row ended before another checkpoint" in record["cause"]["message"]
+        assert [each["generation"] for each in record["launches"]] == [0, 1, 2]
+
+
+def test_a_stop_reaches_those_who_wait_for_a_lost_node(nodes):
+    run = nodes(3)
+    run.start()
+    until_generation(run, 0)
+    run.supervisor("node2").kill()
+    until(lambda: all(run.record(name)["state"] == "waiting" for name in ("node0", "node1")), 20)
+    until(lambda: run.record("node0")["missing"] == ["node2"], 20)
+    run.stop("node1")
+    for record in run.wait("node0", "node1", seconds=20).values():
+        assert (record["state"], record["cause"]["node"]) == ("stopped", "node1")
+
+
+def test_elastic_goes_on_without_a_node_and_takes_it_in_again(nodes):
+    run = nodes(3, elastic=True, min_nodes=2)
+    run.start()
+    until_generation(run, 0)
+    run.supervisor("node1").kill()
+    run.supervisor("node1").wait(10)
+    until_generation(run, 1, "node0", "node2")
+    assert "generation 1 rank 1 step" in run.log("node2")  # there are two ranks now
+    assert "going on without node1" in run.log("node0")
+    run.start("node1")
+    until_generation(run, 2)
+    assert "generation 2 rank 2 step" in run.log("node2")
+    finish(run)
+    for name, record in run.wait().items():
+        assert (record["state"], record["generation"]) == ("finished", 2), name
+    assert launches(run.record("node0")) == [
+        (0, "node1", "node_lost"),
+        (1, "node1", "node_back"),
+    ]
+
+
+def test_too_few_nodes_never_go_on_alone(nodes):
+    run = nodes(3, elastic=True, min_nodes=2)
+    run.start()
+    until_generation(run, 0)
+    for victim in ("node1", "node2"):
+        run.supervisor(victim).kill()
+        run.supervisor(victim).wait(10)
+    until(lambda: run.record("node0")["missing"] == ["node1", "node2"], 20)
+    with pytest.raises(AssertionError):
+        until_generation(run, 1, "node0", seconds=15)
+    run.start("node2")
+    until_generation(run, 1, "node0", "node2")
+
+
+def test_without_its_meeting_point_nobody_trains(nodes):
+    run = nodes(3, elastic=True, min_nodes=1)
+    run.start()
+    until_generation(run, 0)
+    run.supervisor("node0").kill()
+    run.supervisor("node0").wait(10)
+    run.until_down(seconds=20)
+    until(lambda: run.record("node1")["missing"] == ["node0"], 20)
+    run.start("node0")
+    until_generation(run, 1)

@@ -1,0 +1,176 @@
+"""`lora: off`: every weight learns, and a run leaves a plain model; also from random weights."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from support.ranks import metrics, train_forked
+from support.tiny_model import CHAT_TEMPLATE, make_model, make_tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hearth.config import resolve
+from hearth.data import load_data
+from hearth.errors import CheckpointError
+from hearth.model.load import load_model
+
+
+@pytest.fixture(scope="module")
+def tied_model(tmp_path_factory):
+    """The tiny model with one matrix for the first and the last layer, as small models have it."""
+    return make_model(tmp_path_factory.mktemp("models") / "tied", tie_word_embeddings=True)
+
+
+@pytest.fixture
+def whole(arguments, tied_model):
+    return [*arguments, "--model", tied_model, "--no-lora", "--max-steps", 12]
+
+
+def trained(cwd, ranks, *arguments):
+    cwd.mkdir(exist_ok=True)
+    done = train_forked(cwd, ranks, *arguments)
+    assert done.returncode == 0, done.stderr
+    return cwd / "runs" / "night"
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def paused_and_resumed(cwd, ranks, *arguments):
+    """Train one step, stop as asked, and go on with `ranks`."""
+    folder = cwd / "runs" / "night"
+    folder.mkdir(parents=True)
+    (folder / "stop").touch()
+    trained(cwd, 1, "--run-name", "night", *arguments)
+    assert [step["step"] for step in metrics(folder, "step")] == [1]
+    (folder / "stop").unlink()
+    return trained(cwd, ranks, "--resume", "night")
+
+
+def test_the_model_that_is_left_is_plain_transformers_and_as_good_as_was_measured(
+    tmp_path, whole, tied_model, tiny_data
+):
+    evaluating = [argument for argument in whole if argument != "--no-evaluate"]
+    folder = trained(tmp_path, 2, "--run-name", "night", *evaluating, "--split", "2:1")
+    before, after = metrics(folder, "evaluate")
+    assert after["loss"] < before["loss"]
+    assert metrics(folder, "end")[0]["model"] == str(folder / "model")
+    assert not (folder / "adapter").exists()
+
+    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    assert tokenizer.chat_template == CHAT_TEMPLATE
+    assert str(tied_model) not in (folder / "model" / "config.json").read_text()
+    rows = load_data(
+        tiny_data, make_tokenizer(), sequence_length=96, packing=False, held_out=0.1, seed=1,
+        cache=tmp_path / "other",
+    ).held_out  # fmt: skip
+    total = 0.0
+    for row in range(len(rows)):
+        batch = rows.batch([row])
+        with torch.no_grad():
+            out = model(input_ids=torch.as_tensor(batch.input_ids)).logits[0, :-1]
+        labels = torch.as_tensor(batch.labels)[0, 1:]
+        total += F.cross_entropy(out, labels, reduction="sum").item()
+    assert total / int(rows.label_tokens.sum()) == pytest.approx(after["loss"], abs=1e-5)
+
+
+def test_every_weight_learns_and_is_kept_in_float32_where_bf16_computes(
+    tmp_path, whole, tied_model
+):
+    folder = trained(tmp_path, 1, "--run-name", "night", *whole, "--precision", "bf16")
+    first, *_, last = metrics(folder, "step")
+    assert last["loss"] < first["loss"]
+    before, after = weights(tied_model), weights(folder / "model")
+    assert before.keys() == after.keys()
+    assert all(tensor.dtype == torch.float32 for tensor in after.values())
+    assert not any(torch.equal(before[name], after[name]) for name in before)
+    assert metrics(folder, "start")[0]["trainable_parameters"] == sum(
+        tensor.numel() for tensor in after.values()
+    )
+
+
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, whole):
+    expected = weights(trained(tmp_path / "a", 1, "--run-name", "night", *whole) / "model")
+    found = weights(paused_and_resumed(tmp_path / "b", 1, *whole) / "model")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_it_goes_on_with_other_ranks_to_rounding(tmp_path, whole):
+    exact = [*whole, "--precision", "fp64"]
+    expected = weights(trained(tmp_path / "a", 1, "--run-name", "night", *exact) / "model")
+    found = weights(paused_and_resumed(tmp_path / "b", 2, *exact) / "model")
+    assert max((found[name] - expected[name]).abs().max() for name in expected) < 1e-9
+
+
+def test_the_best_model_is_kept_and_survives_a_resume(tmp_path, whole):
+    more = [argument for argument in whole if argument != "--no-evaluate"]
+    folder = trained(
+        tmp_path, 1, "--run-name", "night", *more, "--eval-every", 4, "--learning-rate", 0.05
+    )
+    losses = [told["loss"] for told in metrics(folder, "evaluate")[1:]]
+    kept = weights(folder / "best")
+    last = weights(folder / "model")
+    assert min(losses) == losses[-1] or any(not torch.equal(kept[n], last[n]) for n in kept)
+    shutil.rmtree(folder / "best")
+    trained(tmp_path, 1, "--resume", "night")
+    again = weights(folder / "best")
+    assert all(torch.equal(again[name], kept[name]) for name in kept)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, whole, tied_model):
+    folder = tmp_path / "runs" / "night"
+    folder.mkdir(parents=True)
+    (folder / "stop").touch()
+    trained(tmp_path, 1, "--run-name", "night", *whole)
+    (folder / "stop").unlink()
+    settings = resolve({"model": str(tied_model), "lora": False}).settings
+    other = make_model(tmp_path / "other")  # whose last layer has a matrix of its own
+    model = load_model(settings, other, torch.device("cpu"), "fp32")
+    (step,) = (folder / "checkpoints").glob("step-*")
+    with pytest.raises(CheckpointError, match="this model does not fit"):
+        model.restore(step / "model")
+
+
+@pytest.fixture
+def bare(tmp_path, tied_model):
+    """The tiny model's configuration and tokenizer, and no weights."""
+    folder = shutil.copytree(tied_model, tmp_path / "bare")
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
+def test_from_scratch_the_weights_come_from_the_seed_alone(tmp_path, whole, bare, tied_model):
+    more = [*whole, "--scratch"]
+    first = trained(tmp_path / "a", 1, "--run-name", "night", *more, "--model", bare)
+    same = trained(tmp_path / "b", 1, "--run-name", "night", *more)
+    other = trained(tmp_path / "c", 1, "--run-name", "night", *more, "--seed", 2)
+    steps = metrics(first, "step")
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    one, two, three = (weights(folder / "model") for folder in (first, same, other))
+    assert one.keys() == weights(tied_model).keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not any(torch.equal(one[name], three[name]) for name in one)
+    AutoModelForCausalLM.from_pretrained(first / "model")
+
+
+def test_from_scratch_goes_on_bit_for_bit_and_needs_no_weights_for_it(tmp_path, whole, bare):
+    more = [*whole, "--scratch", "--model", bare]
+    expected = weights(trained(tmp_path / "a", 1, "--run-name", "night", *more) / "model")
+    found = weights(paused_and_resumed(tmp_path / "b", 1, *more) / "model")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_all_precisions_begin_from_scratch_with_the_same(tied_model):
+    settings = resolve({"model": str(tied_model), "lora": False, "scratch": True}).settings
+    drawn = []
+    for precision in ("fp32", "bf16", "fp64"):
+        torch.manual_seed(settings.seed)
+        model = load_model(settings, tied_model, torch.device("cpu"), precision)
+        drawn.append({name: weight.double() for name, weight in model.trainable()})
+    for other in drawn[1:]:
+        assert all(torch.equal(drawn[0][name], other[name]) for name in drawn[0])

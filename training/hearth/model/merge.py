@@ -1,0 +1,115 @@
+"""Makes one plain model of a run's adapter and the model that it was trained on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from hearth.config import preset_names, read_run
+from hearth.data import ensure_chat_template
+from hearth.errors import ModelError
+from hearth.model.fetch import fetch_model
+
+Say = Callable[[str], None]
+
+
+def merge_run(run_folder: Path, to: Path, models: Path, say: Say, best: bool = False) -> None:
+    """Write to `to` the model that the run in `run_folder` has made.
+
+    Each adapted weight W becomes W + (alpha / rank) * B @ A (LoRA, arXiv:2106.09685, section 4.1),
+    in the numbers in which the base model is stored: after training in 4 bits too, so that nothing
+    is lost but what those 4 bits lacked. `to` appears when it is whole, or not at all.
+
+    Args:
+        run_folder: of the run, with `run.yml` and `adapter/`.
+        to: the new folder.
+        models: the cache in which the base model lies or is fetched to.
+        say: is told what is done.
+        best: take `best/`, of the lowest held-out loss, and not the end of the run.
+
+    Raises:
+        HearthError: if there is no such adapter, the base model cannot be had or cannot take it
+            in, or `to` exists, cannot be written or has too little space.
+    """
+    adapter = _adapter(run_folder, "best" if best else "adapter")
+    if to.exists():
+        raise ModelError(f"{to} exists already; name a folder that does not, or delete this one")
+    run = read_run(run_folder / "run.yml")
+    base = fetch_model(run.source, models, say, known=preset_names()).path
+    if hasattr(AutoConfig.from_pretrained(base), "quantization_config"):
+        raise ModelError(
+            f"{base}: its weights are quantised and cannot take an adapter in; train on the "
+            "model in 16 bits (with load_in_4bit=true where memory is small)"
+        )
+    try:
+        _check_space(base, to)
+        say(f"merging {adapter} into {base}")
+        unfinished = to.with_name(f".{to.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)  # of a call that was killed
+        unfinished.mkdir()
+        try:
+            _write(base, adapter, unfinished)
+            unfinished.rename(to)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise ModelError(
+            f"{to} cannot be written ({error.strerror or error}); free some space or name another "
+            "folder"
+        ) from error
+    say(f"the merged model is in {to}")
+
+
+def _adapter(run_folder: Path, name: str) -> Path:
+    """Return the adapter `name` of a run. Raises `ModelError` with what there is instead."""
+    folder = run_folder / name
+    if (folder / "adapter_config.json").is_file():
+        return folder
+    if not (run_folder / "run.yml").is_file():
+        raise ModelError(f"{run_folder}: this is no run; name a folder that holds run.yml")
+    for whole in (folder, run_folder / "model"):
+        if (whole / "config.json").is_file():
+            raise ModelError(f"{whole}: this run trained the model itself; use it as it is")
+    raise ModelError(
+        f"{folder}: there is no such adapter; "
+        + (
+            "only a run with eval_every keeps its best"
+            if name == "best"
+            else f"the run has not ended; go on with it by resume={run_folder.name}"
+        )
+    )
+
+
+def _check_space(base: Path, to: Path) -> None:
+    """Raise `ModelError` if the disk of `to` has less space left than the base model takes."""
+    needed = sum(path.stat().st_size for path in base.glob("*") if path.is_file())
+    to.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(to.parent).free
+    if free < needed:
+        raise ModelError(
+            f"{to}: the merged model takes {needed >> 20} MiB and {free >> 20} MiB are free; free "
+            "some space or name another folder"
+        )
+
+
+def _write(base: Path, adapter: Path, folder: Path) -> None:
+    """Write the merged model with its tokenizer and chat template into `folder`, to the disk."""
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
+    with torch.no_grad():
+        merged = PeftModel.from_pretrained(model, adapter).merge_and_unload(safe_merge=True)
+    merged.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    ensure_chat_template(tokenizer)  # as the trainer did
+    tokenizer.save_pretrained(folder)
+    for path in folder.iterdir():
+        path.chmod((folder / "config.json").stat().st_mode)  # safetensors makes them private
+        with path.open("rb") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Make one plain model folder of a run's adapter and the model that it was trained on.
+
+    python training/merge.py runs/evening --to models/evening
+
+The folder loads with Transformers alone, and so with whatever reads its models. It takes as much
+disk and memory as the base model has weights, and appears when it is whole or not at all. The
+adapter stays as it is. After training in 4 bits the base is the model in 16 bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from transformers.utils import logging
+
+from hearth.errors import HearthError
+from hearth.layout import Layout
+from hearth.model.merge import merge_run
+
+
+def main() -> int:
+    """Run the command line; return the exit status: 0, or 2 if there is nothing to merge."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run: runs/NAME")
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
+    parser.add_argument(
+        "--best", action="store_true", help="the adapter of the lowest held-out loss (best/)"
+    )
+    given = parser.parse_args()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        models = Layout.from_environment().models
+        merge_run(given.run, given.to.resolve(), models, print, best=given.best)
+    except HearthError as error:
+        for finding in error.findings:
+            print(f"hearth: error: {finding}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
