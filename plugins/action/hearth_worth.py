@@ -26,7 +26,8 @@ options:
       - V(links) speaks with every other node and measures how fast they hear it. What each node
         left is expected as C(launch_measured).
       - V(choose) predicts the run from C(launch_measured) and C(launch_links) of all nodes, and
-        returns the nodes that make it faster. Meant to run once.
+        returns the nodes that make it faster. With C(parallel=fsdp) it returns all of them and
+        says what the network costs. Meant to run once.
     type: str
     required: true
   nodes:
@@ -56,7 +57,7 @@ names:
 say:
   description: What a person should know before the run.
   type: str
-  returned: with V(choose), if anything was measured
+  returned: with V(choose), if there is anything to say
 findings:
   description: What is wrong with the names that were asked for.
   type: list

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from support.ranks import furthest, learned, metrics, train_forked, trained
+from support.tiny_model import make_model
 from torch.distributed.tensor import DTensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.config import resolve
+from hearth.data import Batch
 from hearth.errors import ModelError
 from hearth.model.load import load_model
 from hearth.model.sharded import shard
@@ -58,7 +64,8 @@ def test_unequal_rows_and_an_idle_rank_equal_one_process(one_process, tmp_path):
 def test_cut_alike_it_is_bit_for_bit_what_ddp_computes(one_process, tmp_path):
     _, common = one_process
     # Where two ranks have as many micro-batches each, only the blank ones of the third are added.
-    more = [*common, "--no-evaluate", "--split", "1:0:1", "--micro-batch", 2]
+    more = [*common, "--split", "1:0:1", "--micro-batch", 2]
+    more += ["--precision", "bf16", "--lora-dropout", 0.1, "--no-packing"]
     for parallel in ("ddp", "fsdp"):
         trained(tmp_path, parallel, 3, *more, "--parallel", parallel)
     assert furthest(learned(tmp_path, "fsdp"), learned(tmp_path, "ddp")) == 0
@@ -68,7 +75,10 @@ def test_cut_alike_it_is_bit_for_bit_what_ddp_computes(one_process, tmp_path):
     ("first", "then"),
     [
         ((3, *UNEQUAL), (1, "--parallel", "ddp", "--split", "equal")),
-        ((1, "--split", "equal", "--micro-batch", 1), (3, *UNEQUAL)),
+        (
+            (1, "--split", "equal", "--micro-batch", 1),
+            (3, *UNEQUAL, "--gradient-checkpointing"),
+        ),
     ],
     ids=["fsdp, then one rank with ddp", "one rank with ddp, then fsdp"],
 )
@@ -88,6 +98,27 @@ def test_a_checkpoint_goes_on_either_way(one_process, tmp_path, first, then):
         assert furthest(learned(tmp_path, "night", kept), learned(cwd, "whole", kept)) < 1e-9
 
 
+def test_a_row_that_is_not_finite_is_named(tmp_path, tiny_model):
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[tokenizer.convert_tokens_to_ids("~")] = torch.nan
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "poisoned")
+    lines = [json.dumps({"text": f"a line, number {n} {'~' * (n == 7)}"}) for n in range(1, 15)]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    trained(
+        tmp_path,
+        "night",
+        3,
+        *("--model", tmp_path / "poisoned", "--dataset", tmp_path / "x.jsonl", "--wandb", "off"),
+        *("--no-packing", "--held-out", 0, "--global-batch", 7, *UNEQUAL),
+    )
+    (skip,) = metrics(tmp_path / "runs" / "night", "skip")
+    (line,) = skip["rows"]
+    assert line.endswith("x.jsonl:7")
+
+
 def test_one_rank_alone_is_refused(arguments, tmp_path):
     done = train_forked(tmp_path, 1, *arguments, "--run-name", "night", "--parallel", "fsdp")
     assert done.returncode == 2
@@ -102,17 +133,33 @@ def group():
     dist.destroy_process_group()
 
 
-def test_what_is_frozen_is_sharded_and_what_learns_is_whole(group, tiny_model):
-    device = torch.device("cpu")
-    model = load_model(resolve({"model": str(tiny_model)}).settings, tiny_model, device, "fp32")
-    shard(model, group, device)
-    kinds = {(each.requires_grad, isinstance(each, DTensor)) for each in model.network.parameters()}
+def fresh(folder):
+    settings = resolve({"model": str(folder)}).settings
+    torch.manual_seed(settings.seed)
+    return load_model(settings, folder, torch.device("cpu"), "fp64")
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["head of its own", "head tied to embeddings"])
+def test_what_is_frozen_is_sharded_and_what_learns_is_whole(group, tmp_path, tied):
+    folder = make_model(tmp_path / "tiny", tie_word_embeddings=tied)
+    whole, parts = fresh(folder), fresh(folder)
+    shard(parts, group, parts.device)
+    ids = np.arange(1, 13).reshape(2, 6)
+    batch = Batch(ids, ids, np.arange(6)[None].repeat(2, axis=0), [6, 6])
+    for model in (whole, parts):
+        model.loss(batch, 10).backward()
+        # The evaluation that may follow leaves nothing whole behind either.
+        with torch.no_grad():
+            model.loss(batch, 10)
+    for (name, expected), found in zip(whole.trainable(), parts.trainable(), strict=True):
+        assert found[0] == name
+        assert torch.equal(found[1].grad, expected.grad)
+    kinds = {(each.requires_grad, isinstance(each, DTensor)) for each in parts.network.parameters()}
     assert kinds == {(True, False), (False, True)}
 
 
 def test_a_model_that_does_not_name_its_layers_is_refused(group, tiny_model):
-    device = torch.device("cpu")
-    model = load_model(resolve({"model": str(tiny_model)}).settings, tiny_model, device, "fp32")
+    model = fresh(tiny_model)
     model.network.get_base_model()._no_split_modules = set()
     with pytest.raises(ModelError, match=r"LlamaForCausalLM: .* take parallel=ddp"):
-        shard(model, group, device)
+        shard(model, group, model.device)

@@ -81,7 +81,8 @@ def shard(model: TrainableModel, group: dist.ProcessGroup, device: torch.device)
         fully_shard(layer, **options)
     embeddings, head = base.get_input_embeddings(), base.get_output_embeddings()
     if head.weight is not embeddings.weight:  # Else they are one, and stay with the rest.
-        fully_shard(embeddings, **options)
+        # Looking a frozen vector up has no backward pass.
+        fully_shard(embeddings, **options).set_unshard_in_backward(False)
         # Its backward pass follows at once: it need not be gathered again.
         fully_shard(head, reshard_after_forward=False, **options)
     fully_shard(base, **options)

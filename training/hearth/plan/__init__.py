@@ -10,4 +10,5 @@ split.py     who takes how many, so that all finish together
 planner.py   where the plan of each step comes from: shares, a record, or
 follow.py    speed: how the split moves when a machine slows down or recovers
 worth.py     which nodes make the run faster
+sharded.py   what it costs that no rank has the whole model
 """

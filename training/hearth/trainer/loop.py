@@ -19,7 +19,6 @@ import shutil
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,9 +33,7 @@ from hearth.layout import Layout
 from hearth.measure.probe import Measured
 from hearth.memory import limit_memory, peak_mib
 from hearth.model import precision
-from hearth.model.load import load_model
 from hearth.model.seam import TrainableModel
-from hearth.model.sharded import load_sharded, weight_bytes
 from hearth.optimizer import (
     choose_optimizer,
     make_optimizer,
@@ -45,11 +42,10 @@ from hearth.optimizer import (
 )
 from hearth.plan.follow import Follower
 from hearth.plan.order import Order
-from hearth.plan.sharded import network_cost
 from hearth.plan.split import Plan
 from hearth.prepare import Prepared, facts_of
 from hearth.telemetry import Telemetry, step_line
-from hearth.trainer import state
+from hearth.trainer import parallel, state
 from hearth.trainer.alike import start_alike
 from hearth.trainer.compute import Compute
 from hearth.trainer.exchange import Exchange, StepSum
@@ -99,13 +95,7 @@ class Trainer:
         means = world.gather(means_here(world.node, world.device))
         self.chosen_optimizer = choose_optimizer(begun.get("optimizer", settings.optimizer), means)
         torch.manual_seed(settings.seed)
-        self.sharded = settings.parallel == "fsdp"
-        path = prepared.model.path
-        self.model: TrainableModel = (
-            load_sharded(settings, path, world, self.precision)
-            if self.sharded
-            else load_model(settings, path, world.device, self.precision)
-        )
+        self.model = parallel.load(settings, prepared.model.path, world, self.precision)
         ensure_chat_template(self.model.tokenizer)
         agree(world, {"trainable tensors": _described(self.model)})
         self.parameters = [parameter for _, parameter in self.model.trainable()]
@@ -337,26 +327,15 @@ class Trainer:
             **self._choices(),
             gradients="nccl" if self.world.gradients else "gloo",
             exchange_bytes=self.exchange.bytes,
-            **self._shares(),
+            **parallel.tell_parts(
+                self.settings, self.model, self.planner, self.world, self.telemetry.say
+            ),
         )
         where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
         self.telemetry.say(
             f"run {self.run.name}: step {self.step} of {self.steps}, {len(self.rows)} rows, "
             f"{self.precision}, on {where}"
         )
-
-    def _shares(self) -> dict[str, Any]:
-        """Return, and say, what is to be known of a model that lies in parts on all ranks."""
-        if not self.sharded:
-            return {}
-        weights, own = weight_bytes(self.model)
-        turns = self.planner.share(self.settings.global_batch).turns
-        self.telemetry.say(network_cost(weights, self.world.size))
-        self.telemetry.say(
-            f"micro-batches a step: {turns}. No held-out question is answered, since that would "
-            "fetch as much for every token"
-        )
-        return {"weight_bytes": weights, "weight_bytes_by_rank": self.world.gather(own)}
 
     def _evaluate(self, when: str) -> None:
         """Record held-out perplexity; before and after training one answered question too."""
@@ -377,8 +356,9 @@ class Trainer:
         self.telemetry.say(f"held-out perplexity {when} training: {result.perplexity:.2f}")
         if self.settings.eval_every and when != "before":
             self._keep_if_best(result.loss)
-        # Sharded, every token of an answer would fetch the whole model.
-        if self.world.leads and when != "during" and self.settings.evaluate and not self.sharded:
+        # With fsdp every token of an answer would fetch the whole model.
+        answered = self.settings.evaluate and self.settings.parallel == "ddp"
+        if self.world.leads and when != "during" and answered:
             self._answer(when)
         self.world.barrier()
 

@@ -1,0 +1,44 @@
+"""The two ways in which ranks have the model: each all of it (`ddp`), or each a part (`fsdp`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hearth.config import Settings
+from hearth.model.load import load_model
+from hearth.model.seam import TrainableModel
+from hearth.model.sharded import load_sharded, weight_bytes
+from hearth.plan.planner import Planner
+from hearth.plan.sharded import network_cost
+from hearth.world import World
+
+
+def load(settings: Settings, folder: Path, world: World, precision: str) -> TrainableModel:
+    """Return the model in `folder` as this rank has it, with a fresh adapter.
+
+    Raises as `load_model` and `load_sharded`.
+    """
+    if settings.parallel == "fsdp":
+        return load_sharded(settings, folder, world, precision)
+    return load_model(settings, folder, world.device, precision)
+
+
+def tell_parts(
+    settings: Settings,
+    model: TrainableModel,
+    planner: Planner,
+    world: World,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Return, for the record, how large the parts are, and say what they cost; {} with `ddp`."""
+    if settings.parallel == "ddp":
+        return {}
+    weights, own = weight_bytes(model)
+    say(network_cost(weights, world.size))
+    say(
+        f"micro-batches a step: {planner.share(settings.global_batch).turns}. No held-out question "
+        "is answered, since that would fetch as much for every token"
+    )
+    return {"weight_bytes": weights, "weight_bytes_by_rank": world.gather(own)}
