@@ -8,7 +8,7 @@ from transformers.utils import logging as transformers_logging
 
 
 def hush() -> None:
-    """Let the libraries speak of errors only; before bitsandbytes is imported, which speaks then."""
+    """Let the libraries speak of errors only; called before bitsandbytes is imported."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
