@@ -14,11 +14,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from transformers.utils import logging
-
 from hearth.errors import HearthError
 from hearth.layout import Layout
-from hearth.model.merge import merge_run
 
 
 def main() -> int:
@@ -32,8 +29,12 @@ def main() -> int:
         "--best", action="store_true", help="the adapter of the lowest held-out loss (best/)"
     )
     given = parser.parse_args()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
+    # Imported late, so that --help is answered soon and nobody has to read what libraries say.
+    from hearth.quiet import hush
+
+    hush()
+    from hearth.model.merge import merge_run
+
     try:
         models = Layout.from_environment().models
         merge_run(given.run, given.to.resolve(), models, print, best=given.best)

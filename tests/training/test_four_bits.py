@@ -24,11 +24,18 @@ def alone(tmp_path_factory, tiny_model, tiny_data):
         *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
         *("--learning-rate", 0.01, "--warmup-steps", 2, "--global-batch", 7, "--max-steps", 12),
         *("--split", "equal", "--micro-batch", 1, "--lora-rank", 4),
-        *("--load-in-4bit", "--wandb", "off", "--no-evaluate"),
+        *("--load-in-4bit", "--wandb", "off", "--eval-every", 5),
     ]
     done = train_forked(cwd, 1, "--run-name", "night", *common)
     assert done.returncode == 0, done.stderr
     return cwd, common
+
+
+def test_it_is_evaluated_before_and_after_and_learns(alone):
+    told = metrics(alone[0] / "runs" / "night", "evaluate")
+    assert [each["when"] for each in told] == ["before", "during", "during", "after"]
+    assert told[-1]["loss"] < told[0]["loss"]
+    assert len(metrics(alone[0] / "runs" / "night", "sample")) == 2
 
 
 def test_two_ranks_learn_what_one_learns(alone, tmp_path):
@@ -62,11 +69,11 @@ def test_a_stopped_run_goes_on_bit_for_bit(alone, tmp_path):
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_the_4_bit_weights_do_not_change(tmp_path, tiny_model, tiny_data):
+def test_neither_training_nor_evaluation_changes_the_4_bit_weights(tmp_path, tiny_model, tiny_data):
     settings = {
         **{"model": str(tiny_model), "dataset": str(tiny_data), "sequence_length": 96},
         **{"load_in_4bit": True, "max_steps": 4, "learning_rate": 0.01, "warmup_steps": 0},
-        **{"split": "equal", "micro_batch": 1, "evaluate": False, "wandb": "off"},
+        **{"split": "equal", "micro_batch": 1, "eval_every": 2, "wandb": "off"},
     }
     layout = Layout(*(tmp_path / name for name in ("runs", "runs", "data", "models")), False)
     run = resolve_run(settings, layout.results)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from peft import PeftModel
-from support.ranks import metrics, train
+from support.ranks import environment, metrics, train
 from support.tiny_model import make_model, make_tokenizer
 from transformers import (
     AutoModelForCausalLM,
@@ -129,6 +131,21 @@ def test_unsloth_by_name_without_a_gpu_is_an_error_and_auto_is_not():
     assert choose_backend("auto", gpu=False, unsloth_installed=True) == "transformers"
     assert choose_backend("auto", gpu=True, unsloth_installed=True) == "unsloth"
     assert choose_backend("transformers", gpu=True, unsloth_installed=True) == "transformers"
+
+
+def test_unsloth_can_be_imported_before_all_that_it_patches(tmp_path):
+    script = (
+        "import sys, hearth.config, hearth.layout, hearth.model.load\n"
+        "print({'transformers', 'peft', 'trl'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "set()\n", done.stderr
 
 
 AMPERE = ("ampere", ("bf16", "fp16", "fp32", "fp64"))

@@ -47,7 +47,9 @@ def test_a_model_that_is_drawn_must_know_every_token_of_the_data(prepared):
 
 
 def test_a_configuration_that_describes_no_model_is_named(prepared):
-    with pytest.raises(HearthError, match=r"config\.json: no model can be made of it \(.*heads"):
+    with pytest.raises(
+        HearthError, match=r"(?s)config\.json: no model can be made of it \(.*heads"
+    ):
         prepared({"num_attention_heads": 7}, **SCRATCH)
 
 

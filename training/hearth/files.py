@@ -14,6 +14,12 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def level_modes(folder: Path) -> None:
+    """Let whoever may read a model's config.json read all of it: safetensors are made private."""
+    for path in folder.iterdir():
+        path.chmod((folder / "config.json").stat().st_mode)
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file that others see as it was or as it will be, never in between.
 

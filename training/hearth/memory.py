@@ -40,7 +40,7 @@ def row_too_large(tokens: int) -> HearthError:
     """Return the error that ends a run where not even one row of so many tokens fits."""
     return HearthError(
         f"one row of {tokens} tokens does not fit into the memory of this rank; take a smaller "
-        "sequence_length, gradient_checkpointing=true or load_in_4bit=true"
+        "sequence_length, gradient_checkpointing=true or, with LoRA, load_in_4bit=true"
     )
 
 

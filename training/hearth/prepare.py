@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import platform
 import shutil
 import sys
@@ -21,7 +20,6 @@ from typing import Any
 
 import torch
 from transformers import AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
 from hearth.config import Run, Settings, preset_names, read_run
 from hearth.data import TokenData, load_data
@@ -33,6 +31,7 @@ from hearth.model.load import backend_here
 from hearth.model.precision import DTYPES, choose, supported
 from hearth.model.suits import check_can_learn, check_targets, check_vocabulary, weights_in
 from hearth.optimizer import choose_optimizer, means_here
+from hearth.quiet import hush
 from hearth.world import has_nvidia_gpu
 
 # Checkpoints, metrics and the adapter of a LoRA run fit into this with room to spare.
@@ -45,13 +44,6 @@ class Prepared:
 
     model: ModelFolder
     data: TokenData
-
-
-def _hush() -> None:
-    """Keep the libraries' progress bars and advice out of the run's log."""
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 
 def _device() -> torch.device:
@@ -134,7 +126,7 @@ def prepare(run: Run, layout: Layout, say: Callable[[str], None]) -> Prepared:
 
     Raises `HearthError` with everything that stands in the way.
     """
-    _hush()
+    hush()
     findings: list[str] = []
 
     def attempt(action: Callable[[], Any]) -> Any:

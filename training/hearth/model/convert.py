@@ -16,6 +16,8 @@ from tokenizers import decoders, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
+from hearth.files import level_modes
+
 
 def convert(gguf: Path, folder: Path) -> None:
     """Write the model in `gguf` to `folder` and check that it can be loaded and asked.
@@ -31,8 +33,7 @@ def convert(gguf: Path, folder: Path) -> None:
     )
     _repair_model(model, tokenizer)
     model.save_pretrained(folder)
-    for weights in folder.glob("*.safetensors"):
-        weights.chmod((folder / "config.json").stat().st_mode)  # safetensors makes them private
+    level_modes(folder)
     _check(folder)
 
 

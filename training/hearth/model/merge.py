@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from hearth.config import preset_names, read_run
 from hearth.data import ensure_chat_template
 from hearth.errors import ModelError
+from hearth.files import level_modes
 from hearth.model.fetch import fetch_model
 
 Say = Callable[[str], None]
@@ -109,7 +110,7 @@ def _write(base: Path, adapter: Path, folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(base)
     ensure_chat_template(tokenizer)  # as the trainer did
     tokenizer.save_pretrained(folder)
+    level_modes(folder)
     for path in folder.iterdir():
-        path.chmod((folder / "config.json").stat().st_mode)  # safetensors makes them private
         with path.open("rb") as file:
             os.fsync(file.fileno())

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from peft import PeftModel, load_peft_weights, set_peft_model_state_dict
 
 from hearth.data import Batch
 from hearth.errors import CheckpointError
+from hearth.files import level_modes
 
 
 class TrainableModel(ABC):
@@ -76,6 +76,8 @@ class TrainableModel(ABC):
     @property
     def learned(self) -> Literal["adapter", "model"]:
         """What learns; also the name of the folder that keeps it, of a run and of a checkpoint."""
+        from peft import PeftModel  # late, as below: Unsloth must have been imported before it
+
         return "adapter" if isinstance(self.network, PeftModel) else "model"
 
     def save(self, folder: Path, base: str) -> None:
@@ -90,6 +92,7 @@ class TrainableModel(ABC):
         else:
             self.network.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
+            level_modes(folder)
 
     def restore(self, folder: Path) -> None:
         """Set what learns to what `save` wrote to `folder`.
@@ -105,6 +108,8 @@ class TrainableModel(ABC):
 
     def _restore_adapter(self, folder: Path) -> bool:
         """Set the adapter to the one in `folder`; return whether it fits."""
+        from peft import load_peft_weights, set_peft_model_state_dict
+
         saved = load_peft_weights(str(folder), "cpu")
         unknown = set_peft_model_state_dict(self.network, saved).unexpected_keys
         return not unknown and len(saved) == sum(1 for _ in self.trainable())

@@ -102,6 +102,8 @@ def _stored(folder: Path, frozen: bool, precision: str) -> PreTrainedModel:
 
 def _in_4_bits(folder: Path, device: torch.device, precision: str) -> PreTrainedModel:
     """Return the model in `folder` frozen and in 4 bits (NF4, as in the QLoRA paper)."""
+    from bitsandbytes.nn import Linear4bit
+
     dtype = DTYPES[precision]
     base = AutoModelForCausalLM.from_pretrained(
         folder,
@@ -117,6 +119,11 @@ def _in_4_bits(folder: Path, device: torch.device, precision: str) -> PreTrained
             bnb_4bit_compute_dtype=dtype,
         ),
     )
+    for layer in base.modules():
+        if isinstance(layer, Linear4bit):
+            # On CPUs with AVX512-BF16 the first evaluation would pack the weights anew, for good,
+            # into a form through which no gradient flows.
+            layer.support_avx512bf16_for_cpu = False
     return prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
 
 
