@@ -19,6 +19,7 @@ import shutil
 import time
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
