@@ -193,7 +193,7 @@ class _Supervisor:
             if self._spec.stop_file.read_text() == PAUSE:
                 self._spec.stop_file.unlink()
         self._record.launch_ended(cause)
-        self._record.missing = [cause.node] if cause else []
+        self._record.missing = [cause.node] if cause and cause.kind == "node_lost" else []
         self._record.write(self._spec.record)
         self._link = Link(self._spec, self._patience)
 

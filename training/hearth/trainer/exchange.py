@@ -5,6 +5,10 @@ reads. Behind the gradients lie the small numbers of the step: whatever all rank
 travels in the same sum. Gradients are summed, never averaged: dividing by the number of ranks and
 multiplying again is inexact where that number is not a power of two.
 
+It begins when the last gradient is there. Hidden behind the backward pass it could save that of the
+last micro-batch at most, one of many in a step, and a rank that runs out of memory there could not
+begin its rows again: part of them would have left it.
+
 With `compress: bf16` a copy of half the size travels. Its gradients are rounded to 8 bits, and so
 is every sum on the way; the numbers are not: each goes as three, which together hold 24 bits.
 """
