@@ -6,7 +6,7 @@ import json
 
 import pytest
 from support.llama import make_llama
-from support.ranks import furthest, metrics, trained
+from support.ranks import furthest, learned, metrics, train_forked, trained
 
 from hearth.plan.order import Order
 
@@ -17,17 +17,23 @@ STEP = 3
 LIMIT = 1.0  # GiB; six such rows were seen to need over 1.2, three of them less than 0.9
 
 
-@pytest.fixture
-def arguments(tmp_path):
-    """Return the arguments of both runs: all rows are short but one, which rank 0 computes."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return where all runs of this file lie."""
+    return tmp_path_factory.mktemp("memory")
+
+
+@pytest.fixture(scope="module")
+def arguments(folder):
+    """Return the arguments of all runs: all rows are short but one, which rank 0 computes."""
     long = Order(EXAMPLES, GLOBAL_BATCH, SEED).batch(STEP - 1)[0]
-    data = tmp_path / "texts.jsonl"
+    data = folder / "texts.jsonl"
     with data.open("w", encoding="ascii") as file:
         for number in range(EXAMPLES):
             text = f"line {number} of a text " * (LENGTH // 15 if number == long else 2)
             file.write(json.dumps({"text": text[: LENGTH - 2]}) + "\n")
     return [
-        *("--model", make_llama(tmp_path / "llama", hidden=128, layers=2), "--dataset", data),
+        *("--model", make_llama(folder / "llama", hidden=128, layers=2), "--dataset", data),
         *("--sequence-length", LENGTH, "--no-packing", "--held-out", 0, "--seed", SEED),
         *("--learning-rate", 0.01, "--lora-rank", 4, "--precision", "fp64", "--split", "3:1"),
         *("--global-batch", GLOBAL_BATCH, "--max-steps", STEP + 2),
@@ -35,17 +41,37 @@ def arguments(tmp_path):
     ]
 
 
-def test_it_goes_on_with_half_as_many_rows_at_once_to_the_same_end(tmp_path, arguments):
-    careful = trained(tmp_path, "careful", 2, *arguments, "--micro-batch", 3)
-    bold = trained(tmp_path, "bold", 2, *arguments, "--micro-batch", 6, "--memory-limit", LIMIT)
+@pytest.fixture(scope="module")
+def careful(folder, arguments):
+    """Return what ranks learn that take half as many rows at once from the beginning."""
+    return trained(folder, "careful", 2, *arguments, "--micro-batch", 3)
+
+
+def test_it_goes_on_with_half_as_many_rows_at_once_to_the_same_end(folder, arguments, careful):
+    bold = trained(folder, "bold", 2, *arguments, "--micro-batch", 6, "--memory-limit", LIMIT)
     assert furthest(bold, careful) < 1e-9
-    plans = metrics(tmp_path / "runs" / "bold", "plan")
+    plans = metrics(folder / "runs" / "bold", "plan")
     assert [(plan["step"], plan["micro_batch"]) for plan in plans] == [
         (1, [6, 6]),
         (STEP + 1, [3, 6]),
     ]
     losses = [
-        [step["loss"] for step in metrics(tmp_path / "runs" / run, "step")]
+        [step["loss"] for step in metrics(folder / "runs" / run, "step")]
         for run in ("bold", "careful")
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
+def test_where_ranks_compute_together_the_run_ends_and_says_how_to_go_on(
+    folder, arguments, careful
+):
+    parts = (*arguments, "--micro-batch", 6, "--memory-limit", LIMIT, "--parallel", "fsdp")
+    done = train_forked(folder, 2, "--run-name", "parts", *parts, "--checkpoint-every", 1)
+    assert done.returncode != 0
+    assert "6 rows at once do not fit into the memory of this rank" in done.stderr
+    assert "resume and micro_batch=3" in done.stderr
+    done = train_forked(folder, 2, "--resume", "parts", "--micro-batch", 3)
+    assert done.returncode == 0, done.stderr
+    assert furthest(learned(folder, "parts"), careful) < 1e-9
+    steps = metrics(folder / "runs" / "parts", "step")
+    assert [step["step"] for step in steps] == list(range(1, STEP + 3))
