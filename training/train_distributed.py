@@ -15,7 +15,7 @@ import sys
 
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from hearth.config import Run, describe_settings, read_run, resolve_run, write_run
+from hearth.config import Run, describe_settings, pinned, read_run, resolve_run, write_run
 from hearth.config.cli import CommandLine, parse_command_line, rank_from_environment
 from hearth.errors import ConfigError, HearthError
 from hearth.layout import Layout
@@ -38,7 +38,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     from hearth.prepare import prepare
 
     say = print if rank_from_environment() == 0 else lambda _: None
-    prepared = prepare(run, layout, say)
+    prepared = prepare(run, layout, say, judge_fit=by_hand)
+    run = pinned(run, prepared.model.commit)
     from hearth.measure.here import measured_here
     from hearth.trainer.loop import Trainer
     from hearth.world import join, leave

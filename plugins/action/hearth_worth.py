@@ -10,7 +10,6 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.errors import did_you_mean
 from hearth.plan.speed import Speed
 from hearth.plan.split import better_global_batch
 from hearth.plan.worth import Contender, Prediction, choose, fastest_alone, predict
@@ -56,10 +55,6 @@ say:
   description: What a person should know before the run.
   type: str
   returned: with V(choose), if anything was measured
-findings:
-  description: What is wrong with the names that were asked for.
-  type: list
-  returned: with V(choose)
 """
 
 
@@ -166,15 +161,10 @@ class ActionModule(ActionBase):
         """Return the nodes that are to train, and what a person should know."""
         names = [str(node["name"]) for node in given["nodes"]]
         run = given["run"]
-        unknown = [name for name in run["nodes"] if name not in (*names, "all", "auto")]
-        if unknown:
-            hint = did_you_mean(unknown[0], names)
-            finding = f"-e nodes: there is no node {unknown[0]}{hint}; there are {', '.join(names)}"
-            return {"findings": [finding]}
         if "facts" not in known[names[0]].get("launch_measured", {}):
             everyone = run["nodes"] in (["all"], ["auto"])
             named = names if everyone else [name for name in names if name in run["nodes"]]
-            return {"names": named, "findings": []}
+            return {"names": named}
         nodes, rows = contenders(names, known), run["global_batch"]
         first = known[names[0]]["launch_measured"]["facts"]["ranks"][0]
         size = first["exchange_bytes"]
@@ -183,5 +173,4 @@ class ActionModule(ActionBase):
         return {
             "names": list(chosen.nodes),
             "say": "\n".join(f"  {line}" for line in lines),
-            "findings": [],
         }
