@@ -80,6 +80,17 @@ def test_an_unknown_setting_inside_train_is_left_to_the_resolver():
     assert not findings
 
 
+def test_a_node_that_is_none_is_refused_with_the_likely_one():
+    assert run.strangers(["tover", "laptop"], ["tower", "laptop"]) == [
+        "-e nodes: there is no node tover (did you mean 'tower'?); there are tower, laptop"
+    ]
+
+
+@pytest.mark.parametrize("wanted", [["all"], ["auto"], ["laptop"], ["laptop", "tower"]])
+def test_all_the_best_or_some_nodes_can_be_asked_for(wanted):
+    assert not run.strangers(wanted, ["tower", "laptop"])
+
+
 @pytest.mark.parametrize("port", [0, "0", 1024, "65535"])
 def test_ports_that_can_be_used(port):
     assert run.sort_out({"meeting_port": port}, ())[1:] == ({"meeting_port": int(port)}, [])

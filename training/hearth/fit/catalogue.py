@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -11,9 +12,6 @@ from hearth.fit.verdict import misfits
 from hearth.model.shape import Shape
 
 _GAP = "  "
-_NARROWEST = 12
-"""Columns that names of nodes get at least."""
-
 _NOT_KNOWN = "?"
 
 
@@ -42,16 +40,25 @@ def fitting(rooms: Mapping[str, Room], columns: int) -> list[str]:
         each = [settings.model_copy(update={"load_in_4bit": small}) for small in (False, True)]
         names.append(tuple(_fits(name, one, preset.shape, rooms) for one in each))
     left = _aligned(terms)
-    room = max((columns - len(left[0]) - 2 * len(_GAP)) // 2, _NARROWEST)
+    longest = max(len(word) for text in itertools.chain(*names[1:]) for word in text.split())
+    room = max((columns - len(left[0]) - 2 * len(_GAP)) // 2, longest)
     wide = min(room, max(len(text) for text, _ in names))
     lines = []
     for beginning, texts in zip(left, names, strict=True):
-        cells = [textwrap.wrap(text, room) for text in texts]
+        cells = [textwrap.wrap(text, room, break_on_hyphens=False) for text in texts]
         for number in range(max(map(len, cells))):
             first, second = (cell[number] if number < len(cell) else "" for cell in cells)
             start = beginning if number == 0 else " " * len(beginning)
             lines.append(f"{start}{_GAP}{first:<{wide}}{_GAP}{second}".rstrip())
     return lines
+
+
+def rooms_told(rooms: Mapping[str, Room], columns: int) -> list[str]:
+    """Return what the table of `fitting` goes by, in lines of at most so many columns."""
+    each = "; ".join(f"{node}: {room.told}" for node, room in rooms.items())
+    gpus = " (not verified on GPUs)" if any(room.gpu for room in rooms.values()) else ""
+    basis = f"Estimated{gpus}, with each preset's own settings and one row at once. {each}."
+    return textwrap.wrap(basis, columns, break_on_hyphens=False)
 
 
 def _presets() -> list[tuple[str, Preset]]:

@@ -54,9 +54,15 @@ def _sentence(model: str, need: Estimate, room: Room, advice: list[str]) -> str:
     unverified = ", which for GPUs is not verified" if room.gpu else ""
     return (
         f"{model} does not fit: it is estimated to need {need.total / GIB:.1f} GiB ({parts} GiB"
-        f"{unverified}), and {room.told}; what would make it fit: {'; '.join(advice)}; "
-        "fit=warn tries it all the same"
+        f"{unverified}), and {room.told}; {_to_do(advice)}; fit=warn tries it all the same"
     )
+
+
+def _to_do(ways: list[str]) -> str:
+    """Return what to do, where these are the ways to make it fit."""
+    if not ways:
+        return "no setting would make it fit, so take a smaller model (playbooks/models.yml)"
+    return f"what would make it fit: {'; '.join(ways)}"
 
 
 def _advice(
@@ -74,11 +80,9 @@ def _advice(
         for chosen in itertools.combinations(measures, count):
             changes = {name: value for one in chosen for name, value in one.items()}
             if fits(changes):
-                ways.append(" with ".join(_typed(*change) for change in changes.items()))
+                ways.append(" and ".join(_typed(*change) for change in changes.items()))
         if ways:
             break
-    if not ways:
-        ways.append("no setting of this model, but a smaller one may (playbooks/models.yml)")
     if fitting:
         ways.append(f"leaving the node out with -e nodes={','.join(fitting)}")
     ways += [text for name, text in _NOT_ESTIMATED.items() if name in Settings.model_fields]
