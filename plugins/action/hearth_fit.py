@@ -5,15 +5,13 @@ The judgement is that of `hearth.fit.verdict`; here is only what passes between 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from hearth.config import Settings
+from hearth.controller.rooms import rooms_of
 from hearth.fit.known import unknown
-from hearth.fit.room import Room, room_of
 from hearth.fit.verdict import misfits
 from hearth.model.shape import Shape
 
@@ -47,22 +45,6 @@ note:
 """
 
 
-def rooms_of(
-    names: Sequence[str], known: Mapping[str, Mapping[str, Any]], memory_limit: float | None
-) -> dict[str, Room]:
-    """Return the room of a rank of each node that has answered; `known` are variables by node."""
-    answered = [name for name in names if "facts" in known[name].get("launch_memory", {})]
-    return {
-        name: room_of(
-            known[name]["launch_memory"]["facts"],
-            int(known[name].get("hearth_nproc", 0)),
-            len(names) if boolean(known[name].get("hearth_one_computer", False)) else 1,
-            memory_limit,
-        )
-        for name in answered
-    }
-
-
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
@@ -81,7 +63,7 @@ class ActionModule(ActionBase):
         if not run["shape"]:
             return result | ({"note": unknown(run["model"])} if own == names[0] else {})
         settings = Settings.model_validate(run["settings"])
-        rooms = rooms_of(names, task_vars["hostvars"], settings.memory_limit)
+        rooms = rooms_of(names, task_vars["hostvars"], "launch_memory", settings.memory_limit)
         found = misfits(run["model"], settings, Shape(**run["shape"]), rooms)
         if own not in found:
             return result

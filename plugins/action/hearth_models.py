@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
+from hearth.controller.rooms import rooms_of
 from hearth.fit.catalogue import fitting, rooms_told
-from hearth.fit.room import Room, room_of
 
 DOCUMENTATION = r"""
 module: hearth_models
@@ -41,26 +39,6 @@ say:
 COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
 
 
-def rooms_of(
-    names: Sequence[str], known: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, Room], list[str]]:
-    """Return the room of a rank of each node, and the nodes that did not say.
-
-    `known` are variables by node.
-    """
-    rooms, silent = {}, []
-    for name in names:
-        answer = known[name].get("models_memory", {})
-        if "facts" not in answer:
-            silent.append(name)
-            continue
-        shared = boolean(known[name].get("hearth_one_computer", False))
-        rooms[name] = room_of(
-            answer["facts"], int(known[name].get("hearth_nproc", 0)), len(names) if shared else 1
-        )
-    return rooms, silent
-
-
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
@@ -72,7 +50,8 @@ class ActionModule(ActionBase):
         _, given = self.validate_argument_spec(
             {"nodes": {"type": "list", "elements": "str", "required": True}}
         )
-        rooms, silent = rooms_of(given["nodes"], task_vars["hostvars"])
+        rooms = rooms_of(given["nodes"], task_vars["hostvars"], "models_memory")
+        silent = [name for name in given["nodes"] if name not in rooms]
         if not rooms:
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
         lines = [*fitting(rooms, COLUMNS - 2), "", *rooms_told(rooms, COLUMNS - 2)]

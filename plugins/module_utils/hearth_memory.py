@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,14 @@ import importlib.util, pathlib, runpy
 place = importlib.util.find_spec("torch").origin
 print(runpy.run_path(str(pathlib.Path(place).with_name("version.py")))["cuda"])
 """
+_SECONDS = 30
+"""After so many a driver that does not answer counts as none."""
 
-Output = Callable[[list[str]], str]
 
-
-def look(python: str, output: Output, meminfo: Path = Path("/proc/meminfo")) -> dict[str, Any]:
-    """Return `gpus`, `free_mib` and `cuda` of this node.
-
-    `output` runs a command and returns what it says, nothing if it fails, and raises `OSError`
-    where there is no such command.
-    """
-    gpus = [_gpu(line) for line in _said(output, _NVIDIA_SMI).splitlines() if line.count(",") == 1]
-    built_for = _said(output, [python, "-c", _CUDA]).strip()
+def look(python: str, meminfo: Path = Path("/proc/meminfo")) -> dict[str, Any]:
+    """Return `gpus`, `free_mib` and `cuda` of this node; `python` is that of its environment."""
+    gpus = [_gpu(line) for line in _said(_NVIDIA_SMI).splitlines() if line.count(",") == 1]
+    built_for = _said([python, "-c", _CUDA]).strip()
     lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
     return {
         "gpus": gpus,
@@ -34,11 +29,15 @@ def look(python: str, output: Output, meminfo: Path = Path("/proc/meminfo")) -> 
     }
 
 
-def _said(output: Output, command: list[str]) -> str:
-    """Return what a command says, nothing where it is not there."""
-    with suppress(OSError):
-        return output(command)
-    return ""
+def _said(command: list[str]) -> str:
+    """Return what a command says; nothing where it is not there, fails, or does not end."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 def _gpu(line: str) -> dict[str, Any]:

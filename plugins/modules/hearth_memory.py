@@ -49,13 +49,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={"python": {"type": "str", "required": True}}, supports_check_mode=True
     )
-
-    def output(command: list[str]) -> str:
-        status, out, _ = module.run_command(command, handle_exceptions=False)
-        return out if status == 0 else ""
-
-    facts = look(absolute(module.params["python"]), output)
-    module.exit_json(changed=False, facts=facts, findings=[])
+    module.exit_json(changed=False, facts=look(absolute(module.params["python"])), findings=[])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def measure(folder: Path, size: str, rows: int, length: int, checkpointing: bool) -> dict[str, Any]:
-    """Return the bytes `before` the run, at its `peak`, and `estimated` of it, with the case.
+    """Return the bytes `before` the run, at its `peak`, and `estimated` in between, with the case.
 
     `folder` keeps models, data and runs.
     """
@@ -54,12 +54,13 @@ def measure(folder: Path, size: str, rows: int, length: int, checkpointing: bool
     )
     shape = shape_in(model)
     case = case_of(resolve(settings | switches).settings, gpu=False, gpus=False, all_gpus=False)
+    need = estimate(shape, case)
     return {
         "size": size,
         "parameters": shape.parameters,
         "rows": rows,
         "length": length,
         "checkpointing": checkpointing,
-        "estimated": estimate(shape, case).total,
+        "estimated": need.total - need.imports,
         **json.loads(done.stdout.splitlines()[-1]),
     }

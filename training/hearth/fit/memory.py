@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hearth.config import Settings
+from hearth.fit.room import GIB
 from hearth.model.shape import Shape
 
-GIB = 1 << 30
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 
 _NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
@@ -28,8 +28,11 @@ _HEAP = 0.65
 """What glibc's heap loses between the tensors of all layers, as part of them: an aligned block that
 was freed has no place for one of equal size. Measured on glibc 2.36, see docs/benchmarks.md."""
 
-_MAPPED = 32 << 20
-"""Bytes from which a tensor on a CPU never lies in that heap: M_MMAP_THRESHOLD, mallopt(3)."""
+_LARGEST = 32 << 20
+"""Bytes of the largest block in that heap (mallopt(3), M_MMAP_THRESHOLD): of the largest hole."""
+
+_IMPORTS = 420 << 20
+"""Resident once Python, torch and all the rest are imported; on the computer, not on a card."""
 
 _CUDA_CONTEXT = GIB * 3 // 4
 _CPU_RUNTIME = 64 << 20
@@ -46,6 +49,7 @@ class Case:
         precision: bf16, fp16, fp32 or fp64.
         backend: unsloth or transformers.
         optimizer: adamw or adamw_8bit.
+        lora: whether an adapter learns; else the model itself does.
     """
 
     rows: int
@@ -57,6 +61,7 @@ class Case:
     load_in_4bit: bool
     gradient_checkpointing: bool
     compress: bool
+    lora: bool
     lora_rank: int
     lora_targets: tuple[str, ...] | str
 
@@ -85,6 +90,7 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool) -> Case:
         load_in_4bit=settings.load_in_4bit,
         gradient_checkpointing=settings.gradient_checkpointing,
         compress=settings.compress != "none",
+        lora=getattr(settings, "lora", True),
         lora_rank=settings.lora_rank,
         lora_targets=settings.lora_targets,
         **chosen,
@@ -96,7 +102,7 @@ class Estimate:
     """Bytes by part.
 
     Attributes:
-        weights: the frozen ones.
+        weights: of the model.
         adapter: the LoRA matrices.
         gradients: the flat buffer that the ranks exchange.
         optimizer: its moments.
@@ -104,6 +110,7 @@ class Estimate:
         logits: and what the loss makes of them.
         exchange: the copy that travels where it is not the buffer itself.
         runtime: CUDA's context, or what a rank on a CPU takes besides.
+        imports: Python and its libraries, for a rank on a CPU.
     """
 
     weights: int
@@ -114,6 +121,7 @@ class Estimate:
     logits: int
     exchange: int
     runtime: int
+    imports: int
 
     @property
     def total(self) -> int:
@@ -133,19 +141,21 @@ class Estimate:
 
 def estimate(shape: Shape, case: Case) -> Estimate:
     """Return what a rank needs for a micro-batch of `case` of a model of this `shape`."""
-    learned = adapter_parameters(shape, case.lora_rank, case.lora_targets)
-    # PEFT keeps an adapter in fp32 where the model computes in 16 bits.
-    adapter = learned * (8 if case.precision == "fp64" else 4)
-    moments = round(learned * _ADAM_8BIT) if case.optimizer == "adamw_8bit" else 2 * adapter
+    adapter = adapter_parameters(shape, case.lora_rank, case.lora_targets) if case.lora else 0
+    learned = adapter or shape.parameters
+    # What learns is in fp32 also where the model computes in 16 bits.
+    size = max(_BYTES[case.precision], 4)
+    moments = round(learned * _ADAM_8BIT) if case.optimizer == "adamw_8bit" else 2 * learned * size
     return Estimate(
         weights=round(_weights(shape, case)),
-        adapter=adapter,
-        gradients=adapter,
+        adapter=adapter * size,
+        gradients=learned * size,
         optimizer=moments,
         activations=round(_activations(shape, case)),
         logits=_logits(shape, case),
         exchange=4 * learned if case.compress else 0,
         runtime=_CUDA_CONTEXT if case.gpu else _CPU_RUNTIME,
+        imports=0 if case.gpu else _IMPORTS,
     )
 
 
@@ -167,6 +177,8 @@ def _is_target(name: str, targets: tuple[str, ...] | str) -> bool:
 
 def _weights(shape: Shape, case: Case) -> float:
     size = _BYTES[case.precision]
+    if not case.lora:
+        return shape.parameters * max(size, 4)
     if not case.load_in_4bit:
         return shape.parameters * size
     # PEFT raises what is not in 4 bits to fp32; Unsloth leaves it as it is.
@@ -181,7 +193,7 @@ def _activations(shape: Shape, case: Case) -> float:
     layer = _unsloth_layer(shape, case) if case.backend == "unsloth" else _layer(shape, case)
     sizes = [tokens * features * size for features, size in layer]
     # On a CPU what has been freed leaves holes, so that checkpointing saves less than it could.
-    holes = 0.0 if case.gpu else _HEAP * sum(size for size in sizes if size < _MAPPED)
+    holes = 0.0 if case.gpu else _HEAP * sum(min(size, _LARGEST) for size in sizes)
     if case.gradient_checkpointing:
         # The input of each layer; then, one layer at a time, all of it again.
         inputs = shape.num_hidden_layers * tokens * shape.hidden_size * _BYTES[case.precision]
@@ -205,7 +217,9 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
     kept += [(query, size)] * 4
     kept += [(case.length, size)]  # the mask that keeps packed documents apart: a row a token
     kept += [(inner, size)] * 3  # gate, its activation, up
-    targets = [name for name in shape.linears if _is_target(name, case.lora_targets)]
+    # The inputs of what learns: of adapters, or of all linear layers.
+    learning = case.lora_targets if case.lora else "all-linear"
+    targets = [name for name in shape.linears if _is_target(name, learning)]
     for first in ("q_proj qkv_proj k_proj v_proj", "gate_proj gate_up_proj up_proj"):
         copies = sum(name in targets for name in first.split())
         kept += [(hidden, size)] * (copies if autocast else min(copies, 1))
@@ -213,6 +227,8 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
         kept += [(query, size)]  # else it is what comes of the attention
     if "down_proj" in targets:
         kept += [(inner, size)]
+    if not case.lora:
+        return kept + [(hidden, max(size, 4))] * family.norms  # the gains of the norms learn, too
     return kept + [(case.lora_rank, size)] * len(targets)
 
 

@@ -56,7 +56,6 @@ def room_of(
         if memory_limit:
             return Room(round(memory_limit * GIB), limited=True)
         return Room((facts["free_mib"] << 20) // ranks, ranks=ranks)
-    sizes = {gpu["name"]: gpu["memory_mib"] or facts["free_mib"] for gpu in gpus}
-    smallest = min(sizes, key=sizes.__getitem__)
+    mebibytes, name = min((gpu["memory_mib"] or facts["free_mib"], gpu["name"]) for gpu in gpus)
     on_one = math.ceil(ranks / len(gpus))
-    return Room((sizes[smallest] << 20) // on_one, gpu=smallest, ranks=on_one)
+    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one)

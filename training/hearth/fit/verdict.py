@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hearth.config import Settings
-from hearth.fit.memory import GIB, Estimate, case_of, estimate
-from hearth.fit.room import Room
+from hearth.fit.memory import Estimate, case_of, estimate
+from hearth.fit.room import GIB, Room
 from hearth.model.shape import Shape
 
 _SHORTEST = 128
@@ -96,7 +96,9 @@ def _measures(settings: Settings) -> list[dict[str, Any]]:
         measures.append({"micro_batch": 1})
     if not settings.gradient_checkpointing:
         measures.append({"gradient_checkpointing": True})
-    if not settings.load_in_4bit:
+    if not getattr(settings, "lora", True):
+        measures.append({"lora": True})
+    elif not settings.load_in_4bit:
         measures.append({"load_in_4bit": True})
     if settings.sequence_length // 2 >= _SHORTEST:
         measures.append({"sequence_length": settings.sequence_length // 2})
