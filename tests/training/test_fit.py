@@ -7,6 +7,7 @@ import yaml
 from support.ranks import train, train_forked
 from support.stand_in_hub import COMMIT, StandInHub, stand_in_hub
 
+from hearth.fit.catalogue import listing
 from tests.bench.memory.measure import measure
 from tests.bench.memory.report import WITHIN, off
 
@@ -27,6 +28,12 @@ def test_what_does_not_fit_is_refused_and_the_hub_is_not_even_asked(tmp_path):
     assert "memory_limit gives it 2.0 GiB" in done.stderr
     assert "precision: fp16 is not possible" in done.stderr  # all findings come at once
     assert not hub.asked
+
+
+def test_the_presets_are_listed(tmp_path):
+    done = train(tmp_path, 1, "--list-models")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip() == listing()
 
 
 def test_a_person_can_try_it_all_the_same(tmp_path):
