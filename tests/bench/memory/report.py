@@ -31,7 +31,7 @@ def table(figures: Mapping[str, Any]) -> str:
         lines.append(
             f"| {run['parameters'] / 1e6:.0f}M | {run['rows']} × {run['length']} | "
             f"{'yes' if run['checkpointing'] else 'no'} | {measured} | {estimated} | "
-            f"{off(run):+.0%} |"
+            f"{round(100 * off(run)):+d}% |"
         )
     worst = max((abs(off(run)) for run in figures["runs"]), default=0)
     aim = (
