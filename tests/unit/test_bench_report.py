@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.bench.exactness import report as exactness
 from tests.bench.follow import report as follow
 from tests.bench.heterogeneous import report as heterogeneous
+from tests.bench.memory import report as memory
 from tests.bench.packing import report as packing
 from tests.bench.paper import put
 from tests.bench.provision.report import aims, table
@@ -145,3 +146,15 @@ def test_what_comes_after_a_machine_is_halved_is_set_against_the_new_sum():
     told = follow.table(figures | {"halved": trained(40)})
     assert "| 1 | 1.00 | 0.70 | 0.76 | never |" in told
     assert "**not met** (0.760)" in told
+
+
+def test_an_estimate_of_memory_is_set_against_what_was_measured():
+    mib = 1 << 20
+    run = {"parameters": 40_000_000, "rows": 4, "length": 512, "before": 400 * mib}
+    close = run | {"checkpointing": True, "peak": 1400 * mib, "estimated": 1050 * mib}
+    far = run | {"checkpointing": False, "peak": 2400 * mib, "estimated": 1600 * mib}
+    where = {"date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc", "libc": "glibc 2"}
+    told = memory.table(where | {"runs": [close]})
+    assert "| 40M | 4 × 512 | yes | 1000 | 1050 | +5% |" in told
+    assert "- Within 15% of what is measured: met (at most 5%)." in told
+    assert "**not met** (at most 20%)" in memory.table(where | {"runs": [close, far]})
