@@ -24,12 +24,12 @@ ROWS = 6
 def main() -> None:
     """Do what the command line says."""
     verb, backend, chosen, folder, data, out, *sizes = sys.argv[1:]
-    prime_backend(backend)  # before everything that imports transformers
+    settings = resolve({"model": folder, "backend": backend, "sequence_length": 512}).settings
+    prime_backend(settings)  # before everything that imports transformers
     from hearth.model import precision
     from hearth.model.load import load_model
 
     device = torch.device("cuda", 0)
-    settings = resolve({"model": folder, "backend": backend, "sequence_length": 512}).settings
     model = load_model(settings, Path(folder), device, chosen)
     with torch.no_grad():  # an adapter that does something, the same in every backend
         for number, (_, parameter) in enumerate(sorted(model.trainable())):
