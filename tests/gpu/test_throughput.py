@@ -20,7 +20,7 @@ SKIPPED = 4  # steps that pay for compiling
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A model of about a billion parameters, in the shape of Llama 3.2 1B but for its words."""
+    """A model of 0.6 billion parameters, as wide and as deep as Llama 3.2 1B."""
     return make_llama(tmp_path_factory.mktemp("large") / "llama", hidden=2048, layers=16)
 
 

@@ -11,12 +11,14 @@ import atexit
 import functools
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +140,15 @@ def _nursery() -> subprocess.Popen[str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free port below those that connections are given, which any other may take at once.
+
+    Linux gives them from 32768 upwards.
+    """
+    while True:
+        port = 20000 + secrets.randbelow(12000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def train_forked(

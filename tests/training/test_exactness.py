@@ -118,8 +118,10 @@ def test_any_split_equals_one_process_in_float64(alone, common, tmp_path, case):
     found = trained(tmp_path, "split", case.ranks, *common, *case.what, *case.how)
     assert furthest(found, learned(folder, "alone")) < 1e-9
     steps = metrics(tmp_path / "runs" / "split", "step")
-    assert [step["loss"] for step in steps] == pytest.approx([step["loss"] for step in before])
     assert len(steps) == STEPS
+    for figure in ("loss", "grad_norm", "learning_rate", "epoch"):
+        expected = [step[figure] for step in before]
+        assert [step[figure] for step in steps] == pytest.approx(expected), figure
 
 
 def test_the_steps_of_the_table_are_unequal_and_clipping_bites(alone):

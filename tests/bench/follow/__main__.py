@@ -11,8 +11,8 @@ takes most of an hour on two cores.
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -63,21 +63,22 @@ class Following(Bench):
 
     def _halve(self, run: str, leader: str, over: threading.Event) -> int | None:
         """Halve the machine after so many steps; return the step that was then under way."""
-        while not over.wait(0.5):
-            if _steps_done(run, leader) >= HALVED_AFTER:
+        while not over.wait(2):
+            if steps_done(run, leader) >= HALVED_AFTER:
                 self.do("cpu", VICTIM, str(UNEQUAL[VICTIM] / 2))
-                return _steps_done(run, leader) + 1
+                return steps_done(run, leader) + 1
         return None
 
 
-def _steps_done(run: str, leader: str) -> int:
-    """Return how many steps the run has on record on the machine of rank 0."""
-    from support.lab import at_home  # knows the lab by HEARTH_LAB, which `main` sets
+def steps_done(run: str, leader: str) -> int:
+    """Return how many steps the run has on record on the machine of rank 0; 0 if it has none."""
+    from hearth_lab import machine, plan  # know the lab by HEARTH_LAB, which `main` sets
 
-    lines = at_home(leader, f"cat ai-cluster/results/{run}/metrics.jsonl 2>/dev/null || true")
-    whole = [line for line in lines.splitlines() if line.endswith("}")]
-    steps = [record["step"] for record in map(json.loads, whole) if record["kind"] == "step"]
-    return max(steps, default=0)
+    its = next(each for each in plan.nodes() if each.name == leader)
+    record = f"/home/{plan.USER}/ai-cluster/results/{run}/metrics.jsonl"
+    count = ["grep", "--count", '"kind": "step"', record]
+    done = subprocess.run([*machine.within(its), *count], capture_output=True, text=True)
+    return int(done.stdout or 0)
 
 
 def sitting(bench: Following, shares: Mapping[str, float], repeat: int) -> dict[str, Any]:
