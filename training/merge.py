@@ -4,8 +4,9 @@
     python training/merge.py runs/evening --to models/evening
 
 The folder loads with Transformers alone, and so with whatever reads its models. It takes as much
-disk and memory as the base model has weights, and appears when it is whole or not at all. The
-adapter stays as it is. After training in 4 bits the base is the model in 16 bits.
+disk and memory as the base model, and appears when it is whole or not at all. Its weights are
+rounded to the numbers that the base is stored in, mostly bf16; the adapter, which stays as it is,
+is not. After training in 4 bits the base is the model in 16 bits.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ This is the script that `train.yml` starts on every node, and the same that you 
     python training/train_distributed.py --model smollm2-135m --max-steps 5
     torchrun --nproc-per-node 2 training/train_distributed.py --model smollm2-135m
 
-`--help` explains every setting, `--dry-run` shows which value holds and where it came from.
+`--help` explains every setting, `--list-models` shows the presets, `--dry-run` which value of a
+setting holds and where it came from.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import sys
 
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from hearth.config import Run, describe_settings, read_run, resolve_run, write_run
+from hearth.config import Run, describe_settings, pinned, read_run, resolve_run, write_run
 from hearth.config.cli import CommandLine, parse_command_line, rank_from_environment
 from hearth.errors import ConfigError, HearthError
+from hearth.fit.catalogue import listing
 from hearth.layout import Layout
 
 
@@ -38,7 +40,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     from hearth.prepare import prepare
 
     say = print if rank_from_environment() == 0 else lambda _: None
-    prepared = prepare(run, layout, say)
+    prepared = prepare(run, layout, say, judge_fit=by_hand)
+    run = pinned(run, prepared.model.commit)
     from hearth.measure.here import measured_here
     from hearth.trainer.loop import Trainer
     from hearth.world import join, leave
@@ -66,6 +69,9 @@ def main() -> int:
     """Run the command line; return the exit status: 0, or 2 if the run cannot be."""
     try:
         typed = parse_command_line()
+        if typed.list_models:
+            print(listing())
+            return 0
         layout = Layout.from_environment()
         run = requested_run(typed, layout)
         if typed.dry_run:

@@ -7,8 +7,8 @@ happens to be called `model` or `seed` is none of a run's business.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.splitter import parse_kv
 from ansible.plugins.action import ActionBase
 
-from hearth.config import Run, Settings, resolve_run, write_run
+from hearth.config import Run, Settings, resolve_run, run_text
 from hearth.errors import ConfigError, did_you_mean
-from hearth.layout import staged_name
+from hearth.fit.known import known_shape
+from hearth.layout import Layout, staged_name
 
 DOCUMENTATION = r"""
 module: hearth_run
@@ -36,6 +37,11 @@ options:
     required: true
   known:
     description: Names that mean something to a role or in the inventory, and so are no settings.
+    type: list
+    elements: str
+    required: true
+  nodes:
+    description: Names of the nodes, with which C(-e nodes) is compared.
     type: list
     elements: str
     required: true
@@ -57,6 +63,18 @@ dataset:
 split:
   description: The relative share of each rank; empty where it was not set by hand.
   type: list
+  returned: without findings
+model:
+  description: Name of the model.
+  type: str
+  returned: without findings
+settings:
+  description: All settings of the run.
+  type: dict
+  returned: without findings
+shape:
+  description: The sizes of the model as far as they are known before it is fetched; else empty.
+  type: dict
   returned: without findings
 title:
   description: One line that says what is trained on what.
@@ -196,6 +214,15 @@ def _not_elastic(run: Run) -> list[str]:
     ]
 
 
+def strangers(wanted: list[str], names: list[str]) -> list[str]:
+    """Return what is wrong with the `wanted` nodes, where there are `names`."""
+    unknown = [name for name in wanted if name not in names]
+    if wanted in (["all"], ["auto"]) or not names or not unknown:
+        return []
+    hint = did_you_mean(unknown[0], names)
+    return [f"-e nodes: there is no node {unknown[0]}{hint}; there are {', '.join(names)}"]
+
+
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
@@ -208,10 +235,13 @@ class ActionModule(ActionBase):
             {
                 "runs": {"type": "path", "required": True},
                 "known": {"type": "list", "elements": "str", "required": True},
+                "nodes": {"type": "list", "elements": "str", "required": True},
             }
         )
         typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
         given, launch, findings = sort_out(typed, arguments["known"])
+        nodes = [name.strip() for name in str(launch.get("nodes", "auto")).split(",")]
+        findings += strangers(nodes, arguments["nodes"])
         file = launch.get("config")
         result |= {"changed": False, "findings": findings}
         try:
@@ -220,7 +250,6 @@ class ActionModule(ActionBase):
             )
         except ConfigError as error:
             return result | {"findings": findings + error.findings}
-        nodes = [name.strip() for name in str(launch.get("nodes", "auto")).split(",")]
         chosen = {
             "meeting_port": launch.get("meeting_port", 0),
             "nodes": nodes,
@@ -234,21 +263,21 @@ class ActionModule(ActionBase):
     @staticmethod
     def _described(run: Run) -> dict[str, Any]:
         """Return what the play needs to know of a run."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "run.yml"
-            write_run(run, path)
-            text = path.read_text(encoding="utf-8")
+        shape = known_shape(run.settings.model, run.source, Layout.from_environment().models)
         source = run.settings.dataset
         staged = run.dataset_sha256 and staged_name(run.dataset_sha256, source)
         return {
             "name": run.name,
             "resumes": run.resumes,
-            "file": text,
+            "file": run_text(run),
             "measures": run.settings.wants_speeds or run.settings.parallel == "fsdp",
             "parallel": run.settings.parallel,
             "by_speed": run.settings.split == "auto" and run.settings.replay is None,
             "global_batch": run.settings.global_batch,
             "split": [] if isinstance(run.settings.split, str) else list(run.settings.split),
             "dataset": {"source": source, "staged": staged} if staged else {},
+            "model": run.source.name,
+            "settings": run.settings.model_dump(mode="json"),
+            "shape": asdict(shape) if shape else {},
             "title": f"{run.source.name} on {Path(source).name}",
         }

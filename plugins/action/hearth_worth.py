@@ -10,7 +10,6 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.errors import did_you_mean
 from hearth.plan.sharded import network_cost
 from hearth.plan.speed import Speed
 from hearth.plan.split import better_global_batch
@@ -59,7 +58,7 @@ say:
   type: str
   returned: with V(choose), if there is anything to say
 findings:
-  description: What is wrong with the names that were asked for.
+  description: What stands in the way of these nodes together.
   type: list
   returned: with V(choose)
 """
@@ -185,11 +184,6 @@ class ActionModule(ActionBase):
         """Return the nodes that are to train, and what a person should know."""
         names = [str(node["name"]) for node in given["nodes"]]
         run = given["run"]
-        unknown = [name for name in run["nodes"] if name not in (*names, "all", "auto")]
-        if unknown:
-            hint = did_you_mean(unknown[0], names)
-            finding = f"-e nodes: there is no node {unknown[0]}{hint}; there are {', '.join(names)}"
-            return {"findings": [finding]}
         everyone = run["nodes"] in (["all"], ["auto"])
         named = names if everyone else [name for name in names if name in run["nodes"]]
         if run["parallel"] == "fsdp":
@@ -205,5 +199,4 @@ class ActionModule(ActionBase):
             "names": list(chosen.nodes),
             "step_seconds": chosen.step_seconds,
             "say": "\n".join(f"  {line}" for line in lines),
-            "findings": [],
         }

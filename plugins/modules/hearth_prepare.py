@@ -34,6 +34,10 @@ options:
     description: Processes wanted on this node; 0 is one for each NVIDIA GPU, and at least one.
     type: int
     default: 0
+  fetch:
+    description: Whether to fetch the model and read the data; else the node is only looked at.
+    type: bool
+    default: true
   hub_token:
     description: Token for gated models. It reaches the command in its environment only.
     type: str
@@ -80,6 +84,7 @@ def main() -> None:
             "python": {"type": "str", "required": True},
             "models": {"type": "str"},
             "nproc": {"type": "int", "default": 0},
+            "fetch": {"type": "bool", "default": True},
             "hub_token": {"type": "str", "no_log": True},
         },
         supports_check_mode=True,
@@ -96,7 +101,7 @@ def main() -> None:
     report = hearth(
         module,
         absolute(module.params["python"]),
-        ["hearth.prepare", "--run-file", path],
+        ["hearth.prepare", "--run-file", path, *([] if module.params["fetch"] else ["--check"])],
         variables,
     )
     nproc = module.params["nproc"] or max(1, report.facts.get("gpus", 0))

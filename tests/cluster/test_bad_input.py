@@ -34,7 +34,7 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
         ({"model": "./nowhere"}, ["no folder ./nowhere"]),
         (
             {
-                "model": "smollm",
+                "model": "smollm-135m",
                 "max_stps": 3,
                 "max_steps": "many",
                 "global_batch": 0,
@@ -43,7 +43,11 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
                 "run": "../up",
             },
             [
-                *("'smollm' is no preset", "did you mean 'smollm2-135m'", "no setting 'max_stps'"),
+                *(
+                    "'smollm-135m' is no preset",
+                    "did you mean 'smollm2-135m'",
+                    "no setting 'max_stps'",
+                ),
                 *("did you mean 'max_steps'", "max_steps: 'many'", "whole number"),
                 *("global_batch: 0", "micro_batch: -1", "at least 1", "run: '../up'"),
                 *("/nowhere/data.jsonl", "no such file"),

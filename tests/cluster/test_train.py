@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 from contextlib import suppress
@@ -60,6 +61,22 @@ def trained(tmp_path_factory, tiny_model, tiny_data):
         )
     yield house, status, screen, watch
     house.close()
+
+
+def test_a_model_made_from_scratch_comes_here_whole(house, tmp_path):
+    bare = shutil.copytree(house.model, tmp_path / "bare")
+    (bare / "model.safetensors").unlink()
+    given = house.tiny(model=str(bare), max_steps=3)
+    status, screen = house.play(
+        "train.yml", *given, "-e", "run=new", "-e", "lora=off", "-e", "scratch=true"
+    )
+    assert status == 0
+    assert "  model                runs/new/model\n" in screen
+    weights = "model/model.safetensors"
+    here = (house.runs / "new" / weights).read_bytes()
+    assert not (house.runs / "new" / "adapter").exists()
+    for node in NODES:
+        assert (house.workspace(node) / "results" / "new" / weights).read_bytes() == here
 
 
 def test_a_run_trains_on_both_nodes_and_its_files_come_here(trained):

@@ -40,7 +40,7 @@ def test_gradients_do_not_depend_on_how_the_rows_are_cut(computed):
 def test_a_packed_document_does_not_see_its_neighbour(computed, backend):
     losses = {name: loss.item() for name, loss in computed("isolation", backend, "bf16").items()}
     assert losses["neighbour"] == pytest.approx(losses["as it is"], rel=1e-6)
-    assert losses["itself"] != pytest.approx(losses["as it is"], rel=1e-4)
+    assert losses["itself"] != pytest.approx(losses["as it is"], rel=1e-5)
 
 
 def test_both_backends_learn_the_same_curve(trained):

@@ -146,5 +146,5 @@ def until(condition: Any, seconds: float) -> None:
         with suppress(OSError, ValueError, StopIteration):
             if condition():
                 return
-        time.sleep(0.1)
+        time.sleep(0.25)
     raise AssertionError(f"not within {seconds} s")

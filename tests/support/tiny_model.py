@@ -9,6 +9,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
+    Gemma3Config,
     LlamaConfig,
     PreTrainedConfig,
     PreTrainedTokenizerFast,
@@ -63,6 +64,36 @@ def make_model(
     )
     model = AutoModelForCausalLM.from_config(config)
     model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_seeing_model(folder: Path) -> Path:
+    """Write a tiny Gemma 3 with a vision tower, of which text makes no use, to `folder`."""
+    tokenizer = make_tokenizer()
+    torch.manual_seed(0)
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "sliding_window": 4,
+        "max_position_embeddings": 512,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    sight = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    config = Gemma3Config(text_config=text, vision_config=sight, mm_tokens_per_image=4)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from peft import PeftModel
 from support.ranks import environment, metrics, train
-from support.tiny_model import make_model, make_tokenizer
+from support.tiny_model import make_model, make_seeing_model, make_tokenizer
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
@@ -22,7 +22,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from hearth.config import ConfigError, resolve
+from hearth.config import ConfigError, load_preset, resolve
 from hearth.data import Batch, load_data
 from hearth.model import precision
 from hearth.model.load import choose_backend, load_model
@@ -72,6 +72,20 @@ def test_a_token_changed_in_one_document_does_not_move_its_neighbours_logits(tmp
     other = logits(model, packed([5, 60, 7, 8], [9, 10, 11], padding=2))
     assert not torch.equal(one[1:4], other[1:4])
     assert torch.equal(one[4:7], other[4:7])
+
+
+def test_a_model_that_also_sees_trains_on_text_and_keeps_documents_apart(tmp_path):
+    folder = make_seeing_model(tmp_path / "gemma3")
+    targets = {"lora_targets": load_preset("gemma3-4b").settings["lora_targets"]}
+    settings = resolve({"model": str(folder), **targets}).settings
+    model = load_model(settings, folder, torch.device("cpu"), "fp64")
+    one = logits(model, packed([5, 6, 7, 8], [9, 10, 11], padding=2))
+    other = logits(model, packed([5, 60, 7, 8], [9, 10, 11], padding=2))
+    assert not torch.equal(one[1:4], other[1:4])
+    assert torch.equal(one[4:7], other[4:7])
+    model.loss(packed([5, 6, 7, 8], [9, 10, 11]), 5).backward()
+    reached = {"vision" in name for name, p in model.trainable() if p.grad is not None}
+    assert reached == {False}
 
 
 def test_two_packed_documents_lose_what_they_lose_alone(model):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from tests.bench.exactness import report as exactness
+from tests.bench.follow import report as follow
 from tests.bench.heterogeneous import report as heterogeneous
+from tests.bench.memory import report as memory
+from tests.bench.packing import report as packing
 from tests.bench.paper import put
 from tests.bench.provision.report import aims, table
 
@@ -88,3 +92,69 @@ def test_what_unequal_machines_come_to_is_set_against_the_sum_and_the_equal_spli
     assert heterogeneous.aims([alike]) == [
         "- On equal nodes at least 0.97 of the sum: **not met** (0.960)."
     ]
+
+
+SEEN = {"date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc"}
+
+
+def test_packing_is_set_against_both_ways_of_padding():
+    def costs(*tokens_per_second: float) -> list[dict]:
+        return [
+            {"seconds": 2.0, "tokens": 2 * each, "positions": 400} for each in tokens_per_second
+        ]
+
+    ways = {
+        "packed": costs(90, 100, 130),
+        "packed to half": costs(110),
+        "padded to the longest": costs(80),
+        "padded": costs(10, 25, 40),
+    }
+    told = packing.table(SEEN | {"model": "a Llama", "layers": 6, "sets": {"words": ways}})
+    assert "| words | packed to 2048 | 3 | 100 | 90 to 130 | 53% | 4.0 |" in told
+    assert "- words: at least 3 times padding to 2048: met (4.0); 1.25 times padding to" in told
+    slow = ways | {"packed": costs(70)}
+    told = packing.table(SEEN | {"model": "a Llama", "layers": 6, "sets": {"words": slow}})
+    assert "**not met** (2.8); 0.88 times" in told
+
+
+def test_a_split_is_set_against_one_rank():
+    ways = [
+        {"way": "1 rank", "change": 2.0, "apart": 0.0, "furthest": 0.0, "losses": [4.0, 2.0]},
+        {"way": "2 ranks", "change": 2.0, "apart": 1e-3, "furthest": 1e-4, "losses": [4.0, 2.1]},
+    ]
+    told = exactness.table(SEEN | {"model": "a Llama", "ways": ways})
+    assert "| 2 ranks | 5.0e-04 | 1.0e-04 | 5.0e-02 |" in told
+    assert "- The change of the parameters within 0.001: met (5.0e-04)." in told
+    assert "- The loss curve within 1e-05: **not met** (5.0e-02)." in told
+
+
+def test_what_comes_after_a_machine_is_halved_is_set_against_the_new_sum():
+    speeds = [100, 100, 100, 60, 40, 50, 70, 70, 70, 76, 74, 78]  # of the steps from the third
+    run = {"halved_during": 6, "steps": [{"tokens_per_second": each} for each in speeds]}
+    figures = SEEN | {
+        "shares": {"tower": 0.8, "laptop": 0.4},
+        "victim": "laptop",
+        "skipped": 2,
+        "alone": {"tower": trained(60), "laptop": trained(40)},
+        "halved": trained(20),
+        "together": [run],
+    }
+    told = follow.table(figures)
+    assert "Sum of the machines alone: 100 tokens/s, with laptop halved 80." in told
+    assert "| 1 | 1.00 | 0.88 | 0.95 | 5 |" in told
+    assert "- Back at 0.93 of the new sum within 5 steps: met (0.950)." in told
+    told = follow.table(figures | {"halved": trained(40)})
+    assert "| 1 | 1.00 | 0.70 | 0.76 | never |" in told
+    assert "**not met** (0.760)" in told
+
+
+def test_an_estimate_of_memory_is_set_against_what_was_measured():
+    mib = 1 << 20
+    run = {"parameters": 40_000_000, "rows": 4, "length": 512, "before": 400 * mib}
+    close = run | {"checkpointing": True, "peak": 1400 * mib, "estimated": 1050 * mib}
+    far = run | {"checkpointing": False, "peak": 2400 * mib, "estimated": 1600 * mib}
+    where = {"date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc", "libc": "glibc 2"}
+    told = memory.table(where | {"runs": [close]})
+    assert "| 40M | 4 × 512 | yes | 1000 | 1050 | +5% |" in told
+    assert "- Within 15% of what is measured: met (at most 5%)." in told
+    assert "**not met** (at most 20%)" in memory.table(where | {"runs": [close, far]})

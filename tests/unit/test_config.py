@@ -14,6 +14,7 @@ from hearth.config import (
     Settings,
     describe_settings,
     load_preset,
+    pinned,
     preset_names,
     read_run,
     resolve,
@@ -125,6 +126,13 @@ def test_a_run_file_reads_back_as_it_was_written(tmp_path):
     run = resolve_run(PRESET | {"split": "2:1"}, tmp_path)
     write_run(run, tmp_path / "run.yml")
     assert read_run(tmp_path / "run.yml") == run
+
+
+def test_a_resumed_run_keeps_the_revision_of_its_model(tmp_path):
+    run = resolve_run(PRESET | {"run": "night"}, tmp_path)
+    write_run(pinned(run, "0123abcd"), tmp_path / "night" / "run.yml")
+    assert resolve_run({"resume": "night"}, tmp_path).source.revision == "0123abcd"
+    assert pinned(run, None) == run
 
 
 def test_a_run_is_named_after_model_and_time(tmp_path):

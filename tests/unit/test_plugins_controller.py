@@ -18,6 +18,7 @@ from support.plugins import PLUGINS, load
 from hearth.controller.screen import Screen
 
 run = load("action", "hearth_run")
+pin = load("action", "hearth_pin")
 verdict = load("action", "hearth_verdict")
 follow = load("action", "hearth_follow")
 collect = load("action", "hearth_collect")
@@ -98,6 +99,25 @@ def test_an_unknown_setting_inside_train_is_left_to_the_resolver():
 )
 def test_what_may_be_said_about_going_on_without_a_node(typed, findings):
     assert run.sort_out(typed, ())[2] == findings
+
+
+def test_a_node_that_is_none_is_refused_with_the_likely_one():
+    assert run.strangers(["tover", "laptop"], ["tower", "laptop"]) == [
+        "-e nodes: there is no node tover (did you mean 'tower'?); there are tower, laptop"
+    ]
+
+
+@pytest.mark.parametrize("wanted", [["all"], ["auto"], ["laptop"], ["laptop", "tower"]])
+def test_all_the_best_or_some_nodes_can_be_asked_for(wanted):
+    assert not run.strangers(wanted, ["tower", "laptop"])
+
+
+@pytest.mark.parametrize(
+    ("revisions", "recorded"),
+    [(["abc", "abc"], "abc"), (["abc", "def"], None), ([None, None], None), (["abc", None], None)],
+)
+def test_a_revision_is_recorded_where_all_nodes_have_the_same(revisions, recorded):
+    assert pin.common(revisions) == recorded
 
 
 @pytest.mark.parametrize("port", [0, "0", 1024, "65535"])

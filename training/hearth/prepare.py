@@ -7,6 +7,7 @@ calls it before it joins the other ranks, and then finds everything in the cache
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import platform
 import shutil
@@ -25,6 +26,7 @@ from hearth.config import Run, Settings, preset_names, read_run
 from hearth.data import TokenData, load_data
 from hearth.errors import HearthError
 from hearth.files import sha256_of
+from hearth.fit.here import check_fit
 from hearth.layout import Layout
 from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.load import backend_here
@@ -121,8 +123,34 @@ def _check_dataset(run: Run, layout: Layout) -> None:
         raise HearthError(f"{path} is not the file that the run was made with; bring it again")
 
 
-def prepare(run: Run, layout: Layout, say: Callable[[str], None]) -> Prepared:
+def check(run: Run, layout: Layout) -> None:
+    """Look at all that needs no model, and nothing downloaded.
+
+    Raises `HearthError` with everything that stands in the way of `run` on this node.
+    """
+    findings: list[str] = []
+    for look in (
+        lambda: _check_machine(run),
+        lambda: _check_name(run, layout.run_dir(run.name)),
+        lambda: _check_folder(layout.run_dir(run.name), _LEAST_FREE_BYTES),
+        lambda: _check_folder(layout.checkpoint_dir(run.name), _LEAST_FREE_BYTES),
+        lambda: _check_dataset(run, layout),
+    ):
+        try:
+            look()
+        except HearthError as error:
+            findings += error.findings
+    if findings:
+        raise HearthError(*dict.fromkeys(findings))
+
+
+def prepare(
+    run: Run, layout: Layout, say: Callable[[str], None], judge_fit: bool = False
+) -> Prepared:
     """Return model and data of `run`, fetched, converted and tokenised as far as needed.
+
+    With `judge_fit` a model that does not fit this computer is not fetched; the play has judged all
+    nodes together.
 
     Raises `HearthError` with everything that stands in the way.
     """
@@ -135,17 +163,18 @@ def prepare(run: Run, layout: Layout, say: Callable[[str], None]) -> Prepared:
         except HearthError as error:
             findings.extend(error.findings)
 
-    attempt(lambda: _check_machine(run))
-    attempt(lambda: _check_name(run, layout.run_dir(run.name)))
-    for folder in (layout.run_dir(run.name), layout.checkpoint_dir(run.name)):
-        attempt(lambda folder=folder: _check_folder(folder, _LEAST_FREE_BYTES))
-    attempt(lambda: _check_dataset(run, layout))
     settings = run.settings
-    model = attempt(
-        lambda: fetch_model(
-            run.source, layout.models, say, preset_names(), weights=not settings.scratch
-        )
+    attempt(lambda: check(run, layout))
+    fits = not judge_fit or attempt(lambda: check_fit(run, layout, say) or True)
+    fetch = functools.partial(
+        fetch_model,
+        run.source,
+        layout.models,
+        say,
+        known=preset_names(),
+        weights=not settings.scratch,
     )
+    model = attempt(fetch) if fits else None
     if model and settings.lora:
         attempt(lambda: check_targets(settings.lora_targets, model.path))
     elif model:
@@ -194,25 +223,39 @@ def _told(run: Run, model: ModelFolder) -> str:
     return f"model: {run.source.name} from {where[model.origin]}, in {model.path}"
 
 
+def _looked(run: Run, layout: Layout) -> dict[str, Any]:
+    """Look at this node and return nothing to tell of it."""
+    hush()
+    check(run, layout)
+    return {}
+
+
+def _prepared(run: Run, layout: Layout) -> dict[str, Any]:
+    """Prepare this node and return what the play tells of it and compares."""
+    prepared = prepare(run, layout, say=print)
+    return facts_of(prepared) | {
+        "python": platform.python_version(),
+        "gpus": torch.cuda.device_count(),
+        "model_origin": prepared.model.origin,
+        "model_path": str(prepared.model.path),
+        "model_revision": prepared.model.commit,
+        "summary": [_told(run, prepared.model), str(prepared.data.report)],
+        **asdict(prepared.data.report),
+        **_facts_for_sharding(run, prepared),
+    }
+
+
 def main() -> int:
     """Prepare this node for the run in --run-file and print the outcome as one line of JSON."""
     parser = argparse.ArgumentParser(prog="python -m hearth.prepare", description=__doc__)
     parser.add_argument("--run-file", type=Path, required=True, metavar="FILE")
-    path = parser.parse_args().run_file
+    parser.add_argument("--check", action="store_true", help="fetch nothing, only look")
+    given = parser.parse_args()
     outcome: dict[str, Any] = {"ok": True, "findings": [], "facts": {}}
     with redirect_stdout(sys.stderr):
         try:
-            run = read_run(path)
-            prepared = prepare(run, Layout.from_environment(), say=print)
-            outcome["facts"] = facts_of(prepared) | {
-                "python": platform.python_version(),
-                "gpus": torch.cuda.device_count(),
-                "model_origin": prepared.model.origin,
-                "model_path": str(prepared.model.path),
-                "summary": [_told(run, prepared.model), str(prepared.data.report)],
-                **asdict(prepared.data.report),
-                **_facts_for_sharding(run, prepared),
-            }
+            run, layout = read_run(given.run_file), Layout.from_environment()
+            outcome["facts"] = _looked(run, layout) if given.check else _prepared(run, layout)
         except HearthError as error:
             outcome |= {"ok": False, "findings": error.findings}
     print(json.dumps(outcome))

@@ -57,10 +57,14 @@ class Bench(Lab):
             self.do("link", node, "1gbit")
             self.do("cpu", node, str(share))
 
+    def run_name(self, number: int) -> str:
+        """Return the name of the run that is the `number`th of this bench, from 1."""
+        return f"bench-{os.getpid()}-{number}"
+
     def train(self, nodes: Sequence[str], split: str) -> dict[str, Any]:
         """Train on some nodes, and return how fast it went and what was predicted."""
         self._count += 1
-        run = f"bench-{os.getpid()}-{self._count}"
+        run = self.run_name(self._count)
         train = {
             "model": str(self._model),
             "dataset": str(self._data),

@@ -10,7 +10,16 @@ problems.py   errors as sentences
 
 from hearth.config.presets import Preset, load_preset, preset_names
 from hearth.config.resolve import Resolved, resolve
-from hearth.config.run import Run, describe_settings, read_run, resolve_run, write_run
+from hearth.config.run import (
+    Run,
+    describe_settings,
+    pinned,
+    read_run,
+    resolve_run,
+    run_of,
+    run_text,
+    write_run,
+)
 from hearth.config.settings import Settings
 from hearth.errors import ConfigError
 
@@ -22,9 +31,12 @@ __all__ = [
     "Settings",
     "describe_settings",
     "load_preset",
+    "pinned",
     "preset_names",
     "read_run",
     "resolve",
     "resolve_run",
+    "run_of",
+    "run_text",
     "write_run",
 ]

@@ -28,6 +28,7 @@ class CommandLine:
     config: Path | None
     run_file: Path | None
     dry_run: bool
+    list_models: bool
 
 
 def _shape(name: str) -> str:
@@ -54,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings from a YAML file")
     parser.add_argument("--dry-run", action="store_true", help="print the settings, start nothing")
+    parser.add_argument("--list-models", action="store_true", help="print the presets")
     parser.add_argument(
         "--run-file", type=Path, metavar="FILE", help="train the run that this run.yml describes"
     )
@@ -97,7 +99,7 @@ def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
             )
         )
     given = vars(typed)
-    own = {key: given.pop(key) for key in ("config", "run_file", "dry_run")}
+    own = {key: given.pop(key) for key in ("config", "run_file", "dry_run", "list_models")}
     if own["run_file"] and (given or own["config"]):
         raise ConfigError("--run-file describes the whole run; leave out every other setting")
     return CommandLine(given=given, **own)

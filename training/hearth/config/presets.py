@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hearth.config.problems import describe
 from hearth.errors import ConfigError
+from hearth.model.shape import Shape
 from hearth.model.source import ModelSource, WheelSource
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
@@ -27,13 +28,17 @@ class _Wheel(BaseModel):
 
 
 class Preset(BaseModel):
-    """One model: where it comes from, under which terms, and the settings that suit it."""
+    """One model: where it comes from, under which terms, its sizes, and the settings that suit it.
+
+    What is not certain is left out.
+    """
 
     model_config = ConfigDict(extra="forbid")
     id: str
     revision: str | None = None
     licence: str
-    gated: bool = False
+    gated: bool | None = None
+    shape: Shape | None = None
     wheel: _Wheel | None = None
     settings: dict[str, Any] = {}
 
@@ -45,7 +50,7 @@ class Preset(BaseModel):
             id=self.id,
             kind="hub",
             revision=self.revision,
-            gated=self.gated,
+            gated=bool(self.gated),
             wheel=wheel,
         )
 

@@ -35,6 +35,7 @@ _FREE_ON_RESUME = frozenset(
         "split",
         "replay",
         "memory_limit",
+        "fit",
         "threads",
         "backend",
         "parallel",
@@ -157,6 +158,12 @@ def _sha256(dataset: str) -> str | None:
 
 def write_run(run: Run, path: Path) -> None:
     """Write `run` to `path` as YAML."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(run_text(run), encoding="utf-8")
+
+
+def run_text(run: Run) -> str:
+    """Return what `write_run` writes."""
     content = {
         "run": run.name,
         "created": run.created,
@@ -166,8 +173,7 @@ def write_run(run: Run, path: Path) -> None:
         "source": asdict(run.source),
         "dataset_sha256": run.dataset_sha256,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_HEADER + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return _HEADER + yaml.safe_dump(content, sort_keys=False)
 
 
 def read_run(path: Path) -> Run:
@@ -176,7 +182,20 @@ def read_run(path: Path) -> Run:
     Raises `ConfigError` if the file is missing or was not written by `write_run`.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return run_of(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such run file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: this is not a run file ({error!r})") from error
+
+
+def run_of(text: str, where: str) -> Run:
+    """Return the run that `text` records; `where` it stands is said of an error.
+
+    Raises `ConfigError` if `run_text` did not make it.
+    """
+    try:
+        content = yaml.safe_load(text)
         wheel = content["source"].pop("wheel", None)
         return Run(
             name=content["run"],
@@ -186,12 +205,18 @@ def read_run(path: Path) -> Run:
             source=ModelSource(**content["source"], wheel=WheelSource(**wheel) if wheel else None),
             dataset_sha256=content["dataset_sha256"],
         )
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such run file") from None
     except (yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(*describe(error, str(path), Settings.model_fields)) from error
-    except (OSError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path}: this is not a run file ({error!r})") from error
+        raise ConfigError(*describe(error, where, Settings.model_fields)) from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{where}: this is not a run file ({error!r})") from error
+
+
+def pinned(run: Run, revision: str | None) -> Run:
+    """Return `run` with the Hub's commit that its model was found to be, if it is from the Hub.
+
+    So a run that goes on, or a node that joins later, gets the same model.
+    """
+    return replace(run, source=replace(run.source, revision=revision)) if revision else run
 
 
 def describe_settings(run: Run) -> str:

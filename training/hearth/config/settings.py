@@ -157,6 +157,9 @@ class Settings(BaseModel):
     memory_limit: Annotated[float | None, BeforeValidator(_none)] = _setting(
         "Machine", "GiB that a rank on a CPU may use; by default what is free", None, gt=0
     )
+    fit: Literal["refuse", "warn"] = _setting(
+        "Machine", "what to do, before the download, where the model seems not to fit", "refuse"
+    )
     threads: OptionalCount = _setting(
         "Machine", "CPU threads a rank; by default what the environment says", None
     )

@@ -8,7 +8,6 @@ process does the work while others that want the same model wait.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -56,6 +55,11 @@ class ModelFolder:
     revision: str | None
     fingerprint: str
 
+    @property
+    def commit(self) -> str | None:
+        """The Hub's commit, or None if the model did not come from there."""
+        return self.revision if self.origin == "hub" else None
+
 
 def fetch_model(
     source: ModelSource,
@@ -76,7 +80,7 @@ def fetch_model(
     Raises:
         ModelError: if the model cannot be had, with what to do about it.
     """
-    name = re.sub(r"[^\w.-]+", "--", source.name).strip(".-") or "model"
+    name = source.folder
     try:
         models.mkdir(parents=True, exist_ok=True)
         (models / f".{name}.lock").touch()

@@ -90,6 +90,8 @@ class TrainableModel(ABC):
             self.network.peft_config["default"].base_model_name_or_path = base
             self.network.save_pretrained(folder, save_embedding_layers=False)
         else:
+            # Transformers would save on rank 0 alone; here every node keeps its own.
+            self.network.should_save_on_this_rank = lambda is_main_process: is_main_process
             self.network.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
             level_modes(folder)

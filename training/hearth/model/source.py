@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,3 +28,8 @@ class ModelSource:
     revision: str | None = None
     gated: bool = False
     wheel: WheelSource | None = None
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder in the cache."""
+        return re.sub(r"[^\w.-]+", "--", self.name).strip(".-") or "model"

@@ -70,7 +70,7 @@ def load(
     elif settings.load_in_4bit:
         base = _in_4_bits(folder, device, precision)
     else:
-        base = _stored(folder, settings.lora, precision).to(device)
+        base = _stored(folder, frozen=settings.lora, precision=precision).to(device)
     if settings.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.enable_input_require_grads()

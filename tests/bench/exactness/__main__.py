@@ -1,0 +1,136 @@
+"""Measure how much of what a real model learns in float32 depends on how its steps are split.
+
+    python -m tests.bench.exactness
+
+trains SmolLM2 on this computer in one rank, then in one, two and three that take unequal parts of
+the same steps, in smaller micro-batches. It writes the raw figures beside itself and the table into
+docs/benchmarks.md. It takes about five minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hearth.config import Settings, load_preset, resolve
+from hearth.layout import Layout
+from hearth.model.fetch import fetch_model
+from hearth.model.load import load_model
+from tests.bench.exactness.report import table
+from tests.bench.lab import CommandFailed
+from tests.bench.paper import circumstances, publish
+from tests.support.ranks import adapter, metrics, train_forked
+
+FIGURES = Path(__file__).with_name("figures.json")
+MODEL = "smollm2-135m"
+GLOBAL_BATCH = 7
+WAYS = {
+    "1 rank, 7 rows at once": (1, "equal", 7),
+    "1 rank, 2 rows at once": (1, "equal", 2),
+    "2 ranks, 2:1": (2, "2:1", 3),
+    "3 ranks, 4:2:1": (3, "4:2:1", 2),
+}
+"""Ranks, split and micro-batch; the first is what the others are compared with."""
+
+
+def settings_of(model: Path, steps: int) -> dict[str, Any]:
+    """Return the settings that all runs have."""
+    return {
+        "model": str(model),
+        "dataset": "homelab-qa",
+        "sequence_length": 160,
+        "packing": False,
+        "lora_rank": 8,
+        "lora_alpha": 16,
+        "learning_rate": 2e-4,
+        "optimizer": "adamw",
+        "precision": "fp32",
+        "global_batch": GLOBAL_BATCH,
+        "max_steps": steps,
+        "evaluate": False,
+        "wandb": "off",
+    }
+
+
+def arguments_of(settings: dict[str, Any]) -> list[str]:
+    """Return the settings as a person types them."""
+    typed = []
+    for name, value in settings.items():
+        option = name.replace("_", "-")
+        typed += [f"--no-{option}"] if value is False else [f"--{option}", str(value)]
+    return typed
+
+
+def change(cwd: Path, run: str, start: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return what a run learned: its adapter less the one it began with, float64 (parameters,)."""
+    learned = adapter(cwd, run)
+    parts = [learned[name].double() - start[name].double() for name in sorted(learned)]
+    return torch.cat([part.flatten() for part in parts])
+
+
+def beginning(settings: Settings, model: Path) -> dict[str, torch.Tensor]:
+    """Return the adapter that every run begins with."""
+    torch.manual_seed(settings.seed)
+    fresh = load_model(settings, model, torch.device("cpu"), settings.precision)
+    return {name.replace(".default", ""): value.detach() for name, value in fresh.trainable()}
+
+
+def measured(model: Path, steps: int) -> list[dict[str, Any]]:
+    """Train in each of the ways, and return how far each is from the first.
+
+    Raises `CommandFailed` if one does not end well.
+    """
+    chosen = settings_of(model, steps)
+    start = beginning(resolve(chosen).settings, model)
+    figures: list[dict[str, Any]] = []
+    first: torch.Tensor | None = None
+    with tempfile.TemporaryDirectory(prefix="hearth-bench-") as folder:
+        cwd = Path(folder)
+        for number, (name, (ranks, split, micro_batch)) in enumerate(WAYS.items()):
+            run = f"way-{number}"
+            how = ("--split", split, "--micro-batch", micro_batch, "--run-name", run)
+            done = train_forked(cwd, ranks, *arguments_of(chosen), *how, timeout=1200)
+            if done.returncode:
+                raise CommandFailed(f"{name}: {done.stderr[-2000:]}")
+            learned = change(cwd, run, start)
+            first = learned if first is None else first
+            figures.append(
+                {
+                    "way": name,
+                    "change": learned.norm().item(),
+                    "apart": (learned - first).norm().item(),
+                    "furthest": (learned - first).abs().max().item(),
+                    "losses": [step["loss"] for step in metrics(cwd / "runs" / run, "step")],
+                }
+            )
+            print(f"bench: {name}: done", flush=True)
+    return figures
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.exactness",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--steps", type=int, default=10, help="steps of a run (default: 10)")
+    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
+    given = parser.parse_args(arguments)
+    source = load_preset(MODEL).source(MODEL)
+    model = fetch_model(source, Layout.from_environment().models).path
+    figures = circumstances() | {"model": MODEL, "ways": measured(model, given.steps)}
+    print(table(figures))
+    if not given.dry:
+        publish("exactness", figures, FIGURES, table(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""From raw figures to the table in docs/benchmarks.md. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.bench.paper import met
+
+OF_THE_SUM = 0.93
+WITHIN = 5
+"""Steps that the split has to follow in."""
+
+
+def speed(runs: Sequence[Mapping[str, Any]]) -> float:
+    """Return the median tokens/s over repeats."""
+    return statistics.median(run["tokens_per_second"] for run in runs)
+
+
+def before_and_after(run: Mapping[str, Any], skipped: int) -> tuple[list[float], list[float]]:
+    """Return tokens/s of the steps before one machine was halved, and of those wholly after it.
+
+    The step under way when it was halved is in neither. `skipped` steps are not on record.
+    """
+    speeds = [step["tokens_per_second"] for step in run["steps"]]
+    at = run["halved_during"] - 1 - skipped
+    return speeds[:at], speeds[at + 1 :]
+
+
+def steps_until(speeds: Sequence[float], wanted: float) -> int | None:
+    """Return how many steps it took until one was as fast as `wanted`; None if none was."""
+    return next((taken for taken, each in enumerate(speeds) if each >= wanted), None)
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    alone, victim = figures["alone"], figures["victim"]
+    others = sum(speed(runs) for node, runs in alone.items() if node != victim)
+    full, halved = others + speed(alone[victim]), others + speed(figures["halved"])
+    shares = ", ".join(f"{node} {share}" for node, share in figures["shares"].items())
+    lines = [
+        "Emulated: machines of the lab with a share of a core each, CPU, gloo, links of 1 Gbit/s. "
+        f"Measured on {figures['date']} on {figures['computer']}; Hearth {figures['hearth']}. "
+        f"Shares: {shares}; {victim} is halved while they train. Sum of the machines alone: "
+        f"{full:.0f} tokens/s, with {victim} halved {halved:.0f}. Medians of steps; a step under "
+        "way when the machine is halved is not counted.",
+        "",
+        f"| run | before, of the sum | first {WITHIN} steps after, of the new sum | later | "
+        f"steps until {OF_THE_SUM} of the new sum |",
+        "|--:|--:|--:|--:|--:|",
+    ]
+    reached = []
+    for number, run in enumerate(figures["together"], 1):
+        before, after = before_and_after(run, figures["skipped"])
+        reached.append(statistics.median(after[WITHIN:]) / halved)
+        taken = steps_until(after, OF_THE_SUM * halved)
+        lines.append(
+            f"| {number} | {statistics.median(before) / full:.2f} "
+            f"| {statistics.median(after[:WITHIN]) / halved:.2f} | {reached[-1]:.2f} "
+            f"| {'never' if taken is None else taken} |"
+        )
+    part = statistics.median(reached)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"- Back at {OF_THE_SUM} of the new sum within {WITHIN} steps: "
+            f"{met(part >= OF_THE_SUM)} ({part:.3f}).",
+        ]
+    )

@@ -1,0 +1,6 @@
+"""How near the estimate of memory comes to what a run takes: `python -m tests.bench.memory --help`.
+
+sizes.py    the models and what they are trained with
+rank.py     one rank that says what it took
+report.py   from raw figures to the table in docs/benchmarks.md
+"""

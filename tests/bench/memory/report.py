@@ -1,0 +1,40 @@
+"""From raw figures to the table in docs/benchmarks.md. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.bench.paper import met
+
+WITHIN = 0.15
+
+
+def off(run: Mapping[str, Any]) -> float:
+    """Return by which part of it the estimate is above (or below) what was measured."""
+    return run["estimated"] / (run["peak"] - run["before"]) - 1
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    lines = [
+        "One rank on a CPU, Llamas with random weights, LoRA on all linear layers, fp32, two steps "
+        "of one full micro-batch. Measured is the peak of resident memory over what the imports "
+        f"take ({figures['libc']}). On {figures['date']} on {figures['computer']}; Hearth "
+        f"{figures['hearth']}. GPUs have not been measured.",
+        "",
+        "| parameters | rows × tokens | checkpointing | measured MiB | estimated MiB | off |",
+        "|--:|---|---|--:|--:|--:|",
+    ]
+    for run in figures["runs"]:
+        measured, estimated = (run["peak"] - run["before"]) >> 20, run["estimated"] >> 20
+        lines.append(
+            f"| {run['parameters'] / 1e6:.0f}M | {run['rows']} × {run['length']} | "
+            f"{'yes' if run['checkpointing'] else 'no'} | {measured} | {estimated} | "
+            f"{round(100 * off(run)):+d}% |"
+        )
+    worst = max((abs(off(run)) for run in figures["runs"]), default=0)
+    aim = (
+        f"- Within {WITHIN:.0%} of what is measured: {met(worst <= WITHIN)} (at most {worst:.0%})."
+    )
+    return "\n".join([*lines, "", aim])

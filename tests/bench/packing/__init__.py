@@ -1,0 +1,1 @@
+"""What padding costs: `python -m tests.bench.packing --help`."""

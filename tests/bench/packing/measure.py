@@ -1,0 +1,64 @@
+"""Useful tokens a second of one model, by how examples become rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+
+from hearth.data import IGNORED, Batch, Rows
+from hearth.model.seam import TrainableModel
+from hearth.plan.speed import micro_batches, pieces_of
+from hearth.trainer.compute import Compute
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Some rows, forward and backward.
+
+    Attributes:
+        seconds: of processor time, which other programs on the computer do not lengthen.
+        tokens: those that are no padding.
+        positions: tokens and padding.
+    """
+
+    seconds: float
+    tokens: int
+    positions: int
+
+
+class PaddedRows:
+    """Rows of one example each, all filled up to `length` as a fixed `max_length` does it."""
+
+    def __init__(self, rows: Rows, length: int) -> None:
+        self._rows, self._length = rows, length
+        self.tokens, self.label_tokens = rows.tokens, rows.label_tokens
+
+    def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
+        """Return the rows numbered `indices`, filled up; the padding is a document of its own."""
+        batch = self._rows.batch(indices)
+        missing = self._length - batch.input_ids.shape[1]
+
+        def filled(values: np.ndarray, by: int) -> np.ndarray:
+            return np.pad(values, ((0, 0), (0, missing)), constant_values=by)
+
+        positions = filled(batch.position_ids, 0)
+        lengths: list[int] = []
+        for line, tokens in enumerate(self.tokens[np.asarray(indices)].tolist()):
+            positions[line, tokens:] = np.arange(self._length - tokens)
+            lengths += [tokens, self._length - tokens]
+        return Batch(filled(batch.input_ids, 0), filled(batch.labels, IGNORED), positions, lengths)
+
+
+def cost(model: TrainableModel, rows: Rows | PaddedRows, own: np.ndarray, at_once: int) -> Cost:
+    """Return what the rows numbered `own` cost in micro-batches of so many."""
+    compute = Compute(model, rows, nullcontext, model.network.zero_grad, lambda loss: loss)
+    began = time.process_time()
+    compute.gradients(own, at_once, int(rows.label_tokens[own].sum()), None, print)
+    seconds = time.process_time() - began
+    pieces = pieces_of(own, micro_batches(len(own), at_once))
+    positions = sum(rows.batch(piece).input_ids.size for piece in pieces)
+    return Cost(round(seconds, 3), int(rows.tokens[own].sum()), positions)

@@ -1,0 +1,60 @@
+"""From raw figures to the table in docs/benchmarks.md. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.bench.paper import met
+
+LENGTH = 2048
+OF_PADDED = 3.0
+WAYS = {
+    "packed": f"packed to {LENGTH}",
+    "packed to half": f"packed to {LENGTH // 2}",
+    "padded to the longest": "padded to the longest of 8",
+    "padded": f"padded to {LENGTH}",
+}
+"""How examples become rows, and the words for it."""
+
+
+def speed(costs: Sequence[Mapping[str, float]]) -> float:
+    """Return the median useful tokens a second over repeats."""
+    return statistics.median(cost["tokens"] / cost["seconds"] for cost in costs)
+
+
+def filled(costs: Sequence[Mapping[str, float]]) -> float:
+    """Return the part of all positions that is no padding."""
+    return sum(cost["tokens"] for cost in costs) / sum(cost["positions"] for cost in costs)
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    lines = [
+        f"CPU, one process, one thread, float32. Measured on {figures['date']} on "
+        f"{figures['computer']}; Hearth {figures['hearth']}. The first {figures['layers']} layers "
+        f"of {figures['model']}, LoRA. Tokens that are no padding, a second of processor time, "
+        "forward and backward; medians of n, with the least and the most.",
+        "",
+        "| data | rows | n | tokens/s | | no padding | against padded to 2048 |",
+        "|---|---|--:|--:|---|--:|--:|",
+    ]
+    aims = []
+    for name, ways in figures["sets"].items():
+        slowest = speed(ways["padded"])
+        for way, costs in ways.items():
+            each = [cost["tokens"] / cost["seconds"] for cost in costs]
+            lines.append(
+                f"| {name} | {WAYS[way]} | {len(costs)} | {speed(costs):.0f} "
+                f"| {min(each):.0f} to {max(each):.0f} | {filled(costs):.0%} "
+                f"| {speed(costs) / slowest:.1f} |"
+            )
+        times = speed(ways["packed"]) / slowest
+        of_longest = speed(ways["packed"]) / speed(ways["padded to the longest"])
+        aims.append(
+            f"- {name}: at least {OF_PADDED:.0f} times padding to {LENGTH}: "
+            f"{met(times >= OF_PADDED)} ({times:.1f}); {of_longest:.2f} times padding to the "
+            "longest of 8."
+        )
+    return "\n".join([*lines, "", *aims])

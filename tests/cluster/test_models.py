@@ -1,0 +1,60 @@
+"""`playbooks/models.yml`, and what `train.yml` makes of a model's size and revision."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from support.house import House
+from support.stand_in_hub import COMMIT, stand_in_hub
+
+from hearth.config import preset_names
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+
+def test_every_preset_is_shown_with_the_nodes_that_it_fits(house: House):
+    status, screen = house.play("playbooks/models.yml")
+    assert status == 0
+    for name in preset_names():
+        assert f"\n  {name} " in screen
+    assert "fits in 4 bits" in screen
+    assert max(map(len, screen.splitlines())) <= 120
+    for node in ("desk", "laptop"):
+        assert f"{node} changed=0" in screen
+        assert f"{node}: " in screen  # what it has
+        assert not house.workspace(node).exists()
+
+
+def test_what_does_not_fit_is_refused_with_all_other_findings_and_the_hub_is_not_asked(house):
+    wrong = {"model": "llama2-13b", "memory_limit": 2, "precision": "fp16"}
+    with stand_in_hub() as hub:
+        status, screen = house.play(
+            "train.yml", *house.tiny(**wrong), HF_HUB_OFFLINE="0", HF_ENDPOINT=hub.url
+        )
+    assert status == 2
+    assert "desk, laptop: llama2-13b does not fit" in screen
+    assert "desk, laptop: precision: fp16 is not possible" in screen
+    assert "Nothing was started on any node." in screen
+    assert not hub.asked
+
+
+def test_a_run_over_one_node_leaves_the_other_alone_and_records_the_revision(house, tiny_model):
+    more = {"model": "house/tiny", "run": "alone", "max_steps": 2}
+    with stand_in_hub() as hub:
+        hub.models["house/tiny"] = tiny_model
+        hub_here = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url}
+        status, screen = house.play(
+            "train.yml", *house.tiny(**more), "-e", "nodes=laptop", **hub_here
+        )
+    assert status == 0
+    assert "laptop: how much memory house--tiny needs is not known here" in screen
+    run = yaml.safe_load((house.runs / "alone" / "run.yml").read_text())
+    assert run["source"]["revision"] == COMMIT
+    assert not list((house.workspace("desk") / "results").iterdir())
+    assert [rank["node"] for rank in house.metrics("alone")[0]["ranks"]] == ["laptop"]
+
+    # Its config.json is there now, so its memory is known.
+    again = {"model": "house/tiny", "run": "again", "memory_limit": 0.01}
+    status, screen = house.play("train.yml", *house.tiny(**again), "-e", "nodes=laptop")
+    assert status == 2
+    assert "laptop: house--tiny does not fit" in screen

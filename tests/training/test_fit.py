@@ -1,0 +1,63 @@
+"""A model that does not fit is refused before it is fetched; the estimate is near the truth."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from support.ranks import train, train_forked
+from support.stand_in_hub import COMMIT, StandInHub, stand_in_hub
+
+from hearth.fit.catalogue import listing
+from tests.bench.memory.measure import measure
+from tests.bench.memory.report import WITHIN, off
+
+LARGE = ["--model", "llama2-13b", "--memory-limit", 2, "--wandb", "off"]
+
+
+def asking(hub: StandInHub) -> dict[str, str]:
+    """Return the environment in which this stand-in is the Hub."""
+    return {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url}
+
+
+def test_what_does_not_fit_is_refused_and_the_hub_is_not_even_asked(tmp_path):
+    with stand_in_hub() as hub:
+        done = train(tmp_path, 1, *LARGE, "--precision", "fp16", **asking(hub))
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "llama2-13b does not fit" in done.stderr
+    assert "memory_limit gives it 2.0 GiB" in done.stderr
+    assert "precision: fp16 is not possible" in done.stderr  # all findings come at once
+    assert not hub.asked
+
+
+def test_the_presets_are_listed(tmp_path):
+    done = train(tmp_path, 1, "--list-models")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip() == listing()
+
+
+def test_a_person_can_try_it_all_the_same(tmp_path):
+    with stand_in_hub() as hub:
+        done = train(tmp_path, 1, *LARGE, "--fit", "warn", **asking(hub))
+    assert "WARNING: llama2-13b does not fit" in done.stdout
+    assert any("Llama-2-13b-hf" in path for path in hub.asked)
+
+
+def test_the_revision_that_was_fetched_is_recorded(tmp_path, tiny_model, arguments):
+    with stand_in_hub() as hub:
+        hub.models["house/tiny"] = tiny_model
+        given = [*arguments, "--model", "house/tiny", "--max-steps", 1, "--run-name", "night"]
+        done = train(tmp_path, 1, *given, **asking(hub))
+    assert done.returncode == 0, done.stderr
+    assert "how much memory house--tiny needs is not known" in done.stdout
+    source = yaml.safe_load((tmp_path / "runs" / "night" / "run.yml").read_text())["source"]
+    assert source["revision"] == COMMIT
+
+    done = train_forked(tmp_path, 1, "--resume", "night", "--max-steps", 2)  # without the Hub
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_estimate_is_near_what_a_rank_takes(tmp_path):
+    """Two more sizes are measured by tests.bench.memory; see docs/benchmarks.md."""
+    assert abs(off(measure(tmp_path, "small", 1, 256, checkpointing=False))) <= WITHIN

@@ -1,0 +1,240 @@
+"""Whether a model fits: what a rank needs by part, what it has, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.config import Settings, load_preset, preset_names
+from hearth.fit.memory import Case, adapter_parameters, case_of, estimate
+from hearth.fit.room import GIB, Room, room_of
+from hearth.fit.verdict import misfits
+from hearth.model.shape import FAMILIES, Shape, shape_of
+
+LLAMA_7B = load_preset("llama2-7b").shape
+PLAIN = Case(
+    rows=1,
+    length=1024,
+    gpu=True,
+    precision="bf16",
+    backend="transformers",
+    optimizer="adamw",
+    load_in_4bit=False,
+    gradient_checkpointing=False,
+    compress=False,
+    lora=True,
+    lora_rank=16,
+    lora_targets="all-linear",
+)
+
+sizes = st.integers(1, 64)
+shapes = st.builds(
+    Shape,
+    model_type=st.sampled_from(sorted(FAMILIES)),
+    hidden_size=sizes.map(lambda n: 64 * n),
+    intermediate_size=sizes.map(lambda n: 128 * n),
+    num_hidden_layers=st.integers(1, 48),
+    num_attention_heads=sizes,
+    num_key_value_heads=st.integers(1, 8),
+    head_dim=st.sampled_from([64, 128, 256]),
+    vocab_size=st.integers(256, 300_000),
+    tie_word_embeddings=st.booleans(),
+    parameters=st.just(0),
+).map(lambda shape: replace(shape, parameters=shape.decoder_parameters))
+cases = st.builds(
+    Case,
+    rows=st.integers(1, 16),
+    length=st.integers(8, 4096),
+    gpu=st.booleans(),
+    precision=st.sampled_from(["bf16", "fp16", "fp32", "fp64"]),
+    backend=st.sampled_from(["unsloth", "transformers"]),
+    optimizer=st.sampled_from(["adamw", "adamw_8bit"]),
+    load_in_4bit=st.booleans(),
+    gradient_checkpointing=st.booleans(),
+    compress=st.booleans(),
+    lora=st.booleans(),
+    lora_rank=st.integers(1, 128),
+    lora_targets=st.sampled_from(["all-linear", ("o_proj",), ("q_proj", "v_proj", "down_proj")]),
+)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_the_sizes_of_a_preset_add_up_to_its_published_number_of_parameters(name):
+    shape = load_preset(name).shape
+    # The rest of gemma3-4b is its vision tower and what joins it to the decoder.
+    beside = {"gemma3-4b": 419_816_304}.get(name, 0)
+    assert shape.decoder_parameters + beside == shape.parameters
+
+
+def test_an_adapter_has_the_parameters_that_peft_makes():
+    """Known figures: rank 16 on queries and values of Llama 2 7B, and on all its linear layers."""
+    assert adapter_parameters(LLAMA_7B, 16, ("q_proj", "v_proj")) == 8_388_608
+    assert adapter_parameters(LLAMA_7B, 16, "all-linear") == 39_976_960
+
+
+@given(shapes, cases, st.integers(1, 8))
+def test_more_of_anything_never_needs_less(shape, case, more):
+    need = estimate(shape, case).total
+    for name in ("rows", "length", "lora_rank"):
+        larger = replace(case, **{name: getattr(case, name) + more})
+        assert estimate(shape, larger).total > need or (name == "lora_rank" and not case.lora)
+        assert estimate(shape, larger).total >= need
+    deeper = replace(shape, num_hidden_layers=shape.num_hidden_layers + more)
+    deeper = replace(deeper, parameters=deeper.decoder_parameters)
+    assert estimate(deeper, case).total > need
+
+
+@given(shapes, cases)
+def test_what_saves_memory_never_costs_any(shape, case):
+    """On a GPU; a CPU's heap spoils small gains."""
+    case = replace(case, gpu=True, lora=True, gradient_checkpointing=False, load_in_4bit=False)
+    need = estimate(shape, case)
+    if shape.num_hidden_layers > 1:
+        less = estimate(shape, replace(case, gradient_checkpointing=True))
+        assert less.activations < need.activations
+    if case.precision == "fp32":
+        assert estimate(shape, replace(case, load_in_4bit=True)).weights < need.weights
+    assert estimate(shape, replace(case, optimizer="adamw_8bit")).optimizer < (
+        need.optimizer if case.optimizer == "adamw" else need.optimizer + 1
+    )
+    assert estimate(shape, replace(case, backend="unsloth")).logits <= need.logits
+
+
+@given(shapes, cases)
+def test_the_parts_are_the_whole_and_none_is_negative(shape, case):
+    need = estimate(shape, case)
+    assert need.total == sum(need.parts.values())
+    assert min(need.parts.values()) >= 0
+    if case.lora:
+        assert need.gradients == need.adapter  # the flat buffer that is exchanged
+    assert len(need.table().splitlines()) == len(need.parts) + 1
+
+
+def test_weights_in_4_bits_and_in_16():
+    """7 billion parameters: 12.6 GiB in 16 bits; linear layers in 4 bits as bitsandbytes packs."""
+    assert estimate(LLAMA_7B, PLAIN).weights == 2 * LLAMA_7B.parameters
+    small = replace(PLAIN, load_in_4bit=True, backend="unsloth")
+    assert estimate(LLAMA_7B, small).weights / GIB == pytest.approx(3.61, abs=0.05)
+
+
+def test_a_model_that_learns_itself_takes_16_bytes_a_weight():
+    need = estimate(LLAMA_7B, replace(PLAIN, lora=False))
+    of_weights = need.weights + need.adapter + need.gradients + need.optimizer
+    assert of_weights == 16 * LLAMA_7B.parameters
+
+
+def test_auto_comes_to_what_the_run_will_choose():
+    settings = Settings(model="any", micro_batch=8, global_batch=4)
+    mixed = case_of(settings, gpu=False, gpus=True, all_gpus=False)
+    assert (mixed.precision, mixed.backend, mixed.optimizer) == ("bf16", "transformers", "adamw")
+    gpu = case_of(settings, gpu=True, gpus=True, all_gpus=True)
+    assert (gpu.precision, gpu.backend, gpu.optimizer) == ("bf16", "unsloth", "adamw_8bit")
+    assert case_of(settings, False, False, False).precision == "fp32"
+    assert gpu.rows == 4
+    assert case_of(Settings(model="any"), True, True, True).rows == 1
+
+
+def facts(*gpus: int | None, free: int = 16_384, cuda: bool = True) -> dict:
+    named = [{"name": f"RTX {n}", "memory_mib": mib} for n, mib in enumerate(gpus)]
+    return {"cuda": cuda, "gpus": named, "free_mib": free}
+
+
+def test_a_rank_has_a_card_or_a_part_of_the_free_memory():
+    assert room_of(facts(8192), 0) == Room(8 * GIB, "RTX 0")
+    assert room_of(facts(16_384, 8192), 0) == Room(8 * GIB, "RTX 1")
+    twins = facts(8192, 16_384)
+    twins["gpus"][1]["name"] = twins["gpus"][0]["name"]
+    assert room_of(twins, 0).size == 8 * GIB
+    assert room_of(facts(8192), 2).size == 4 * GIB
+    assert room_of(facts(None, free=20_480), 0) == Room(20 * GIB, "RTX 0")
+    assert room_of(facts(8192, cuda=False), 0) == Room(16 * GIB)
+    assert room_of(facts(), 0, nodes_here=2).size == 8 * GIB
+    assert room_of(facts(), 4, memory_limit=2.5) == Room(5 * GIB // 2, limited=True)
+
+
+HOME = {"tower": Room(16 * GIB, "RTX 5070 Ti"), "laptop": Room(8 * GIB, "RTX 4070")}
+
+
+def test_what_does_not_fit_is_named_with_what_would_make_it_fit():
+    settings = Settings(model="llama2-7b", gradient_checkpointing=True)
+    found = misfits("llama2-7b", settings, LLAMA_7B, HOME)
+    assert list(found) == ["laptop"]
+    said = found["laptop"]
+    assert "llama2-7b does not fit" in said
+    assert "RTX 4070 has 8.0 GiB" in said
+    assert "weights 12.6" in said
+    assert "load_in_4bit=true" in said
+    assert "leaving the node out with -e nodes=tower" in said
+    assert "not verified" in said
+    assert "fit=warn" in said
+    assert not misfits("m", settings.model_copy(update={"load_in_4bit": True}), LLAMA_7B, HOME)
+
+
+def test_advice_is_what_helps_and_no_more_than_needed():
+    settings = Settings(model="m", micro_batch=8, load_in_4bit=True, backend="transformers")
+    said = misfits("m", settings, LLAMA_7B, {"box": Room(12 * GIB, "RTX 3060")})["box"]
+    assert "gradient_checkpointing=true" in said
+    assert "load_in_4bit=true" not in said  # it is set
+    assert "-e nodes" not in said  # nobody else is there
+
+
+@given(shapes, st.integers(1, 64))
+def test_a_change_that_is_advised_does_make_it_fit(shape, gib):
+    settings = Settings(model="m", micro_batch=4, sequence_length=2048)
+    room = {"box": Room(gib * GIB)}
+    for said in misfits("m", settings, shape, room).values():
+        ways = said.partition("what would make it fit: ")[2].split("; ")
+        for way in ways:
+            changes = dict(word.split("=") for word in way.split(" and ") if "=" in word)
+            if changes.keys() <= {
+                "micro_batch",
+                "gradient_checkpointing",
+                "load_in_4bit",
+                "sequence_length",
+            }:
+                changed = Settings.model_validate(settings.model_dump() | changes)
+                assert not changes or not misfits("m", changed, shape, room)
+
+
+def test_where_nothing_helps_a_smaller_model_is_advised():
+    said = misfits("m", Settings(model="m"), LLAMA_7B, {"pi": Room(GIB)})["pi"]
+    assert "no setting would make it fit, so take a smaller model" in said
+
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 256,
+    "tie_word_embeddings": True,
+}
+
+
+def test_a_config_tells_the_shape_of_its_model():
+    shape = shape_of(CONFIG)
+    assert (shape.head_dim, shape.num_key_value_heads) == (16, 4)
+    assert shape.parameters == 256 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "mixture"},
+        {"hidden_size": None},
+        {"vision_config": {}},
+        {"quantization_config": {}},
+        {"num_hidden_layers": "many"},
+    ],
+)
+def test_of_another_kind_of_model_nothing_is_guessed(changes):
+    assert shape_of(CONFIG | changes) is None
+
+
+def test_a_preset_of_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="model_type gpt5 is none of"):
+        replace(LLAMA_7B, model_type="gpt5")

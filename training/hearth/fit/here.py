@@ -1,0 +1,48 @@
+"""Whether a model fits the computer that this runs on, for a run by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+import torch
+
+from hearth.config import Run
+from hearth.errors import ModelError
+from hearth.fit.known import known_shape, unknown
+from hearth.fit.room import Room, room_of
+from hearth.fit.verdict import misfits
+from hearth.layout import Layout
+from hearth.memory import free_gib
+from hearth.world import has_nvidia_gpu
+
+
+def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
+    """Look whether the model of `run` fits, before it is downloaded.
+
+    Raises `ModelError` with what would make it fit if it does not, unless `fit: warn` is set.
+    """
+    model = run.source.name
+    shape = known_shape(run.settings.model, run.source, layout.models)
+    if shape is None:
+        say(unknown(model))
+        return
+    rooms = {"here": room_here(run.settings.memory_limit)}
+    for finding in misfits(model, run.settings, shape, rooms).values():
+        if run.settings.fit == "refuse":
+            raise ModelError(finding)
+        say(f"WARNING: {finding}")
+
+
+def room_here(memory_limit: float | None, environment: Mapping[str, str] = os.environ) -> Room:
+    """Return the room of this rank among those that torchrun starts on this computer."""
+    cuda = has_nvidia_gpu()
+    count = torch.cuda.device_count() if cuda else 0
+    cards = [torch.cuda.get_device_properties(index) for index in range(count)]
+    facts = {
+        "cuda": cuda,
+        "gpus": [{"name": card.name, "memory_mib": card.total_memory >> 20} for card in cards],
+        "free_mib": round(free_gib() * 1024),
+    }
+    ranks = int(environment.get("LOCAL_WORLD_SIZE", "1"))
+    return room_of(facts, ranks, memory_limit=memory_limit)

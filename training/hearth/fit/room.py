@@ -1,0 +1,61 @@
+"""How much memory a rank has: its part of a card, or of the computer's free memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory of one rank.
+
+    Attributes:
+        size: bytes.
+        gpu: name of the card; '' for a rank on a CPU.
+        ranks: how many share the card or the computer.
+        limited: whether `memory_limit` says how much a rank on a CPU may have.
+    """
+
+    size: int
+    gpu: str = ""
+    ranks: int = 1
+    limited: bool = False
+
+    @property
+    def told(self) -> str:
+        """The room as a person knows it, to come after "and"."""
+        size = f"{self.size / GIB:.1f} GiB"
+        if self.limited:
+            return f"memory_limit gives it {size}"
+        shared = f" for each of {self.ranks} ranks" if self.ranks > 1 else ""
+        if self.gpu:
+            return f"{self.gpu} has {size}{shared}"
+        return f"{size} of memory are free{shared}"
+
+
+def room_of(
+    facts: Mapping[str, Any], nproc: int, nodes_here: int = 1, memory_limit: float | None = None
+) -> Room:
+    """Return the room of each rank of a node.
+
+    Args:
+        facts: `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name` and `memory_mib` of
+            each; None where it shares the computer's memory) and `free_mib` of the computer.
+        nproc: ranks of the node; 0 is one a GPU, and at least one.
+        nodes_here: nodes that share this computer.
+        memory_limit: GiB that a rank on a CPU may have.
+    """
+    gpus = facts["gpus"] if facts["cuda"] else []
+    ranks = nodes_here * (nproc or max(1, len(gpus)))
+    if not gpus:
+        if memory_limit:
+            return Room(round(memory_limit * GIB), limited=True)
+        return Room((facts["free_mib"] << 20) // ranks, ranks=ranks)
+    mebibytes, name = min((gpu["memory_mib"] or facts["free_mib"], gpu["name"]) for gpu in gpus)
+    on_one = math.ceil(ranks / len(gpus))
+    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one)

@@ -1,0 +1,111 @@
+"""What does not fit, node by node, and what would make it fit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from hearth.config import Settings
+from hearth.fit.memory import Estimate, case_of, estimate
+from hearth.fit.room import GIB, Room
+from hearth.model.shape import Shape
+
+_SHORTEST = 128
+"""Tokens of a row below which advice to shorten them helps nobody."""
+
+_SHARDED = "parallel=fsdp (slow: it shares the weights out over the nodes)"
+"""What else can help; what a part of the weights needs is not estimated."""
+
+
+def needs(settings: Settings, shape: Shape, rooms: Mapping[str, Room]) -> dict[str, Estimate]:
+    """Return what a rank of each node needs, by node, where these nodes train together."""
+    gpus = [bool(room.gpu) for room in rooms.values()]
+    return {
+        node: estimate(
+            shape, case_of(settings, gpu=bool(room.gpu), gpus=any(gpus), all_gpus=all(gpus))
+        )
+        for node, room in rooms.items()
+    }
+
+
+def misfits(
+    model: str, settings: Settings, shape: Shape, rooms: Mapping[str, Room]
+) -> dict[str, str]:
+    """Return a sentence for each node that `model` does not fit, by node.
+
+    `rooms` holds the room of a rank of each node that is to take part.
+    """
+    if settings.parallel == "fsdp":
+        return {}  # Each rank has but a part of the weights, which is not estimated here.
+    found = needs(settings, shape, rooms)
+    fitting = [node for node, need in found.items() if need.total <= rooms[node].size]
+    return {
+        node: _sentence(model, need, rooms[node], _advice(node, settings, shape, rooms, fitting))
+        for node, need in found.items()
+        if node not in fitting
+    }
+
+
+def _sentence(model: str, need: Estimate, room: Room, advice: list[str]) -> str:
+    """Return what is wrong on a node and what to do about it."""
+    largest = sorted(need.parts.items(), key=lambda part: -part[1])[:3]
+    parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in largest)
+    unverified = ", which for GPUs is not verified" if room.gpu else ""
+    return (
+        f"{model} does not fit: it is estimated to need {need.total / GIB:.1f} GiB ({parts} GiB"
+        f"{unverified}), and {room.told}; {_to_do(advice)}; fit=warn tries it all the same"
+    )
+
+
+def _to_do(ways: list[str]) -> str:
+    """Return what to do, where these are the ways to make it fit."""
+    if not ways:
+        return "no setting would make it fit, so take a smaller model (playbooks/models.yml)"
+    return f"what would make it fit: {'; '.join(ways)}"
+
+
+def _advice(
+    node: str, settings: Settings, shape: Shape, rooms: Mapping[str, Room], fitting: list[str]
+) -> list[str]:
+    """Return what would make it fit on `node`: as few changes as possible, then the ways round."""
+
+    def fits(changes: Mapping[str, Any]) -> bool:
+        changed = settings.model_copy(update=dict(changes))
+        return needs(changed, shape, rooms)[node].total <= rooms[node].size
+
+    measures = _measures(settings)
+    ways: list[str] = []
+    for count in range(1, len(measures) + 1):
+        for chosen in itertools.combinations(measures, count):
+            changes = {name: value for one in chosen for name, value in one.items()}
+            if fits(changes):
+                ways.append(" and ".join(_typed(*change) for change in changes.items()))
+        if ways:
+            break
+    if fitting:
+        ways.append(f"leaving the node out with -e nodes={','.join(fitting)}")
+    if settings.lora and len(rooms) > 1:
+        ways.append(_SHARDED)
+    return ways
+
+
+def _measures(settings: Settings) -> list[dict[str, Any]]:
+    """Return the changes of settings that save memory, the least costly first."""
+    measures: list[dict[str, Any]] = []
+    if settings.micro_batch not in ("auto", 1):
+        measures.append({"micro_batch": 1})
+    if not settings.gradient_checkpointing:
+        measures.append({"gradient_checkpointing": True})
+    if not settings.lora:
+        measures.append({"lora": True})
+    elif not settings.load_in_4bit:
+        measures.append({"load_in_4bit": True})
+    if settings.sequence_length // 2 >= _SHORTEST:
+        measures.append({"sequence_length": settings.sequence_length // 2})
+    return measures
+
+
+def _typed(name: str, value: Any) -> str:
+    """Return a setting as one would type it."""
+    return f"{name}={str(value).lower()}"
