@@ -138,7 +138,7 @@ def sharded(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dic
     mbit = [each for link in links for peer, each in link.items() if peer in names]
     cost = network_cost(max(each["weight_bytes"] for each in facts), ranks, min(mbit, default=None))
     over_network = {"say": f"  {cost}"} if len(names) > 1 else {}
-    return {"names": list(names), "findings": []} | over_network
+    return {"names": list(names)} | over_network
 
 
 class ActionModule(ActionBase):
@@ -160,7 +160,7 @@ class ActionModule(ActionBase):
         )
         known = task_vars["hostvars"]
         if given["verb"] == "choose":
-            return result | self._chosen(given, known)
+            return result | {"findings": []} | self._chosen(given, known)
         peers = [
             {
                 "name": node["name"],
@@ -189,7 +189,7 @@ class ActionModule(ActionBase):
         if run["parallel"] == "fsdp":
             return sharded(named, known)
         if "facts" not in known[names[0]].get("launch_measured", {}):
-            return {"names": named, "findings": []}
+            return {"names": named}
         nodes, rows = contenders(names, known), run["global_batch"]
         first = known[names[0]]["launch_measured"]["facts"]["ranks"][0]
         size = first["exchange_bytes"]

@@ -124,7 +124,7 @@ def test_a_part_each_needs_two_ranks():
     two_cards = sharded(tower=940.0)
     two_cards["tower"]["launch_prepared"]["facts"]["nproc"] = 2
     answer = answered(["tower"], ["auto"], two_cards, "fsdp")
-    assert answer == {"names": ["tower"], "findings": []}
+    assert answer == {"names": ["tower"]}
 
 
 def test_without_a_measurement_all_or_the_named_nodes_train():

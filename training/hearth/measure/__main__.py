@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from hearth.config import read_run
+from hearth.config import Run, read_run
 from hearth.errors import HearthError
 from hearth.layout import Layout
 from hearth.memory import free_gib, limit_memory
@@ -55,25 +55,33 @@ def main() -> int:
 
 
 def _node(given: argparse.Namespace) -> dict[str, Any]:
-    """Return what was measured of each rank, all at once as they will train."""
+    """Return what was measured of each rank, and the port at which the node answers the others."""
     run, layout = read_run(given.run_file), Layout.from_environment()
+    facts: dict[str, Any] = {"ranks": []}
+    if run.settings.wants_speeds:
+        facts["ranks"] = _ranks(run, layout, given.ranks)
+    if given.address:
+        from hearth.verify.listener import start
+
+        facts["port"] = start(given.address, given.allowed, _IDLE)
+    return facts
+
+
+def _ranks(run: Run, layout: Layout, count: int) -> list[dict[str, Any]]:
+    """Return what was measured of so many ranks, all at once as they will train."""
     from hearth.measure.here import measured_here
     from hearth.prepare import prepare
-    from hearth.verify.listener import start
 
     prepared = prepare(run, layout, say=print)
 
     def measured(rank: int) -> dict[str, Any]:
-        own = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(given.ranks)}
-        if given.ranks > 1:
+        own = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count)}
+        if count > 1:
             own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
         return dataclasses.asdict(measured_here(run, layout, prepared, print, os.environ | own))
 
-    with ThreadPoolExecutor(given.ranks) as pool:
-        facts: dict[str, Any] = {"ranks": list(pool.map(measured, range(given.ranks)))}
-    if given.address:
-        facts["port"] = start(given.address, given.allowed, _IDLE)
-    return facts
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(measured, range(count)))
 
 
 def _rank(given: argparse.Namespace) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 source.py, fetch.py, folder.py, wheel.py, convert.py   from a name to a checked folder
 suits.py                  whether it suits what a run wants of it
 seam.py                   what the trainer knows of a model
-size.py                   how large it is, by its files
 load.py                   which backend computes it here
 sharded.py                each rank keeps a part of it (`parallel: fsdp`)
 transformers_backend.py   Transformers + PEFT, anywhere
