@@ -77,7 +77,8 @@ def inflict(kind: str, node: str) -> None:
         case "cable":
             lab("cut", node)
         case "disk":
-            inside(node, f"dd if=/dev/zero of={FULL} bs=1M 2>/dev/null; df {CHECKPOINTS}")
+            free = inside(node, f"df --output=avail -B1 {CHECKPOINTS} | tail -n 1", status=0)
+            inside(node, f"fallocate -l {free} {FULL}", status=0)
 
 
 def mend(kind: str, node: str) -> None:
@@ -101,7 +102,7 @@ def test_what_was_learned_is_what_an_undisturbed_run_learns(home, undisturbed, k
     run, at = f"{kind}-{node}", random.Random(f"{SEED}{kind}{node}").randrange(3, STEPS - 20)
     others = [name for name in NODES if name != node]
     if kind == "disk":
-        as_root(node, f"mount -t tmpfs -o size=16m,mode=1777 tmpfs {CHECKPOINTS}")
+        as_root(node, f"mount -t tmpfs -o size=1200m,mode=1777 tmpfs {CHECKPOINTS}")
     try:
         start(home, run, **SETTINGS)
         until_step(run, at)

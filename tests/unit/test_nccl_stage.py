@@ -52,7 +52,7 @@ def test_the_launcher_and_the_machine_say_the_same(tmp_path, address, monkeypatc
     told = nccl.variables("enp5s0", address)
     for name in told:
         monkeypatch.setenv(name, "of another machine")
-    launched = workers.environment(spec)
+    launched = workers.environment(spec, 0)
     assert told == {name: launched[name] for name in told}
 
 
