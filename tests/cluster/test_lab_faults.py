@@ -77,8 +77,8 @@ def inflict(kind: str, node: str) -> None:
         case "cable":
             lab("cut", node)
         case "disk":
-            free = inside(node, f"df --output=avail -B1 {CHECKPOINTS} | tail -n 1", status=0)
-            inside(node, f"fallocate -l {free} {FULL}", status=0)
+            said = inside(node, f"dd if=/dev/zero of={FULL} bs=1M", status=1)
+            assert "No space left on device" in said
 
 
 def mend(kind: str, node: str) -> None:
