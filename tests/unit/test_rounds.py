@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hearth.errors import ConfigError
+from hearth.optimizer import Means, choose_optimizer
 from hearth.trainer import rounds
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.rounds import OUTER_MOMENTUM, OUTER_RATE, PARTS, Local, Rounds, norm_of_all
@@ -182,3 +183,9 @@ def test_a_scaled_loss_is_refused_with_the_way_out():
     with pytest.raises(ConfigError, match=r"sync_every: .* fp16 .* take precision=fp32"):
         rounds.check("fp16")
     rounds.check("bf16")
+
+
+def test_state_that_is_averaged_is_not_kept_in_eight_bits():
+    cards = [Means("tower", gpu=True, bitsandbytes=True)]
+    assert choose_optimizer("auto", cards) == "adamw_8bit"
+    assert choose_optimizer("auto", cards, averaged=True) == "adamw"
