@@ -29,8 +29,14 @@ from hearth.plan.split import Plan
 from hearth.trainer.compute import Computed
 from hearth.trainer.exchange import Exchange, StepSum
 
-OUTER_RATE, OUTER_MOMENTUM = 0.7, 0.9
-"""Of the outer optimizer."""
+OUTER_RATE, OUTER_MOMENTUM = 0.9, 0.5
+"""Of the outer optimizer.
+
+A fine-tune has few rounds, and the paper's 0.7 and 0.9, made for thousands, overshoot. Measured
+on a Llama of 3 layers, LoRA, 64 steps of 14 rows over ranks 4:2:1: held-out loss 2.162 with an
+exchange in every step; with H = 8 2.429 with the paper's, 2.198 with the plain average and 2.166
+with these (2.162 with H = 4, 2.177 with H = 16).
+"""
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
