@@ -63,7 +63,7 @@ class Exchange:
         parts: tensors as large as all gradients that are summed; a step has no others than these.
 
     Attributes:
-        given: bytes that this rank has given into sums so far.
+        given: bytes that this rank has given into sums with others so far.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Exchange:
             self._sum(self._buffer)
             summed = self._buffer[self._size :].tolist()
         self._waited = time.perf_counter() - started
-        self.given += self.bytes
+        self.given += self.bytes if self._world.size > 1 else 0
 
         by_rank = {
             name: summed[len(_FLAGS) + index * self._world.size :][: self._world.size]
