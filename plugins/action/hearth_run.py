@@ -112,6 +112,10 @@ global_batch:
   description: Rows of a step.
   type: int
   returned: without findings
+sync_every:
+  description: How many steps lie between two exchanges of the nodes.
+  type: int
+  returned: without findings
 findings:
   description: What is wrong, one sentence each.
   type: list
@@ -274,6 +278,7 @@ class ActionModule(ActionBase):
             "parallel": run.settings.parallel,
             "by_speed": run.settings.split == "auto" and run.settings.replay is None,
             "global_batch": run.settings.global_batch,
+            "sync_every": run.settings.sync_every,
             "split": [] if isinstance(run.settings.split, str) else list(run.settings.split),
             "dataset": {"source": source, "staged": staged} if staged else {},
             "model": run.source.name,

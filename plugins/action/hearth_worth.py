@@ -13,7 +13,16 @@ from ansible.plugins.action import ActionBase
 from hearth.plan.sharded import network_cost
 from hearth.plan.speed import Speed
 from hearth.plan.split import better_global_batch
-from hearth.plan.worth import Contender, Prediction, choose, fastest_alone, predict
+from hearth.plan.worth import (
+    ADVISED,
+    Contender,
+    Prediction,
+    Traffic,
+    advised_sync_every,
+    choose,
+    fastest_alone,
+    predict,
+)
 from hearth.verify.table import speed
 
 DOCUMENTATION = r"""
@@ -79,18 +88,22 @@ def contenders(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def selected(
-    wanted: Sequence[str], nodes: Sequence[Contender], rows: int, size: int, by_speed: bool
+    wanted: Sequence[str],
+    nodes: Sequence[Contender],
+    rows: int,
+    traffic: Traffic,
+    by_speed: bool,
 ) -> Prediction:
     """Return the run over the nodes that were asked for: by name, `all`, or the best choice."""
     if list(wanted) == ["auto"] and by_speed:
-        return choose(nodes, rows, size)
+        return choose(nodes, rows, traffic)
     if list(wanted) in (["all"], ["auto"]):
-        return predict(nodes, rows, size)
-    return predict([node for node in nodes if node.name in wanted], rows, size)
+        return predict(nodes, rows, traffic)
+    return predict([node for node in nodes if node.name in wanted], rows, traffic)
 
 
 def told(
-    nodes: Sequence[Contender], chosen: Prediction, rows: int, row_tokens: int, size: int
+    nodes: Sequence[Contender], chosen: Prediction, rows: int, row_tokens: int, traffic: Traffic
 ) -> list[str]:
     """Return what a person should know: who is how fast, and what comes of it together."""
     alone = fastest_alone(nodes, rows)
@@ -106,15 +119,22 @@ def told(
         lines.append(
             f"together {together}: {gain:.2f} times {alone.nodes[0]} alone; a step takes "
             f"{chosen.step_seconds:.2f} s, {chosen.exchange_seconds:.2f} s of it to exchange "
-            f"{size / 1e6:.1f} MB"
+            f"{traffic.size / 1e6:.1f} MB"
+            + (f" every {traffic.every} steps" if traffic.every > 1 else "")
         )
-    everyone = predict(nodes, rows, size)
+    everyone = predict(nodes, rows, traffic)
     left_out = [node.name for node in nodes if node.name not in chosen.nodes]
     if left_out and chosen.rows_per_second > everyone.rows_per_second:
         lines.append(
             f"LEFT OUT: {', '.join(left_out)}. With all nodes a step would take "
             f"{everyone.step_seconds:.2f} s, without {chosen.step_seconds:.2f} s "
             "(-e nodes=all takes them all the same)"
+        )
+    seldom = advised_sync_every(nodes, rows, traffic)
+    if seldom and seldom.rows_per_second > chosen.rows_per_second:
+        lines.append(
+            f"slow links: sync_every={ADVISED} with all nodes would come to "
+            f"{seldom.rows_per_second * row_tokens:.0f} tokens/s, with an approximate result"
         )
     ranks = [rank for node in nodes if node.name in chosen.nodes for rank in node.ranks]
     if better := better_global_batch(rows, ranks, chosen.exchange_seconds):
@@ -192,11 +212,12 @@ class ActionModule(ActionBase):
             return {"names": named}
         nodes, rows = contenders(names, known), run["global_batch"]
         first = known[names[0]]["launch_measured"]["facts"]["ranks"][0]
-        size = first["exchange_bytes"]
-        chosen = selected(run["nodes"], nodes, rows, size, run["by_speed"])
-        lines = told(nodes, chosen, rows, first["row_tokens"], size)
+        traffic = Traffic.of(first["exchange_bytes"], run["sync_every"])
+        chosen = selected(run["nodes"], nodes, rows, traffic, run["by_speed"])
+        lines = told(nodes, chosen, rows, first["row_tokens"], traffic)
         return {
             "names": list(chosen.nodes),
-            "step_seconds": chosen.step_seconds,
+            # A run stops only where its nodes exchange.
+            "round_seconds": chosen.step_seconds * traffic.every,
             "say": "\n".join(f"  {line}" for line in lines),
         }

@@ -77,7 +77,8 @@ def inflict(kind: str, node: str) -> None:
         case "cable":
             lab("cut", node)
         case "disk":
-            said = inside(node, f"dd if=/dev/zero of={FULL} bs=1M oflag=append conv=notrunc", status=1)
+            fill = f"dd if=/dev/zero of={FULL} bs=1M oflag=append conv=notrunc"
+            said = inside(node, fill, status=1)
             assert "No space left on device" in said
 
 

@@ -91,6 +91,10 @@ def rank(job, number):
     os.environ.update(job["environment"])
     if job["ranks"] > 1:
         os.environ.update(RANK=str(number), LOCAL_RANK=str(number))
+    if job["apart"]:
+        os.makedirs(f"rank{number}", exist_ok=True)
+        os.chdir(f"rank{number}")
+        os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", HEARTH_NODE=f"node{number}")
     sys.argv = ["train_distributed.py", *job["arguments"]]
     status = 1
     try:
@@ -152,9 +156,12 @@ def _free_port() -> int:
 
 
 def train_forked(
-    cwd: Path, ranks: int, *arguments: object, timeout: float = 100
+    cwd: Path, ranks: int, *arguments: object, timeout: float = 100, apart: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run the trainer in `cwd` as `train` does, in ranks that need not import anything."""
+    """Run the trainer in `cwd` as `train` does, in ranks that need not import anything.
+
+    With `apart` each is a node of its own, with its runs in a folder `rankN` of `cwd`.
+    """
     nursery = _nursery()
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     sizes = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
@@ -162,6 +169,7 @@ def train_forked(
         job = {
             "cwd": str(cwd),
             "ranks": ranks,
+            "apart": apart,
             "arguments": [str(argument) for argument in arguments],
             "environment": environment(cwd) | (meeting | sizes if ranks > 1 else {}),
             "stdout": f"{folder}/stdout",

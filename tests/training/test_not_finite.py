@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from support.ranks import metrics, train_forked
+from support.ranks import learned, metrics, train_forked
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from hearth.config import resolve_run, write_run
@@ -42,13 +42,13 @@ def data(path, bad_lines):
     return path
 
 
-def trained(cwd, model, bad_lines):
+def trained(cwd, model, bad_lines, *more):
     return train_forked(
         cwd,
         2,
         *("--run-name", "night", "--model", model, "--dataset", data(cwd / "x.jsonl", bad_lines)),
         *("--sequence-length", 64, "--no-packing", "--held-out", 0, "--global-batch", 6),
-        *("--split", "equal", "--micro-batch", 3, "--wandb", "off", "--no-evaluate"),
+        *("--split", "equal", "--micro-batch", 3, "--wandb", "off", "--no-evaluate", *more),
     )
 
 
@@ -74,6 +74,31 @@ def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned):
     assert "the gradient was not finite in 3 steps in a row, the last being step 3" in done.stderr
     assert "x.jsonl:" in done.stderr
     assert len(metrics(tmp_path / "runs" / "night", "skip")) == 3
+
+
+def test_a_rank_that_learns_by_itself_skips_by_itself_and_names_its_line(tmp_path, poisoned):
+    done = trained(tmp_path, poisoned, {7}, "--sync-every", 2)
+    assert done.returncode == 0, done.stderr
+    (skip,) = metrics(tmp_path / "runs" / "night", "skip")
+    (line,) = skip["rows"]
+    assert line.endswith("x.jsonl:7")
+    said = f"1 local step skipped in the 2 before step {skip['step'] + 1}: not finite is the "
+    assert f"{said}gradient of row {line}" in done.stdout
+    steps = metrics(tmp_path / "runs" / "night", "step")
+    assert [step["skipped"] for step in steps if step["step"] == skip["step"]] == [1]
+    assert sum(step["skipped"] for step in steps) == 1
+    numbers = learned(tmp_path, "night").values()
+    assert all(bool(each.isfinite().all()) for each in numbers)
+    assert any(
+        bool(each.any()) for name, each in learned(tmp_path, "night").items() if "_B" in name
+    )
+
+
+def test_three_rounds_in_a_row_end_the_run(tmp_path, poisoned):
+    done = trained(tmp_path, poisoned, set(range(1, 25)), "--sync-every", 2, "--epochs", 2)
+    assert done.returncode != 0
+    assert "not finite in 3 rounds in a row, the last being that up to step 6" in done.stderr
+    assert "x.jsonl:" in done.stderr
 
 
 def test_steps_in_which_the_loss_scaler_looks_for_its_scale_are_counted_apart(

@@ -9,6 +9,7 @@ from tests.bench.memory import report as memory
 from tests.bench.packing import report as packing
 from tests.bench.paper import put
 from tests.bench.provision.report import aims, table
+from tests.bench.slow_link import report as slow_link
 
 
 def sitting(machines: int, second: float, ping: float) -> dict:
@@ -158,3 +159,37 @@ def test_an_estimate_of_memory_is_set_against_what_was_measured():
     assert "| 40M | 4 × 512 | yes | 1000 | 1050 | +5% |" in told
     assert "- Within 15% of what is measured: met (at most 5%)." in told
     assert "**not met** (at most 20%)" in memory.table(where | {"runs": [close, far]})
+
+
+def test_a_run_over_slow_links_is_timed_without_its_first_steps():
+    record = [
+        {"kind": "step", "step": 16, "tokens": 100, "tokens_per_second": 1.0},
+        {"kind": "step", "step": 32, "tokens": 100, "tokens_per_second": 50.0},
+        {"kind": "step", "step": 48, "tokens": 100, "tokens_per_second": 100.0},
+        {"kind": "evaluate", "when": "before", "loss": 3.0},
+        {"kind": "evaluate", "when": "after", "loss": 2.0},
+        {"kind": "end", "step": 48, "exchanged_bytes": 480},
+    ]
+    assert slow_link.figures_of(record, 16) == {
+        "tokens_per_second": 200 / 3,
+        "held_out_loss": 2.0,
+        "bytes_a_step": 10,
+    }
+
+
+def test_rounds_are_set_against_the_sum_and_the_loss_of_an_exchange_in_every_step():
+    def run(speed: float, loss: float, size: float) -> list[dict]:
+        return [{"tokens_per_second": speed, "held_out_loss": loss, "bytes_a_step": size}]
+
+    figures = {
+        "date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc", "link": "100mbit",
+        "shares": {"tower": 0.8, "laptop": 0.4}, "every": 16, "steps": 64, "rows": 14,
+        "length": 128,
+        "alone": {"tower": trained(400), "laptop": trained(200)},
+        "each": run(450, 2.0, 7.5e6),
+        "rounds": run(546, 2.03, 1.4e6),
+    }  # fmt: skip
+    told = slow_link.table(figures)
+    assert "| all, sync_every=16 | 1 | 546 | 546 to 546 | 0.91 | 2.0300 | 1.40 |" in told
+    assert "- At least 0.9 of the sum: met (0.910)." in told
+    assert "in every step: **not met** (+1.50%)." in told

@@ -79,6 +79,10 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
         (PRESET | {"micro_batch": True}, "true and false are not accepted here"),
         (PRESET | {"parallel": "fsdp", "load_in_4bit": True}, "take load_in_4bit=false"),
         (PRESET | {"parallel": "fsdp", "backend": "unsloth"}, "parallel: fsdp shards the layers"),
+        (PRESET | {"sync_every": 4, "parallel": "fsdp"}, "take parallel=ddp, or sync_every=1"),
+        (PRESET | {"sync_every": 4, "optimizer": "adamw_8bit"}, "cannot be averaged"),
+        (PRESET | {"sync_every": 4, "precision": "fp16"}, "take precision=fp32, or bf16"),
+        (PRESET | {"sync_every": 4, "replay": "night"}, "sync_every: with replay the ranks"),
         (
             PRESET | {"learning_rate": "0"},
             "learning_rate: '0' cannot be used; it must be more than 0",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from support.plugins import load
 
+from hearth.plan.worth import Traffic
+
 worth = load("action", "hearth_worth")
 
-TOKENS, BYTES = 256, 20_000_000
+TOKENS, GRADIENTS = 256, 20_000_000
 
 
 def known(**nodes: tuple[float, float]) -> dict:
@@ -32,10 +34,11 @@ HOME = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 940))
 SLOW_CABLE = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 94))
 
 
-def chosen(facts, wanted=("auto",), rows=70, by_speed=True):
+def chosen(facts, wanted=("auto",), rows=70, by_speed=True, sync_every=1):
     nodes = worth.contenders(list(facts), facts)
-    prediction = worth.selected(wanted, nodes, rows, BYTES, by_speed)
-    return prediction, worth.told(nodes, prediction, rows, TOKENS, BYTES)
+    traffic = Traffic.of(GRADIENTS, sync_every)
+    prediction = worth.selected(wanted, nodes, rows, traffic, by_speed)
+    return prediction, worth.told(nodes, prediction, rows, TOKENS, traffic)
 
 
 def test_each_node_and_all_together_are_told():
@@ -50,10 +53,27 @@ def test_each_node_and_all_together_are_told():
     ]
 
 
+def test_an_exchange_every_so_many_steps_is_told_as_such():
+    _, lines = chosen(HOME, sync_every=16)
+    assert lines[-1].endswith("0.04 s of it to exchange 60.0 MB every 16 steps")
+
+
+def test_links_that_cost_a_third_of_a_step_get_the_advice_to_exchange_seldom():
+    wifi = known(tower=(0.1, 50), laptop=(0.2, 50), oldbox=(0.4, 50))
+    prediction, lines = chosen(wifi, ["all"], rows=14)
+    assert prediction.exchange_seconds > prediction.step_seconds / 3
+    assert lines[-1] == (
+        "slow links: sync_every=16 with all nodes would come to 2240 tokens/s, with an "
+        "approximate result"
+    )
+    assert not any("slow links" in line for line in chosen(wifi, ["all"], 14, sync_every=16)[1])
+    assert not any("slow links" in line for line in chosen(HOME)[1])
+
+
 def test_a_node_on_a_bad_cable_is_left_out_by_name_with_the_way_to_take_it():
     prediction, lines = chosen(SLOW_CABLE)
     assert prediction.nodes == ("tower", "laptop")
-    said = lines[-1]
+    (said,) = (line for line in lines if line.startswith("LEFT OUT"))
     assert said.startswith("LEFT OUT: oldbox. With all nodes a step would take 6.27 s, without ")
     assert "-e nodes=all" in said
 

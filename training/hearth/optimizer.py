@@ -27,11 +27,11 @@ def means_here(node: str, device: torch.device) -> Means:
     return Means(node, device.type == "cuda", installed)
 
 
-def choose_optimizer(wanted: str, ranks: Sequence[Means]) -> str:
+def choose_optimizer(wanted: str, ranks: Sequence[Means], averaged: bool = False) -> str:
     """Return `adamw` or `adamw_8bit`, one choice for all ranks.
 
     `auto` takes 8 bits only where all of them have an NVIDIA GPU: quantised state must be rounded
-    alike everywhere, or the ranks drift apart.
+    alike everywhere, or the ranks drift apart. Nor does it where the ranks' state is `averaged`.
 
     Raises `ConfigError` naming the nodes without bitsandbytes if 8 bits were asked for by name.
     """
@@ -42,7 +42,7 @@ def choose_optimizer(wanted: str, ranks: Sequence[Means]) -> str:
             f"{', '.join(dict.fromkeys(lacking))}; install it there or take optimizer=adamw"
         )
     if wanted == "auto":
-        able = not lacking and all(rank.gpu for rank in ranks)
+        able = not averaged and not lacking and all(rank.gpu for rank in ranks)
         return "adamw_8bit" if able else "adamw"
     return wanted
 

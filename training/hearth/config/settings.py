@@ -103,6 +103,13 @@ class Settings(BaseModel):
     compress: Literal["none", "bf16"] = _setting(
         "Steps", "bf16: half the traffic; the gradients are then approximate", "none"
     )
+    sync_every: int = _setting(
+        "Steps",
+        "for slow links: so many steps each rank learns by itself before what they learned is "
+        "averaged; above 1 the result is approximate",
+        1,
+        ge=1,
+    )
 
     learning_rate: float = _setting("Optimizer", "peak learning rate", 2e-4, gt=0)
     schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = _setting(
@@ -226,6 +233,7 @@ class Settings(BaseModel):
             findings.append(
                 "parallel: fsdp trains an adapter only; with lora=off take parallel=ddp"
             )
+        findings += self._not_by_itself()
         if self.scratch and self.lora:
             findings.append(
                 "scratch: random weights must all learn, an adapter to them is of no use; take "
@@ -247,6 +255,34 @@ class Settings(BaseModel):
                 "backend=transformers"
             )
         return findings
+
+    def _not_by_itself(self) -> list[str]:
+        """Return what a rank cannot have that learns by itself for some steps."""
+        if self.sync_every == 1:
+            return []
+        reasons = {
+            "parallel=fsdp": (
+                self.parallel == "fsdp",
+                "no rank has the whole model; take parallel=ddp",
+            ),
+            "optimizer=adamw_8bit": (
+                self.optimizer == "adamw_8bit",
+                "its state of 8 bits cannot be averaged; take optimizer=adamw",
+            ),
+            "precision=fp16": (
+                self.precision == "fp16",
+                "each rank would find a loss scale of its own; take precision=fp32, or bf16",
+            ),
+            "replay": (
+                self.replay is not None,
+                "a record of plans does not say where its rounds ended; leave replay out",
+            ),
+        }
+        return [
+            f"sync_every: with {name} the ranks cannot learn by themselves: {why}, or sync_every=1"
+            for name, (given, why) in reasons.items()
+            if given
+        ]
 
     @property
     def wants_speeds(self) -> bool:

@@ -16,6 +16,12 @@ _ALL_TRIED = 10
 _WORTH_JOINING = 0.01
 """Part of the speed that a node must add to be wanted."""
 
+_WORTH_APPROXIMATING = 1 / 3
+"""Part of a step that the exchange must take before `sync_every` is advised."""
+
+ADVISED = 16
+"""The `sync_every` that is advised."""
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -40,13 +46,30 @@ class Contender:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """What the nodes exchange: `size` bytes, every so many steps."""
+
+    size: int
+    every: int = 1
+
+    @classmethod
+    def of(cls, gradients: int, sync_every: int) -> Traffic:
+        """Return the traffic of a run whose gradients have so many bytes.
+
+        Where ranks learn by themselves between two exchanges, what they learned and both moments of
+        their optimizer travel, each as large as the gradients.
+        """
+        return cls(gradients * (3 if sync_every > 1 else 1), sync_every)
+
+
+@dataclass(frozen=True)
 class Prediction:
     """How a run over some of the nodes would go.
 
     Attributes:
         nodes: their names.
         compute_seconds: of the slowest rank in a step.
-        exchange_seconds: of a step, for the gradients.
+        exchange_seconds: of a step; where nodes exchange every so many steps, its part of that.
         rows_per_second: of all together.
     """
 
@@ -62,7 +85,7 @@ class Prediction:
 
 
 def exchange_seconds(nodes: Sequence[Contender], size: int) -> float:
-    """Return how long the nodes take to sum `size` bytes of gradients, in seconds.
+    """Return how long the nodes take to sum `size` bytes, in seconds.
 
     As a ring: each link carries 2 (n - 1) / n of the bytes in 2 (n - 1) turns, and the slowest sets
     the pace (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms"). A link that was
@@ -76,11 +99,11 @@ def exchange_seconds(nodes: Sequence[Contender], size: int) -> float:
     return turns * (in_a_turn + max(delays, default=0.0) / 2e3)
 
 
-def predict(nodes: Sequence[Contender], rows: int, size: int) -> Prediction:
-    """Return how steps of `rows` would go on `nodes`, which exchange `size` bytes."""
+def predict(nodes: Sequence[Contender], rows: int, traffic: Traffic) -> Prediction:
+    """Return how steps of `rows` would go on `nodes`."""
     speeds = [speed for node in nodes for speed in node.ranks]
     compute = seconds_of(by_speed(rows, speeds), speeds)
-    exchange = exchange_seconds(nodes, size)
+    exchange = exchange_seconds(nodes, traffic.size) / traffic.every
     return Prediction(
         tuple(node.name for node in nodes), compute, exchange, rows / (compute + exchange)
     )
@@ -88,15 +111,28 @@ def predict(nodes: Sequence[Contender], rows: int, size: int) -> Prediction:
 
 def fastest_alone(nodes: Sequence[Contender], rows: int) -> Prediction:
     """Return how the run would go on the one node that is fastest by itself."""
-    return max((predict([node], rows, 0) for node in nodes), key=_rows_per_second)
+    return max((predict([node], rows, Traffic(0)) for node in nodes), key=_rows_per_second)
 
 
-def choose(nodes: Sequence[Contender], rows: int, size: int) -> Prediction:
+def choose(nodes: Sequence[Contender], rows: int, traffic: Traffic) -> Prediction:
     """Return the fastest choice of `nodes`: all of them, unless without some it is faster."""
-    everyone = predict(nodes, rows, size)
-    best = max((predict(some, rows, size) for some in _choices(nodes)), key=_rows_per_second)
+    everyone = predict(nodes, rows, traffic)
+    best = max((predict(some, rows, traffic) for some in _choices(nodes)), key=_rows_per_second)
     keep_all = everyone.rows_per_second * (1 + _WORTH_JOINING) >= best.rows_per_second
     return everyone if keep_all else best
+
+
+def advised_sync_every(
+    nodes: Sequence[Contender], rows: int, traffic: Traffic
+) -> Prediction | None:
+    """Return how the run on all of `nodes` would go with `sync_every: ADVISED`.
+
+    None unless an exchange in every step takes so much of it that this is worth an approximation.
+    """
+    now = predict(nodes, rows, traffic)
+    if traffic.every > 1 or now.exchange_seconds <= now.step_seconds * _WORTH_APPROXIMATING:
+        return None
+    return predict(nodes, rows, Traffic.of(traffic.size, ADVISED))
 
 
 def _choices(nodes: Sequence[Contender]) -> list[list[Contender]]:

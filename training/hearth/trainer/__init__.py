@@ -5,6 +5,7 @@ parallel.py    the model as each rank has it: all of it, or a part
 planning.py    where the plan of each step comes from
 compute.py     this rank's rows of a step
 exchange.py    the one exchange of a step
-window.py      the steps between two lines of metrics
+rounds.py      for slow links: steps of each rank by itself, and what is averaged of them
+window.py      what came of a step, and of the steps between two lines of metrics
 state.py       what a checkpoint holds
 """

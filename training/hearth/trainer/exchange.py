@@ -27,16 +27,19 @@ from hearth.world import World
 _FLAGS = ("stop", "keep")
 
 # What every rank reports of itself; each writes only its own slot, so the sum is a gathering.
-_OWN = ("loss", "tokens", "compute_seconds", "wait_seconds", "peak_memory_mib", "micro_batch")
+_COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped")
+_OWN = ("loss", "compute_seconds", "wait_seconds", "peak_memory_mib", "norm", *_COUNTS)
 
 
 @dataclass(frozen=True)
 class StepSum:
-    """What a step came to over all ranks; the sequences hold one number a rank.
+    """What a step, or a round of local ones, came to; the sequences hold one number a rank.
 
     Attributes:
+        loss: its mean over the step's label tokens; of a round, the sum of its steps'.
         stop: whether the run is to end after this step.
         keep: whether a checkpoint is to be taken after it.
+        labels, taken, skipped, norm: of a round (see `rounds.Local`); else 0.
     """
 
     loss: float
@@ -47,25 +50,42 @@ class StepSum:
     wait_seconds: list[float]
     peak_memory_mib: list[float]
     micro_batch: list[int]
+    labels: list[int]
+    taken: list[int]
+    skipped: list[int]
+    norm: list[float]
 
 
 class Exchange:
-    """The flat buffer of a run's gradients, and its sum over the ranks."""
+    """The flat buffer of a run's gradients, and its sum over the ranks.
+
+    Args:
+        parts: tensors as large as all gradients that are summed; a step has no others than these.
+
+    Attributes:
+        given: bytes that this rank has given into sums with others so far.
+    """
 
     def __init__(
-        self, parameters: Sequence[torch.nn.Parameter], world: World, compress: str = "none"
+        self,
+        parameters: Sequence[torch.nn.Parameter],
+        world: World,
+        compress: str = "none",
+        parts: int = 1,
     ) -> None:
         dtypes = {parameter.dtype for parameter in parameters}
         if len(dtypes) != 1:
             raise ValueError(f"all trainable parameters must have one type, not {dtypes}")
         self._world = world
         self._compressed = compress == "bf16"
-        self._size = sum(parameter.numel() for parameter in parameters)
+        self._parts = parts
+        self._size = parts * sum(parameter.numel() for parameter in parameters)
         self._numbers = len(_FLAGS) + len(_OWN) * world.size
         self._buffer = torch.zeros(
             self._size + self._numbers, dtype=dtypes.pop(), device=parameters[0].device
         )
         self._waited = 0.0
+        self.given = 0
         start = 0
         for parameter in parameters:
             view = self._buffer[start : start + parameter.numel()].view_as(parameter)
@@ -73,15 +93,20 @@ class Exchange:
             start += parameter.numel()
 
     @property
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        """The flat tensors that are summed; the gradients lie in the first."""
+        return self._buffer[: self._size].chunk(self._parts)
+
+    @property
     def bytes(self) -> int:
-        """What each rank gives into the sum of a step."""
+        """What each rank gives into one sum."""
         if self._compressed:
             return 2 * (self._size + 3 * self._numbers)
         return self._buffer.numel() * self._buffer.element_size()
 
     def clear(self) -> None:
-        """Set everything to zero; a rank without rows leaves it at that."""
-        self._buffer.zero_()
+        """Set the gradients to zero; a rank without rows leaves it at that."""
+        self.parts[0].zero_()
 
     def run(
         self,
@@ -92,13 +117,18 @@ class Exchange:
         compute_seconds: float,
         peak_memory_mib: float,
         micro_batch: int,
+        labels: int = 0,
+        taken: int = 0,
+        skipped: int = 0,
+        norm: float = 0.0,
     ) -> StepSum:
-        """Sum the gradients over all ranks, in place, and return the sums of the numbers.
+        """Sum `parts` over all ranks, in place, and return the sums of the numbers.
 
         `loss` is this rank's part of the global mean. The waiting time that is reported is that
         of the step before: this one's is known only when it is over.
         """
-        own = (loss, tokens, compute_seconds, self._waited, peak_memory_mib, micro_batch)
+        measures = (loss, compute_seconds, self._waited, peak_memory_mib, norm)
+        own = (*measures, tokens, micro_batch, labels, taken, skipped)
         numbers = torch.zeros(self._numbers, dtype=torch.float64)
         numbers[: len(_FLAGS)] = torch.tensor((stop, keep), dtype=torch.float64)
         first = len(_FLAGS) + self._world.rank
@@ -112,12 +142,13 @@ class Exchange:
             self._sum(self._buffer)
             summed = self._buffer[self._size :].tolist()
         self._waited = time.perf_counter() - started
+        self.given += self.bytes if self._world.size > 1 else 0
 
         by_rank = {
             name: summed[len(_FLAGS) + index * self._world.size :][: self._world.size]
             for index, name in enumerate(_OWN)
         }
-        for name in ("tokens", "micro_batch"):
+        for name in _COUNTS:
             by_rank[name] = [round(count) for count in by_rank[name]]
         flags = {name: summed[index] > 0 for index, name in enumerate(_FLAGS)}
         return StepSum(**flags, **by_rank | {"loss": sum(by_rank["loss"])})

@@ -7,7 +7,8 @@ these sums are added over the ranks, and the gradient of a sum is the sum of the
     sum over ranks of  grad( sum over its tokens of l_i / N )  =  grad( mean of all l_i )
 
 N is known to every rank beforehand from the token index, so nothing needs to be asked. A rank
-without rows adds zero.
+without rows adds zero. (Where ranks learn by themselves for some steps, this does not hold: see
+`rounds`.)
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import functools
 import hashlib
 import math
 import shutil
+import statistics
 import time
 from collections import deque
 from pathlib import Path
@@ -46,12 +48,12 @@ from hearth.plan.order import Order
 from hearth.plan.split import Plan
 from hearth.prepare import Prepared, facts_of
 from hearth.telemetry import Telemetry, step_line
-from hearth.trainer import parallel, state
+from hearth.trainer import parallel, rounds, state
 from hearth.trainer.alike import start_alike
-from hearth.trainer.compute import Compute
-from hearth.trainer.exchange import Exchange, StepSum
+from hearth.trainer.compute import Compute, Computed
+from hearth.trainer.exchange import Exchange
 from hearth.trainer.planning import choose_planner, moves
-from hearth.trainer.window import LogWindow
+from hearth.trainer.window import LogWindow, Taken
 from hearth.world import World, agree
 
 _ANSWER_TOKENS = 96
@@ -94,18 +96,27 @@ class Trainer:
         self.nodes = [node for node, _ in everyone]
         self.precision = precision.choose(begun.get("precision", settings.precision), everyone)
         means = world.gather(means_here(world.node, world.device))
-        self.chosen_optimizer = choose_optimizer(begun.get("optimizer", settings.optimizer), means)
+        # A rank alone has nothing to average.
+        learns_alone = settings.sync_every > 1 and world.size > 1
+        self.chosen_optimizer = choose_optimizer(
+            begun.get("optimizer", settings.optimizer), means, averaged=settings.sync_every > 1
+        )
         torch.manual_seed(settings.seed)
         self.model = parallel.load(settings, prepared.model.path, world, self.precision)
         ensure_chat_template(self.model.tokenizer)
         agree(world, {"trainable tensors": _described(self.model)})
         self.parameters = [parameter for _, parameter in self.model.trainable()]
         start_alike(self.parameters, world)
-        self.exchange = Exchange(self.parameters, world, settings.compress)
+        parts = rounds.PARTS if learns_alone else 1
+        self.exchange = Exchange(self.parameters, world, settings.compress, parts)
         self.optimizer = make_optimizer(self.chosen_optimizer, settings, self.parameters)
         self.schedule = make_schedule(settings, self.optimizer, self.steps)
         self.scaler = precision.loss_scaler(self.precision, world.device)
         self.model.use_scaler(self.scaler)
+        self.rounds: rounds.Rounds | None = None
+        if learns_alone:
+            rounds.check(self.precision)
+            self.rounds = rounds.Rounds(self.parameters, self.optimizer, self.exchange)
         self.autocast = functools.partial(precision.autocast, self.precision, world.device)
         self.compute = Compute(
             self.model, self.rows, self.autocast, self.exchange.clear, self.scaler.scale
@@ -154,6 +165,7 @@ class Trainer:
             state=outcome,
             step=self.step,
             seconds=round(time.monotonic() - began, 1),
+            exchanged_bytes=self.exchange.given,
             **{self.model.learned: str(result)},
         )
         return outcome
@@ -163,36 +175,95 @@ class Trainer:
         since_log = LogWindow()
         failures = 0
         while self.step < self.steps:
-            started = time.perf_counter()
-            rate = self.optimizer.param_groups[0]["lr"]
-            batch = self.order.batch(self.step)
-            plan = self._planned(len(batch))
-            summed = self._gradients(batch, plan)
-            self._learn(plan, summed)
-            norm = self._update()
-            skipped = not math.isfinite(norm)
-            # With fp16 a skipped step is how the loss scaler finds its scale, down to 1.
-            searching = self.scaler.is_enabled() and self.scaler.get_scale() >= 1
-            failures = failures + 1 if skipped and not searching else 0
-            self.step += 1
-            since_log.add(summed, plan, time.perf_counter() - started, skipped, searching)
+            started, before = time.perf_counter(), self.step
+            taken = self._round(self.rounds) if self.rounds else self._step()
+            self._learn(taken)
+            failures = failures + 1 if taken.skipped and not taken.by_scaler else 0
+            since_log.add(taken, time.perf_counter() - started)
             if failures:
-                self._blame(batch, plan, failures)
+                self._blame(taken, failures)
             last = self.step == self.steps
-            due = summed.keep or self.step % self.settings.checkpoint_every == 0
-            keep = last or summed.stop or due
+            due = taken.summed.keep or self._passed(before, self.settings.checkpoint_every)
+            keep = last or taken.summed.stop or due
             # Also before each checkpoint, so that a run that goes on from it misses no step.
-            if keep or self.step % self.settings.log_every == 0:
-                self._log(since_log, rate, norm)
+            if keep or self._passed(before, self.settings.log_every):
+                self._log(since_log, taken)
                 since_log = LogWindow()
-            if summed.stop and not last:
+            if taken.summed.stop and not last:
                 self.telemetry.say(f"stopping after step {self.step}, as asked")
                 return True
-            if not last and self.settings.eval_every and self.step % self.settings.eval_every == 0:
+            eval_every = self.settings.eval_every
+            if not last and eval_every and self._passed(before, eval_every):
                 self._evaluate("during")
             if keep and not last:
                 self._checkpoint()
         return False
+
+    def _passed(self, before: int, every: int) -> bool:
+        """Return whether a multiple of `every` steps was reached since step `before`."""
+        return self.step // every > before // every
+
+    def _step(self) -> Taken:
+        """Take one step together: this rank's gradients, the sum of all, the optimizer."""
+        rate = self.optimizer.param_groups[0]["lr"]
+        batch = self.order.batch(self.step)
+        plan = self._planned(len(batch))
+        own = self._own_rows(batch, plan)
+        denominator = int(self.rows.label_tokens[batch].sum())
+        most = plan.micro_batch[self.world.rank]
+        computed = self._gradients(own, most, denominator, plan.turns)
+        summed = self.exchange.run(
+            loss=computed.loss,
+            stop=(self.folder / STOP_FILE).exists(),
+            keep=self._too_long_ago(),
+            tokens=int(self.rows.tokens[own].sum()),
+            compute_seconds=computed.seconds,
+            peak_memory_mib=peak_mib(self.world.device),
+            micro_batch=computed.micro_batch,
+        )
+        norm = self._update()
+        skipped = not math.isfinite(norm)
+        # With fp16 a skipped step is how the loss scaler finds its scale, down to 1.
+        searching = self.scaler.is_enabled() and self.scaler.get_scale() >= 1
+        bad = []
+        if skipped and not searching:
+            bad = self._bad_rows(own, denominator, plan.row_by_row().turns)
+        self.schedule.step()
+        self.step += 1
+        return Taken((plan,), summed, rate, norm, int(skipped), searching, bad)
+
+    def _round(self, round_: rounds.Rounds) -> Taken:
+        """Take steps by itself up to the next synchronisation, then average what all learned."""
+        local = rounds.Local()
+        round_.begin()
+        for _ in range(min(self.settings.sync_every, self.steps - self.step)):
+            rate = self.optimizer.param_groups[0]["lr"]
+            self._local_step(local)
+            self.schedule.step()
+            self.step += 1
+        summed = round_.end(
+            local,
+            stop=(self.folder / STOP_FILE).exists(),
+            keep=self._too_long_ago(),
+            peak_memory_mib=peak_mib(self.world.device),
+        )
+        skipped = sum(summed.skipped)
+        return Taken(local.plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=local.bad)
+
+    def _local_step(self, local: rounds.Local) -> None:
+        """Take one step with this rank's rows alone, and add what came of it to `local`."""
+        batch = self.order.batch(self.step)
+        plan = self._planned(len(batch))
+        own = self._own_rows(batch, plan)
+        of_all, labels = (int(self.rows.label_tokens[rows].sum()) for rows in (batch, own))
+        most = local.begin_step(plan, self.world.rank, of_all)
+        if not labels:
+            return
+        computed = self._gradients(own, most, labels)
+        norm = self._update()
+        local.end_step(computed, int(self.rows.tokens[own].sum()), labels, of_all, norm)
+        if not math.isfinite(norm):
+            local.bad += self._bad_rows(own, labels)
 
     def _planned(self, rows: int) -> Plan:
         """Return the plan of this step, of so many rows; record it where it is another."""
@@ -217,37 +288,34 @@ class Trainer:
         slowness = self.planner.slowness if known else (1.0,) * self.world.size
         return [round(slow, 3) for slow in slowness]
 
-    def _learn(self, plan: Plan, summed: StepSum) -> None:
+    def _learn(self, taken: Taken) -> None:
         """Tell the planner how fast the ranks were, and what their memory holds."""
+        summed, steps = taken.summed, len(taken.plans)
+        plan = statistics.mode(taken.plans)  # all but that of an epoch's last, short step
         for rank, (had, planned) in enumerate(
             zip(summed.micro_batch, plan.micro_batch, strict=True)
         ):
             if had < planned:
                 self.planner.fits_no_more_than(rank, had)
-        self.planner.observe(plan, summed.tokens, summed.compute_seconds)
+        tokens = [count / steps for count in summed.tokens]
+        self.planner.observe(plan, tokens, [each / steps for each in summed.compute_seconds])
 
-    def _gradients(self, batch: np.ndarray, plan: Plan) -> StepSum:
-        """Compute this rank's rows of `batch` and sum the gradients of all ranks."""
-        rank = self.world.rank
-        own = batch[plan.slice_of(rank)]
+    def _own_rows(self, batch: np.ndarray, plan: Plan) -> np.ndarray:
+        """Return the numbers of this rank's rows of `batch`."""
+        own = batch[plan.slice_of(self.world.rank)]
         if not self.settings.packing:  # rows of like length together, so that little is padding
             own = own[np.argsort(self.rows.tokens[own], kind="stable")]
-        computed = self.compute.gradients(
+        return own
+
+    def _gradients(self, own: np.ndarray, most: int, denominator: int, turns: int = 0) -> Computed:
+        """Compute the gradients of this rank's rows."""
+        return self.compute.gradients(
             own,
-            plan.micro_batch[rank],
-            denominator=int(self.rows.label_tokens[batch].sum()),
+            most,
+            denominator,
             seed_of=self._dropout_seed if self.settings.lora_dropout else None,
             say=lambda words: print(f"{self.world.node}: {words}", flush=True),
-            turns=plan.turns,
-        )
-        return self.exchange.run(
-            loss=computed.loss,
-            stop=(self.folder / STOP_FILE).exists(),
-            keep=self._too_long_ago(),
-            tokens=int(self.rows.tokens[own].sum()),
-            compute_seconds=computed.seconds,
-            peak_memory_mib=peak_mib(self.world.device),
-            micro_batch=computed.micro_batch,
+            turns=turns,
         )
 
     def _too_long_ago(self) -> bool:
@@ -260,10 +328,10 @@ class Trainer:
         return hash((self.settings.seed, self.step, first_row))
 
     def _update(self) -> float:
-        """Clip, take one step of optimizer and schedule, and return the gradient's norm.
+        """Clip, take one step of the optimizer, and return the gradient's norm.
 
-        The norm is of the summed gradient, so every rank sees the same number and all of them
-        skip a step whose gradient is not finite. Its rows and its learning rate are used up.
+        Where that is of the summed gradient, every rank sees the same number and all of them skip
+        a step whose gradient is not finite. Its rows and its learning rate are used up.
         """
         self.scaler.unscale_(self.optimizer)
         limit = self.settings.clip_norm or math.inf
@@ -271,39 +339,45 @@ class Trainer:
         if math.isfinite(norm) or self.scaler.is_enabled():
             self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.schedule.step()
         return norm
 
-    def _blame(self, batch: np.ndarray, plan: Plan, failures: int) -> None:
-        """Name the rows of the step just skipped whose gradients were not finite.
+    def _bad_rows(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[str]:
+        """Return, as file and line, those of the rows `own` whose gradients are not finite."""
+        bad = self.compute.not_finite(own, denominator, turns)
+        return [source for row in bad for source in self.rows.sources(row)]
+
+    def _blame(self, taken: Taken, failures: int) -> None:
+        """Name the rows of all ranks that were not finite.
 
         Raises `HearthError` on every rank alike if it is the last of too many in a row.
         """
-        denominator = int(self.rows.label_tokens[batch].sum())
-        own = batch[plan.slice_of(self.world.rank)]
-        own = self.compute.not_finite(own, denominator, plan.row_by_row().turns)
-        sources = [source for row in own for source in self.rows.sources(row)]
-        named = [source for found in self.world.gather(sources) for source in found]
+        unit = "round" if self.rounds else "step"
+        named = [source for found in self.world.gather(taken.bad) for source in found]
         rows = f"row{'s' * (len(named) > 1)} {', '.join(named)}" if named else "no row by itself"
         self.telemetry.record("skip", step=self.step, rows=named)
-        self.telemetry.say(f"step {self.step} skipped: not finite is the gradient of {rows}")
+        skipped = f"step {self.step} skipped"
+        if self.rounds:
+            steps = f"{taken.skipped} local step{'s' * (taken.skipped > 1)}"
+            skipped = f"{steps} skipped in the {len(taken.plans)} before step {self.step + 1}"
+        self.telemetry.say(f"{skipped}: not finite is the gradient of {rows}")
         if failures == _NON_FINITE_IN_A_ROW:
+            last = f"that up to step {self.step}" if self.rounds else f"step {self.step}"
             raise HearthError(
-                f"the gradient was not finite in {failures} steps in a row, the last being step "
-                f"{self.step} ({rows}); look at these rows, lower learning_rate, or take "
+                f"the gradient was not finite in {failures} {unit}s in a row, the last being "
+                f"{last} ({rows}); look at these rows, lower learning_rate, or take "
                 "precision=fp32"
             )
 
-    def _log(self, window: LogWindow, rate: float, norm: float) -> None:
-        """Record the steps since the last line."""
+    def _log(self, window: LogWindow, last: Taken) -> None:
+        """Record the steps since the last line, `last` being the last of them."""
         self.recent_seconds.extend(window.seconds)
         per_step = sorted(self.recent_seconds)[len(self.recent_seconds) // 2]
         record = window.record() | {
             "step": self.step,
             "steps": self.steps,
             "epoch": round(self.order.epoch_of(self.step), 4),
-            "learning_rate": rate,
-            "grad_norm": norm,
+            "learning_rate": last.rate,
+            "grad_norm": last.norm,
             "eta_seconds": round(per_step * (self.steps - self.step), 1),
         }
         self.telemetry.record("step", **record)
@@ -337,6 +411,11 @@ class Trainer:
             f"run {self.run.name}: step {self.step} of {self.steps}, {len(self.rows)} rows, "
             f"{self.precision}, on {where}"
         )
+        if self.rounds:
+            self.telemetry.say(
+                f"sync_every={self.settings.sync_every}: each rank learns by itself for so many "
+                "steps, and the result is approximate"
+            )
 
     def _evaluate(self, when: str) -> None:
         """Record held-out perplexity; before and after training one answered question too."""
@@ -401,7 +480,7 @@ class Trainer:
             if self.run.resumes and self.world.leads:
                 print(f"no node holds a checkpoint of run {self.run.name}: beginning at step 0")
             return
-        state.load(found.path, self.model, self.optimizer, self.schedule, self.scaler)
+        state.load(found.path, self.model, self._changing())
         self.step = found.step
         self.best = found.facts["best"]
         followed = found.facts["plan"]
@@ -415,6 +494,12 @@ class Trainer:
                     self.folder / BEST,
                     lambda folder: shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True),
                 )
+
+    def _changing(self) -> dict[str, Any]:
+        """Return, by name, what changes with the steps beside what learns."""
+        outer = {"outer": self.rounds.outer} if self.rounds else {}
+        parts = {"optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
+        return parts | outer
 
     def _choices(self) -> dict[str, str]:
         """Return what `auto` came to, which a run that goes on keeps."""
@@ -460,8 +545,7 @@ class Trainer:
 
     def _write_state(self, folder: Path) -> None:
         """Write into `folder` all that the run needs to go on from here."""
-        base = self.run.source.id
-        state.save(folder, self.model, base, self.optimizer, self.schedule, self.scaler)
+        state.save(folder, self.model, self.run.source.id, self._changing())
         shutil.copyfile(self.folder / METRICS, folder / METRICS)
         if self.best is not None:
             shutil.copytree(self.folder / BEST, folder / BEST)

@@ -1,11 +1,36 @@
-"""The steps since the last line of metrics, summed up."""
+"""What came of a step, and the steps since the last line of metrics, summed up."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hearth.plan.split import Plan
 from hearth.trainer.exchange import StepSum
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What came of a step, or of a round of local ones.
+
+    Attributes:
+        plans: of each of the steps.
+        rate: the learning rate of the last of them.
+        norm: of the gradient; of a round, the mean norm of the local ones.
+        skipped: how many gradients were not finite.
+        by_scaler: whether nothing is wrong with that, since the loss scaler of fp16 was only
+            looking for its scale.
+        bad: those of this rank's rows that were not finite by themselves.
+    """
+
+    plans: Sequence[Plan]
+    summed: StepSum
+    rate: float
+    norm: float
+    skipped: int = 0
+    by_scaler: bool = False
+    bad: Sequence[str] = ()
 
 
 class LogWindow:
@@ -17,23 +42,18 @@ class LogWindow:
         self._plans: list[Plan] = []
         self._skipped = self._scaler_skipped = 0
 
-    def add(
-        self, summed: StepSum, plan: Plan, seconds: float, skipped: bool, by_scaler: bool
-    ) -> None:
-        """Add one step that took `seconds`, under `plan`.
-
-        `skipped` says whether its gradient was not finite; `by_scaler` that nothing is wrong with
-        that, since the loss scaler of fp16 was only looking for its scale.
-        """
-        self._skipped += skipped and not by_scaler
-        self._scaler_skipped += skipped and by_scaler
-        self.seconds.append(seconds)
-        self._sums.append(summed)
-        self._plans.append(plan)
+    def add(self, taken: Taken, seconds: float) -> None:
+        """Add a step, or a round of them, that took `seconds`."""
+        self._skipped += 0 if taken.by_scaler else taken.skipped
+        self._scaler_skipped += taken.skipped if taken.by_scaler else 0
+        steps = len(taken.plans)
+        self.seconds += [seconds / steps] * steps
+        self._sums.append(taken.summed)
+        self._plans += taken.plans
 
     def record(self) -> dict[str, Any]:
-        """Return means of loss and seconds, sums of tokens, and peaks of memory."""
-        steps, seconds = len(self._sums), sum(self.seconds)
+        """Return means of loss and seconds a step, sums of tokens, and peaks of memory."""
+        steps, seconds = len(self._plans), sum(self.seconds)
 
         def over_steps(name: str) -> list[tuple[float, ...]]:
             return list(zip(*(getattr(summed, name) for summed in self._sums), strict=True))

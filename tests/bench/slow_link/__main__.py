@@ -1,0 +1,161 @@
+"""Measure what `sync_every` comes to where the links are slow, on the lab.
+
+    sudo .venv/bin/python -m tests.bench.slow_link
+
+boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 100
+Mbit/s. Each trains alone, then all of them with an exchange in every step, then with one every 16
+steps: the same steps over the same text, of which a tenth is held out. It writes the raw figures
+beside itself and the table into docs/benchmarks.md. It takes about half an hour on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.heterogeneous.work import LENGTH, make_model
+from tests.bench.lab import NAME, ROOT, CommandFailed, Lab
+from tests.bench.paper import circumstances, publish
+from tests.bench.slow_link.report import figures_of, table
+
+FIGURES = Path(__file__).with_name("figures.json")
+READY = "/opt/lab/venv/bin/python"
+SHARES = {"tower": 0.88, "laptop": 0.44, "oldbox": 0.22}
+LINK = "100mbit"
+GLOBAL_BATCH = 14
+EVERY = 16
+ALONE_STEPS = 8
+ALONE_SKIPPED = 2
+"""Steps that pay for what later ones find ready; of a run over all nodes, a round is skipped."""
+
+SETTINGS = {
+    "sequence_length": LENGTH,
+    "global_batch": GLOBAL_BATCH,
+    "held_out": 0.1,
+    "lora_rank": 64,  # 7.5 MB of gradients: a third of a step's computing at this speed
+    "lora_alpha": 64,
+    "learning_rate": 1e-3,
+    "threads": 1,
+    "checkpoint_every": 10_000,
+    "wandb": "off",
+}
+
+
+def make_text(path: Path) -> Path:
+    """Write the shipped questions and answers, cut into rows of a token a byte; return the file."""
+    shipped = (ROOT / "training" / "datasets" / "homelab-qa.jsonl").read_text(encoding="utf-8")
+    said = [
+        message["content"]
+        for line in shipped.splitlines()
+        for message in json.loads(line)["messages"]
+    ]
+    text = "\n".join(said).encode("ascii", "replace").decode("ascii")
+    room = LENGTH - 2
+    with path.open("w", encoding="ascii") as file:
+        for start in range(0, len(text) - room, room):
+            file.write(json.dumps({"text": text[start : start + room]}) + "\n")
+    return path
+
+
+class Bench(Lab):
+    """The machines, and the runs over them."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(len(SHARES), folder, READY)
+        self._folder = folder
+        self._model = make_model(folder / "llama")
+        self._data = make_text(folder / "texts.jsonl")
+        self._count = 0
+
+    def prepare(self) -> None:
+        """Boot and provision the machines, give them the model, their speeds and their links."""
+        self.up()
+        self.play("playbooks/preflight.yml")
+        self.play("playbooks/workspace.yml")
+        from support.lab import bring  # knows the lab by HEARTH_LAB, which `main` sets
+
+        bring(self._model, SHARES)
+        for node, share in SHARES.items():
+            self.do("link", node, LINK)
+            self.do("cpu", node, str(share))
+
+    def train(self, nodes: Sequence[str], steps: int, skipped: int, every: int) -> dict[str, Any]:
+        """Train on some nodes; return how fast it went, what was learned and what travelled."""
+        self._count += 1
+        run = f"bench-{os.getpid()}-{self._count}"
+        train = SETTINGS | {
+            "model": str(self._model),
+            "dataset": str(self._data),
+            "run": run,
+            "max_steps": steps,
+            "sync_every": every,
+            "evaluate": len(nodes) > 1,
+        }
+        runs = self._folder / "runs"
+        self.play(
+            "train.yml",
+            *("-e", json.dumps({"train": train}), "-e", f"nodes={','.join(nodes)}"),
+            *("-e", f"plan_runs={runs}", "-e", "launch_ready_timeout=300"),
+        )
+        lines = (runs / run / "metrics.jsonl").read_text().splitlines()
+        return figures_of([json.loads(line) for line in lines], skipped)
+
+
+def measure(bench: Bench, steps: int, repeat: int) -> dict[str, Any]:
+    """Return the figures of each kind of run, repeats in a list."""
+    names = list(SHARES)
+    found: dict[str, Any] = {"alone": {name: [] for name in names}, "each": [], "rounds": []}
+    try:
+        bench.prepare()
+        for turn in range(repeat):
+            for name in names:
+                found["alone"][name].append(bench.train([name], ALONE_STEPS, ALONE_SKIPPED, 1))
+            for how, every in (("each", 1), ("rounds", EVERY)):
+                found[how].append(bench.train(names, steps, EVERY, every))
+            print(f"bench: {turn + 1} of {repeat} turns", flush=True)
+    finally:
+        bench.down()
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.slow_link",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
+    parser.add_argument("--steps", type=int, default=64, help="steps of a run (default: 64)")
+    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
+    given = parser.parse_args(arguments)
+    if os.geteuid() != 0:
+        parser.error("the lab needs root")
+    if given.steps <= EVERY:
+        parser.error(f"--steps: the first {EVERY} are not counted; more are wanted")
+    os.environ["HEARTH_LAB"] = NAME
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for tests/support
+    # Not below /tmp, which a machine has for itself.
+    with tempfile.TemporaryDirectory(prefix="hearth-bench-", dir="/var/tmp") as folder:
+        try:
+            found = measure(Bench(Path(folder)), given.steps, given.repeat)
+        except CommandFailed as error:
+            print(f"bench: a run failed: {error}", file=sys.stderr)
+            return 1
+    figures = circumstances() | found
+    figures |= {"shares": SHARES, "link": LINK, "every": EVERY, "steps": given.steps}
+    figures |= {"rows": GLOBAL_BATCH, "length": LENGTH}
+    print(table(figures))
+    if not given.dry:
+        publish("slow_link", figures, FIGURES, table(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Ranks that learn by themselves for some steps: alike after each round, and near the exact run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.ranks import learned, metrics, train_forked
+
+EVERY = 4
+STEPS = 22
+RANKS = 3
+
+
+@pytest.fixture(scope="module")
+def common(tiny_model, tiny_data):
+    """Three ranks, of which one has nothing to do."""
+    return [
+        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
+        *("--learning-rate", 0.01, "--warmup-steps", 2, "--global-batch", 7),
+        *("--split", "4:2:0", "--micro-batch", 2, "--lora-rank", 4, "--wandb", "off"),
+        *("--max-steps", STEPS, "--checkpoint-every", 6, "--log-every", 8),
+    ]
+
+
+def trained(cwd, run, *arguments):
+    done = train_forked(cwd, RANKS, "--run-name", run, *arguments, apart=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def rounds(tmp_path_factory, common):
+    """The folder of a run in rounds, and what it said."""
+    cwd = tmp_path_factory.mktemp("rounds")
+    return cwd, trained(cwd, "night", "--sync-every", EVERY, *common)
+
+
+def of_run(cwd):
+    return cwd / "rank0" / "runs" / "night"
+
+
+def test_all_ranks_end_with_the_same_bits_also_one_that_never_had_a_row(rounds):
+    cwd, said = rounds
+    assert "sync_every=4: each rank learns by itself" in said
+    first, *others = (learned(cwd / f"rank{rank}", "night") for rank in range(RANKS))
+    for other in others:
+        assert first.keys() == other.keys()
+        assert all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_lines_and_checkpoints_come_at_the_end_of_the_round_in_which_they_are_due(rounds):
+    cwd, _ = rounds
+    steps = metrics(of_run(cwd), "step")
+    assert [step["step"] for step in steps] == [8, 12, 16, 20, 22]  # 12, 20: before a checkpoint
+    assert [each["step"] for each in metrics(of_run(cwd), "checkpoint")] == [8, 12, 20, 22]
+    rows = sum(sum(step["rows_by_rank"]) for step in steps)
+    epochs, more = divmod(STEPS, 3)  # of three steps each: seven rows, seven, and the rest
+    assert rows == epochs * metrics(of_run(cwd), "start")[0]["rows"] + 7 * more
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    assert all(step["grad_norm"] > 0 for step in steps)
+
+
+def test_the_bytes_are_counted_once_a_round(rounds):
+    cwd, _ = rounds
+    start, end = metrics(of_run(cwd), "start")[0], metrics(of_run(cwd), "end")[0]
+    gradients = 4 * start["trainable_parameters"]
+    assert 3 * gradients < start["exchange_bytes"] < 3 * gradients + 4 * 50
+    assert end["exchanged_bytes"] == 6 * start["exchange_bytes"]  # 22 steps are six rounds
+
+
+def test_the_held_out_loss_comes_near_that_of_an_exchange_in_every_step(rounds, common, tmp_path):
+    cwd, _ = rounds
+    trained(tmp_path, "night", *common)
+    before, exact = (each["loss"] for each in metrics(of_run(tmp_path), "evaluate"))
+    again, approximate = (each["loss"] for each in metrics(of_run(cwd), "evaluate"))
+    assert again == before
+    assert exact < before - 0.1
+    assert approximate == pytest.approx(exact, rel=0.02)
+
+
+def test_a_stop_waits_for_the_round_and_what_goes_on_has_the_same_bits(rounds, common, tmp_path):
+    cwd, _ = rounds
+    for rank in range(RANKS):
+        folder = tmp_path / f"rank{rank}" / "runs" / "night"
+        folder.mkdir(parents=True)
+    (of_run(tmp_path) / "stop").touch()
+    said = trained(tmp_path, "night", "--sync-every", EVERY, *common)
+    assert "stopping after step 4, as asked" in said
+    done = train_forked(tmp_path, RANKS, "--resume", "night", apart=True)
+    assert done.returncode == 0, done.stderr
+    whole, again = (learned(folder / "rank1", "night") for folder in (cwd, tmp_path))
+    assert all(torch.equal(whole[name], again[name]) for name in whole)

@@ -1,0 +1,238 @@
+"""Rounds of local steps, for slow links (`sync_every: H`). What comes of them is approximate.
+
+Each rank takes H steps with an optimizer of its own, on its own rows of each global batch, and only
+then do the ranks speak. Let θ be where the round began, and w_r the part that rank r had in the
+label tokens that were learned from since:
+
+    Δ = sum over ranks of  w_r (θ_r - θ)
+
+An outer optimizer goes on from θ with the gradient -Δ: SGD with Nesterov momentum (DiLoCo;
+Douillard et al. 2023, arXiv:2311.08105). Both moments of AdamW are averaged with the same w_r in
+the same sum, so that each round begins alike on all ranks. A rank that learned nothing has w_r = 0
+and takes over what the others came to.
+
+An adapter's matrices A and B are averaged each by itself, as is done where DiLoCo trains LoRA: the
+product of the averages is not the average of the products, and the difference is of second order in
+how far the ranks have come apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from hearth.errors import ConfigError
+from hearth.plan.split import Plan
+from hearth.trainer.compute import Computed
+from hearth.trainer.exchange import Exchange, StepSum
+
+OUTER_RATE, OUTER_MOMENTUM = 0.9, 0.5
+"""Of the outer optimizer.
+
+A fine-tune has few rounds, and the paper's 0.7 and 0.9, made for thousands, overshoot. Measured
+on a Llama of 3 layers, LoRA, 64 steps of 14 rows over ranks 4:2:1: held-out loss 2.162 with an
+exchange in every step; with H = 8 2.429 with the paper's, 2.198 with the plain average and 2.166
+with these (2.162 with H = 4, 2.177 with H = 16).
+"""
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+PARTS = 1 + len(_MOMENTS)
+"""Tensors as large as the gradients that a round exchanges."""
+
+
+@dataclass
+class Local:
+    """What this rank has done by itself since the round began.
+
+    Attributes:
+        plans: of each step.
+        micro_batch: most rows at once that its memory held.
+        tokens: of its rows.
+        seconds: in which it computed.
+        loss: the sum over the steps of its part of the mean loss of the global batch.
+        of_all: label tokens of all ranks' rows, learned from or not.
+        labels: label tokens that it learned from.
+        taken: steps of its optimizer.
+        skipped: steps that it did not take, since the gradient was not finite.
+        norms: the norms of its gradients, added up over the steps it took.
+        bad: the rows of the skipped steps that were not finite by themselves.
+    """
+
+    plans: list[Plan] = field(default_factory=list)
+    micro_batch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+    of_all: int = 0
+    labels: int = 0
+    taken: int = 0
+    skipped: int = 0
+    norms: float = 0.0
+    bad: list[str] = field(default_factory=list)
+
+    def begin_step(self, plan: Plan, rank: int, of_all: int) -> int:
+        """Note a step under `plan`; return how many rows this rank may compute at once.
+
+        That is less than planned once its memory has turned out too small.
+        """
+        planned = plan.micro_batch[rank]
+        self.micro_batch = min(planned, self.micro_batch) if self.plans else planned
+        self.plans.append(plan)
+        self.of_all += of_all
+        return self.micro_batch
+
+    def end_step(
+        self, computed: Computed, tokens: int, labels: int, of_all: int, norm: float
+    ) -> None:
+        """Note what came of this rank's rows in it, which hold `tokens` and `labels`.
+
+        `of_all` are the label tokens of all ranks in the step; a `norm` that is not finite means
+        that it was skipped.
+        """
+        self.micro_batch = computed.micro_batch
+        self.tokens += tokens
+        self.seconds += computed.seconds
+        self.loss += computed.loss * labels / of_all
+        if math.isfinite(norm):
+            self.taken += 1
+            self.labels += labels
+            self.norms += norm
+        else:
+            self.skipped += 1
+
+    @property
+    def norm(self) -> float:
+        """The mean norm of its gradients."""
+        return self.norms / max(1, self.taken)
+
+
+class Rounds:
+    """Where a round begins, and how it ends: the one exchange, the average and the outer step.
+
+    Args:
+        optimizer: AdamW over `parameters`.
+        exchange: of as many `PARTS`.
+
+    Attributes:
+        outer: the outer optimizer, whose momentum belongs into a checkpoint.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[torch.nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        exchange: Exchange,
+    ) -> None:
+        self._parameters, self._optimizer, self._exchange = parameters, optimizer, exchange
+        self._begun = torch.nn.Parameter(_flat(parameters))
+        self.outer = torch.optim.SGD(
+            [self._begun], lr=OUTER_RATE, momentum=OUTER_MOMENTUM, nesterov=True
+        )
+        _begin_state(optimizer)
+
+    def begin(self) -> None:
+        """Note where the round begins: at the same parameters on all ranks."""
+        with torch.no_grad():
+            self._begun.copy_(_flat(self._parameters))
+        self._steps_before = self._state(0)["step"].clone()
+
+    def end(self, local: Local, stop: bool, keep: bool, peak_memory_mib: float) -> StepSum:
+        """Exchange what the ranks learned and leave all of them at the same place.
+
+        Where nobody learned anything, all stay where they were.
+        """
+        weight = local.labels / local.of_all
+        change, *moments = self._exchange.parts
+        change.copy_(_flat(self._parameters)).sub_(self._begun.detach()).mul_(weight)
+        for part, name in zip(moments, _MOMENTS, strict=True):
+            part.copy_(_flat(self._moment(name))).mul_(weight)
+        summed = self._exchange.run(
+            loss=local.loss,
+            stop=stop,
+            keep=keep,
+            tokens=local.tokens,
+            compute_seconds=local.seconds,
+            peak_memory_mib=peak_memory_mib,
+            micro_batch=local.micro_batch,
+            labels=local.labels,
+            taken=local.taken,
+            skipped=local.skipped,
+            norm=local.norm,
+        )
+        if learned := sum(summed.labels):
+            for part in (change, *moments):
+                part.mul_(local.of_all / learned)
+            self._go_on_from(change, moments, max(summed.taken))
+        return summed
+
+    @torch.no_grad()
+    def _go_on_from(
+        self, change: torch.Tensor, moments: Sequence[torch.Tensor], taken: int
+    ) -> None:
+        """Take the outer step, and the optimizer's state of all ranks together."""
+        self._begun.grad = change.neg_()
+        self.outer.step()
+        self._begun.grad = None
+        _spread(self._begun, self._parameters)
+        for part, name in zip(moments, _MOMENTS, strict=True):
+            _spread(part, self._moment(name))
+        for number in range(len(self._parameters)):
+            self._state(number)["step"].copy_(self._steps_before + taken)
+
+    def _state(self, number: int) -> dict[str, torch.Tensor]:
+        """Return the optimizer's state of one parameter."""
+        return self._optimizer.state[self._parameters[number]]
+
+    def _moment(self, name: str) -> list[torch.Tensor]:
+        """Return one of the optimizer's moments, of every parameter."""
+        return [self._state(number)[name] for number in range(len(self._parameters))]
+
+
+def norm_of_all(summed: StepSum) -> float:
+    """Return the mean norm of the local gradients of a round, by label tokens; NaN without any."""
+    learned = sum(summed.labels)
+    weighted = sum(n * labels for n, labels in zip(summed.norm, summed.labels, strict=True))
+    return weighted / learned if learned else float("nan")
+
+
+def check(precision: str) -> None:
+    """Check what `auto` came to: see `Settings.contradictions` for what is asked for by name.
+
+    Raises `ConfigError` where a loss is scaled.
+    """
+    if precision == "fp16":
+        raise ConfigError(
+            "sync_every: precision=auto comes to fp16 on these GPUs, and each rank would find a "
+            "loss scale of its own; take precision=fp32, or sync_every=1"
+        )
+
+
+@torch.no_grad()
+def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return a copy of all their numbers, one behind the other."""
+    return torch.cat([tensor.flatten() for tensor in tensors])
+
+
+def _spread(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    """Set `tensors` to what `_flat` would have made of them."""
+    for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors, strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+def _begin_state(optimizer: torch.optim.Optimizer) -> None:
+    """Have AdamW lay out its state, which is zero, also on a rank that may never take a step.
+
+    It does so in its first step. This one has gradients and a rate of zero, and is not counted.
+    """
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for state in optimizer.state.values():
+        state["step"].zero_()
