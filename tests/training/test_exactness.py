@@ -310,3 +310,26 @@ def test_the_best_adapter_is_kept_and_survives_a_resume_on_other_ranks(tmp_path,
     last = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
     again = (folder / "best" / "adapter_model.safetensors").read_bytes()
     assert again == (last if better else kept)
+
+
+def test_a_checkpoint_is_taken_after_some_minutes_too(tmp_path, arguments):
+    soon = ("--checkpoint-every", 1000, "--checkpoint-minutes", 1e-6)
+    trained(tmp_path, "night", 2, *arguments, "--max-steps", 4, *soon)
+    folder = tmp_path / "runs" / "night"
+    assert [each["step"] for each in metrics(folder, "checkpoint")] == [1, 2, 3, 4]
+    trained(tmp_path, "day", 1, *arguments, "--max-steps", 4, *soon[:2])
+    folder = tmp_path / "runs" / "day"
+    assert [each["step"] for each in metrics(folder, "checkpoint")] == [4]
+
+
+def test_what_auto_came_to_at_the_beginning_holds_on_other_nodes(tmp_path, arguments):
+    """The record is changed to that of nodes which had taken bf16; these here would take fp32."""
+    trained(tmp_path, "night", 1, *arguments, "--max-steps", 2)
+    (facts,) = (tmp_path / "runs" / "night" / "checkpoints").glob("step-*/checkpoint.json")
+    begun = json.loads(facts.read_text())
+    assert begun["precision"] == "fp32"
+    facts.write_text(json.dumps(begun | {"precision": "bf16"}))
+    done = train_forked(tmp_path, 1, "--resume", "night", "--max-steps", 4)
+    assert done.returncode == 0, done.stderr
+    (*_, last) = metrics(tmp_path / "runs" / "night", "start")
+    assert (last["step"], last["precision"]) == (2, "bf16")

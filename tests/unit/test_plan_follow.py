@@ -118,3 +118,14 @@ def test_after_a_memory_error_the_rank_takes_smaller_pieces():
     plan = follower.plan(0, 64)
     assert plan.micro_batch == (4, 2)
     assert plan.rows[0] > plan.rows[1]
+
+
+def test_another_launch_on_the_same_ranks_goes_on_from_what_the_last_one_knew():
+    first = Follower(LINEAR)
+    drive(first, LINEAR, [1, 2, 1], 10)
+    plan = first.plan(10, 64)
+    again = Follower(LINEAR)
+    assert again.plan(10, 64) != plan
+    again.recall(plan, first.slowness)
+    assert again.plan(10, 64) == plan
+    assert again.slowness == first.slowness

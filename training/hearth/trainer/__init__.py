@@ -7,5 +7,7 @@ compute.py     this rank's rows of a step
 exchange.py    the one exchange of a step
 rounds.py      for slow links: steps of each rank by itself, and what is averaged of them
 window.py      what came of a step, and of the steps between two lines of metrics
-state.py       what a checkpoint holds
+judging.py     held-out evaluation, and the best of what was learned
+keeping.py     checkpoints, the record and the result, on every node
+state.py       what a checkpoint holds of what changes with the steps
 """

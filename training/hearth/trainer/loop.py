@@ -16,22 +16,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-import shutil
 import statistics
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from hearth import checkpoint, evaluate
 from hearth.checkpoint import DISK_ERRORS, Checkpoint, not_written
 from hearth.config import Run
-from hearth.data import Rows, encode_prompt, ensure_chat_template
+from hearth.data import Rows, ensure_chat_template
 from hearth.errors import HearthError
-from hearth.history import METRICS, Copies, restore
 from hearth.layout import Layout
 from hearth.measure.probe import Measured
 from hearth.memory import limit_memory, peak_mib
@@ -48,22 +44,20 @@ from hearth.plan.order import Order
 from hearth.plan.split import Plan
 from hearth.prepare import Prepared, facts_of
 from hearth.telemetry import Telemetry, step_line
-from hearth.trainer import parallel, rounds, state
+from hearth.trainer import parallel, rounds
 from hearth.trainer.alike import start_alike
 from hearth.trainer.compute import Compute, Computed
 from hearth.trainer.exchange import Exchange
+from hearth.trainer.judging import Judge
+from hearth.trainer.keeping import BEST, Keeper
 from hearth.trainer.planning import choose_planner, moves
 from hearth.trainer.window import LogWindow, Taken
 from hearth.world import World, agree
 
-_ANSWER_TOKENS = 96
 _NON_FINITE_IN_A_ROW = 3
 
 STOP_FILE = "stop"
 """A file of this name in the run's folder asks for a stop after the current step."""
-
-BEST = "best"
-"""Folder of what had the lowest held-out loss so far, in the run's folder and a checkpoint's."""
 
 
 class Trainer:
@@ -76,11 +70,10 @@ class Trainer:
         self.run, self.world, self.settings = run, world, settings
         self.folder = layout.run_dir(run.name)
         self.checkpoints = layout.checkpoint_dir(run.name)
-        self.copies = Copies(self.folder / METRICS, world)
-        self.data = prepared.data
+        self.keeper = Keeper(run, layout, world)
         self.rows: Rows = prepared.data.train
         agree(world, {"run": run.name} | facts_of(prepared))
-        found = checkpoint.share_newest(self.checkpoints, run.created, world, warn=print)
+        found = self.keeper.newest()
         # What `auto` came to when the run began holds, on whatever nodes it goes on.
         begun = found.facts if found else {}
         self.planner = choose_planner(settings, measured, layout, world)
@@ -121,10 +114,17 @@ class Trainer:
         self.compute = Compute(
             self.model, self.rows, self.autocast, self.exchange.clear, self.scaler.scale
         )
+        self.judge = Judge(
+            settings,
+            prepared.data,
+            self.model,
+            world,
+            self.planner,
+            self.autocast,
+            keep_best=lambda: self.keeper.save(self.model, BEST),
+        )
         self.step = 0
-        self.best: float | None = None
         self.recent_seconds: deque[float] = deque(maxlen=20)
-        self.kept_at = time.monotonic()
         self._go_on_from(found)
 
     def train(self) -> str:
@@ -149,16 +149,17 @@ class Trainer:
         began = time.monotonic()
         self._announce()
         if self.step == 0:
-            self._evaluate("before")
+            self._judge("before")
         stopped = self._steps()
         self._checkpoint()
         if not stopped:
-            best = self.best
-            self._evaluate("after")
-            if self.best != best:  # which the checkpoint, taken first to be safe, does not know
+            best = self.judge.best
+            self._judge("after")
+            if (
+                self.judge.best != best
+            ):  # which the checkpoint, taken first to be safe, does not know
                 self._checkpoint()
-        result = self.folder / self.model.learned
-        self._save(result)
+        result = self.keeper.save(self.model, self.model.learned)
         outcome = "stopped" if stopped else "finished"
         self.telemetry.record(
             "end",
@@ -194,7 +195,7 @@ class Trainer:
                 return True
             eval_every = self.settings.eval_every
             if not last and eval_every and self._passed(before, eval_every):
-                self._evaluate("during")
+                self._judge("during")
             if keep and not last:
                 self._checkpoint()
         return False
@@ -215,7 +216,7 @@ class Trainer:
         summed = self.exchange.run(
             loss=computed.loss,
             stop=(self.folder / STOP_FILE).exists(),
-            keep=self._too_long_ago(),
+            keep=self.keeper.too_long_ago(),
             tokens=int(self.rows.tokens[own].sum()),
             compute_seconds=computed.seconds,
             peak_memory_mib=peak_mib(self.world.device),
@@ -244,7 +245,7 @@ class Trainer:
         summed = round_.end(
             local,
             stop=(self.folder / STOP_FILE).exists(),
-            keep=self._too_long_ago(),
+            keep=self.keeper.too_long_ago(),
             peak_memory_mib=peak_mib(self.world.device),
         )
         skipped = sum(summed.skipped)
@@ -317,11 +318,6 @@ class Trainer:
             say=lambda words: print(f"{self.world.node}: {words}", flush=True),
             turns=turns,
         )
-
-    def _too_long_ago(self) -> bool:
-        """Return whether the last checkpoint is older than it may be, by rank 0's clock."""
-        most = self.settings.checkpoint_minutes * 60
-        return bool(self.world.leads and most and time.monotonic() - self.kept_at > most)
 
     def _dropout_seed(self, first_row: int) -> int:
         """Return the seed of a micro-batch: the same in whichever rank computes it."""
@@ -417,56 +413,9 @@ class Trainer:
                 "steps, and the result is approximate"
             )
 
-    def _evaluate(self, when: str) -> None:
-        """Record held-out perplexity; before and after training one answered question too."""
-        rows = self.data.held_out
-        wanted = self.settings.evaluate or (self.settings.eval_every and when != "before")
-        if not wanted or not len(rows):
-            return
-        plan = self.planner.share(len(rows))
-        result = evaluate.held_out_loss(self.model, rows, self.world, plan, self.autocast)
-        self.telemetry.record(
-            "evaluate",
-            step=self.step,
-            when=when,
-            perplexity=result.perplexity,
-            loss=result.loss,
-            tokens=result.tokens,
-        )
-        self.telemetry.say(f"held-out perplexity {when} training: {result.perplexity:.2f}")
-        if self.settings.eval_every and when != "before":
-            self._keep_if_best(result.loss)
-        # With fsdp every token of an answer would fetch the whole model.
-        answered = self.settings.evaluate and self.settings.parallel == "ddp"
-        if self.world.leads and when != "during" and answered:
-            self._answer(when)
-        self.world.barrier()
-
-    def _keep_if_best(self, loss: float) -> None:
-        """Keep what was learned so far, on every node, if nothing before had a lower held-out loss.
-
-        Every rank knows the same loss, so all nodes keep the same one.
-        """
-        if self.best is not None and loss >= self.best:
-            return
-        self.best = loss
-        self._save(self.folder / BEST)
-
-    def _answer(self, when: str) -> None:
-        """Record the model's answer to the first held-out question, on rank 0."""
-        for question in self.data.questions(limit=1):
-            with self.autocast():
-                answer = self.model.generate(
-                    encode_prompt(self.model.tokenizer, question.messages), _ANSWER_TOKENS
-                )
-            self.telemetry.record(
-                "sample",
-                step=self.step,
-                when=when,
-                question=question.text,
-                answer=answer,
-                expected=question.expected,
-            )
+    def _judge(self, when: str) -> None:
+        """Record how good what was learned so far is."""
+        self.judge.judge(when, self.step, self.telemetry)
 
     def _go_on_from(self, found: Checkpoint | None) -> None:
         """Take up the run where a checkpoint left it.
@@ -480,20 +429,13 @@ class Trainer:
             if self.run.resumes and self.world.leads:
                 print(f"no node holds a checkpoint of run {self.run.name}: beginning at step 0")
             return
-        state.load(found.path, self.model, self._changing())
+        self.keeper.take_up(found, self.model, self._changing())
         self.step = found.step
-        self.best = found.facts["best"]
+        self.judge.best = found.facts["best"]
         followed = found.facts["plan"]
         if isinstance(self.planner, Follower) and followed and self.nodes == found.facts["nodes"]:
             plan = Plan(tuple(followed["rows"]), tuple(followed["micro_batch"]))
             self.planner.recall(plan, followed["slowness"])
-        if self.world.local_rank == 0:
-            restore(self.folder / METRICS, found.path / METRICS, found.step)
-            if (found.path / BEST).exists():
-                state.replace_folder(
-                    self.folder / BEST,
-                    lambda folder: shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True),
-                )
 
     def _changing(self) -> dict[str, Any]:
         """Return, by name, what changes with the steps beside what learns."""
@@ -513,47 +455,16 @@ class Trainer:
             "slowness": self._slowness(),
         }
         return {
-            "created": self.run.created,
             "generation": self.world.generation,
             "nodes": self.nodes,
             "seed": self.settings.seed,
             "plan": plan,
-            "best": self.best,
+            "best": self.judge.best,
         } | self._choices()
 
     def _checkpoint(self) -> None:
         """Keep the state after this step, on every node."""
-        started = time.perf_counter()
-        self.telemetry.sync()
-        self.copies.update()
-        path: Path | None = None
-        if self.world.local_rank == 0:
-            path = checkpoint.save(
-                self.checkpoints,
-                self.step,
-                facts=self._facts(),
-                keep=self.settings.checkpoint_keep,
-                write=self._write_state,
-            )
-        self.kept_at = time.monotonic()
-        self.telemetry.record(
-            "checkpoint",
-            step=self.step,
-            path=str(path),
-            seconds=round(time.perf_counter() - started, 3),
-        )
-
-    def _write_state(self, folder: Path) -> None:
-        """Write into `folder` all that the run needs to go on from here."""
-        state.save(folder, self.model, self.run.source.id, self._changing())
-        shutil.copyfile(self.folder / METRICS, folder / METRICS)
-        if self.best is not None:
-            shutil.copytree(self.folder / BEST, folder / BEST)
-
-    def _save(self, folder: Path) -> None:
-        """Write what was learned so far to `folder`, on every node."""
-        if self.world.local_rank == 0:
-            state.replace_folder(folder, lambda new: self.model.save(new, self.run.source.id))
+        self.keeper.keep(self.step, self._facts(), self.model, self._changing(), self.telemetry)
 
 
 def _described(model: TrainableModel) -> str:
