@@ -106,7 +106,8 @@ def test_what_was_learned_is_what_an_undisturbed_run_learns(home, undisturbed, k
         as_root(node, f"mount -t tmpfs -o size=1200m,mode=1777 tmpfs {CHECKPOINTS}")
     try:
         start(home, run, **SETTINGS)
-        if kind == "disk":  # nearly; what is left takes no time when it comes to it
+        if kind == "disk":  # nearly, once the ranks have looked; what is left takes no time then
+            until_step(run, 1)
             inside(node, f"fallocate -l 1100M {FULL}", status=0)
         until_step(run, at)
         inflict(kind, node)
