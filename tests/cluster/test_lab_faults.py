@@ -94,7 +94,7 @@ def mend(kind: str, node: str) -> None:
 
 
 def down(nodes: list[str]) -> bool:
-    """Tell whether no rank computes on these nodes, or they are at the next launch."""
+    """Tell whether neither torchrun nor a rank lives on these nodes."""
     return not any(ranks(node) for node in nodes)
 
 

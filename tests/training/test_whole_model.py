@@ -6,14 +6,13 @@ import shutil
 
 import pytest
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file
+from support.plainly import held_out_loss
 from support.ranks import metrics, train_forked
-from support.tiny_model import CHAT_TEMPLATE, make_model, make_tokenizer
+from support.tiny_model import CHAT_TEMPLATE, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.config import resolve
-from hearth.data import load_data
 from hearth.errors import CheckpointError
 from hearth.model.load import load_model
 
@@ -65,18 +64,8 @@ def test_the_model_that_is_left_is_plain_transformers_and_as_good_as_was_measure
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     assert tokenizer.chat_template == CHAT_TEMPLATE
     assert str(tied_model) not in (folder / "model" / "config.json").read_text()
-    rows = load_data(
-        tiny_data, make_tokenizer(), sequence_length=96, packing=False, held_out=0.1, seed=1,
-        cache=tmp_path / "other",
-    ).held_out  # fmt: skip
-    total = 0.0
-    for row in range(len(rows)):
-        batch = rows.batch([row])
-        with torch.no_grad():
-            out = model(input_ids=torch.as_tensor(batch.input_ids)).logits[0, :-1]
-        labels = torch.as_tensor(batch.labels)[0, 1:]
-        total += F.cross_entropy(out, labels, reduction="sum").item()
-    assert total / int(rows.label_tokens.sum()) == pytest.approx(after["loss"], abs=1e-5)
+    found = held_out_loss(model, tiny_data, tmp_path / "other")
+    assert found == pytest.approx(after["loss"], abs=1e-5)
 
 
 def test_every_weight_learns_and_is_kept_in_float32_where_bf16_computes(
