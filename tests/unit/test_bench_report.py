@@ -73,6 +73,7 @@ def test_what_unequal_machines_come_to_is_set_against_the_sum_and_the_equal_spli
         },
         "equal": trained(300),
         "by_speed": trained(660, 672, 690, predicted=700.0),
+        "tutorial": trained(250),
     }
     told = heterogeneous.table(
         {
@@ -80,12 +81,14 @@ def test_what_unequal_machines_come_to_is_set_against_the_sum_and_the_equal_spli
             "computer": "2 cores of X",
             "hearth": "abc",
             "model": "A Llama",
+            "at_once": 3,
             "skipped": 2,
             "sittings": [unequal],
         }
     )
     assert "| tower alone | 3 | 400 | 390 to 420 | 0.57 |" in told
     assert "| all, split by speed | 3 | 672 | 660 to 690 | 0.96 |" in told
+    assert "| all, a tutorial's script | 1 | 250 | 250 to 250 | 0.36 |" in told
     assert "- At least 0.95 of the sum: met (0.960)." in told
     assert "- At least 2.0 times the equal split: met (2.24)." in told
     assert "- Predicted within 10% of what happens: met (+4.2%)." in told

@@ -51,10 +51,20 @@ def table(figures: Mapping[str, Any]) -> str:
             lines.append(
                 f"| {words} | {len(runs)} | {speed:.0f} | {spread(runs)} | {speed / total:.2f} |"
             )
+    lines += [
+        "",
+        "A tutorial's script is `tests/bench/heterogeneous/tutorial.py`: DistributedDataParallel, "
+        f"the same rows for each rank, {figures['at_once']} at once, and an exchange after each of "
+        "these micro-batches. Its rows need no padding here.",
+    ]
     return "\n".join([*lines, "", *aims(figures["sittings"])])
 
 
-_WORDS = {"equal": "all, equal split", "by_speed": "all, split by speed"}
+_WORDS = {
+    "equal": "all, equal split",
+    "by_speed": "all, split by speed",
+    "tutorial": "all, a tutorial's script",
+}
 
 
 def aims(sittings: Sequence[Mapping[str, Any]]) -> list[str]:
