@@ -1,7 +1,12 @@
-"""Hearth's module_utils where Ansible would put them, for tests of what runs on a node."""
+"""What holds for all tests, before any of them is imported.
+
+Hearth's module_utils lie where Ansible would put them, for tests of what runs on a node. A worker
+of a parallel run has a lab of its own.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import ansible.module_utils
@@ -12,3 +17,6 @@ import torch._dynamo  # noqa: F401
 ansible.module_utils.__path__.append(
     str(Path(__file__).resolve().parents[1] / "plugins" / "module_utils")
 )
+
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["HEARTH_LAB"] = "-".join(filter(None, [os.environ.get("HEARTH_LAB"), worker]))

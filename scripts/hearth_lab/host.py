@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,9 +33,40 @@ _COMMANDS = {
 
 
 def cache() -> Path:
-    """Return the folder of the base image and of the machines' disks."""
-    top = Path(os.environ.get("XDG_CACHE_HOME") or "/var/cache")
-    return top / "hearth" / OURS.removeprefix("hearth-")
+    """Return the folder of the machines' disks."""
+    return common().with_name(OURS.removeprefix("hearth-"))
+
+
+def common() -> Path:
+    """Return the folder of what all labs on this computer start from, whatever their names."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "/var/cache") / "hearth" / "lab"
+
+
+def built(name: str, build: Callable[[Path], None]) -> Path:
+    """Return the folder `name` of what all labs start from, made by `build` if it is not there.
+
+    What was built before under another recipe goes, unless a lab is up that may stand on it.
+    """
+    target = common() / name
+    if target.is_dir():
+        return target
+    common().mkdir(parents=True, exist_ok=True)
+    with (common() / "building").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.is_dir():  # by another lab meanwhile
+            return target
+        kind = name.partition("-")[0]
+        stale = [] if any(Path("/run").glob("hearth-lab*")) else common().glob(f"{kind}-*")
+        for folder in (*stale, *common().glob("new-*")):
+            shutil.rmtree(folder)
+        work = common() / f"new-{os.getpid()}"
+        work.mkdir()
+        try:
+            build(work)
+            (work / "top").rename(target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return target
 
 
 def missing_packages() -> list[str]:

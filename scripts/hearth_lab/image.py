@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from hearth_lab import gpu, plan, repository
 from hearth_lab.errors import LabError
-from hearth_lab.host import REPOSITORY, cache, run
+from hearth_lab.host import REPOSITORY, built, run
 
 # Where the training packages of this computer's .venv appear in a machine, read-only: machines of
 # the lab reach no package index.
@@ -101,16 +100,10 @@ def ensure(say: Callable[[str], None] = print) -> Path:
     suite = release()
     recipe = repr((suite, _DEBS, _HOOK, sorted(_FILES.items())))
     kernel = repository.kernel(repository.ensure())
-    target = cache() / f"image-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    if target.is_dir():
-        return target
-    say(f"Building the base image ({suite}, once; a minute or two): {target}")
-    for stale in (*cache().glob("image-*"), *cache().glob("new-*")):
-        shutil.rmtree(stale)
-    work = cache() / f"new-{os.getpid()}"
-    work.mkdir(parents=True)
-    try:
-        files, hook, root = work / "files", work / "hook", work / "root"
+
+    def build(work: Path) -> None:
+        say(f"Building the base image ({suite}, once; a minute or two) in {work.parent}")
+        files, hook = work / "files", work / "hook"
         for name, text in _FILES.items():
             path = files / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,13 +118,11 @@ def ensure(say: Callable[[str], None] = print) -> Path:
             f"--customize-hook=copy-in {kernel} /root",
             f"--customize-hook={hook}",
             suite,
-            root,
+            work / "top",
             timeout=900,
         )
-        root.rename(target)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return target
+
+    return built(f"image-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}", build)
 
 
 def shared(image: Path) -> dict[str, Path]:

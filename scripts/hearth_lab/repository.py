@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from hearth_lab import gpu
-from hearth_lab.host import cache, run
+from hearth_lab.host import built, run
 
 # Where the repositories appear in a machine.
 PLACE = "/opt/lab/repository"
@@ -91,18 +90,13 @@ def ensure() -> Path:
     recipe = hashlib.sha256(repr(_VERSIONS).encode())
     for source in (__file__, Path(__file__).with_name("nvidia_smi.py"), gpu.__file__):
         recipe.update(Path(source).read_bytes())
-    target = cache() / f"repository-{recipe.hexdigest()[:12]}"
-    if target.is_dir():
-        return target
-    for stale in cache().glob("repository-*"):
-        shutil.rmtree(stale)
-    with tempfile.TemporaryDirectory(dir=cache()) as work:
-        top = Path(work) / "top"
+
+    def build(work: Path) -> None:
         for name, packages in _CONTENT.items():
-            _build(top / name, packages, _VERSIONS[name])
-        run("chmod", "--recursive", "a+rX", top)  # apt reads as a user of its own
-        top.rename(target)
-    return target
+            _build(work / "top" / name, packages, _VERSIONS[name])
+        run("chmod", "--recursive", "a+rX", work / "top")  # apt reads as a user of its own
+
+    return built(f"repository-{recipe.hexdigest()[:12]}", build)
 
 
 def kernel(repositories: Path) -> Path:

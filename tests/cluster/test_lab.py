@@ -15,7 +15,8 @@ from support.house import ROOT, until
 from support.lab import READY, STATE, Controller, computer_before, lab, on, row
 from support.lab import machines as three_machines
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+# It looks at the whole computer, and measures.
+pytestmark = [pytest.mark.lab, pytest.mark.alone, pytest.mark.timeout(300)]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
 
