@@ -12,92 +12,66 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.bench.cluster import UNEQUAL
 from tests.bench.follow.report import table
-from tests.bench.heterogeneous.__main__ import SKIPPED, UNEQUAL, Bench
-from tests.bench.lab import NAME, ROOT, CommandFailed
+from tests.bench.heterogeneous.__main__ import SKIPPED, Bench
+from tests.bench.lab import CommandFailed
 from tests.bench.paper import circumstances, publish
 
 FIGURES = Path(__file__).with_name("figures.json")
 VICTIM = "laptop"
-ALONE_STEPS = 8
+ALONE_STEPS = 6
 HALVED_AFTER = 10
 """Steps after which the machine is halved."""
 
 
-class Following(Bench):
-    """The machines, of which one can be halved while they train."""
+def speed_while_halving(bench: Bench, steps: int) -> dict[str, Any]:
+    """Train on all, and halve one of them on the way; return as `speed`, and in which step.
 
-    def alone(self, node: str) -> dict[str, Any]:
-        """Train on one machine, for fewer steps; return as `train`."""
-        steps, self._steps = self._steps, ALONE_STEPS
-        try:
-            return self.train([node], "auto")
-        finally:
-            self._steps = steps
+    Raises `CommandFailed` if they did not train for so long.
+    """
+    run, leader = bench.next_run(), bench.names[0]
+    record = f"/home/lab/ai-cluster/results/{run}/metrics.jsonl"
 
-    def train_halving(self, nodes: Sequence[str], leader: str) -> dict[str, Any]:
-        """Train on all, and halve one of them on the way; return as `train`, and in which step.
+    def done() -> int:
+        return int(bench.inside(leader, "grep", "--count", '"kind": "step"', record) or 0)
 
-        Raises `CommandFailed` if they did not train for so long.
-        """
-        over = threading.Event()
-        run = self.run_name(self._count + 1)
-        with ThreadPoolExecutor(1) as pool:
-            halved = pool.submit(self._halve, run, leader, over)
-            try:
-                trained = self.train(nodes, "auto")
-            finally:
-                over.set()
-        if halved.result() is None:
-            raise CommandFailed(f"{run} was over before {VICTIM} was halved")
-        return trained | {"halved_during": halved.result()}
+    halved: list[int] = []
 
-    def _halve(self, run: str, leader: str, over: threading.Event) -> int | None:
-        """Halve the machine after so many steps; return the step that was then under way."""
-        while not over.wait(2):
-            if steps_done(run, leader) >= HALVED_AFTER:
-                self.do("cpu", VICTIM, str(UNEQUAL[VICTIM] / 2))
-                return steps_done(run, leader) + 1
-        return None
+    def halve() -> None:
+        bench.share(VICTIM, bench.shares[VICTIM] / 2)
+        halved.append(done() + 1)
+
+    with bench.once(lambda: done() >= HALVED_AFTER, halve):
+        figures = bench.speed(bench.names, steps)
+    bench.share(VICTIM, bench.shares[VICTIM])
+    if halved[0] > steps:
+        raise CommandFailed(f"{run} was over before {VICTIM} was halved")
+    return figures | {"halved_during": halved[0]}
 
 
-def steps_done(run: str, leader: str) -> int:
-    """Return how many steps the run has on record on the machine of rank 0; 0 if it has none."""
-    from hearth_lab import machine, plan  # know the lab by HEARTH_LAB, which `main` sets
-
-    its = next(each for each in plan.nodes() if each.name == leader)
-    record = f"/home/{plan.USER}/ai-cluster/results/{run}/metrics.jsonl"
-    count = ["grep", "--count", '"kind": "step"', record]
-    done = subprocess.run([*machine.within(its), *count], capture_output=True, text=True)
-    return int(done.stdout or 0)
-
-
-def sitting(bench: Following, shares: Mapping[str, float], repeat: int) -> dict[str, Any]:
+def sitting(bench: Bench, steps: int, repeat: int) -> dict[str, Any]:
     """Return the figures of each kind of run, repeats in a list."""
-    names = list(shares)
-    found: dict[str, Any] = {"alone": {name: [] for name in names}, "halved": [], "together": []}
-    try:
-        bench.prepare(shares)
+    found: dict[str, Any] = {"alone": {name: [] for name in bench.names}}
+    found |= {"halved": [], "together": []}
+    full = bench.shares[VICTIM]
+    with bench.up_and_ready():
         for turn in range(repeat):
-            for name in names:
-                found["alone"][name].append(bench.alone(name))
-            bench.do("cpu", VICTIM, str(shares[VICTIM] / 2))
-            found["halved"].append(bench.alone(VICTIM))
-            bench.do("cpu", VICTIM, str(shares[VICTIM]))
-            found["together"].append(bench.train_halving(names, names[0]))
-            bench.do("cpu", VICTIM, str(shares[VICTIM]))
+            for name in bench.names:
+                found["alone"][name].append(bench.speed([name], ALONE_STEPS))
+            bench.shares[VICTIM] = full / 2
+            bench.share(VICTIM, full / 2)
+            found["halved"].append(bench.speed([VICTIM], ALONE_STEPS))
+            bench.shares[VICTIM] = full
+            bench.share(VICTIM, full)
+            found["together"].append(speed_while_halving(bench, steps))
             print(f"bench: {turn + 1} of {repeat} turns", flush=True)
-    finally:
-        bench.down()
     return found
 
 
@@ -118,12 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("the lab needs root")
     if given.steps < HALVED_AFTER + 8:
         parser.error(f"after step {HALVED_AFTER} some steps must be left: at least 8")
-    os.environ["HEARTH_LAB"] = NAME
-    sys.path.insert(0, str(ROOT / "tests"))  # for tests/support
     # Not below /tmp, which a machine has for itself.
     with tempfile.TemporaryDirectory(prefix="hearth-bench-", dir="/var/tmp") as folder:
         try:
-            found = sitting(Following(Path(folder), given.steps), UNEQUAL, given.repeat)
+            found = sitting(Bench(Path(folder), UNEQUAL), given.steps, given.repeat)
         except CommandFailed as error:
             print(f"bench: a run failed: {error}", file=sys.stderr)
             return 1

@@ -19,14 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.bench.cluster import UNEQUAL, Cluster
 from tests.bench.heterogeneous.work import LENGTH, make_model
-from tests.bench.lab import NAME, ROOT, CommandFailed, Lab
+from tests.bench.lab import ROOT, CommandFailed
 from tests.bench.paper import circumstances, publish
 from tests.bench.slow_link.report import figures_of, table
 
 FIGURES = Path(__file__).with_name("figures.json")
-READY = "/opt/lab/venv/bin/python"
-SHARES = {"tower": 0.88, "laptop": 0.44, "oldbox": 0.22}
 LINK = "100mbit"
 GLOBAL_BATCH = 14
 EVERY = 16
@@ -41,9 +40,6 @@ SETTINGS = {
     "lora_rank": 64,  # 7.5 MB of gradients: a third of a step's computing at this speed
     "lora_alpha": 64,
     "learning_rate": 1e-3,
-    "threads": 1,
-    "checkpoint_every": 10_000,
-    "wandb": "off",
 }
 
 
@@ -63,64 +59,31 @@ def make_text(path: Path) -> Path:
     return path
 
 
-class Bench(Lab):
-    """The machines, and the runs over them."""
+class Bench(Cluster):
+    """The machines, and runs over a text."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(len(SHARES), folder, READY)
-        self._folder = folder
-        self._model = make_model(folder / "llama")
-        self._data = make_text(folder / "texts.jsonl")
-        self._count = 0
+        self.model, self.data = make_model(folder / "llama"), make_text(folder / "texts.jsonl")
+        super().__init__(folder, UNEQUAL, LINK, [self.model])
 
-    def prepare(self) -> None:
-        """Boot and provision the machines, give them the model, their speeds and their links."""
-        self.up()
-        self.play("playbooks/preflight.yml")
-        self.play("playbooks/workspace.yml")
-        from support.lab import bring  # knows the lab by HEARTH_LAB, which `main` sets
-
-        bring(self._model, SHARES)
-        for node, share in SHARES.items():
-            self.do("link", node, LINK)
-            self.do("cpu", node, str(share))
-
-    def train(self, nodes: Sequence[str], steps: int, skipped: int, every: int) -> dict[str, Any]:
+    def figures(self, nodes: Sequence[str], steps: int, skipped: int, every: int) -> dict[str, Any]:
         """Train on some nodes; return how fast it went, what was learned and what travelled."""
-        self._count += 1
-        run = f"bench-{os.getpid()}-{self._count}"
-        train = SETTINGS | {
-            "model": str(self._model),
-            "dataset": str(self._data),
-            "run": run,
-            "max_steps": steps,
-            "sync_every": every,
-            "evaluate": len(nodes) > 1,
-        }
-        runs = self._folder / "runs"
-        self.play(
-            "train.yml",
-            *("-e", json.dumps({"train": train}), "-e", f"nodes={','.join(nodes)}"),
-            *("-e", f"plan_runs={runs}", "-e", "launch_ready_timeout=300"),
-        )
-        lines = (runs / run / "metrics.jsonl").read_text().splitlines()
-        return figures_of([json.loads(line) for line in lines], skipped)
+        about = {"model": str(self.model), "dataset": str(self.data), "evaluate": len(nodes) > 1}
+        trained = self.train(nodes, max_steps=steps, sync_every=every, **about, **SETTINGS)
+        return figures_of(trained.record, skipped)
 
 
 def measure(bench: Bench, steps: int, repeat: int) -> dict[str, Any]:
     """Return the figures of each kind of run, repeats in a list."""
-    names = list(SHARES)
+    names = bench.names
     found: dict[str, Any] = {"alone": {name: [] for name in names}, "each": [], "rounds": []}
-    try:
-        bench.prepare()
+    with bench.up_and_ready():
         for turn in range(repeat):
             for name in names:
-                found["alone"][name].append(bench.train([name], ALONE_STEPS, ALONE_SKIPPED, 1))
+                found["alone"][name].append(bench.figures([name], ALONE_STEPS, ALONE_SKIPPED, 1))
             for how, every in (("each", 1), ("rounds", EVERY)):
-                found[how].append(bench.train(names, steps, EVERY, every))
+                found[how].append(bench.figures(names, steps, EVERY, every))
             print(f"bench: {turn + 1} of {repeat} turns", flush=True)
-    finally:
-        bench.down()
     return found
 
 
@@ -139,8 +102,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("the lab needs root")
     if given.steps <= EVERY:
         parser.error(f"--steps: the first {EVERY} are not counted; more are wanted")
-    os.environ["HEARTH_LAB"] = NAME
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for tests/support
     # Not below /tmp, which a machine has for itself.
     with tempfile.TemporaryDirectory(prefix="hearth-bench-", dir="/var/tmp") as folder:
         try:
@@ -149,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"bench: a run failed: {error}", file=sys.stderr)
             return 1
     figures = circumstances() | found
-    figures |= {"shares": SHARES, "link": LINK, "every": EVERY, "steps": given.steps}
+    figures |= {"shares": UNEQUAL, "link": LINK, "every": EVERY, "steps": given.steps}
     figures |= {"rows": GLOBAL_BATCH, "length": LENGTH}
     print(table(figures))
     if not given.dry:

@@ -1,0 +1,156 @@
+"""Machines of the lab with shares of a core and links of a speed, and the runs over them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.bench.lab import NAME, ROOT, Lab
+
+READY = "/opt/lab/venv/bin/python"
+UNEQUAL = {"tower": 0.88, "laptop": 0.44, "oldbox": 0.22}
+"""Shares of a core of 4:2:1, which leave some of two cores to the controller."""
+
+_SETTINGS = {"threads": 1, "checkpoint_every": 10_000, "wandb": "off"}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of a run.
+
+    Attributes:
+        said: what the play put on the screen.
+        record: the lines of its metrics.jsonl.
+    """
+
+    said: str
+    record: list[dict[str, Any]]
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        """Return the lines of one kind."""
+        return [line for line in self.record if line["kind"] == kind]
+
+
+class Cluster(Lab):
+    """The machines, and the runs over them.
+
+    Args:
+        folder: what the runs need and leave; not below /tmp, which a machine has for itself.
+        shares: of a core, for each machine by name.
+        link: the speed of every cable.
+        paths: what all machines are given, each at its own path: the model and so on.
+    """
+
+    def __init__(
+        self, folder: Path, shares: Mapping[str, float], link: str, paths: Sequence[Path]
+    ) -> None:
+        super().__init__(len(shares), folder, READY)
+        self.names = list(shares)
+        self.runs = 0
+        self._folder, self._link, self._paths = folder, link, paths
+        self.shares = dict(shares)
+        self._measured: set[str] = set()
+
+    @contextlib.contextmanager
+    def up_and_ready(self) -> Iterator[None]:
+        """Have the machines booted and provisioned, with their shares, links and folders."""
+        os.environ["HEARTH_LAB"] = NAME  # by which what is imported next knows the lab
+        sys.path.insert(0, str(ROOT / "tests"))
+        from support.lab import bring
+
+        try:
+            self.up()
+            self.play("playbooks/preflight.yml")
+            self.play("playbooks/workspace.yml")
+            for path in self._paths:
+                bring(path, self.names)
+            for node in self.names:
+                self.do("link", node, self._link)
+                self.share(node, self.shares[node])
+            yield
+        finally:
+            self.down()
+
+    def share(self, node: str, cores: float | None) -> None:
+        """Hold a machine to so many cores; None gives it all of them."""
+        self.do("cpu", node, "off" if cores is None else str(cores))
+
+    def inside(self, node: str, *command: str) -> str:
+        """Return what a command says on a machine, reached without its network; "" if it fails."""
+        from hearth_lab import machine, plan
+
+        its = next(each for each in plan.nodes() if each.name == node)
+        done = subprocess.run([*machine.within(its), *command], capture_output=True, text=True)
+        return done.stdout
+
+    def next_run(self) -> str:
+        """Return the name of the run that `train` begins next."""
+        return f"bench-{os.getpid()}-{self.runs + 1}"
+
+    def train(self, nodes: Sequence[str], **settings: Any) -> Trained:
+        """Train on some of the machines."""
+        run = self.next_run()
+        self.runs += 1
+        train = {**_SETTINGS, **settings, "run": run}
+        runs = self._folder / "runs"
+        # Where the speeds are known already, nothing before the first step is of interest.
+        hurry = self._measured.issuperset(nodes) or settings.get("split") == "equal"
+        with self._all_cores_until_it_trains(run, nodes) if hurry else contextlib.nullcontext():
+            said = self.play(
+                "train.yml",
+                *("-e", json.dumps({"train": train}), "-e", f"nodes={','.join(nodes)}"),
+                *("-e", f"plan_runs={runs}", "-e", "launch_ready_timeout=300"),
+            )
+        if settings.get("split") != "equal":
+            self._measured.update(nodes)
+        lines = (runs / run / "metrics.jsonl").read_text().splitlines()
+        return Trained(said, [json.loads(line) for line in lines])
+
+    @contextlib.contextmanager
+    def _all_cores_until_it_trains(self, run: str, nodes: Sequence[str]) -> Iterator[None]:
+        """Lift the shares until the ranks load their model, which comes right before step 1."""
+        log = f"/home/lab/ai-cluster/logs/{run}.log"
+
+        def hold() -> None:
+            for node in nodes:
+                self.share(node, self.shares[node])
+
+        for node in nodes:
+            self.share(node, None)
+        with self.once(lambda: self.inside(nodes[0], "grep", "^data: ", log) != "", hold):
+            yield
+
+    @contextlib.contextmanager
+    def once(self, is_so: Callable[[], bool], action: Callable[[], None]) -> Iterator[None]:
+        """Do something as soon as it is so, while what is within goes on; at its end at the latest.
+
+        Raises what `is_so` or `action` raised.
+        """
+        over = threading.Event()
+        failed: list[Exception] = []
+
+        def watch() -> None:
+            try:
+                while not (over.wait(0.5) or is_so()):
+                    pass
+                action()
+            except Exception as error:
+                failed.append(error)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+        if failed:
+            raise failed[0]
