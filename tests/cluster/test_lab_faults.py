@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.house import until
-from support.lab import READY, Controller, as_root, inside, lab
+from support.lab import READY, Controller, as_root, at_home, inside, lab, on
 from support.runs import (
     cluster,
     end,
@@ -140,6 +140,40 @@ def test_what_was_learned_is_what_an_undisturbed_run_learns(home, undisturbed, k
         end(NODES, [run])
         if kind == "disk":
             as_root(node, f"umount {CHECKPOINTS}")
+
+
+def test_elastic_goes_on_without_a_machine_and_takes_it_in_again(home):
+    run = "elastic"
+    start(home, run, "-e", "elastic=true", **SETTINGS | {"max_steps": 100_000})
+    try:
+        until_step(run, 12)
+        lab("cut", "laptop")
+        began = time.monotonic()
+        until(lambda: learns(run, 1), 90)
+        gone_on = time.monotonic() - began
+        assert record("tower", run)["missing"] == []
+        assert "going on without laptop" in at_home("tower", f"cat ai-cluster/logs/{run}.log")
+        lab("join", "laptop")
+        began = time.monotonic()
+        until(lambda: learns(run, 2), 90)
+        taken_in = time.monotonic() - began
+        until_state("running", run, NODES)
+        on("tower", f"systemctl --user stop hearth-{run}.service", 90)
+        until_state("stopped", run, NODES)
+        told = steps(run)
+        assert told == list(range(1, told[-1] + 1))
+        write_down(kind="elastic", seconds_until_on=gone_on, seconds_until_in=taken_in)
+    finally:
+        mend_for_others("cable", "laptop")
+        end(NODES, [run])
+
+
+def learns(run: str, generation: int) -> bool:
+    """Tell whether a step was taken in the launch of this generation, or in a later one."""
+    lines = at_home("tower", f"cat ai-cluster/results/{run}/metrics.jsonl").splitlines()
+    kinds = [(line["kind"], line.get("generation", 0)) for line in map(json.loads, lines)]
+    begun = [at for at, (kind, its) in enumerate(kinds) if kind == "start" and its >= generation]
+    return bool(begun) and ("step", 0) in kinds[begun[0] :]
 
 
 def mend_for_others(kind: str, node: str) -> None:

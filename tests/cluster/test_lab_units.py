@@ -114,25 +114,6 @@ def test_a_cut_cable_ends_the_run_on_both_sides_of_it_where_nobody_waits(started
     lab("join", "laptop")
 
 
-def test_elastic_goes_on_without_the_laptop_and_takes_it_in_again(started):
-    elastic = ("-e", "elastic=true", "-e", "min_nodes=1")
-    started("elastic", *elastic, max_steps=100000, checkpoint_every=5)
-    until_step("elastic", 12)
-    lab("cut", "laptop")
-    until(lambda: record("tower", "elastic")["generation"] == 1, 60)
-    assert record("tower", "elastic")["missing"] == []
-    assert "going on without laptop" in at_home("tower", "cat ai-cluster/logs/elastic.log")
-    before = steps("elastic")[-1]
-    until(lambda: steps("elastic")[-1] > before + 10, 60)
-    lab("join", "laptop")
-    until(lambda: record("laptop", "elastic")["generation"] == 2, 60)
-    until_state("running", "elastic", NODES)
-    on("tower", "systemctl --user stop hearth-elastic.service", 90)
-    until_state("stopped", "elastic", NODES)
-    told = steps("elastic")
-    assert told == list(range(1, told[-1] + 1))
-
-
 def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
     started("fourth", max_steps=100, checkpoint_every=10, global_batch=16)
     until_step("fourth", 15)

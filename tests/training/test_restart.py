@@ -112,6 +112,24 @@ def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learne
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_rank_that_is_killed_in_a_round_of_local_steps_leaves_no_trace(house):
+    rounds = {"sync_every": 20, "checkpoint_every": 20, "max_steps": 80}
+    whole, killed = house("whole", **rounds), house("killed", **rounds)
+    whole.start()
+    assert {record["state"] for record in whole.wait(seconds=90).values()} == {"finished"}
+    for node in killed.names:
+        killed.change(node, return_timeout=60)
+    killed.start()
+    until(lambda: 20 in steps(killed), 60)
+    killed.rank("node1").kill()
+    for record in killed.wait(seconds=120).values():
+        assert (record["state"], record["generation"]) == ("finished", 1)
+    assert steps(killed) == [20, 40, 60, 80]
+    assert furthest(adapter(killed), adapter(whole)) == 0
+
+
+@pytest.mark.slow
 def test_a_run_that_died_on_all_nodes_goes_on_from_its_last_checkpoint(house):
     nodes = house(checkpoint_every=5)
     nodes.start()

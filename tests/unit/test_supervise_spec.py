@@ -77,6 +77,8 @@ def test_what_has_a_default_may_be_left_out(load):
         ({"silence_timeout": 0}, "'silence_timeout' must be a number of seconds above 0"),
         ({"environment": {"A": 1}}, "'environment' must be"),
         ({"run": "../r1"}, "'run' must be"),
+        ({"min_nodes": 3}, "'min_nodes' is 3, but there are only 2 nodes"),
+        ({"elastic": True, "return_timeout": 0}, "'elastic' goes on without a lost node, but with"),
     ],
 )
 def test_faults_are_named(load, changes, finding):

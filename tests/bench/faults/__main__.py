@@ -43,12 +43,22 @@ def table(figures: Mapping[str, Any]) -> str:
         "| fault | on | at step | down after | back after | learned the same, bit for bit |",
         "|---|---|--:|--:|--:|---|",
     ]
+    elastic = [found for found in figures["faults"] if found["kind"] == "elastic"]
     for found in figures["faults"]:
+        if found in elastic:
+            continue
         down = "" if found["kind"] == "kill" else f"{found['seconds_until_down']:.0f} s"
         lines.append(
             f"| {_WORDS[found['kind']]} | {found['node']} | {found['step']} | {down} | "
             f"{found['seconds_until_back']:.0f} s | yes |"
         )
+    for found in elastic:
+        lines += [
+            "",
+            "With `-e elastic=true`, the cable of laptop cut: the other two take their next step "
+            f"after {found['seconds_until_on']:.0f} s. Its cable joined: all three take one after "
+            f"{found['seconds_until_in']:.0f} s.",
+        ]
     return "\n".join(lines)
 
 

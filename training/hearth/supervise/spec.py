@@ -187,6 +187,11 @@ def _faults(given: dict[str, Any]) -> list[str]:
             faults.append(f"'{node}' is not rank {rank} of {', '.join(nodes)}")
         if (least := given.get("min_nodes", 1)) > len(nodes):
             faults.append(f"'min_nodes' is {least}, but there are only {len(nodes)} nodes")
+        if given.get("elastic") and given.get("return_timeout") == 0:
+            faults.append(
+                "'elastic' goes on without a lost node, but with launch_return_timeout=0 "
+                "('return_timeout') the first loss ends the run; leave one of them out"
+            )
     return faults
 
 
