@@ -88,4 +88,20 @@ def aims(sittings: Sequence[Mapping[str, Any]]) -> list[str]:
             f"- Predicted within {PREDICTED_WITHIN:.0%} of what happens: "
             f"{met(abs(predicted / ours - 1) <= PREDICTED_WITHIN)} ({predicted / ours - 1:+.1%}).",
         ]
-    return lines
+    return [line for line in [*lines, _exchange(sittings)] if line]
+
+
+def _exchange(sittings: Sequence[Mapping[str, Any]]) -> str:
+    """Return how much of a step the exchange takes: the wait of the rank that waits least."""
+    steps = [step for sitting in sittings for run in sitting["by_speed"] for step in run["steps"]]
+    if not steps:
+        return ""
+    waits = [min(step["wait_seconds_by_rank"]) for step in steps]
+    parts = [
+        wait / (wait + max(step["compute_seconds_by_rank"]))
+        for wait, step in zip(waits, steps, strict=True)
+    ]
+    return (
+        f"- The exchange takes {statistics.median(waits):.3f} s of a step split by speed, "
+        f"{statistics.median(parts):.1%} of it: more could not be hidden behind the backward pass."
+    )

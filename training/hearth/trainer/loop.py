@@ -1,27 +1,13 @@
-"""The training loop.
-
-Why any split of a global batch gives the gradient of one big GPU: let the batch have N labelled
-tokens with losses l_i. Each rank computes, for its rows, the sum of its l_i / N; the gradients of
-these sums are added over the ranks, and the gradient of a sum is the sum of the gradients:
-
-    sum over ranks of  grad( sum over its tokens of l_i / N )  =  grad( mean of all l_i )
-
-N is known to every rank beforehand from the token index, so nothing needs to be asked. A rank
-without rows adds zero. (Where ranks learn by themselves for some steps, this does not hold: see
-`rounds`.)
-"""
+"""The training loop: a run from its first step, or its newest checkpoint, to its end."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import math
-import statistics
 import time
 from collections import deque
 from typing import Any
 
-import numpy as np
 import torch
 
 from hearth.checkpoint import DISK_ERRORS, Checkpoint, not_written
@@ -30,15 +16,10 @@ from hearth.data import Rows, ensure_chat_template
 from hearth.errors import HearthError
 from hearth.layout import Layout
 from hearth.measure.probe import Measured
-from hearth.memory import limit_memory, peak_mib
+from hearth.memory import limit_memory
 from hearth.model import precision
 from hearth.model.seam import TrainableModel
-from hearth.optimizer import (
-    choose_optimizer,
-    make_optimizer,
-    make_schedule,
-    means_here,
-)
+from hearth.optimizer import choose_optimizer, means_here
 from hearth.plan.follow import Follower
 from hearth.plan.order import Order
 from hearth.plan.split import Plan
@@ -46,11 +27,13 @@ from hearth.prepare import Prepared, facts_of
 from hearth.telemetry import Telemetry, step_line
 from hearth.trainer import parallel, rounds
 from hearth.trainer.alike import start_alike
-from hearth.trainer.compute import Compute, Computed
+from hearth.trainer.compute import Compute
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.judging import Judge
 from hearth.trainer.keeping import BEST, Keeper
-from hearth.trainer.planning import choose_planner, moves
+from hearth.trainer.learner import Learner
+from hearth.trainer.planning import choose_planner, moves, slowness_of
+from hearth.trainer.stepper import Stepper
 from hearth.trainer.window import LogWindow, Taken
 from hearth.world import World, agree
 
@@ -77,7 +60,6 @@ class Trainer:
         # What `auto` came to when the run began holds, on whatever nodes it goes on.
         begun = found.facts if found else {}
         self.planner = choose_planner(settings, measured, layout, world)
-        self.plan: Plan | None = None
         self.order = Order(len(self.rows), settings.global_batch, settings.seed)
         self.steps = self.order.steps(settings.epochs, settings.max_steps)
 
@@ -102,17 +84,28 @@ class Trainer:
         start_alike(self.parameters, world)
         parts = rounds.PARTS if learns_alone else 1
         self.exchange = Exchange(self.parameters, world, settings.compress, parts)
-        self.optimizer = make_optimizer(self.chosen_optimizer, settings, self.parameters)
-        self.schedule = make_schedule(settings, self.optimizer, self.steps)
-        self.scaler = precision.loss_scaler(self.precision, world.device)
-        self.model.use_scaler(self.scaler)
+        scaler = precision.loss_scaler(self.precision, world.device)
+        self.model.use_scaler(scaler)
+        learner = Learner(self.chosen_optimizer, settings, self.parameters, scaler, self.steps)
+        self.changing: dict[str, Any] = learner.changing
         self.rounds: rounds.Rounds | None = None
         if learns_alone:
             rounds.check(self.precision)
-            self.rounds = rounds.Rounds(self.parameters, self.optimizer, self.exchange)
-        self.autocast = functools.partial(precision.autocast, self.precision, world.device)
-        self.compute = Compute(
-            self.model, self.rows, self.autocast, self.exchange.clear, self.scaler.scale
+            self.rounds = rounds.Rounds(self.parameters, learner.optimizer, self.exchange)
+            self.changing = self.changing | {"outer": self.rounds.outer}
+        autocast = functools.partial(precision.autocast, self.precision, world.device)
+        self.stepper = Stepper(
+            settings,
+            self.rows,
+            self.order,
+            world,
+            self.planner,
+            Compute(self.model, self.rows, autocast, self.exchange.clear, scaler.scale),
+            self.exchange,
+            learner,
+            self._flags,
+            self._on_plan,
+            self.rounds,
         )
         self.judge = Judge(
             settings,
@@ -120,7 +113,7 @@ class Trainer:
             self.model,
             world,
             self.planner,
-            self.autocast,
+            autocast,
             keep_best=lambda: self.keeper.save(self.model, BEST),
         )
         self.step = 0
@@ -177,8 +170,8 @@ class Trainer:
         failures = 0
         while self.step < self.steps:
             started, before = time.perf_counter(), self.step
-            taken = self._round(self.rounds) if self.rounds else self._step()
-            self._learn(taken)
+            taken = self.stepper.take(self.step, self.steps - self.step)
+            self.step += len(taken.plans)
             failures = failures + 1 if taken.skipped and not taken.by_scaler else 0
             since_log.add(taken, time.perf_counter() - started)
             if failures:
@@ -204,143 +197,26 @@ class Trainer:
         """Return whether a multiple of `every` steps was reached since step `before`."""
         return self.step // every > before // every
 
-    def _step(self) -> Taken:
-        """Take one step together: this rank's gradients, the sum of all, the optimizer."""
-        rate = self.optimizer.param_groups[0]["lr"]
-        batch = self.order.batch(self.step)
-        plan = self._planned(len(batch))
-        own = self._own_rows(batch, plan)
-        denominator = int(self.rows.label_tokens[batch].sum())
-        most = plan.micro_batch[self.world.rank]
-        computed = self._gradients(own, most, denominator, plan.turns)
-        summed = self.exchange.run(
-            loss=computed.loss,
-            stop=(self.folder / STOP_FILE).exists(),
-            keep=self.keeper.too_long_ago(),
-            tokens=int(self.rows.tokens[own].sum()),
-            compute_seconds=computed.seconds,
-            peak_memory_mib=peak_mib(self.world.device),
-            micro_batch=computed.micro_batch,
+    def _flags(self) -> dict[str, bool]:
+        """Return what this rank asks all to do after the step."""
+        return {
+            "stop": (self.folder / STOP_FILE).exists(),
+            "keep": self.keeper.too_long_ago(),
+        }
+
+    def _on_plan(self, step: int, before: Plan | None, plan: Plan) -> None:
+        """Record another plan, and tell of it where the split follows the machines."""
+        slowness = slowness_of(self.planner, self.world.size)
+        self.telemetry.record(
+            "plan",
+            step=step + 1,
+            rows=plan.rows,
+            micro_batch=plan.micro_batch,
+            slowness=slowness,
         )
-        norm = self._update()
-        skipped = not math.isfinite(norm)
-        # With fp16 a skipped step is how the loss scaler finds its scale, down to 1.
-        searching = self.scaler.is_enabled() and self.scaler.get_scale() >= 1
-        bad = []
-        if skipped and not searching:
-            bad = self._bad_rows(own, denominator, plan.row_by_row().turns)
-        self.schedule.step()
-        self.step += 1
-        return Taken((plan,), summed, rate, norm, int(skipped), searching, bad)
-
-    def _round(self, round_: rounds.Rounds) -> Taken:
-        """Take steps by itself up to the next synchronisation, then average what all learned."""
-        local = rounds.Local()
-        round_.begin()
-        for _ in range(min(self.settings.sync_every, self.steps - self.step)):
-            rate = self.optimizer.param_groups[0]["lr"]
-            self._local_step(local)
-            self.schedule.step()
-            self.step += 1
-        summed = round_.end(
-            local,
-            stop=(self.folder / STOP_FILE).exists(),
-            keep=self.keeper.too_long_ago(),
-            peak_memory_mib=peak_mib(self.world.device),
-        )
-        skipped = sum(summed.skipped)
-        return Taken(local.plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=local.bad)
-
-    def _local_step(self, local: rounds.Local) -> None:
-        """Take one step with this rank's rows alone, and add what came of it to `local`."""
-        batch = self.order.batch(self.step)
-        plan = self._planned(len(batch))
-        own = self._own_rows(batch, plan)
-        of_all, labels = (int(self.rows.label_tokens[rows].sum()) for rows in (batch, own))
-        most = local.begin_step(plan, self.world.rank, of_all)
-        if not labels:
-            return
-        computed = self._gradients(own, most, labels)
-        norm = self._update()
-        local.end_step(computed, int(self.rows.tokens[own].sum()), labels, of_all, norm)
-        if not math.isfinite(norm):
-            local.bad += self._bad_rows(own, labels)
-
-    def _planned(self, rows: int) -> Plan:
-        """Return the plan of this step, of so many rows; record it where it is another."""
-        plan, before = self.planner.plan(self.step, rows), self.plan
-        if plan != before:
-            following, slowness = isinstance(self.planner, Follower), self._slowness()
-            self.telemetry.record(
-                "plan",
-                step=self.step + 1,
-                rows=plan.rows,
-                micro_batch=plan.micro_batch,
-                slowness=slowness,
-            )
-            if following and before and sum(before.rows) == rows and before.rows != plan.rows:
-                self.telemetry.say(moves(before, plan, slowness, self.nodes))
-        self.plan = plan
-        return plan
-
-    def _slowness(self) -> list[float]:
-        """Return how many times as long as was measured each rank takes now."""
-        known = isinstance(self.planner, Follower)
-        slowness = self.planner.slowness if known else (1.0,) * self.world.size
-        return [round(slow, 3) for slow in slowness]
-
-    def _learn(self, taken: Taken) -> None:
-        """Tell the planner how fast the ranks were, and what their memory holds."""
-        summed, steps = taken.summed, len(taken.plans)
-        plan = statistics.mode(taken.plans)  # all but that of an epoch's last, short step
-        for rank, (had, planned) in enumerate(
-            zip(summed.micro_batch, plan.micro_batch, strict=True)
-        ):
-            if had < planned:
-                self.planner.fits_no_more_than(rank, had)
-        tokens = [count / steps for count in summed.tokens]
-        self.planner.observe(plan, tokens, [each / steps for each in summed.compute_seconds])
-
-    def _own_rows(self, batch: np.ndarray, plan: Plan) -> np.ndarray:
-        """Return the numbers of this rank's rows of `batch`."""
-        own = batch[plan.slice_of(self.world.rank)]
-        if not self.settings.packing:  # rows of like length together, so that little is padding
-            own = own[np.argsort(self.rows.tokens[own], kind="stable")]
-        return own
-
-    def _gradients(self, own: np.ndarray, most: int, denominator: int, turns: int = 0) -> Computed:
-        """Compute the gradients of this rank's rows."""
-        return self.compute.gradients(
-            own,
-            most,
-            denominator,
-            seed_of=self._dropout_seed if self.settings.lora_dropout else None,
-            say=lambda words: print(f"{self.world.node}: {words}", flush=True),
-            turns=turns,
-        )
-
-    def _dropout_seed(self, first_row: int) -> int:
-        """Return the seed of a micro-batch: the same in whichever rank computes it."""
-        return hash((self.settings.seed, self.step, first_row))
-
-    def _update(self) -> float:
-        """Clip, take one step of the optimizer, and return the gradient's norm.
-
-        Where that is of the summed gradient, every rank sees the same number and all of them skip
-        a step whose gradient is not finite. Its rows and its learning rate are used up.
-        """
-        self.scaler.unscale_(self.optimizer)
-        limit = self.settings.clip_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, limit).item()
-        if math.isfinite(norm) or self.scaler.is_enabled():
-            self.scaler.step(self.optimizer)
-        self.scaler.update()
-        return norm
-
-    def _bad_rows(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[str]:
-        """Return, as file and line, those of the rows `own` whose gradients are not finite."""
-        bad = self.compute.not_finite(own, denominator, turns)
-        return [source for row in bad for source in self.rows.sources(row)]
+        following = isinstance(self.planner, Follower)
+        if following and before and sum(before.rows) == sum(plan.rows) and before.rows != plan.rows:
+            self.telemetry.say(moves(before, plan, slowness, self.nodes))
 
     def _blame(self, taken: Taken, failures: int) -> None:
         """Name the rows of all ranks that were not finite.
@@ -429,7 +305,7 @@ class Trainer:
             if self.run.resumes and self.world.leads:
                 print(f"no node holds a checkpoint of run {self.run.name}: beginning at step 0")
             return
-        self.keeper.take_up(found, self.model, self._changing())
+        self.keeper.take_up(found, self.model, self.changing)
         self.step = found.step
         self.judge.best = found.facts["best"]
         followed = found.facts["plan"]
@@ -437,34 +313,29 @@ class Trainer:
             plan = Plan(tuple(followed["rows"]), tuple(followed["micro_batch"]))
             self.planner.recall(plan, followed["slowness"])
 
-    def _changing(self) -> dict[str, Any]:
-        """Return, by name, what changes with the steps beside what learns."""
-        outer = {"outer": self.rounds.outer} if self.rounds else {}
-        parts = {"optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
-        return parts | outer
-
     def _choices(self) -> dict[str, str]:
         """Return what `auto` came to, which a run that goes on keeps."""
         return {"precision": self.precision, "optimizer": self.chosen_optimizer}
 
     def _facts(self) -> dict[str, Any]:
         """Return what is to be known of a checkpoint beside its files."""
-        plan = self.plan and {
-            "rows": self.plan.rows,
-            "micro_batch": self.plan.micro_batch,
-            "slowness": self._slowness(),
+        plan = self.stepper.plan
+        planned = plan and {
+            "rows": plan.rows,
+            "micro_batch": plan.micro_batch,
+            "slowness": slowness_of(self.planner, self.world.size),
         }
         return {
             "generation": self.world.generation,
             "nodes": self.nodes,
             "seed": self.settings.seed,
-            "plan": plan,
+            "plan": planned,
             "best": self.judge.best,
         } | self._choices()
 
     def _checkpoint(self) -> None:
         """Keep the state after this step, on every node."""
-        self.keeper.keep(self.step, self._facts(), self.model, self._changing(), self.telemetry)
+        self.keeper.keep(self.step, self._facts(), self.model, self.changing, self.telemetry)
 
 
 def _described(model: TrainableModel) -> str:

@@ -78,7 +78,13 @@ def recorded_plans(run: str, path: Path) -> list[tuple[int, Plan]]:
     ]
 
 
-def moves(before: Plan, after: Plan, slowness: tuple[float, ...], nodes: list[str]) -> str:
+def slowness_of(planner: Planner, ranks: int) -> list[float]:
+    """Return how many times as long as was measured each rank takes now."""
+    known = planner.slowness if isinstance(planner, Follower) else (1.0,) * ranks
+    return [round(slow, 3) for slow in known]
+
+
+def moves(before: Plan, after: Plan, slowness: list[float], nodes: list[str]) -> str:
     """Return the sentence that tells who takes more or fewer rows from now on, and why."""
     changed = [
         f"{node} {was} → {now} rows"
