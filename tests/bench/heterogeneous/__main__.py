@@ -112,6 +112,7 @@ def sitting(bench: Bench, steps: int, repeat: int) -> dict[str, Any]:
             found["by_speed"].append(bench.speed(names, steps))
             if unequal:
                 found["equal"].append(bench.speed(names, steps, "equal"))
+            if unequal and turn == 0:  # which is for information only
                 found["tutorial"].append(bench.tutorial(steps))
             print(f"bench: {turn + 1} of {repeat} turns over {bench.shares}", flush=True)
     return found
