@@ -1,4 +1,7 @@
-"""From the log of a run to what went wrong: pure functions on text, no torch."""
+"""From the logs of a run to what went wrong, where, why and what helps: no torch.
+
+Here is what the supervisors use, in the standard library alone. `catalogue` and `logs` need more.
+"""
 
 from hearth.diagnose.log import RankError, first_failure, is_echo, killed_by, last_error
 

@@ -44,6 +44,11 @@ _NOT_STARTED = re.compile(r"^\S*python\S*: (?P<message>can't open file .+|No mod
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: .*|:?\s*)$")
 _TORCHRUN_LINE = re.compile(r"^[EWI]\d{4} [\d:.]+ \d+ \S+:\d+\]")
 _OWN_LINE = re.compile(r"^hearth: ")
+_LAUNCH = re.compile(
+    r"^hearth: \S+ (run \S+: \S+ is rank \d+ of \d+, meeting at|.+; starting torchrun \()",
+    re.MULTILINE,
+)
+_KERNEL = re.compile(r"^hearth: \S+ kernel: (?P<said>.+)$", re.MULTILINE)
 _DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _RULE = re.compile(r"^=+$")
@@ -53,12 +58,14 @@ _RULE = re.compile(r"^=+$")
 class RankError:
     """Why a rank ended: its number in the world (if the log tells) and one to a few lines.
 
-    `killed`: by a signal that a rank does not send itself.
+    `killed`: by a signal that a rank does not send itself; `told`: in Hearth's own words, which say
+    what to do.
     """
 
     rank: int | None
     message: str
     killed: bool = False
+    told: bool = False
 
 
 class HasMessage(Protocol):
@@ -102,6 +109,17 @@ def last_error(text: str) -> RankError | None:
     return found
 
 
+def last_launch(text: str) -> str:
+    """Return the part of a node's log since its supervisor last began anything; all, if never."""
+    starts = [match.start() for match in _LAUNCH.finditer(text)]
+    return text[starts[-1] :] if starts else text
+
+
+def kernel_lines(text: str) -> list[str]:
+    """Return what the supervisor has noted of the kernel's log in the last launch."""
+    return [match["said"] for match in _KERNEL.finditer(last_launch(text))]
+
+
 def _told(lines: list[str]) -> RankError | None:
     """Return what Hearth itself reported, all findings of the first rank that spoke."""
     told: dict[int | None, list[str]] = {}
@@ -112,7 +130,7 @@ def _told(lines: list[str]) -> RankError | None:
             if match["message"] not in messages:
                 messages.append(match["message"])
     for rank, messages in told.items():
-        return RankError(rank, _shortened("\n".join(messages)))
+        return RankError(rank, _shortened("\n".join(messages)), told=True)
     return None
 
 

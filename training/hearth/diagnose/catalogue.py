@@ -1,0 +1,98 @@
+"""The catalogue of what can go wrong: from the text of an error to its cause and its cure.
+
+The entries are in `catalogue.yml`, which says how to add one. What Hearth reports itself says what
+to do, and is in no entry.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from hearth.diagnose.log import kernel_lines
+
+CATALOGUE = Path(__file__).with_name("catalogue.yml")
+
+_NOT_RAISED = re.compile(r"killed by signal|CUDA|NCCL|NVML|ended with status", re.IGNORECASE)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.IGNORECASE)
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from error
+
+
+Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
+
+
+class Seen(BaseModel):
+    """A real text of an error, and where it was seen: an address, or the test that provokes it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    text: str
+    source: str = Field(pattern=r"^(https://\S+|tests/\S+\.py::test_\w+)$")
+    kernel: str = ""
+
+    @property
+    def provoked(self) -> bool:
+        """Whether a test provokes it."""
+        return self.source.startswith("tests/")
+
+
+class Entry(BaseModel):
+    """One thing that can go wrong: how it is known, what it means and what helps."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    match: tuple[Pattern, ...] = Field(min_length=1)
+    unless: tuple[Pattern, ...] = ()
+    cause: str
+    cure: str
+    seen: tuple[Seen, ...] = Field(min_length=1)
+
+    def fits(self, text: str) -> bool:
+        """Tell whether this is what `text` speaks of."""
+        return any(pattern.search(text) for pattern in self.match) and not any(
+            pattern.search(text) for pattern in self.unless
+        )
+
+
+@cache
+def sections() -> dict[str, tuple[Entry, ...]]:
+    """Return the entries of the catalogue by heading, in the order of the file."""
+    given = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+    return {
+        heading: tuple(Entry.model_validate(entry) for entry in section)
+        for heading, section in given.items()
+    }
+
+
+def entries() -> tuple[Entry, ...]:
+    """Return all entries, in the order in which they are tried."""
+    return tuple(entry for section in sections().values() for entry in section)
+
+
+def diagnosis(error: str, log: str = "") -> Entry | None:
+    """Return what explains an error, or None if the catalogue does not know it.
+
+    `error` is the text as it was printed (`Type: message`). `log` is the log of its node: what the
+    kernel said counts too where a rank did not end by an error of its own, since who has been
+    killed cannot tell why.
+    """
+    text = error
+    if _NOT_RAISED.search(error):
+        text = "\n".join([error, *kernel_lines(log)])
+    return next((entry for entry in entries() if entry.fits(text)), None)
+
+
+def explained(found: Entry | None) -> list[str]:
+    """Return the lines that follow an error on the screen."""
+    if found is None:
+        return ["cause: not known to Hearth; the error above is the first, as it was printed"]
+    return [f"cause: {found.cause}", f"cure: {found.cure}"]

@@ -1,0 +1,69 @@
+"""Where a run failed first: from the logs of all its nodes to one node and one error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hearth.diagnose.catalogue import diagnosis
+from hearth.diagnose.log import first_failure, is_echo, last_error, last_launch
+
+_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+_ENDED = re.compile(rf"^hearth: (?P<time>{_TIME}) torchrun ended", re.MULTILINE)
+_VERDICT = re.compile(
+    rf"^hearth: {_TIME} failed: (?P<node>[^\s:]+): (?P<message>.+(?:\n    .+)*)", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The node where a run failed first and the error there; `told`: Hearth's own words."""
+
+    node: str
+    message: str
+    told: bool = False
+
+
+def failure_of(logs: Mapping[str, str]) -> Failure | None:
+    """Return the first failure of a run, or None if no log shows any.
+
+    `logs` are by node. In order of trust: the earliest error that is no echo, by the clocks of the
+    supervisors; what the supervisors agreed on, who also notice a node that is gone; an echo; and
+    in a text that is no log of ranks (of the kernel, of Ansible) the first line that the catalogue
+    knows.
+    """
+    launches = {node: last_launch(text) for node, text in logs.items()}
+    failures = []
+    for node, text in sorted(launches.items(), key=lambda item: _ended(item[1])):
+        if error := last_error(text):
+            failures.append(Failure(node, error.message, error.told))
+    first = first_failure(failures)
+    if first and not is_echo(first.message):
+        return first
+    return _agreed(launches) or first or _known_line(launches)
+
+
+def _ended(text: str) -> str:
+    """Return when torchrun ended, as text that sorts; logs that do not tell come last."""
+    found = _ENDED.search(text)
+    return found["time"] if found else "~"
+
+
+def _agreed(logs: Mapping[str, str]) -> Failure | None:
+    """Return the cause that the supervisors wrote down."""
+    for text in logs.values():
+        if found := _VERDICT.search(text):
+            message = found["message"].replace("\n    ", "\n")
+            own = diagnosis(message) is None and not is_echo(message)
+            return Failure(found["node"], message, told=own)
+    return None
+
+
+def _known_line(logs: Mapping[str, str]) -> Failure | None:
+    """Return the first line that says something that the catalogue knows."""
+    for node, text in logs.items():
+        for line in text.splitlines():
+            if diagnosis(line):
+                return Failure(node, line.strip())
+    return None
