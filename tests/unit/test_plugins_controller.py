@@ -352,6 +352,35 @@ def test_nobody_is_blamed_for_a_good_end():
     assert outcome.culprits(FINISHED | {"x": {"state": "stopped"}}) == {}
 
 
+KILLED = "rank 1 was killed by signal 9 (SIGKILL)"
+KERNEL = "hearth: 2026-11-20T07:10:10Z kernel: Out of memory: Killed process 4242 (python3)"
+
+
+def test_a_known_failure_is_shown_as_it_is_with_its_cause_and_its_cure():
+    error, cause, cure = outcome.told(
+        "OSError: [Errno 28] No space left on device", "", True
+    ).split("\n")
+    assert error == "OSError: [Errno 28] No space left on device"
+    assert cause.startswith("cause: A disk of this node is full")
+    assert cure.startswith("cure: `df -h ")
+
+
+def test_what_the_kernel_said_in_the_nodes_log_counts():
+    assert "ran out of memory (not the GPU)" in outcome.told(KILLED, KERNEL, True)
+    assert "Somebody killed the rank" in outcome.told(KILLED, "", True)
+
+
+def test_an_unknown_error_of_a_rank_is_said_to_be_unknown():
+    assert outcome.told("ValueError: odd", "", True).startswith("ValueError: odd\ncause: not known")
+    assert outcome.told("desk: its folder cannot be made", "", False).count("\n") == 0
+
+
+def test_what_hearth_says_itself_is_left_as_it_is():
+    own = "the download failed (429 Client Error: Too Many Requests); try again"
+    assert outcome.told(own, f"hearth: error: {own}\n", True) == own
+    assert "cause: The Hub answers no more" in outcome.told(own, "", True)
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,13 @@
 Here is what the supervisors use, in the standard library alone. `catalogue` and `logs` need more.
 """
 
-from hearth.diagnose.log import RankError, first_failure, is_echo, killed_by, last_error
+from hearth.diagnose.log import (
+    RankError,
+    first_failure,
+    is_echo,
+    killed_by,
+    last_error,
+    last_launch,
+)
 
-__all__ = ["RankError", "first_failure", "is_echo", "killed_by", "last_error"]
+__all__ = ["RankError", "first_failure", "is_echo", "killed_by", "last_error", "last_launch"]
