@@ -17,6 +17,8 @@ import psutil
 import pytest
 from support.supervisors import Nodes, until
 
+from hearth.diagnose.catalogue import diagnosis
+
 LOOP = """
 import os, sys, time
 from pathlib import Path
@@ -246,6 +248,22 @@ def test_kill_9_of_a_rank_under_torchrun_stops_three_nodes(nodes):
     for cause in causes(run.wait()):
         assert (cause["node"], cause["rank"], cause["kind"]) == ("node2", 2, "rank_failed")
         assert cause["message"].startswith("rank 2 was killed by signal 9 (SIGKILL)")
+
+
+def test_what_the_kernel_says_of_a_killed_rank_is_in_the_nodes_log(nodes, tmp_path, monkeypatch):
+    said = "Out of memory: Killed process 4242 (python3) total-vm:53312244kB"
+    stand_in = tmp_path / "bin" / "journalctl"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f"#!/bin/sh\necho '{said}'\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", str(stand_in.parent), prepend=":")
+    run = nodes(2, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    run.start()
+    run.wait()
+    run.until_down()
+    assert f"kernel: {said}\n" in run.log("node1")
+    error = "rank 1 was killed by signal 9 (SIGKILL)"
+    assert diagnosis(error, run.log("node1")).id == "killed-for-memory"
 
 
 def test_kill_9_of_torchrun_takes_its_ranks_and_its_peers_along(nodes):

@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -21,6 +22,7 @@ from hearth.diagnose import is_echo, killed_by, last_error
 from hearth.errors import LaunchError
 from hearth.supervise.cause import Cause, Verdict
 from hearth.supervise.hub import Hub
+from hearth.supervise.kernel import kernel_said, kills_so_far
 from hearth.supervise.link import Link
 from hearth.supervise.messages import Ended, Go, Message, Pause, Stop, Waiting
 from hearth.supervise.record import Record, node_lock, now
@@ -106,6 +108,7 @@ class _Supervisor:
         self._stopping = False
         self._signalled = False
         self._log_start = 0
+        self._launched, self._kills_before = 0.0, 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._of_launch: set[asyncio.Task[None]] = set()
 
@@ -225,6 +228,9 @@ class _Supervisor:
                     # The trainer saw the file first.
                     await self._handle(_StopAsked(now=False))
                 self._link.send(self._report(status))
+                if status and not self._stopping:
+                    for line in await kernel_said(self._launched, self._kills_before):
+                        self._say(f"kernel: {line}")
             case _StopAsked(at_once) if at_once or not self._stopping:
                 self._stopping = True
                 self._say("asked to stop at once" if at_once else "asked to stop after the step")
@@ -253,6 +259,7 @@ class _Supervisor:
         ready = f"going on without {', '.join(absent)}" if absent else "all nodes are ready"
         self._say(f"{ready}; starting torchrun (generation {go.generation})")
         self._log_start = self._spec.log.stat().st_size if self._spec.log.exists() else 0
+        self._launched, self._kills_before = time.time(), kills_so_far()
         try:
             await self._workers.start(words, go.generation)
         except OSError as error:

@@ -1,0 +1,78 @@
+"""What the kernel said while a launch ran: whom it killed for memory, a GPU or a disk that failed.
+
+A rank that was killed cannot tell why. The kernel's log is open to a user in the group adm or
+systemd-journal; where it is not, the counter of the own cgroup still tells of kills for memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from pathlib import Path
+
+PATIENCE = 3.0
+"""Seconds until a journal that is slow to read is left alone."""
+
+LINES = 5
+"""Lines that are kept: the last ones."""
+
+_TELLING = re.compile(
+    r"Out of memory: Killed process|oom-kill:|Killed \S+ due to memory pressure|NVRM: Xid"
+    r"|critical temperature reached|I/O error|Remounting filesystem read-only"
+)
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def telling(lines: list[str]) -> list[str]:
+    """Return the last of the lines that may say why a rank ended, without time and host."""
+    return [line.strip() for line in lines if _TELLING.search(line)][-LINES:]
+
+
+def killed_for_memory(events: str) -> int:
+    """Return how many processes the kernel has killed, by the text of a `memory.events`."""
+    found = re.search(r"^oom_kill (\d+)$", events, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def kills_so_far(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return how many processes of this one's cgroup were killed for memory; 0 if unknown."""
+    with suppress(OSError, StopIteration):
+        place = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
+        return killed_for_memory((cgroups / place.lstrip("/") / "memory.events").read_text())
+    return 0
+
+
+async def kernel_said(since: float, kills_before: int) -> list[str]:
+    """Return what the kernel said since a time (seconds of the epoch) that may matter to a run.
+
+    Args:
+        since: when the launch began.
+        kills_before: `kills_so_far` at that time.
+    """
+    lines = telling(await _journal(since))
+    kills = kills_so_far() - kills_before
+    if kills > 0 and not lines:
+        lines.append(f"oom-kill: {kills} of this run's processes, by its memory.events")
+    return lines
+
+
+async def _journal(since: float) -> list[str]:
+    """Return the lines of the kernel and of systemd-oomd; none where they may not be read."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *("journalctl", "--quiet", "--no-pager", "--output=cat", f"--since=@{int(since)}"),
+            *("_TRANSPORT=kernel", "+", "SYSLOG_IDENTIFIER=systemd-oomd"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:
+        return []
+    try:
+        said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return []
+    return said.decode(errors="replace").splitlines()
