@@ -219,6 +219,8 @@ def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(ho
     print(screen)
     assert play.returncode == 2
     assert "\nlaptop: rank 1 was killed by signal 9 (SIGKILL)" in screen
+    assert "\n    cause: Somebody killed the rank" in screen
+    assert "\n    cure: " in screen
     assert "desk: stopped because laptop failed" in screen
     assert screen.count("signal 9") == 1
     assert "Traceback" not in screen
