@@ -172,12 +172,28 @@ def test_the_kernels_word_does_not_explain_an_error_of_the_rank_itself():
     assert diagnosis("ValueError: loss is nan", kernel).id == "loss-not-finite"
 
 
+def test_the_kernels_word_of_a_gpu_explains_what_cuda_could_not():
+    error = "RuntimeError: CUDA error: unspecified launch failure"
+    lost = as_logged("NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.")
+    other = as_logged("Out of memory: Killed process 4242 (firefox)")
+    assert diagnosis(error).id == diagnosis(error, other).id == "cuda-crashed"
+    assert diagnosis(error, other + lost).id == "gpu-fell-off"
+    assert diagnosis("ValueError: odd", lost) is None
+
+
 def test_an_earlier_launchs_kernel_lines_do_not_count():
     log = (
         as_logged("Out of memory: Killed process 4242 (python3)")
         + "hearth: 2026-11-20T07:11:10Z all nodes are ready; starting torchrun (generation 1)\n"
     )
     assert diagnosis("rank 1 was killed by signal 9 (SIGKILL)", log).id == "killed"
+
+
+@pytest.mark.parametrize("more", ["", " (4 launches in a row ended before another checkpoint)"])
+def test_an_abort_without_a_reason_is_a_crash(more):
+    kernel = as_logged("EXT4-fs (sda1): Remounting filesystem read-only")
+    assert diagnosis(f"rank 1 was killed by signal 6 (SIGABRT){more}").id == "crashed"
+    assert diagnosis("rank 1 was killed by signal 6 (SIGABRT)", kernel).id == "read-only-disk"
 
 
 def test_an_unknown_failure_says_so():

@@ -82,6 +82,11 @@ def test_other_texts_are_searched_line_by_line():
     assert failure_of({"desk": "step 1\nstep 2\n"}) is None
 
 
+def test_what_a_run_lived_on_with_is_no_failure():
+    log = began("desk") + "warning: Connection reset by peer, trying again\nstep 2\n"
+    assert failure_of({"desk": log + said("10:50", "finished")}) is None
+
+
 @given(st.dictionaries(st.text(max_size=5), st.text(), max_size=3))
 def test_any_text_is_read_without_an_error(logs):
     failure_of(logs)

@@ -18,7 +18,8 @@ from hearth.diagnose.log import kernel_lines
 
 CATALOGUE = Path(__file__).with_name("catalogue.yml")
 
-_NOT_RAISED = re.compile(r"killed by signal|CUDA|NCCL|NVML|ended with status", re.IGNORECASE)
+_WITHOUT_A_WORD = re.compile(r"killed by signal|ended with status")
+_OF_A_GPU = re.compile(r"CUDA|cuDNN|cuBLAS|NCCL|NVML", re.IGNORECASE)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -82,12 +83,13 @@ def diagnosis(error: str, log: str = "") -> Entry | None:
     """Return what explains an error, or None if the catalogue does not know it.
 
     `error` is the text as it was printed (`Type: message`). `log` is the log of its node: what the
-    kernel said counts too where a rank did not end by an error of its own, since who has been
-    killed cannot tell why.
+    kernel said counts too where a rank ended without a word, since who has been killed cannot tell
+    why; and what it said of the GPU, where that is what failed.
     """
-    text = error
-    if _NOT_RAISED.search(error):
-        text = "\n".join([error, *kernel_lines(log)])
+    said = kernel_lines(log)
+    if not _WITHOUT_A_WORD.search(error):
+        said = [line for line in said if "NVRM:" in line and _OF_A_GPU.search(error)]
+    text = "\n".join([error, *said])
     return next((entry for entry in entries() if entry.fits(text)), None)
 
 

@@ -10,6 +10,7 @@ from hearth.diagnose.catalogue import diagnosis
 from hearth.diagnose.log import first_failure, is_echo, last_error, last_launch
 
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+_OF_RANKS = re.compile(rf"^hearth: {_TIME} ", re.MULTILINE)
 _ENDED = re.compile(rf"^hearth: (?P<time>{_TIME}) torchrun ended", re.MULTILINE)
 _VERDICT = re.compile(
     rf"^hearth: {_TIME} failed: (?P<node>[^\s:]+): (?P<message>.+(?:\n    .+)*)", re.MULTILINE
@@ -61,9 +62,12 @@ def _agreed(logs: Mapping[str, str]) -> Failure | None:
 
 
 def _known_line(logs: Mapping[str, str]) -> Failure | None:
-    """Return the first line that says something that the catalogue knows."""
+    """Return the first line that says something that the catalogue knows.
+
+    Not of a log of ranks: what they print and live on with is no failure.
+    """
     for node, text in logs.items():
-        for line in text.splitlines():
+        for line in [] if _OF_RANKS.search(text) else text.splitlines():
             if diagnosis(line):
                 return Failure(node, line.strip())
     return None
