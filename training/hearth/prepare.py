@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,13 @@ def facts_of(prepared: Prepared) -> dict[str, Any]:
         "data": prepared.data.report.fingerprint[:16],
         "model": prepared.model.fingerprint[:16],
     }
+
+
+def versions_here() -> dict[str, str]:
+    """Return the versions of what trains, by name, for the record of a run."""
+    packages = {name: version(name) for name in ("torch", "transformers", "peft")}
+    cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
+    return {"Python": platform.python_version(), **packages, **cuda}
 
 
 def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from hearth.optimizer import choose_optimizer, means_here
 from hearth.plan.follow import Follower
 from hearth.plan.order import Order
 from hearth.plan.split import Plan
-from hearth.prepare import Prepared, facts_of
+from hearth.prepare import Prepared, facts_of, versions_here
 from hearth.telemetry import Telemetry, step_line
 from hearth.trainer import parallel, rounds
 from hearth.trainer.alike import start_alike
@@ -55,7 +55,8 @@ class Trainer:
         self.checkpoints = layout.checkpoint_dir(run.name)
         self.keeper = Keeper(run, layout, world)
         self.rows: Rows = prepared.data.train
-        agree(world, {"run": run.name} | facts_of(prepared))
+        self.inputs = facts_of(prepared)
+        agree(world, {"run": run.name} | self.inputs)
         found = self.keeper.newest()
         # What `auto` came to when the run began holds, on whatever nodes it goes on.
         begun = found.facts if found else {}
@@ -271,6 +272,9 @@ class Trainer:
             rows=len(self.rows),
             tokens_per_epoch=int(self.rows.tokens.sum()),
             trainable_parameters=sum(parameter.numel() for parameter in self.parameters),
+            versions=versions_here(),
+            data=self.inputs["data"],
+            model=self.inputs["model"],
             **self._choices(),
             gradients="nccl" if self.world.gradients else "gloo",
             exchange_bytes=self.exchange.bytes,
