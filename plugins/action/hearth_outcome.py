@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.controller.ends import culprits
 from hearth.diagnose import last_error, last_launch
 from hearth.diagnose.catalogue import diagnosis, explained
 
@@ -24,28 +24,6 @@ options:
     type: path
     required: true
 """
-
-
-def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the message of each node on which the run failed; empty if it did not fail.
-
-    The supervisors record one cause on all nodes: the first real failure. A node that cannot
-    tell its own end is taken at the word of its peers; if nobody knows more, it speaks for itself.
-    """
-    found: dict[str, str] = {}
-    for end in ends.values():
-        cause = end.get("cause") or {}
-        if end.get("state") == "failed" and cause.get("node") in ends:
-            found.setdefault(cause["node"], str(cause["message"]))
-    if found:
-        return found
-    for node, end in ends.items():
-        if end.get("state") not in ("finished", "stopped"):
-            cause = end.get("cause") or {}
-            found[node] = str(
-                cause.get("message") or end.get("message") or "ended without saying why"
-            )
-    return found
 
 
 def told(message: str, log: str, by_rank: bool) -> str:

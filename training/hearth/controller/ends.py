@@ -1,0 +1,76 @@
+"""How a run ended on its nodes: what they say together, and its record in the run's folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hearth.files import write_whole
+
+FILE = "ends.json"
+"""The record's name in the run's folder on the controller."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How a run ended on each node, as the nodes' own record or the one who looked says it.
+
+    `playbook` is the command that plays on the same inventory.
+    """
+
+    by_node: Mapping[str, Mapping[str, Any]]
+    playbook: str
+
+    def write(self, folder: Path) -> None:
+        """Write this to the run's folder."""
+        content = {"playbook": self.playbook, "ends": self.by_node}
+        write_whole(folder / FILE, json.dumps(content, indent=1) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Ends | None:
+        """Return what was written to the run's folder, or None if nothing whole was."""
+        try:
+            content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            return cls(
+                {node: dict(end) for node, end in content["ends"].items()}, content["playbook"]
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def state_of(ends: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how the run ended: the word of the nodes that know, if any does."""
+    known = {str(end["state"]) for end in ends.values()} & {"finished", "stopped", "failed"}
+    if "failed" in known or not known:
+        return "failed"
+    return "finished" if known == {"finished"} else "stopped"
+
+
+def launches_of(ends: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the launches that ended while the run went on, as rank 0's node has them on record."""
+    return next((end.get("launches") or [] for end in ends.values() if end.get("rank") == 0), [])
+
+
+def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the message of each node on which the run failed; empty if it did not fail.
+
+    The supervisors record one cause on all nodes: the first real failure. A node that cannot
+    tell its own end is taken at the word of its peers; if nobody knows more, it speaks for itself.
+    """
+    found: dict[str, str] = {}
+    for end in ends.values():
+        cause = end.get("cause") or {}
+        if end.get("state") == "failed" and cause.get("node") in ends:
+            found.setdefault(cause["node"], str(cause["message"]))
+    if found:
+        return found
+    for node, end in ends.items():
+        if end.get("state") not in ("finished", "stopped"):
+            cause = end.get("cause") or {}
+            found[node] = str(
+                cause.get("message") or end.get("message") or "ended without saying why"
+            )
+    return found
