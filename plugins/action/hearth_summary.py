@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from hearth.config import read_run
+from hearth.controller.ends import launches_of, state_of
 from hearth.controller.paths import as_typed
+from hearth.report.story import Story, read_lines
 from hearth.words import duration
 
 DOCUMENTATION = r"""
@@ -40,52 +40,6 @@ options:
 _WIDTH, _LINES = 76, 4
 
 
-@dataclass(frozen=True)
-class Story:
-    """What the metrics of a run tell."""
-
-    step: int = 0
-    steps: int = 0
-    seconds: float | None = None
-    perplexity: tuple[float | None, float | None] = (None, None)
-    question: str | None = None
-    answer: tuple[str | None, str | None] = (None, None)
-    checkpoint: int | None = None
-
-    @classmethod
-    def of(cls, lines: Iterable[Mapping[str, Any]]) -> Story:
-        """Read the lines of a `metrics.jsonl`. Of a run that went on later, the last word counts.
-
-        One sample is told, the first question that was answered both before and after.
-        """
-        told: dict[str, Any] = {}
-        perplexity: dict[str, float] = {}
-        answers: dict[str, dict[str, str]] = {}
-        for line in lines:
-            match line.get("kind"):
-                case "start":
-                    told["steps"] = line.get("steps", 0)
-                case "step":
-                    told["step"], told["steps"] = line["step"], line.get("steps", 0)
-                case "checkpoint":
-                    told["checkpoint"] = line["step"]
-                case "end":
-                    told["step"], told["seconds"] = line["step"], line.get("seconds")
-                case "evaluate":
-                    perplexity[line["when"]] = line["perplexity"]
-                case "sample":
-                    answers.setdefault(line["question"], {})[line["when"]] = line["answer"]
-        both = (question for question, said in answers.items() if len(said) == 2)
-        question = next(both, next(iter(answers), None))
-        said = answers.get(question, {})
-        return cls(
-            **told,
-            perplexity=(perplexity.get("before"), perplexity.get("after")),
-            question=question,
-            answer=(said.get("before"), said.get("after")),
-        )
-
-
 def paragraph(text: str) -> list[str]:
     """Return `text` as a few lines, cut at a word if it is longer.
 
@@ -107,14 +61,6 @@ def table(rows: Iterable[tuple[str, str | list[str]]]) -> list[str]:
     return lines
 
 
-def state_of(ends: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return how the run ended: the word of the nodes that know, if any does."""
-    known = {str(end["state"]) for end in ends.values()} & {"finished", "stopped", "failed"}
-    if "failed" in known or not known:
-        return "failed"
-    return "finished" if known == {"finished"} else "stopped"
-
-
 def outcome(run: str, story: Story, ends: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the first line: how the run ended."""
     steps = f"{story.step} of {story.steps} steps" if story.steps else "before its first step"
@@ -130,10 +76,9 @@ def outcome(run: str, story: Story, ends: Mapping[str, Mapping[str, Any]]) -> st
 
 def interruptions(ends: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str | list[str]]]:
     """Return what ended a launch while the run went on, as rank 0's node has it on record."""
-    launches = next((end.get("launches") for end in ends.values() if end.get("rank") == 0), None)
     told = [
         f"{cause['node']}: {cause['message'].splitlines()[0]}"
-        for launch in launches or []
+        for launch in launches_of(ends)
         if (cause := launch.get("cause")) and cause["kind"] != "node_back"
     ]
     if not told:
@@ -165,15 +110,16 @@ def summary(
         rows.append(
             ("held-out perplexity", f"{before:.2f} → {after:.2f}  ({after / before - 1:+.0%})")
         )
-    if story.question and state == "finished":
-        rows.append(("held-out question", paragraph(story.question)))
+    if (sample := story.sample) and state == "finished":
+        rows.append(("held-out question", paragraph(sample.question)))
         rows += [
             (word, paragraph(said))
-            for word, said in zip(("  before", "  after"), story.answer, strict=True)
+            for word, said in (("  before", sample.before), ("  after", sample.after))
             if said is not None
         ]
     rows += interruptions(ends)
     places = [
+        ("report", "report.html"),
         ("adapter", "adapter"),
         ("model", "model"),
         ("lowest loss", "best"),
@@ -190,7 +136,7 @@ def summary(
             ("your own data", f"{playbook} train.yml -e model={model} -e dataset=FILE.jsonl"),
             ("every setting", "python training/train_distributed.py --help"),
         ]
-    elif story.checkpoint is not None:
+    elif story.checkpoints:
         rows.append(("go on", f"{playbook} train.yml -e resume={run}"))
     if state == "failed":
         blamed = {(end.get("cause") or {}).get("node") for end in ends.values()}
@@ -216,12 +162,10 @@ class ActionModule(ActionBase):
             }
         )
         folder = Path(options["folder"])
-        metrics = folder / "metrics.jsonl"
-        lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
         text = summary(
             options["run"],
             self._model(folder / "run.yml"),
-            Story.of(json.loads(line) for line in lines),
+            Story.of(read_lines(folder / "metrics.jsonl")),
             options["ends"],
             as_typed(folder),
             (path.name for path in folder.glob("*")),

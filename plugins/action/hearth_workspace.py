@@ -18,7 +18,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 _MADE_BY_TOOLS = ("__pycache__", ".egg-info", ".ruff_cache")
-_STAYS_HERE = Path("hearth/controller")
+_STAY_HERE = (Path("hearth/controller"), Path("hearth/report"))
 
 
 def code_files(source: Path) -> list[Path]:
@@ -28,7 +28,7 @@ def code_files(source: Path) -> list[Path]:
         path
         for path in files
         if not any(part.endswith(_MADE_BY_TOOLS) for part in path.parts)
-        and _STAYS_HERE not in path.parents
+        and not any(folder in path.parents for folder in _STAY_HERE)
     )
 
 

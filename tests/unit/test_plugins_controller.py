@@ -268,7 +268,10 @@ FAILED = {
 }
 
 
-def closing(lines, ends, files=("adapter", "metrics.jsonl", "logs"), playbook="ansible-playbook"):
+FILES = ("adapter", "metrics.jsonl", "logs", "report.html")
+
+
+def closing(lines, ends, files=FILES, playbook="ansible-playbook"):
     return summary.summary("r1", "tiny", summary.Story.of(lines), ends, "runs/r1", files, playbook)
 
 
@@ -280,7 +283,7 @@ def test_the_summary_of_a_finished_run():
     assert "I [31m dunno" in text
     assert "\x1b" not in text
     assert "It is a prefix." in text
-    for name in ("adapter", "metrics.jsonl", "logs"):
+    for name in ("report.html", "adapter", "metrics.jsonl", "logs"):
         assert f"runs/r1/{name}" in text
     assert "train.yml -e resume=r1 -e max_steps=120" in text
     assert "train.yml -e model=tiny -e dataset=" in text
@@ -400,8 +403,9 @@ def test_an_equal_folder_is_left_as_it_is(tmp_path):
 
 
 def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_no_node_needs(tmp_path):
-    (tmp_path / "hearth" / "controller").mkdir(parents=True)
-    (tmp_path / "hearth" / "controller" / "screen.py").write_text("here")
+    for stays in ("controller", "report"):
+        (tmp_path / "hearth" / stays).mkdir(parents=True)
+        (tmp_path / "hearth" / stays / "page.py").write_text("here")
     (tmp_path / "hearth" / "__pycache__").mkdir(parents=True)
     (tmp_path / "hearth" / "__pycache__" / "x.pyc").write_bytes(b"x")
     (tmp_path / "hearth" / "a.py").write_text("a")

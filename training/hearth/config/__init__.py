@@ -18,6 +18,7 @@ from hearth.config.run import (
     resolve_run,
     run_of,
     run_text,
+    shown,
     write_run,
 )
 from hearth.config.settings import Settings
@@ -38,5 +39,6 @@ __all__ = [
     "resolve_run",
     "run_of",
     "run_text",
+    "shown",
     "write_run",
 ]

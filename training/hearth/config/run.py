@@ -222,14 +222,14 @@ def pinned(run: Run, revision: str | None) -> Run:
 def describe_settings(run: Run) -> str:
     """Return a table of all settings: name, value and where the value came from."""
     rows = [
-        (name, _shown(value), run.origins.get(name, "default"))
+        (name, shown(value), run.origins.get(name, "default"))
         for name, value in run.settings.model_dump().items()
     ]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "\n".join(f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c}" for a, b, c in rows)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a setting's value as a person would type it."""
     if value is None:
         return "-"

@@ -1,0 +1,96 @@
+"""A Matplotlib figure as SVG that can stand inside a page, beside others."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+
+import matplotlib as mpl
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from hearth.report.ink import FAINT, GRID, INK, PAPER, as_variables
+
+_STYLE = {
+    "axes.edgecolor": GRID,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": FAINT,
+    "axes.axisbelow": True,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.labelsize": 11,
+    "figure.constrained_layout.hspace": 0.06,
+    "figure.constrained_layout.h_pad": 0.09,
+    "figure.facecolor": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "grid.color": GRID,
+    "lines.linewidth": 1.6,
+    "patch.edgecolor": PAPER,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hearth",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": GRID,
+    "xtick.labelcolor": FAINT,
+    "ytick.color": GRID,
+    "ytick.labelcolor": FAINT,
+    "ytick.left": False,
+}
+_NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
+
+
+@dataclass(frozen=True)
+class Width:
+    """How wide a figure is drawn, in CSS pixels: one for a screen, one for a telephone."""
+
+    name: str
+    pixels: int
+
+    @property
+    def narrow(self) -> bool:
+        """Whether there is room for few words only."""
+        return self.pixels < 500
+
+
+WIDTHS = (Width("wide", 900), Width("narrow", 370))
+
+
+@contextmanager
+def drawing(width: Width, height: int) -> Iterator[Figure]:
+    """Give a figure of so many CSS pixels to draw in, in the page's style."""
+    with mpl.rc_context(_STYLE):
+        # An SVG has 72 units an inch, and here a unit is a pixel.
+        figure = Figure(figsize=(width.pixels / 72, height / 72), layout="constrained")
+        FigureCanvasSVG(figure)
+        yield figure
+
+
+def as_svg(figure: Figure, name: str, words: str) -> str:
+    """Return a figure as an `<svg>` element; `name` is its own in the page, `words` say what it is.
+
+    Raises nothing for any text in it: Matplotlib escapes what it writes.
+    """
+    written = io.StringIO()
+    figure.savefig(written, format="svg", metadata=_NO_METADATA)
+    text = written.getvalue()
+    text = text[text.index("<svg") :]
+    # The style would hold for the whole page, which has it too.
+    text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+    # Names that other figures of the page have too.
+    text = re.sub(r'( id="|url\(#|xlink:href="#)', rf"\g<1>{name}-", text)
+    text = re.sub(r'font: ([\d.]+)px [^;"]*', r"font-size: \1px", text)
+    text = re.sub(r'(<svg [^>]*?) (?:width|height)="[^"]*"', r"\1", text)
+    text = re.sub(r'(<svg [^>]*?) (?:width|height)="[^"]*"', r"\1", text)
+    head = f'<svg class="{name.rpartition("-")[2]}" role="img" aria-label="{escape(words)}" '
+    return as_variables(text.replace("<svg ", head, 1))
