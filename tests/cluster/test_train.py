@@ -83,7 +83,10 @@ def test_a_run_trains_on_both_nodes_and_its_files_come_here(trained):
     house, status, _, _ = trained
     assert status == 0
     run = house.runs / "first"
-    assert {path.name for path in run.iterdir()} == {"run.yml", "metrics.jsonl", "adapter", "logs"}
+    assert {path.name for path in run.iterdir()} == {
+        *("run.yml", "metrics.jsonl", "adapter", "logs"),
+        *("report.html", "ends.json"),
+    }
     assert {path.name for path in (run / "logs").iterdir()} == {"desk.log", "laptop.log"}
     assert {"adapter_config.json", "adapter_model.safetensors"} <= {
         path.name for path in (run / "adapter").iterdir()
@@ -92,6 +95,22 @@ def test_a_run_trains_on_both_nodes_and_its_files_come_here(trained):
     assert [line["node"] for line in lines[0]["ranks"]] == ["desk", "laptop"]
     assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2, 3, 4, 5, 6]
     assert lines[-1]["state"] == "finished"
+
+
+def test_the_report_lies_beside_them_and_is_named_at_the_end(house):
+    status, screen = house.train("-e", "run=told", "-e", "max_steps=3", "-e", "sequence_length=64")
+    assert status == 0
+    assert "  report               runs/told/report.html\n" in screen
+    page = (house.runs / "told" / "report.html").read_text()
+    assert "<title>told finished</title>" in page
+    assert page.count("<svg") == 6
+    assert "ansible-playbook train.yml -e model=" in page
+    assert "-e sequence_length=64" in page
+    # Another look changes nothing that is here already.
+    status, screen = house.play("playbooks/attach.yml", "-e", "run=told")
+    assert status == 0
+    assert "changed on" not in screen
+    assert (house.runs / "told" / "report.html").read_text() == page
 
 
 def test_the_same_run_file_lies_everywhere(trained):
@@ -226,6 +245,9 @@ def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(ho
     assert "Traceback" not in screen
     assert {path.name for path in (house.runs / "end").iterdir()} >= {"run.yml", "metrics.jsonl"}
     assert (house.runs / "end" / "logs" / "laptop.log").stat().st_size > 0
+    page = (house.runs / "end" / "report.html").read_text()
+    assert "<title>end failed</title>" in page
+    assert "<b>laptop</b>: rank 1 was killed by signal 9 (SIGKILL)" in page
     assert house.record("desk", "end")["cause"] == house.record("laptop", "end")["cause"]
 
 
