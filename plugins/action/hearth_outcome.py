@@ -7,9 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.controller.ends import culprits
-from hearth.diagnose import last_error, last_launch
-from hearth.diagnose.catalogue import diagnosis, explained
+from hearth.controller.ends import failures
 
 DOCUMENTATION = r"""
 module: hearth_outcome
@@ -24,19 +22,6 @@ options:
     type: path
     required: true
 """
-
-
-def told(message: str, log: str, by_rank: bool) -> str:
-    """Return what the screen shows of a failure: the error as it is, its cause and its cure.
-
-    `log` is the node's. What Hearth reports itself says what to do and stays as it is; that a
-    cause is not known is said only of an error of a rank (`by_rank`).
-    """
-    own = last_error(last_launch(log))
-    if own and own.told and own.message == message:
-        return message
-    found = diagnosis(message, log)
-    return "\n".join([message, *(explained(found) if found or by_rank else [])])
 
 
 class ActionModule(ActionBase):
@@ -54,13 +39,9 @@ class ActionModule(ActionBase):
             }
         )
         node, ends = task_vars["inventory_hostname"], options["ends"]
-        failed = culprits(ends)
+        failed = failures(ends, Path(options["logs"]))
         if node in failed:
-            file = Path(options["logs"]) / f"{node}.log"
-            log = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-            kinds = {(end.get("cause") or {}).get("kind") for end in ends.values()}
-            message = told(failed[node], log, by_rank="rank_failed" in kinds)
-            return result | {"failed": True, "msg": message}
+            return result | {"failed": True, "msg": failed[node]}
         if failed and ends[node].get("state") == "failed":
             return result | {"note": f"stopped because {' and '.join(failed)} failed"}
         return result

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.plugins import PLUGINS, load
 
+from hearth.controller.ends import culprits, told
 from hearth.controller.screen import Screen
 
 run = load("action", "hearth_run")
@@ -23,7 +24,6 @@ verdict = load("action", "hearth_verdict")
 follow = load("action", "hearth_follow")
 collect = load("action", "hearth_collect")
 summary = load("action", "hearth_summary")
-outcome = load("action", "hearth_outcome")
 workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")
 
@@ -337,22 +337,22 @@ def test_a_long_answer_is_set_below_itself():
 
 
 def test_only_the_node_that_failed_is_blamed():
-    assert outcome.culprits(FAILED) == {"lap": "out of memory"}
+    assert culprits(FAILED) == {"lap": "out of memory"}
 
 
 def test_a_node_out_of_reach_is_blamed_by_its_peers():
     lost = {"cause": {"node": "lap", "message": "no sign of life for 15 s"}, "state": "failed"}
     ends = {"desk": lost, "lap": {"state": "lost", "message": "no answer"}}
-    assert outcome.culprits(ends) == {"lap": "no sign of life for 15 s"}
+    assert culprits(ends) == {"lap": "no sign of life for 15 s"}
 
 
 def test_a_node_that_alone_knows_nothing_speaks_for_itself():
     ends = {"desk": {"state": "finished"}, "lap": {"state": "lost", "message": "no answer"}}
-    assert outcome.culprits(ends) == {"lap": "no answer"}
+    assert culprits(ends) == {"lap": "no answer"}
 
 
 def test_nobody_is_blamed_for_a_good_end():
-    assert outcome.culprits(FINISHED | {"x": {"state": "stopped"}}) == {}
+    assert culprits(FINISHED | {"x": {"state": "stopped"}}) == {}
 
 
 KILLED = "rank 1 was killed by signal 9 (SIGKILL)"
@@ -360,28 +360,26 @@ KERNEL = "hearth: 2026-11-20T07:10:10Z kernel: Out of memory: Killed process 424
 
 
 def test_a_known_failure_is_shown_as_it_is_with_its_cause_and_its_cure():
-    error, cause, cure = outcome.told(
-        "OSError: [Errno 28] No space left on device", "", True
-    ).split("\n")
+    error, cause, cure = told("OSError: [Errno 28] No space left on device", "", True).split("\n")
     assert error == "OSError: [Errno 28] No space left on device"
     assert cause.startswith("cause: A disk of this node is full")
     assert cure.startswith("cure: `df -h ")
 
 
 def test_what_the_kernel_said_in_the_nodes_log_counts():
-    assert "ran out of memory (not the GPU)" in outcome.told(KILLED, KERNEL, True)
-    assert "Somebody killed the rank" in outcome.told(KILLED, "", True)
+    assert "ran out of memory (not the GPU)" in told(KILLED, KERNEL, True)
+    assert "Somebody killed the rank" in told(KILLED, "", True)
 
 
 def test_an_unknown_error_of_a_rank_is_said_to_be_unknown():
-    assert outcome.told("ValueError: odd", "", True).startswith("ValueError: odd\ncause: not known")
-    assert outcome.told("desk: its folder cannot be made", "", False).count("\n") == 0
+    assert told("ValueError: odd", "", True).startswith("ValueError: odd\ncause: not known")
+    assert told("desk: its folder cannot be made", "", False).count("\n") == 0
 
 
 def test_what_hearth_says_itself_is_left_as_it_is():
     own = "the download failed (429 Client Error: Too Many Requests); try again"
-    assert outcome.told(own, f"hearth: error: {own}\n", True) == own
-    assert "cause: The Hub answers no more" in outcome.told(own, "", True)
+    assert told(own, f"hearth: error: {own}\n", True) == own
+    assert "cause: The Hub answers no more" in told(own, "", True)
 
 
 # -- files -----------------------------------------------------------------------------------------

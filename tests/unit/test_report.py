@@ -228,11 +228,12 @@ def failed(run: Path, message: str) -> None:
 
 
 def test_a_run_that_failed_after_two_steps_names_node_and_cause(run):
-    failed(run, f"the disk is full\n{SCRIPT}")
+    failed(run, f"OSError: No space left on device\n{SCRIPT}")
     html = write_report(run).read_text(encoding="utf-8")
     elements = Elements(html)
     assert "evening failed" in " ".join(elements.text.split())
-    assert f"laptop: the disk is full\n{SCRIPT}" in elements.text
+    assert f"laptop: OSError: No space left on device\n{SCRIPT}\ncause: " in elements.text
+    assert "\ncure: " in elements.text
     assert (elements.tags["svg"], elements.tags["script"]) == (6, 0)
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hearth.diagnose import last_error, last_launch
+from hearth.diagnose.catalogue import diagnosis, explained
 from hearth.files import write_whole
 
 FILE = "ends.json"
@@ -74,3 +76,30 @@ def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
                 cause.get("message") or end.get("message") or "ended without saying why"
             )
     return found
+
+
+def told(message: str, log: str, by_rank: bool) -> str:
+    """Return what to show of a failure: the error as it is, its cause and its cure.
+
+    `log` is the node's. What Hearth reports itself says what to do and stays as it is; that a
+    cause is not known is said only of an error of a rank (`by_rank`).
+    """
+    own = last_error(last_launch(log))
+    if own and own.told and own.message == message:
+        return message
+    found = diagnosis(message, log)
+    return "\n".join([message, *(explained(found) if found or by_rank else [])])
+
+
+def failures(ends: Mapping[str, Mapping[str, Any]], logs: Path) -> dict[str, str]:
+    """Return what to show of each node on which the run failed; empty if it did not fail.
+
+    `logs` is the folder with the logs of the nodes, `NODE.log`.
+    """
+    by_rank = "rank_failed" in {(end.get("cause") or {}).get("kind") for end in ends.values()}
+    shown = {}
+    for node, message in culprits(ends).items():
+        file = logs / f"{node}.log"
+        log = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        shown[node] = told(message, log, by_rank)
+    return shown

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from hearth.config import Run, read_run
-from hearth.controller.ends import Ends, culprits, state_of
+from hearth.controller.ends import Ends, failures, state_of
 from hearth.errors import ConfigError
 from hearth.report.story import Story, read_lines
 
@@ -24,6 +24,7 @@ class Known:
         hearth: the version of Hearth that wrote `run.yml`.
         ends: how it ended on each node, None for a run that was started by hand.
         files: those of the run's files that are there.
+        failures: by node, why it failed there and what helps.
         lacks: what could not be read, as sentences.
     """
 
@@ -33,6 +34,7 @@ class Known:
     hearth: str | None = None
     ends: Ends | None = None
     files: list[str] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
     lacks: list[str] = field(default_factory=list)
 
     @property
@@ -41,11 +43,6 @@ class Known:
         if self.ends:
             return state_of(self.ends.by_node)
         return self.story.state or "without an end"
-
-    @property
-    def failures(self) -> dict[str, str]:
-        """Why it failed, by node."""
-        return culprits(self.ends.by_node) if self.ends and self.state == "failed" else {}
 
 
 def read(folder: Path) -> Known:
@@ -70,4 +67,6 @@ def read(folder: Path) -> Known:
     if not story.windows:
         lacks.append("No step is on record, so there is nothing to draw.")
     name = folder.resolve().name
-    return Known(run.name if run else name, story, run, hearth, ends, files, lacks)
+    failed = ends is not None and state_of(ends.by_node) == "failed"
+    causes = failures(ends.by_node, folder / "logs") if failed else {}
+    return Known(run.name if run else name, story, run, hearth, ends, files, causes, lacks)
