@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+NOT_KNOWN = "–"
+"""What stands in a table where there is nothing to say."""
+
+_GAP = "  "
+
 
 def duration(seconds: float) -> str:
     """Return a time span as a person says it: 45 s, 3 min 20 s, 2 h 5 min."""
@@ -11,3 +18,31 @@ def duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{seconds // 60} min {seconds % 60} s"
     return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+def byte_count(count: float) -> str:
+    """Return a number of bytes as a person says it: 512 B, 33.6 MB, 1.2 GB."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    unit = "kB"
+    for larger in ("MB", "GB", "TB"):
+        if count < 999_950:
+            break
+        count, unit = count / 1000, larger
+    return f"{count / 1000:.1f} {unit}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows as lines, columns below each other; the first row holds the titles.
+
+    A column whose first cell begins with a digit is set to the right.
+    """
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    right = [cell[:1].isdecimal() for cell in (rows[1] if len(rows) > 1 else rows[0])]
+    return [
+        _GAP.join(
+            f"{text:>{width}}" if number else f"{text:<{width}}"
+            for text, width, number in zip(row, wide, right, strict=True)
+        )
+        for row in rows
+    ]

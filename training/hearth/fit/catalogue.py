@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from hearth.config import Preset, Settings, load_preset, preset_names
 from hearth.fit.room import Room
 from hearth.fit.verdict import misfits
 from hearth.model.shape import Shape
+from hearth.words import aligned
 
 _GAP = "  "
 _NOT_KNOWN = "?"
@@ -22,7 +23,7 @@ def listing() -> str:
         (*_terms(name, preset), str(_settings(name, preset).sequence_length))
         for name, preset in _presets()
     ]
-    return "\n".join(_aligned([titles, *rows]))
+    return "\n".join(aligned([titles, *rows]))
 
 
 def fitting(rooms: Mapping[str, Room], columns: int) -> list[str]:
@@ -39,7 +40,7 @@ def fitting(rooms: Mapping[str, Room], columns: int) -> list[str]:
         settings = _settings(name, preset).model_copy(update={"micro_batch": 1})
         each = [settings.model_copy(update={"load_in_4bit": small}) for small in (False, True)]
         names.append(tuple(_fits(name, one, preset.shape, rooms) for one in each))
-    left = _aligned(terms)
+    left = aligned(terms)
     longest = max(len(word) for text in itertools.chain(*names[1:]) for word in text.split())
     room = max((columns - len(left[0]) - 2 * len(_GAP)) // 2, longest)
     wide = min(room, max(len(text) for text, _ in names))
@@ -96,20 +97,3 @@ def _fits(name: str, settings: Settings, shape: Shape | None, rooms: Mapping[str
     if len(having) == len(rooms) > 1:
         return "all"
     return ", ".join(having) or "–"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows as lines of equal width, columns below each other, numbers to the right."""
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = [_is_number(column[1]) for column in zip(*rows, strict=True)]
-    return [
-        _GAP.join(
-            f"{text:>{width}}" if number else f"{text:<{width}}"
-            for text, width, number in zip(row, wide, right, strict=True)
-        )
-        for row in rows
-    ]
-
-
-def _is_number(text: str) -> bool:
-    return text[:1].isdecimal()

@@ -1,0 +1,132 @@
+"""A run's life by its verbs, on the local inventory: status and runs, over one run.
+
+The tests build on each other, in this order.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from support.house import NODES, ROOT, House, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
+    """A house in which the run `evening` is under way, and ends with the first loss of a node."""
+    house = House(tmp_path_factory.mktemp("verbs"), tiny_model, tiny_data)
+    (house.checkout / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "status", house.checkout / "scripts")
+    given = house.tiny(run="evening", max_steps=100_000, checkpoint_every=5)
+    detached = ("-e", "wait=false", "-e", "launch_return_timeout=0")
+    status, _ = house.play("train.yml", *given, *detached)
+    assert status == 0
+    house.until_step("evening", 6)
+    yield house
+    house.close()
+
+
+def status(house: House, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Call scripts/status."""
+    done = subprocess.run(
+        [sys.executable, "scripts/status", *arguments],
+        cwd=house.checkout,
+        env=house.environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    print(done.stdout, done.stderr)
+    return done
+
+
+def test_a_run_under_way_is_shown_with_its_speed_and_its_nodes(home):
+    screen = home.play("playbooks/status.yml")
+    assert screen[0] == 0
+    assert "evening  running" in screen[1]
+    assert "✓ all is well" in screen[1]
+
+    done = status(home, "--json")
+    assert done.returncode == 0
+    seen = json.loads(done.stdout)
+    (run,) = seen["runs"]
+    assert (run["name"], run["state"], run["model"]) == ("evening", "running", "tiny")
+    assert run["step"] > 5
+    assert run["steps"] == 100_000
+    assert run["tokens_per_second"] > 0
+    assert run["eta_seconds"] > 0
+    assert run["checkpoint"]["step"] >= 5
+    assert [(part["name"], part["state"]) for part in run["nodes"]] == [
+        ("desk", "running"),
+        ("laptop", "running"),
+    ]
+    for node in seen["nodes"]:
+        assert node["run"] == "evening"
+        assert node["network"]["interface"] == "lo"
+        assert node["cpu_percent"] > 0
+
+
+def test_a_run_under_way_is_not_removed(home):
+    code, screen = home.play("playbooks/runs.yml", "-e", "delete=evening", "-e", "yes=true")
+    assert code == 2
+    assert "evening is under way: stop it first" in screen
+    assert home.record("desk", "evening")["state"] == "running"
+
+
+def test_a_run_whose_node_vanished_is_lost_and_that_is_broken(home):
+    psutil.Process(home.record("laptop", "evening")["pid"]).kill()
+    until(lambda: home.record("desk", "evening")["state"] == "failed", 60)
+    done = status(home)
+    assert done.returncode == 2
+    assert "evening  lost" in done.stdout
+    assert "desk, laptop (gone)" in done.stdout
+    assert "✗ evening was lost with a node" in done.stdout
+    assert "Status\n" not in done.stdout  # the table, and nothing of the play
+
+
+def test_two_runs_are_listed_and_compared_by_what_differs(home):
+    for node in NODES:  # the same run under another name, with another rank of its LoRA
+        results = home.workspace(node) / "results"
+        shutil.copytree(results / "evening", results / "other")
+        text = (results / "other" / "run.yml").read_text()
+        text = text.replace("lora_rank: 4", "lora_rank: 8").replace("run: evening", "run: other")
+        (results / "other" / "run.yml").write_text(text)
+    code, screen = home.play("playbooks/runs.yml")
+    assert code == 0
+    for word in ("evening  lost", "other    lost", "of 100000", "tiny", "desk, laptop"):
+        assert word in screen
+
+    code, screen = home.play("playbooks/runs.yml", "-e", "compare=evening,other")
+    assert code == 0
+    assert screen.index("settings that differ:") < screen.index("lora_rank  4  8")
+    assert "max_steps" not in screen
+
+    code, screen = home.play("playbooks/runs.yml", "-e", "compare=evening,othr")
+    assert code == 2
+    assert "no node has a run 'othr' (did you mean 'other'?)" in screen
+
+
+def test_a_run_is_removed_only_with_consent(home):
+    log = home.workspace("laptop") / "logs" / "evening.log"
+    code, screen = home.play("playbooks/runs.yml", "-e", "delete=evening")
+    assert code == 0
+    assert "checkpoints/evening" in screen
+    assert "Nothing was removed. To go ahead:" in screen
+    assert log.exists()
+
+    code, screen = home.play("playbooks/runs.yml", "-e", "delete=evening", "-e", "yes=true")
+    assert code == 0
+    assert "Remove it: changed on desk, laptop" in screen
+    assert "runs/evening on this computer is kept" in screen
+    assert (home.runs / "evening" / "run.yml").exists()
+    for node in NODES:
+        left = [path for path in home.workspace(node).rglob("*evening*") if path.is_file()]
+        assert not left
+        assert (home.workspace(node) / "results" / "other" / "run.yml").exists()

@@ -1,0 +1,73 @@
+"""What nodes say of a run, as the module `hearth_runs` returns it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hearth.config import resolve_run, run_text
+
+CREATED = "2026-11-20T20:00:00+00:00"
+NODES = ["desk", "laptop"]
+
+
+def record(node: str, state: str = "running", **more: Any) -> dict[str, Any]:
+    """Return the record of a supervisor."""
+    return {
+        "run": "evening",
+        "node": node,
+        "rank": NODES.index(node),
+        "generation": 0,
+        "state": state,
+        "since": "2026-11-20T20:01:00Z",
+        "missing": [],
+        "cause": None,
+        "nodes": NODES,
+        **more,
+    }
+
+
+def cause(node: str, kind: str, message: str) -> dict[str, Any]:
+    """Return why a run ended."""
+    return {"node": node, "rank": None, "kind": kind, "message": message}
+
+
+def metrics(step: int = 30, nodes: list[str] = NODES, **more: Any) -> dict[str, Any]:
+    """Return the digest of a run's metrics."""
+    ranks = [{"rank": rank, "node": node} for rank, node in enumerate(nodes)]
+    return {
+        "began": "2026-11-20T20:01:10+00:00",
+        "start": {"time": "2026-11-20T20:01:10+00:00", "generation": 0, "ranks": ranks},
+        "before": {"perplexity": 48.44},
+        "step": {
+            "step": step,
+            "steps": 100,
+            "loss": 2.125,
+            "tokens_per_second": 812.5,
+            "eta_seconds": 200.0,
+        },
+        "seconds": 95.0,
+        **more,
+    }
+
+
+def digest(node: str, state: str = "running", alive: bool = True, **more: Any) -> dict[str, Any]:
+    """Return what one node says of the run `evening`; `record_more` goes into its record."""
+    return {
+        "name": "evening",
+        "run_file": "",
+        "record": record(node, state, **more.pop("record_more", {})),
+        "alive": alive,
+        "silent_seconds": 1.0,
+        "asked": None,
+        "metrics": metrics() if node == "desk" else {},
+        "checkpoint": {"step": 25, "age_seconds": 40.0},
+        "files": {"results/evening": 1000, "logs/evening.log": 24},
+        **more,
+    }
+
+
+def run_file(folder: Path, name: str, **settings: Any) -> str:
+    """Return the text of a run file with these settings."""
+    given = {"model": "smollm2-135m", "run": name, **settings}
+    return run_text(resolve_run(given, folder / "runs"))

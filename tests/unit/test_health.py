@@ -1,0 +1,90 @@
+"""How a node is doing: what is read from the system and from a stand-in of nvidia-smi."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.modules import call
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Return how to put a stand-in of nvidia-smi in front; it ends with the status it is given."""
+
+    def lay(script: str) -> None:
+        path = tmp_path / "bin" / "nvidia-smi"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+
+    return lay
+
+
+def health(address="127.0.0.2"):
+    return call("hearth_health", address=address)["health"]
+
+
+def test_this_computer_is_told_of():
+    said = health()
+    assert said["cores"] == os.cpu_count()
+    assert 0 <= said["cpu_percent"] <= 100
+    assert 0 < said["memory"]["used_mib"] < said["memory"]["total_mib"]
+    assert said["network"]["interface"] == "lo"
+    assert said["network"]["received"] >= 0
+
+
+def test_an_address_that_no_interface_carries_has_no_network_rate():
+    assert health("192.0.2.77")["network"] is None
+
+
+def test_a_card_is_told_of_with_what_throttles_it(nvidia_smi):
+    nvidia_smi(
+        "echo '0, NVIDIA GeForce RTX 5070 Ti, 98, 11264, 16303, 71, 284.51, 300.00, "
+        "0x0000000000000024'; echo '1, Old card, [N/A], [N/A], [N/A], 40, [N/A], [N/A], "
+        "[Not Supported]'"
+    )
+    said = health()
+    assert said["gpu_trouble"] == ""
+    first, second = said["gpus"]
+    assert first == {
+        "index": 0,
+        "name": "NVIDIA GeForce RTX 5070 Ti",
+        "load_percent": 98,
+        "used_mib": 11264,
+        "total_mib": 16303,
+        "celsius": 71,
+        "watts": 284.51,
+        "watts_limit": 300,
+        "throttled_by": ["power limit", "heat"],
+    }
+    assert (second["celsius"], second["watts"], second["throttled_by"]) == (40, None, None)
+
+
+def test_a_driver_that_knows_only_the_old_name_of_the_reasons_is_asked_by_it(nvidia_smi):
+    nvidia_smi(
+        'case "$1" in *clocks_event*) echo \'Field "clocks_event_reasons.active" is not a valid '
+        "field to query.'; exit 2;; esac; echo '0, Card, 0, 1, 2, 3, 4, 5, 0x0000000000000001'"
+    )
+    assert health()["gpus"][0]["throttled_by"] == []  # an idle card is not held back
+
+
+@pytest.mark.parametrize(
+    "script, trouble",
+    [
+        ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", "mismatch"),
+        ("exit 9", "nvidia-smi fails: it does not say why"),
+        ("exit 0", "nvidia-smi sees no GPU"),
+    ],
+)
+def test_a_driver_that_does_not_work_says_why(nvidia_smi, script, trouble):
+    nvidia_smi(script)
+    said = health()
+    assert said["gpus"] == []
+    assert trouble in said["gpu_trouble"]
+
+
+def test_without_the_drivers_tool_there_is_no_card(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert health()["gpu_trouble"] == "no nvidia-smi"
