@@ -18,7 +18,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.splitter import parse_kv
 from ansible.plugins.action import ActionBase
 
-from hearth.config import Run, Settings, resolve_run, run_text
+from hearth.config import Run, Settings, newest_run, resolve_run, run_text
 from hearth.errors import ConfigError, did_you_mean
 from hearth.fit.known import known_shape
 from hearth.layout import Layout, staged_name
@@ -45,6 +45,10 @@ options:
     type: list
     elements: str
     required: true
+  resume:
+    description: Whether an earlier run goes on, that of C(-e run=NAME) or else the newest.
+    type: bool
+    default: false
 """
 
 RETURN = r"""
@@ -240,6 +244,7 @@ class ActionModule(ActionBase):
                 "runs": {"type": "path", "required": True},
                 "known": {"type": "list", "elements": "str", "required": True},
                 "nodes": {"type": "list", "elements": "str", "required": True},
+                "resume": {"type": "bool", "default": False},
             }
         )
         typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
@@ -249,6 +254,9 @@ class ActionModule(ActionBase):
         file = launch.get("config")
         result |= {"changed": False, "findings": findings}
         try:
+            if arguments["resume"]:
+                earlier = given.get("run") or newest_run(Path(arguments["runs"]))
+                given.setdefault("resume", earlier)
             run = resolve_run(
                 given, Path(arguments["runs"]), "-e", file and Path(str(file)).expanduser()
             )

@@ -1,4 +1,4 @@
-"""A run's life by its verbs, on the local inventory: status and runs, over one run.
+"""A run's life by its verbs, on the local inventory: status, logs, stop, resume, runs.
 
 The tests build on each other, in this order.
 """
@@ -78,6 +78,78 @@ def test_a_run_under_way_is_not_removed(home):
     assert code == 2
     assert "evening is under way: stop it first" in screen
     assert home.record("desk", "evening")["state"] == "running"
+
+
+def test_the_logs_of_the_newest_run_are_shown_by_node(home):
+    code, screen = home.play("playbooks/logs.yml", "-e", "lines=5")
+    assert code == 0
+    for node in NODES:
+        assert f"{node}: {home.workspace(node)}/logs/evening.log" in screen
+    steps = [line for line in screen.splitlines() if line.startswith("    step ")]
+    assert len(steps) == 5  # rank 0 says them
+
+    code, screen = home.play("playbooks/logs.yml", "-e", "run=evening", "-e", "node=tower")
+    assert code == 2
+    assert "-e node=tower: evening is a run of desk, laptop" in screen
+
+
+def test_a_run_that_is_stopped_keeps_a_checkpoint_and_is_summed_up(home):
+    code, screen = home.play("playbooks/stop.yml")
+    assert code == 0
+    assert "evening: ends after its step, with a checkpoint" in screen
+    assert "evening was stopped: " in screen
+    end = home.metrics("evening")[-1]
+    assert (end["kind"], end["state"]) == ("end", "stopped")
+    for node in NODES:
+        assert (home.workspace(node) / f"checkpoints/evening/step-{end['step']:08d}").exists()
+
+    code, screen = home.play("playbooks/stop.yml")
+    assert code == 2
+    assert "no run is under way" in screen
+
+
+def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
+    stopped_at = home.metrics("evening")[-1]["step"]
+    detached = ("-e", "wait=false", "-e", "launch_return_timeout=0")
+    code, screen = home.play("playbooks/resume.yml", *detached)
+    assert code == 0
+    assert "The run is under way and does not need this terminal." in screen
+    home.until_step("evening", stopped_at + 2)
+    follower = home.start("playbooks/logs.yml", "-e", "node=laptop", "-e", "follow=true")
+
+    home.rank("laptop").suspend()  # so that its step does not end
+    ask = ("playbooks/stop.yml", "-e", "run=evening", "-e", "wait=false")
+    assert home.play(*ask)[0] == 0
+    assert home.record("desk", "evening")["state"] == "running"
+    code, screen = home.play(*ask)
+    assert code == 0
+    assert "evening: ends at once; it can go on from its last checkpoint" in screen
+    until(lambda: home.record("laptop", "evening")["state"] == "stopped", 60)
+
+    screen, _ = follower.communicate(timeout=60)
+    print(screen)
+    assert follower.returncode == 0
+    assert "  laptop: hearth: " in screen
+    assert "asked to stop" in screen
+    assert screen.index("asked to stop") < screen.rindex("stopped")
+
+
+def test_a_run_of_that_name_goes_on_and_ends_where_it_is_told_to(home):
+    done = max(
+        int(path.name[5:])
+        for path in (home.workspace("desk") / "checkpoints" / "evening").glob("step-*")
+    )
+    code, screen = home.play(
+        "playbooks/resume.yml",
+        "-e",
+        "run=evening",
+        "-e",
+        f"max_steps={done + 100_000}",
+        *("-e", "wait=false", "-e", "launch_return_timeout=0"),
+    )
+    assert code == 0
+    assert "evening: tiny on words.jsonl, 2 nodes (desk, laptop)" in screen
+    home.until_step("evening", done + 2)
 
 
 def test_a_run_whose_node_vanished_is_lost_and_that_is_broken(home):

@@ -14,6 +14,7 @@ from hearth.config import (
     Settings,
     describe_settings,
     load_preset,
+    newest_run,
     pinned,
     preset_names,
     read_run,
@@ -174,6 +175,17 @@ def test_a_settings_file_counts_for_a_resumed_run_too(tmp_path):
         2,
     )
     assert resumed.origins["max_steps"] == f"file {file}"
+
+
+def test_the_run_that_was_asked_for_last_is_the_newest(tmp_path):
+    with pytest.raises(ConfigError, match=r"resume: there is no run in .* that could go on"):
+        newest_run(tmp_path)
+    for name, day in (("monday", 16), ("friday", 20), ("tuesday", 17)):
+        run = resolve_run(PRESET | {"run": name}, tmp_path, now=datetime(2026, 11, day, tzinfo=UTC))
+        write_run(run, tmp_path / name / "run.yml")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.yml").write_text("created: 2027-01-01\n")
+    assert newest_run(tmp_path) == "friday"
 
 
 def test_resume_none_is_a_new_run(tmp_path):

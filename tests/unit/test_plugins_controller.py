@@ -23,6 +23,7 @@ pin = load("action", "hearth_pin")
 verdict = load("action", "hearth_verdict")
 follow = load("action", "hearth_follow")
 collect = load("action", "hearth_collect")
+log = load("action", "hearth_log")
 summary = load("action", "hearth_summary")
 workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")
@@ -388,6 +389,19 @@ def test_what_hearth_says_itself_is_left_as_it_is():
 @pytest.mark.parametrize("name", ["../up", "/etc/passwd", "a/../../b", ""])
 def test_a_node_cannot_write_outside_the_folder(name):
     assert not collect.safe(name)
+
+
+@pytest.mark.parametrize(
+    "line, text",
+    [
+        ("step 1/34  loss 3.1", "step 1/34  loss 3.1"),
+        ("  indented\tand so on  ", "  indented      and so on"),
+        ("loading:  10%\rloading: 100%\r", "loading: 100%"),
+        ("\x1b[31mred\x1b[0m \x1b]0;title\x07and\x07 \x1b[2Jclear", "red and clear"),
+    ],
+)
+def test_a_line_of_a_log_has_nothing_for_the_terminal_to_obey(line, text):
+    assert log.shown(line) == text
 
 
 def test_an_equal_folder_is_left_as_it_is(tmp_path):

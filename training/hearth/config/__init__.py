@@ -13,6 +13,7 @@ from hearth.config.resolve import Resolved, resolve
 from hearth.config.run import (
     Run,
     describe_settings,
+    newest_run,
     pinned,
     read_run,
     resolve_run,
@@ -32,6 +33,7 @@ __all__ = [
     "Settings",
     "describe_settings",
     "load_preset",
+    "newest_run",
     "pinned",
     "preset_names",
     "read_run",

@@ -7,6 +7,7 @@ file goes everywhere, and the trainer reads nothing else.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,6 +105,21 @@ def resolve_run(
         source=resolved.source,
         dataset_sha256=_sha256(resolved.settings.dataset),
     )
+
+
+def newest_run(runs: Path) -> str:
+    """Return the name of the run in the folder `runs` that was asked for last.
+
+    Raises `ConfigError` if there is none.
+    """
+    found = []
+    for path in runs.glob("*/run.yml"):
+        with suppress(ConfigError):
+            run = read_run(path)
+            found.append((run.created, run.name))
+    if not found:
+        raise ConfigError(f"resume: there is no run in {runs} that could go on")
+    return max(found)[1]
 
 
 def _resumed(
