@@ -29,7 +29,8 @@ from hearth.errors import ConfigError
 from hearth.report.page import fact_rows, launch_rows, page, setting_rows
 from hearth.report.read import read
 from hearth.report.repeat import repeat_command
-from hearth.report.story import Story, read_lines, thinned, totals
+from hearth.report.story import Story, read_lines
+from hearth.report.windows import thinned, totals
 from hearth.report.write import write_report
 
 RECORDED = Path(__file__).resolve().parents[1] / "fixtures" / "run" / "evening"

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from hearth.report.ink import ALARM, FAINT, GRID, HELD_OUT, INK, LOSS, colours_of
-from hearth.report.story import Story, Window, thinned, totals
+from hearth.report.story import Story
 from hearth.report.svg import WIDTHS, Width, as_svg, drawing
+from hearth.report.windows import Window, thinned, totals
 
 _MOST_WINDOWS = 240
 """Points of a curve: more could not be told apart on the page."""

@@ -16,7 +16,7 @@ from hearth.report import figures
 from hearth.report.ink import as_variables, colours_of
 from hearth.report.read import Known
 from hearth.report.repeat import given, repeat_command
-from hearth.report.story import totals
+from hearth.report.windows import totals
 from hearth.words import duration
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")

@@ -77,9 +77,9 @@ def drawing(width: Width, height: int) -> Iterator[Figure]:
 
 
 def as_svg(figure: Figure, name: str, words: str) -> str:
-    """Return a figure as an `<svg>` element; `name` is its own in the page, `words` say what it is.
+    """Return a figure as an `<svg>` element.
 
-    Raises nothing for any text in it: Matplotlib escapes what it writes.
+    `name` is its own in the page and ends with that of its width; `words` say what it shows.
     """
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata=_NO_METADATA)
@@ -90,7 +90,7 @@ def as_svg(figure: Figure, name: str, words: str) -> str:
     # Names that other figures of the page have too.
     text = re.sub(r'( id="|url\(#|xlink:href="#)', rf"\g<1>{name}-", text)
     text = re.sub(r'font: ([\d.]+)px [^;"]*', r"font-size: \1px", text)
-    text = re.sub(r'(<svg [^>]*?) (?:width|height)="[^"]*"', r"\1", text)
-    text = re.sub(r'(<svg [^>]*?) (?:width|height)="[^"]*"', r"\1", text)
+    for size in ("width", "height"):  # the page decides
+        text = re.sub(rf'(<svg [^>]*?) {size}="[^"]*"', r"\1", text)
     head = f'<svg class="{name.rpartition("-")[2]}" role="img" aria-label="{escape(words)}" '
     return as_variables(text.replace("<svg ", head, 1))

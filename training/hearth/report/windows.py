@@ -1,0 +1,100 @@
+"""Windows: the steps between two lines of metrics, what each node did in them, and their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one node did in a window.
+
+    Attributes:
+        tokens, rows: of all its ranks together.
+        compute_seconds, wait_seconds: in all steps of the window, the mean of its ranks.
+        peak_memory_mib: the most that one of its ranks had used until then.
+    """
+
+    tokens: float
+    rows: int
+    compute_seconds: float
+    wait_seconds: float
+    peak_memory_mib: float
+
+
+@dataclass(frozen=True)
+class Window:
+    """The steps between two lines of metrics.
+
+    Attributes:
+        launch: number of its launch in `Story.launches`.
+        step: the last of its `steps`.
+        ended: in seconds since the run began.
+        seconds: that the steps took; evaluations and checkpoints between them do not count.
+        loss: the mean a token, None if it was not finite.
+        parts: by node.
+    """
+
+    launch: int
+    step: int
+    steps: int
+    ended: float
+    seconds: float
+    loss: float | None
+    parts: Mapping[str, Part]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens a second of all nodes together."""
+        return sum(part.tokens for part in self.parts.values()) / self.seconds
+
+
+def thinned(windows: Sequence[Window], most: int) -> list[Window]:
+    """Return at most about `most` windows: neighbours of one launch put together."""
+    every = -(-len(windows) // most) if windows else 1
+    groups: list[list[Window]] = []
+    for window in windows:
+        if groups and groups[-1][0].launch == window.launch and len(groups[-1]) < every:
+            groups[-1].append(window)
+        else:
+            groups.append([window])
+    return [_together(group) for group in groups]
+
+
+def _together(windows: Sequence[Window]) -> Window:
+    """Return windows of one launch as one."""
+    last = windows[-1]
+    losses = [(each.loss, each.steps) for each in windows if each.loss is not None]
+    steps = sum(count for _, count in losses)
+    return Window(
+        last.launch,
+        last.step,
+        sum(each.steps for each in windows),
+        last.ended,
+        sum(each.seconds for each in windows),
+        sum(loss * count for loss, count in losses) / steps if steps else None,
+        {node: _sum_of([each.parts[node] for each in windows]) for node in last.parts},
+    )
+
+
+def _sum_of(parts: Sequence[Part]) -> Part:
+    """Return what a node did in several windows."""
+    return Part(
+        sum(part.tokens for part in parts),
+        sum(part.rows for part in parts),
+        sum(part.compute_seconds for part in parts),
+        sum(part.wait_seconds for part in parts),
+        max(part.peak_memory_mib for part in parts),
+    )
+
+
+def totals(windows: Iterable[Window]) -> dict[str, tuple[Part, float]]:
+    """Return by node what it did in all windows, and the seconds of those that it took part in."""
+    parts: dict[str, list[Part]] = {}
+    seconds: dict[str, float] = {}
+    for window in windows:
+        for node, part in window.parts.items():
+            parts.setdefault(node, []).append(part)
+            seconds[node] = seconds.get(node, 0.0) + window.seconds
+    return {node: (_sum_of(found), seconds[node]) for node, found in parts.items()}
