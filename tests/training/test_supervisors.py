@@ -257,7 +257,8 @@ def test_what_the_kernel_says_of_a_killed_rank_is_in_the_nodes_log(nodes, tmp_pa
     stand_in.write_text(f"#!/bin/sh\necho '{said}'\n")
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", str(stand_in.parent), prepend=":")
-    run = nodes(2, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    kills_itself = "if os.environ['RANK'] == '1': os.kill(os.getpid(), signal.SIGKILL)"
+    run = nodes(2, f"import os, signal, time\n{kills_itself}\ntime.sleep(60)")
     run.start()
     run.wait()
     run.until_down()
