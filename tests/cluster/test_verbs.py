@@ -173,7 +173,7 @@ def test_two_runs_are_listed_and_compared_by_what_differs(home):
         (results / "other" / "run.yml").write_text(text)
     code, screen = home.play("playbooks/runs.yml")
     assert code == 0
-    for run in ("evening", "other"):  # which was told to go on for so many steps, not to so many
+    for run in ("evening", "other"):  # steps: those that it was told last
         assert re.search(rf"{run} +lost +\d+ of 100\d{{3}} .* tiny .* desk, laptop", screen)
 
     code, screen = home.play("playbooks/runs.yml", "-e", "compare=evening,other")
