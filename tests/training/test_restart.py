@@ -79,18 +79,23 @@ def kill_everything(nodes: Nodes) -> None:
         assert nodes.record(node)["state"] == "running"
 
 
+def finish_without_a_rank(nodes: Nodes, step: int) -> None:
+    """Train, kill a rank once this step is on record, and have all finish in a second launch."""
+    for node in nodes.names:
+        nodes.change(node, return_timeout=60)
+    nodes.start()
+    until(lambda: step in steps(nodes), 60)
+    nodes.rank("node1").kill()
+    for record in nodes.wait(seconds=120).values():
+        assert (record["state"], record["generation"]) == ("finished", 1)
+        assert record["launches"][0]["cause"]["message"].startswith("rank 1 was killed by signal 9")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learned(house):
     killed = house("killed", checkpoint_every=5)
-    for node in killed.names:
-        killed.change(node, return_timeout=60)
-    killed.start()
-    until(lambda: 12 in steps(killed), 60)
-    killed.rank("node1").kill()
-    for record in killed.wait(seconds=120).values():
-        assert (record["state"], record["generation"]) == ("finished", 1)
-        assert record["launches"][0]["cause"]["message"].startswith("rank 1 was killed by signal 9")
+    finish_without_a_rank(killed, 12)
     assert steps(killed) == steps(killed, "node1") == list(range(1, STEPS + 1))
     assert [line["generation"] for line in metrics(killed) if line["kind"] == "start"] == [0, 1]
 
@@ -118,13 +123,7 @@ def test_a_rank_that_is_killed_in_a_round_of_local_steps_leaves_no_trace(house):
     whole, killed = house("whole", **rounds), house("killed", **rounds)
     whole.start()
     assert {record["state"] for record in whole.wait(seconds=90).values()} == {"finished"}
-    for node in killed.names:
-        killed.change(node, return_timeout=60)
-    killed.start()
-    until(lambda: 20 in steps(killed), 60)
-    killed.rank("node1").kill()
-    for record in killed.wait(seconds=120).values():
-        assert (record["state"], record["generation"]) == ("finished", 1)
+    finish_without_a_rank(killed, 20)
     assert steps(killed) == [20, 40, 60, 80]
     assert furthest(adapter(killed), adapter(whole)) == 0
 

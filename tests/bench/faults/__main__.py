@@ -44,9 +44,8 @@ def table(figures: Mapping[str, Any]) -> str:
         "|---|---|--:|--:|--:|---|",
     ]
     elastic = [found for found in figures["faults"] if found["kind"] == "elastic"]
-    for found in figures["faults"]:
-        if found in elastic:
-            continue
+    faults = [found for found in figures["faults"] if found["kind"] != "elastic"]
+    for found in faults:
         down = "" if found["kind"] == "kill" else f"{found['seconds_until_down']:.0f} s"
         lines.append(
             f"| {_WORDS[found['kind']]} | {found['node']} | {found['step']} | {down} | "
