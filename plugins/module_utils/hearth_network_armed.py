@@ -46,6 +46,9 @@ def undo_script(candidate: Candidate) -> str:
         f"systemctl --quiet stop {_APPLY}.timer {_APPLY}.service",
         f"rm -f {shlex.quote(candidate.shadow)}",
         *(shlex.join(command) for command in candidate.undo),
+        # Not earlier, so that an undo that is cut off is begun again; and not by whoever starts the
+        # undo before its time, whose session the undo may cut.
+        f"systemctl --quiet stop {_UNDO}.timer",
         f"touch {FOLDER}/undone",
     )
 
@@ -135,10 +138,8 @@ def undo_now(armed: Armed, why: list[str]) -> None:
     """Have the change undone without waiting for the timer, and remember why."""
     armed.why = why
     _save(armed)
-    if _systemctl("start", "--no-block", f"{_UNDO}.service") == 0:
-        _systemctl("stop", f"{_UNDO}.timer")
-    else:  # the timer was stopped before, and took the unit along
-        _start(_UNDO, 1)
+    if _systemctl("start", "--no-block", f"{_UNDO}.service") != 0:
+        _start(_UNDO, 1)  # the timer was stopped before, and took the unit along
 
 
 def undone() -> bool:

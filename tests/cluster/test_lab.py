@@ -16,7 +16,7 @@ from support.lab import READY, STATE, Controller, computer_before, lab, on, row
 from support.lab import machines as three_machines
 
 # It looks at the whole computer, and measures.
-pytestmark = [pytest.mark.lab, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.alone, pytest.mark.timeout(300, func_only=True)]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
 

@@ -10,7 +10,7 @@ import pytest
 from support.lab import Controller, as_root, at_once, inside, lab, machines, on
 from support.openpgp import FINGERPRINT, KEY
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
 
 CARDS = {
     "tower": "NVIDIA GeForce RTX 5070 Ti, 16303 MiB, 12.0",

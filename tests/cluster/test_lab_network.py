@@ -16,7 +16,7 @@ from support.lab import STATE, Play, answers, computer_before, inside, inventory
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(180, func_only=True)]
 
 # One of each renderer, and who is already where another wants to be.
 TRIED = ("tower", "laptop", "node4")
@@ -307,6 +307,25 @@ def test_a_controller_that_dies_before_it_confirms_leaves_nothing_behind(bare, t
     for node, screen in on_each(try_it, THROUGH_NETPLAN).items():
         assert f"nobody confirmed the last change of {NODES[node].card}" in screen
         assert elsewhere(node) in screen
+
+
+def test_an_undo_begun_before_its_time_disarms_the_timer(bare, tmp_path):
+    def try_it(node: str) -> tuple[int, str]:
+        started = begun(tmp_path, node)
+        started.freeze()
+        try:
+            until(lambda: address_of(node).get("local") == elsewhere(node), 10)
+            # What a confirmation that finds the network broken begins, and may not live to end.
+            inside(node, "systemctl start --no-block hearth-network-undo.service", status=0)
+            until(lambda: inside(node, "ls /run/hearth/network/undone").startswith("/"), 8)
+            is_as_before(node, bare)
+        finally:
+            started.thaw()
+        return started.end()
+
+    for node, (status, screen) in on_each(try_it, BY_PROFILE).items():
+        assert status == 2
+        assert f"has taken the change back and is at {NODES[node].address}" in screen
 
 
 def test_a_machine_that_is_unplugged_before_the_confirmation_forgets_the_change(bare, tmp_path):

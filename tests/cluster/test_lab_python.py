@@ -13,7 +13,7 @@ from support.lab import Controller, answers, as_root, lab, machines, of_the_firs
 from support.stand_in_index import StandInIndex, lock_line, make_wheel, stand_in_index
 from support.stand_in_miniforge import INSTALLER
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(150, func_only=True)]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3"}
 ALPHA, BETA = make_wheel("alpha", "1.0", size=200_000), make_wheel("beta", "2.0", size=1000)

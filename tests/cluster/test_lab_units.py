@@ -21,7 +21,7 @@ from support.runs import (
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
 
 CARDS = {node.name: node.card for node in plan.nodes(2)}
 NODES = tuple(CARDS)

@@ -8,7 +8,7 @@ import pytest
 from support.house import until
 from support.lab import READY, Controller, as_root, inside, lab, machines, on
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
 
 CARDS = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
 

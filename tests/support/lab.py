@@ -33,7 +33,7 @@ READY = ("-e", "hearth_python=/opt/lab/venv/bin/python")
 _Answer = TypeVar("_Answer")
 _NEEDED = ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc")
 _UP_SECONDS = 900  # the first time builds the base image
-_DOWN_SECONDS = 60
+_DOWN_SECONDS = 300  # the disks of machines with whole environments go too
 
 
 def lab(*arguments: str, timeout: float = 60, status: int | None = 0, given: bytes = b"") -> str:
