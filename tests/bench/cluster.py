@@ -8,18 +8,27 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.lab import NAME, ROOT, Lab
+from tests.bench.beside import speeds
+from tests.bench.lab import NAME, ROOT, CommandFailed, Lab
 
 READY = "/opt/lab/venv/bin/python"
 UNEQUAL = {"tower": 0.8, "laptop": 0.4, "oldbox": 0.2}
 """Shares of a core of 4:2:1. Together they leave a good part of two cores to everything else: where
 machines wait for each other's cores, what they come to together says nothing."""
 
+Figures = dict[str, dict[str, Any]]
+"""What was measured of each machine, by name."""
+
+_RESULTS = "/home/lab/ai-cluster/results"
+_LOGS = "/home/lab/ai-cluster/logs"
+_RUN_SECONDS = 900
 _SETTINGS = {"threads": 1, "checkpoint_every": 10_000, "wandb": "off"}
 
 
@@ -59,6 +68,7 @@ class Cluster(Lab):
         self._folder, self._link, self._paths = folder, link, paths
         self.shares = dict(shares)
         self._measured: set[str] = set()
+        self._naming = threading.Lock()
 
     @contextlib.contextmanager
     def up_and_ready(self) -> Iterator[None]:
@@ -98,27 +108,75 @@ class Cluster(Lab):
 
     def train(self, nodes: Sequence[str], **settings: Any) -> Trained:
         """Train on some of the machines."""
-        run = self.next_run()
-        self.runs += 1
+        with self._naming:
+            run = self.next_run()
+            self.runs += 1
         train = {**_SETTINGS, **settings, "run": run}
-        runs = self._folder / "runs"
         # Where the speeds are known already, nothing before the first step is of interest.
         hurry = self._measured.issuperset(nodes) or settings.get("split") == "equal"
         with self._all_cores_until_it_trains(run, nodes) if hurry else contextlib.nullcontext():
+            # Not followed: whoever looks takes from what the machine has.
             said = self.play(
                 "train.yml",
                 *("-e", json.dumps({"train": train}), "-e", f"nodes={','.join(nodes)}"),
-                *("-e", f"plan_runs={runs}", "-e", "launch_ready_timeout=300"),
+                *("-e", f"plan_runs={self._folder / 'runs'}", "-e", "launch_ready_timeout=300"),
+                *("-e", "wait=false"),
             )
+            self._await(run, nodes)
         if settings.get("split") != "equal":
             self._measured.update(nodes)
-        lines = (runs / run / "metrics.jsonl").read_text().splitlines()
+        lines = self.inside(nodes[0], "cat", f"{_RESULTS}/{run}/metrics.jsonl").splitlines()
         return Trained(said, [json.loads(line) for line in lines])
+
+    def _await(self, run: str, nodes: Sequence[str]) -> None:
+        """Return once a run has finished and its supervisors are gone.
+
+        Raises `CommandFailed` if it ends in another way, or not in time.
+        """
+        until = time.monotonic() + _RUN_SECONDS
+        waiting = list(nodes)
+        while waiting:
+            node = waiting[0]
+            if time.monotonic() > until:
+                raise CommandFailed(f"{run} did not end on {node}:\n{self._log(run, node)}")
+            time.sleep(1)
+            said = self.inside(node, "cat", f"{_RESULTS}/{run}/supervisor.json")
+            record = json.loads(said) if said else {"state": "waiting"}
+            if record["state"] in ("failed", "stopped"):
+                raise CommandFailed(f"{run} {record['state']}:\n{self._log(run, node)}")
+            over = record["state"] == "finished"
+            if over and not self.inside(node, "sh", "-c", f"kill -0 {record['pid']} && echo lives"):
+                waiting.remove(node)
+
+    def _log(self, run: str, node: str) -> str:
+        """Return the last lines that a node wrote."""
+        return self.inside(node, "tail", "--lines=30", f"{_LOGS}/{run}.log")
+
+    def side_by_side(self, rows: Mapping[str, int], skipped: int, **settings: Any) -> Figures:
+        """Train on each of the machines alone, all at the same time; return how fast each was.
+
+        Args:
+            rows: of a step, by machine.
+            skipped: steps at the beginning of each run that are not counted.
+            settings: of every run.
+
+        Raises `CommandFailed` if they did not train long enough at the same time.
+        """
+
+        def alone(node: str) -> Sequence[Mapping[str, Any]]:
+            return self.train([node], **settings, global_batch=rows[node]).record
+
+        with ThreadPoolExecutor(len(rows)) as pool:
+            records = dict(zip(rows, pool.map(alone, rows), strict=True))
+        try:
+            return speeds(records, skipped)
+        except ValueError as error:
+            raise CommandFailed(f"side by side: {error}") from error
 
     @contextlib.contextmanager
     def _all_cores_until_it_trains(self, run: str, nodes: Sequence[str]) -> Iterator[None]:
         """Lift the shares until the ranks load their model, which comes right before step 1."""
-        log = f"/home/lab/ai-cluster/logs/{run}.log"
+        log = f"{_LOGS}/{run}.log"
 
         def hold() -> None:
             for node in nodes:

@@ -13,9 +13,9 @@ WITHIN = 5
 """Steps that the split has to follow in."""
 
 
-def speed(runs: Sequence[Mapping[str, Any]]) -> float:
-    """Return the median tokens/s over repeats."""
-    return statistics.median(run["tokens_per_second"] for run in runs)
+def total(alone: Mapping[str, Mapping[str, Any]]) -> float:
+    """Return the tokens/s of all nodes, each for itself, added up."""
+    return sum(its["tokens_per_second"] for its in alone.values())
 
 
 def before_and_after(run: Mapping[str, Any], skipped: int) -> tuple[list[float], list[float]]:
@@ -35,29 +35,30 @@ def steps_until(speeds: Sequence[float], wanted: float) -> int | None:
 
 def table(figures: Mapping[str, Any]) -> str:
     """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
-    alone, victim = figures["alone"], figures["victim"]
-    others = sum(speed(runs) for node, runs in alone.items() if node != victim)
-    full, halved = others + speed(alone[victim]), others + speed(figures["halved"])
+    victim = figures["victim"]
     shares = ", ".join(f"{node} {share}" for node, share in figures["shares"].items())
     lines = [
         "Emulated: machines of the lab with a share of a core each, CPU, gloo, links of 1 Gbit/s. "
         f"Measured on {figures['date']} on {figures['computer']}; Hearth {figures['hearth']}. "
-        f"Shares: {shares}; {victim} is halved while they train. Sum of the machines alone: "
-        f"{full:.0f} tokens/s, with {victim} halved {halved:.0f}. Medians of steps; a step under "
-        "way when the machine is halved is not counted.",
+        f"Shares: {shares}; {victim} is halved while they train. The sums are of the nodes that "
+        "train for themselves at the same time, right before and after. Medians of steps; a step "
+        "under way when the machine is halved is not counted.",
         "",
-        f"| run | before, of the sum | first {WITHIN} steps after, of the new sum | later | "
+        "| run | sum, tokens/s | new sum | before, of the sum | "
+        f"first {WITHIN} steps after, of the new sum | later | "
         f"steps until {OF_THE_SUM} of the new sum |",
-        "|--:|--:|--:|--:|--:|",
+        "|--:|--:|--:|--:|--:|--:|--:|",
     ]
     reached = []
-    for number, run in enumerate(figures["together"], 1):
+    turns = zip(figures["together"], figures["alone"], figures["halved"], strict=True)
+    for number, (run, alone, halved) in enumerate(turns, 1):
         before, after = before_and_after(run, figures["skipped"])
-        reached.append(statistics.median(after[WITHIN:]) / halved)
-        taken = steps_until(after, OF_THE_SUM * halved)
+        full, new = total(alone), total(halved)
+        reached.append(statistics.median(after[WITHIN:]) / new)
+        taken = steps_until(after, OF_THE_SUM * new)
         lines.append(
-            f"| {number} | {statistics.median(before) / full:.2f} "
-            f"| {statistics.median(after[:WITHIN]) / halved:.2f} | {reached[-1]:.2f} "
+            f"| {number} | {full:.0f} | {new:.0f} | {statistics.median(before) / full:.2f} "
+            f"| {statistics.median(after[:WITHIN]) / new:.2f} | {reached[-1]:.2f} "
             f"| {'never' if taken is None else taken} |"
         )
     part = statistics.median(reached)

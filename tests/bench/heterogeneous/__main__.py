@@ -3,10 +3,11 @@
     sudo .venv/bin/python -m tests.bench.heterogeneous
 
 boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 1 Gbit/s;
-then three alike. Each trains alone, then all of them with an equal split (with Hearth's packing and
-its one exchange a step), then with the split by speed, then with the script of the common tutorials
-(tutorial.py). It writes the raw figures beside itself and the table into docs/benchmarks.md. It
-takes most of an hour on two cores.
+then three alike. All train together with the split by speed, then each for itself but at the same
+time as the others (beside.py says why), then together with an equal split (with Hearth's packing
+and its one exchange a step), then with the script of the common tutorials (tutorial.py). It writes
+the raw figures beside itself and the table into docs/benchmarks.md. It takes about half an hour on
+two cores, on which nothing else should run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import argparse
 import json
 import os
 import re
-import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.bench.cluster import READY, UNEQUAL, Cluster, Trained
-from tests.bench.heterogeneous.report import table
+from tests.bench.beside import parts
+from tests.bench.cluster import READY, UNEQUAL, Cluster, Figures, Trained
+from tests.bench.heterogeneous.report import overall, table
 from tests.bench.heterogeneous.work import LENGTH, make_data, make_model
 from tests.bench.lab import ROOT, CommandFailed, run
 from tests.bench.paper import circumstances, publish
@@ -35,8 +36,11 @@ EQUAL = {"tower": 0.4, "laptop": 0.4, "oldbox": 0.4}
 GLOBAL_BATCH = 64
 AT_ONCE = 3
 """Rows that the tutorial's script computes at once, 7 times a rank and step."""
-SKIPPED = 2
-"""Steps that pay for what later ones find ready, and are not counted."""
+SKIPPED = 5
+"""Steps that are not counted: they pay for what later ones find ready, and the split, made from
+what was measured in a few seconds, follows what the ranks then do."""
+MORE = 5
+"""Further steps of nodes that train for themselves, since they do not begin at the same moment."""
 
 
 class Bench(Cluster):
@@ -45,14 +49,19 @@ class Bench(Cluster):
     def __init__(self, folder: Path, shares: Mapping[str, float]) -> None:
         self.model = make_model(folder / "llama")
         self.data = make_data(folder / "texts.jsonl", 4 * GLOBAL_BATCH)
+        data = {"dataset": str(self.data), "held_out": 0, "evaluate": False}
+        self._work = data | {"model": str(self.model), "sequence_length": LENGTH}
         super().__init__(folder, shares, "1gbit", [self.model, self.data, TUTORIAL])
 
     def speed(self, nodes: Sequence[str], steps: int, split: str = "auto") -> dict[str, Any]:
         """Train on some nodes, and return how fast it went and what was predicted."""
         settings = {"split": split, "max_steps": steps, "global_batch": GLOBAL_BATCH}
-        data = {"dataset": str(self.data), "held_out": 0, "evaluate": False}
-        model = {"model": str(self.model), "sequence_length": LENGTH}
-        return figures_of(self.train(nodes, **settings, **data, **model))
+        return figures_of(self.train(nodes, **settings, **self._work))
+
+    def alone(self, steps: int) -> Figures:
+        """Train on each node for itself, all at the same time; return how fast each was."""
+        rows = parts(self.shares, GLOBAL_BATCH)
+        return self.side_by_side(rows, SKIPPED, max_steps=steps, **self._work)
 
     def tutorial(self, steps: int) -> dict[str, Any]:
         """Train with the script of the common tutorials, and return how fast it went."""
@@ -75,14 +84,17 @@ class Bench(Cluster):
         with ThreadPoolExecutor(len(machines)) as pool:
             said, *_ = pool.map(rank, range(len(machines)))
         seconds = json.loads(next(line for line in said.splitlines() if line.startswith("[")))
-        speeds = [rows * len(machines) * LENGTH / each for each in seconds[SKIPPED:]]
-        return {"tokens_per_second": statistics.median(speeds), "seconds": seconds}
+        counted = seconds[SKIPPED:]
+        tokens = rows * len(machines) * LENGTH * len(counted)
+        return {"tokens_per_second": tokens / sum(counted), "seconds": seconds}
 
 
 def figures_of(trained: Trained) -> dict[str, Any]:
-    """Return how fast a run went, step by step, and what was predicted."""
+    """Return how fast a run went, as a whole and step by step, and what was predicted."""
     names = (
         "tokens_per_second",
+        "own_tokens_per_second_by_rank",
+        "tokens",
         "rows_by_rank",
         "compute_seconds_by_rank",
         "wait_seconds_by_rank",
@@ -90,7 +102,7 @@ def figures_of(trained: Trained) -> dict[str, Any]:
     steps = trained.lines("step")[SKIPPED:]
     predicted = re.search(r"together (\d+) tokens/s", trained.said)
     return {
-        "tokens_per_second": statistics.median(step["tokens_per_second"] for step in steps),
+        "tokens_per_second": overall(steps),
         "predicted_tokens_per_second": float(predicted[1]) if predicted else None,
         "steps": [{name: step[name] for name in names} for step in steps],
     }
@@ -107,9 +119,9 @@ def sitting(bench: Bench, steps: int, repeat: int) -> dict[str, Any]:
     found |= {"alone": {name: [] for name in names}, "equal": [], "by_speed": [], "tutorial": []}
     with bench.up_and_ready():
         for turn in range(repeat):
-            for name in names:
-                found["alone"][name].append(bench.speed([name], steps))
             found["by_speed"].append(bench.speed(names, steps))
+            for name, its in bench.alone(steps + MORE).items():
+                found["alone"][name].append(its)
             if unequal:
                 found["equal"].append(bench.speed(names, steps, "equal"))
             if unequal and turn == 0:  # which is for information only
@@ -126,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
-    parser.add_argument("--steps", type=int, default=6, help="steps of a run (default: 6)")
+    parser.add_argument("--steps", type=int, default=16, help="steps of a run (default: 16)")
     parser.add_argument("--only", choices=["unequal", "equal"], help="one of the two sittings")
     parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
     given = parser.parse_args(arguments)

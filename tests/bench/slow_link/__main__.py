@@ -3,9 +3,10 @@
     sudo .venv/bin/python -m tests.bench.slow_link
 
 boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 100
-Mbit/s. Each trains alone, then all of them with an exchange in every step, then with one every 16
-steps: the same steps over the same text, of which a tenth is held out. It writes the raw figures
-beside itself and the table into docs/benchmarks.md. It takes about half an hour on two cores.
+Mbit/s. All train with an exchange in every step, then each for itself but at the same time as the
+others (../beside.py says why), then all with an exchange every 16 steps: the same steps over the
+same text, of which a tenth is held out. It writes the raw figures beside itself and the table into
+docs/benchmarks.md. It takes about half an hour on two cores, on which nothing else should run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.cluster import UNEQUAL, Cluster
+from tests.bench.beside import parts
+from tests.bench.cluster import UNEQUAL, Cluster, Figures
 from tests.bench.heterogeneous.work import LENGTH, make_model
 from tests.bench.lab import ROOT, CommandFailed
 from tests.bench.paper import circumstances, publish
@@ -29,13 +31,12 @@ FIGURES = Path(__file__).with_name("figures.json")
 LINK = "100mbit"
 GLOBAL_BATCH = 14
 EVERY = 16
-ALONE_STEPS = 8
-ALONE_SKIPPED = 2
+ALONE_STEPS = 48
+ALONE_SKIPPED = 5
 """Steps that pay for what later ones find ready; of a run over all nodes, a round is skipped."""
 
 SETTINGS = {
     "sequence_length": LENGTH,
-    "global_batch": GLOBAL_BATCH,
     "held_out": 0.1,
     "lora_rank": 64,  # 7.5 MB of gradients: a third of a step's computing at this speed
     "lora_alpha": 64,
@@ -66,23 +67,29 @@ class Bench(Cluster):
         self.model, self.data = make_model(folder / "llama"), make_text(folder / "texts.jsonl")
         super().__init__(folder, UNEQUAL, LINK, [self.model])
 
-    def figures(self, nodes: Sequence[str], steps: int, skipped: int, every: int) -> dict[str, Any]:
-        """Train on some nodes; return how fast it went, what was learned and what travelled."""
-        about = {"model": str(self.model), "dataset": str(self.data), "evaluate": len(nodes) > 1}
-        trained = self.train(nodes, max_steps=steps, sync_every=every, **about, **SETTINGS)
-        return figures_of(trained.record, skipped)
+    def figures(self, steps: int, every: int) -> dict[str, Any]:
+        """Train on all nodes; return how fast it went, what was learned and what travelled."""
+        settings = {"max_steps": steps, "sync_every": every, "global_batch": GLOBAL_BATCH}
+        return figures_of(self.train(self.names, **settings, **self._work()).record, EVERY)
+
+    def alone(self) -> Figures:
+        """Train on each node for itself, all at the same time; return how fast each was."""
+        work = self._work() | {"max_steps": ALONE_STEPS, "evaluate": False}
+        return self.side_by_side(parts(self.shares, GLOBAL_BATCH), ALONE_SKIPPED, **work)
+
+    def _work(self) -> dict[str, Any]:
+        return {"model": str(self.model), "dataset": str(self.data), **SETTINGS}
 
 
 def measure(bench: Bench, steps: int, repeat: int) -> dict[str, Any]:
     """Return the figures of each kind of run, repeats in a list."""
-    names = bench.names
-    found: dict[str, Any] = {"alone": {name: [] for name in names}, "each": [], "rounds": []}
+    found: dict[str, Any] = {"alone": {name: [] for name in bench.names}, "each": [], "rounds": []}
     with bench.up_and_ready():
         for turn in range(repeat):
-            for name in names:
-                found["alone"][name].append(bench.figures([name], ALONE_STEPS, ALONE_SKIPPED, 1))
-            for how, every in (("each", 1), ("rounds", EVERY)):
-                found[how].append(bench.figures(names, steps, EVERY, every))
+            found["each"].append(bench.figures(steps, 1))
+            for name, its in bench.alone().items():
+                found["alone"][name].append(its)
+            found["rounds"].append(bench.figures(steps, EVERY))
             print(f"bench: {turn + 1} of {repeat} turns", flush=True)
     return found
 

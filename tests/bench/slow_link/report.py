@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.bench.heterogeneous.report import median, spread
+from tests.bench.heterogeneous.report import median, of_the_sum, overall, spread
 from tests.bench.paper import met
 
 OF_THE_SUM = 0.90
@@ -15,11 +15,10 @@ LOSS_WITHIN = 0.01
 def figures_of(record: Sequence[Mapping[str, Any]], skipped: int) -> dict[str, Any]:
     """Return what a run's metrics come to, the speed without its first `skipped` steps."""
     steps = [line for line in record if line["kind"] == "step" and line["step"] > skipped]
-    seconds = sum(step["tokens"] / step["tokens_per_second"] for step in steps)
     losses = [line["loss"] for line in record if line["kind"] == "evaluate"]
     end = next(line for line in record if line["kind"] == "end")
     return {
-        "tokens_per_second": sum(step["tokens"] for step in steps) / seconds,
+        "tokens_per_second": overall(steps),
         "held_out_loss": losses[-1] if losses else None,
         "bytes_a_step": end["exchanged_bytes"] / end["step"],
     }
@@ -28,38 +27,38 @@ def figures_of(record: Sequence[Mapping[str, Any]], skipped: int) -> dict[str, A
 def table(figures: Mapping[str, Any]) -> str:
     """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
     shares = ", ".join(f"{node} {share}" for node, share in figures["shares"].items())
-    total = _sum_alone(figures)
+    alone = figures["alone"]
     lines = [
         f"Emulated: machines of the lab with a share of a core each ({shares}), CPU, gloo, links "
         f"of {figures['link']}. Measured on {figures['date']} on {figures['computer']}; Hearth "
         f"{figures['hearth']}. A Llama of 8 layers with random weights, LoRA, "
         f"{figures['steps']} steps of {figures['rows']} rows of {figures['length']} tokens. "
-        "Medians of n, of tokens/s with the least and the most.",
+        "Medians of n, of tokens/s with the least and the most. Each node trained for itself at "
+        "the same time as the others; parts are medians of those within a turn.",
         "",
         "| | n | tokens/s | | of the sum of the nodes alone | held-out loss | MB a step |",
         "|---|--:|--:|---|--:|--:|--:|",
     ]
-    for node, runs in figures["alone"].items():
-        speed = median(runs)
+    for node, runs in alone.items():
         lines.append(
-            f"| {node} alone | {len(runs)} | {speed:.0f} | {spread(runs)} | {speed / total:.2f} "
-            "| | |"
+            f"| {node} alone | {len(runs)} | {median(runs):.0f} | {spread(runs)} "
+            f"| {of_the_sum(runs, alone):.2f} | | |"
         )
     for words, runs in (
         ("all, an exchange in every step", figures["each"]),
         (f"all, sync_every={figures['every']}", figures["rounds"]),
     ):
-        speed = median(runs)
         lines.append(
-            f"| {words} | {len(runs)} | {speed:.0f} | {spread(runs)} | {speed / total:.2f} "
-            f"| {median(runs, 'held_out_loss'):.4f} | {median(runs, 'bytes_a_step') / 1e6:.2f} |"
+            f"| {words} | {len(runs)} | {median(runs):.0f} | {spread(runs)} "
+            f"| {of_the_sum(runs, alone):.2f} | {median(runs, 'held_out_loss'):.4f} "
+            f"| {median(runs, 'bytes_a_step') / 1e6:.2f} |"
         )
     return "\n".join([*lines, "", *aims(figures)])
 
 
 def aims(figures: Mapping[str, Any]) -> list[str]:
     """Return a line for each aim, and whether these figures meet it."""
-    part = median(figures["rounds"]) / _sum_alone(figures)
+    part = of_the_sum(figures["rounds"], figures["alone"])
     losses = [median(figures[how], "held_out_loss") for how in ("rounds", "each")]
     apart = losses[0] / losses[1] - 1
     return [
@@ -67,8 +66,3 @@ def aims(figures: Mapping[str, Any]) -> list[str]:
         f"- The held-out loss within {LOSS_WITHIN:.0%} of that of an exchange in every step: "
         f"{met(apart <= LOSS_WITHIN)} ({apart:+.2%}).",
     ]
-
-
-def _sum_alone(figures: Mapping[str, Any]) -> float:
-    """Return the tokens/s of all nodes alone, added up."""
-    return sum(median(runs) for runs in figures["alone"].values())

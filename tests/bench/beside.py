@@ -1,0 +1,65 @@
+"""How fast machines are that train at the same time, each for itself. Pure.
+
+The machines of the lab share this computer's memory bus and caches, and its speed, which goes up
+and down with what its host has to do. Machines that train one after the other would be measured at
+other speeds than machines that train together; these see the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+LEAST_STEPS = 3
+
+
+@dataclass(frozen=True)
+class _Step:
+    """When a step began and ended, in seconds, and its tokens."""
+
+    began: float
+    ended: float
+    tokens: int
+
+
+def speeds(
+    records: Mapping[str, Sequence[Mapping[str, Any]]], skipped: int
+) -> dict[str, dict[str, Any]]:
+    """Return by node its tokens/s, and of how many steps, while all of them trained.
+
+    `records` are the lines of a run's metrics.jsonl by node; the first `skipped` steps of a run are
+    not counted. Raises ValueError that names a node with too few steps in that time.
+    """
+    steps = {node: _steps(record)[skipped:] for node, record in records.items()}
+    if missing := [node for node, its in steps.items() if not its]:
+        raise ValueError(f"{', '.join(missing)}: no steps after the first {skipped}")
+    begin = max(its[0].began for its in steps.values())
+    end = min(its[-1].ended for its in steps.values())
+    found = {}
+    for node, its in steps.items():
+        within = [step for step in its if step.began >= begin and step.ended <= end]
+        if len(within) < LEAST_STEPS:
+            raise ValueError(f"{node}: {len(within)} steps while all trained, {LEAST_STEPS} wanted")
+        seconds = sum(step.ended - step.began for step in within)
+        tokens = sum(step.tokens for step in within)
+        found[node] = {"tokens_per_second": tokens / seconds, "steps": len(within)}
+    return found
+
+
+def _steps(record: Sequence[Mapping[str, Any]]) -> list[_Step]:
+    """Return a run's steps; each is timed from its own end, before its line was written."""
+    steps = []
+    for line in record:
+        if line["kind"] == "step":
+            ended = datetime.fromisoformat(line["time"]).timestamp()
+            lasted = line["tokens"] / line["tokens_per_second"]
+            steps.append(_Step(ended - lasted, ended, line["tokens"]))
+    return steps
+
+
+def parts(shares: Mapping[str, float], rows: int) -> dict[str, int]:
+    """Return by node about as many of the `rows` as a split by these shares would give it."""
+    total = sum(shares.values())
+    return {node: max(1, round(rows * share / total)) for node, share in shares.items()}
