@@ -209,10 +209,13 @@ def _misfits(launch: dict[str, Any]) -> list[str]:
     return findings
 
 
-def _not_elastic(run: Run) -> list[str]:
-    """Return which settings fit only all nodes together."""
-    settings = run.settings
-    return [
+def not_elastic(settings: Settings, least: int) -> list[str]:
+    """Return which settings do not fit a run that goes on with as few as `least` nodes."""
+    alone = [
+        "-e min_nodes: parallel: fsdp needs two ranks or more, and one node has one; take "
+        "min_nodes=2, or parallel=ddp"
+    ]
+    return (alone if settings.parallel == "fsdp" and least == 1 else []) + [
         f"-e elastic: {name} says what each of all ranks does; leave it out, or elastic"
         for name, fixed in (
             ("split", not isinstance(settings.split, str)),
@@ -269,7 +272,7 @@ class ActionModule(ActionBase):
             "min_nodes": launch.get("min_nodes", 0),
         }
         if chosen["elastic"] is True:
-            result["findings"] = findings + _not_elastic(run)
+            result["findings"] = findings + not_elastic(run.settings, chosen["min_nodes"])
         return result | chosen | self._described(run)
 
     @staticmethod

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.plugins import PLUGINS, load
 
+from hearth.config import Settings
 from hearth.controller.ends import culprits, told
 from hearth.controller.screen import Screen
 
@@ -100,6 +101,21 @@ def test_an_unknown_setting_inside_train_is_left_to_the_resolver():
 )
 def test_what_may_be_said_about_going_on_without_a_node(typed, findings):
     assert run.sort_out(typed, ())[2] == findings
+
+
+@pytest.mark.parametrize(
+    ("settings", "least", "findings"),
+    [
+        ({}, 1, 0),
+        ({"parallel": "fsdp"}, 2, 0),
+        ({"parallel": "fsdp"}, 0, 0),  # more than half of the nodes
+        ({"parallel": "fsdp"}, 1, 1),
+        ({"split": "4:2"}, 2, 1),
+        ({"split": "4:2", "replay": "evening"}, 2, 2),
+    ],
+)
+def test_what_does_not_fit_fewer_nodes_is_refused(settings, least, findings):
+    assert len(run.not_elastic(Settings(model="any", **settings), least)) == findings
 
 
 def test_a_node_that_is_none_is_refused_with_the_likely_one():
