@@ -128,13 +128,31 @@ def test_a_model_that_learns_itself_takes_16_bytes_a_weight():
 
 def test_auto_comes_to_what_the_run_will_choose():
     settings = Settings(model="any", micro_batch=8, global_batch=4)
-    mixed = case_of(settings, gpu=False, gpus=True, all_gpus=False)
+    mixed = case_of(settings, gpu=False, gpus=True, all_gpus=False, ranks=2)
     assert (mixed.precision, mixed.backend, mixed.optimizer) == ("bf16", "transformers", "adamw")
-    gpu = case_of(settings, gpu=True, gpus=True, all_gpus=True)
+    gpu = case_of(settings, gpu=True, gpus=True, all_gpus=True, ranks=2)
     assert (gpu.precision, gpu.backend, gpu.optimizer) == ("bf16", "unsloth", "adamw_8bit")
-    assert case_of(settings, False, False, False).precision == "fp32"
+    assert case_of(settings, False, False, False, 2).precision == "fp32"
     assert gpu.rows == 4
-    assert case_of(Settings(model="any"), True, True, True).rows == 1
+    assert case_of(Settings(model="any"), True, True, True, 2).rows == 1
+    parts = case_of(settings.model_copy(update={"parallel": "fsdp"}), True, True, True, 2)
+    assert (gpu.sharers, parts.sharers, parts.backend) == (1, 2, "transformers")
+
+
+def test_ranks_that_share_the_weights_hold_a_part_two_layers_and_the_head():
+    whole = estimate(LLAMA_7B, PLAIN)
+    third = estimate(LLAMA_7B, replace(PLAIN, sharers=3))
+    layer, head = LLAMA_7B.linear_parameters / 32, 32_000 * 4096
+    assert third.weights == pytest.approx(whole.weights / 3 + 2 * (2 * layer + head), abs=1)
+    assert third.activations == whole.activations
+    assert third.optimizer == whole.optimizer
+
+
+@given(shapes, cases, st.integers(2, 8))
+def test_the_more_ranks_share_the_weights_the_less_each_holds(shape, case, ranks):
+    case = replace(case, lora=True)
+    few, many = (replace(case, sharers=count) for count in (ranks, ranks + 1))
+    assert estimate(shape, many).weights <= estimate(shape, few).weights
 
 
 def facts(*gpus: int | None, free: int = 16_384, cuda: bool = True) -> dict:
@@ -171,6 +189,28 @@ def test_what_does_not_fit_is_named_with_what_would_make_it_fit():
     assert "not verified" in said
     assert "fit=warn" in said
     assert not misfits("m", settings.model_copy(update={"load_in_4bit": True}), LLAMA_7B, HOME)
+
+
+def test_sharing_the_weights_out_is_advised_where_it_makes_the_model_fit():
+    settings = Settings(model="m", gradient_checkpointing=True, load_in_4bit=True)
+    tight = {"tower": Room(12 * GIB, "RTX 3060"), "laptop": Room(3 * GIB, "RTX 2060")}
+    said = misfits("m", settings, LLAMA_7B, tight)["laptop"]
+    assert "parallel=fsdp" not in said  # a half of 12.6 GiB
+    settings = settings.model_copy(update={"load_in_4bit": False})
+    roomy = {name: Room(10 * GIB, "RTX 3080") for name in ("tower", "laptop", "oldbox")}
+    for said in misfits("m", settings, LLAMA_7B, roomy).values():
+        assert "parallel=fsdp (slow" in said
+    shared = settings.model_copy(update={"parallel": "fsdp"})
+    assert not misfits("m", shared, LLAMA_7B, roomy)
+    assert not misfits("m", shared, LLAMA_7B, {"here": roomy["tower"]}, ranks=3)
+
+
+def test_of_two_that_share_the_weights_neither_can_be_left_out():
+    settings = Settings(model="m", parallel="fsdp", gradient_checkpointing=True)
+    pair = {"tower": Room(24 * GIB, "RTX 3090"), "laptop": Room(4 * GIB, "RTX 2060")}
+    said = misfits("m", settings, LLAMA_7B, pair)["laptop"]
+    assert "-e nodes=" not in said
+    assert "load_in_4bit" not in said
 
 
 def test_advice_is_what_helps_and_no_more_than_needed():

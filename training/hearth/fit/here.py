@@ -28,7 +28,8 @@ def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
         say(unknown(model))
         return
     rooms = {"here": room_here(run.settings.memory_limit)}
-    for finding in misfits(model, run.settings, shape, rooms).values():
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    for finding in misfits(model, run.settings, shape, rooms, ranks).values():
         if run.settings.fit == "refuse":
             raise ModelError(finding)
         say(f"WARNING: {finding}")

@@ -50,6 +50,8 @@ class Case:
         backend: unsloth or transformers.
         optimizer: adamw or adamw_8bit.
         lora: whether an adapter learns; else the model itself does.
+        sharers: ranks that hold a part each of what does not learn (`parallel: fsdp`); 1 where
+            every rank holds all of it.
     """
 
     rows: int
@@ -64,20 +66,22 @@ class Case:
     lora: bool
     lora_rank: int
     lora_targets: tuple[str, ...] | str
+    sharers: int = 1
 
 
-def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool) -> Case:
+def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: int) -> Case:
     """Return the case of a rank with or without a GPU, where it runs with others.
 
     Settled as the run will: `auto` takes 16 bits where some rank has a GPU (`gpus`), the 8-bit
-    optimizer where all have (`all_gpus`), Unsloth on each GPU. A micro-batch that is not set can be
-    as small as one row.
+    optimizer where all have (`all_gpus`), Unsloth on each GPU that holds a whole model. A
+    micro-batch that is not set can be as small as one row. `ranks` is the world size.
     """
+    sharded = settings.parallel == "fsdp"
     rows = 1 if settings.micro_batch == "auto" else settings.micro_batch
     automatic = {
         "precision": "bf16" if gpus else "fp32",
         "optimizer": "adamw_8bit" if all_gpus else "adamw",
-        "backend": "unsloth" if gpu else "transformers",
+        "backend": "unsloth" if gpu and not sharded else "transformers",
     }
     chosen = {
         name: getattr(settings, name) if getattr(settings, name) != "auto" else value
@@ -93,6 +97,7 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool) -> Case:
         lora=settings.lora,
         lora_rank=settings.lora_rank,
         lora_targets=settings.lora_targets,
+        sharers=ranks if sharded else 1,
         **chosen,
     )
 
@@ -102,7 +107,7 @@ class Estimate:
     """Bytes by part.
 
     Attributes:
-        weights: of the model.
+        weights: of the model, or this rank's part and what is gathered of the others'.
         adapter: the LoRA matrices.
         gradients: the flat buffer that the ranks exchange.
         optimizer: its moments.
@@ -179,12 +184,25 @@ def _weights(shape: Shape, case: Case) -> float:
     size = _BYTES[case.precision]
     if not case.lora:
         return shape.parameters * max(size, 4)
+    if case.sharers > 1:
+        return (shape.parameters / case.sharers + _gathered(shape)) * size
     if not case.load_in_4bit:
         return shape.parameters * size
     # PEFT raises what is not in 4 bits to fp32; Unsloth leaves it as it is.
     others = size if case.backend == "unsloth" else max(size, 4)
     rest = shape.parameters - shape.linear_parameters
     return shape.linear_parameters * _NF4 + rest * others
+
+
+def _gathered(shape: Shape) -> float:
+    """Return how many weights a rank that holds a part has whole at once.
+
+    Two layers, the one at work and the next on its way, and the head, or the embeddings that are it
+    too (see hearth.model.sharded). By design; not measured.
+    """
+    return (
+        2 * shape.linear_parameters / shape.num_hidden_layers + shape.vocab_size * shape.hidden_size
+    )
 
 
 def _activations(shape: Shape, case: Case) -> float:

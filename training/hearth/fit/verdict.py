@@ -14,37 +14,42 @@ from hearth.model.shape import Shape
 _SHORTEST = 128
 """Tokens of a row below which advice to shorten them helps nobody."""
 
-_SHARDED = "parallel=fsdp (slow: it shares the weights out over the nodes)"
-"""What else can help; what a part of the weights needs is not estimated."""
+_SHARDED = "(slow: it shares the weights out over the nodes)"
 
 
-def needs(settings: Settings, shape: Shape, rooms: Mapping[str, Room]) -> dict[str, Estimate]:
-    """Return what a rank of each node needs, by node, where these nodes train together."""
+def needs(
+    settings: Settings, shape: Shape, rooms: Mapping[str, Room], ranks: int = 0
+) -> dict[str, Estimate]:
+    """Return what a rank of each node needs, by node, where these nodes train together.
+
+    `ranks` is the world size; 0 takes one a node, which is the least.
+    """
     gpus = [bool(room.gpu) for room in rooms.values()]
+    several = {"gpus": any(gpus), "all_gpus": all(gpus), "ranks": ranks or len(rooms)}
     return {
-        node: estimate(
-            shape, case_of(settings, gpu=bool(room.gpu), gpus=any(gpus), all_gpus=all(gpus))
-        )
+        node: estimate(shape, case_of(settings, gpu=bool(room.gpu), **several))
         for node, room in rooms.items()
     }
 
 
 def misfits(
-    model: str, settings: Settings, shape: Shape, rooms: Mapping[str, Room]
+    model: str, settings: Settings, shape: Shape, rooms: Mapping[str, Room], ranks: int = 0
 ) -> dict[str, str]:
     """Return a sentence for each node that `model` does not fit, by node.
 
-    `rooms` holds the room of a rank of each node that is to take part.
+    `rooms` holds the room of a rank of each node that is to take part; `ranks` as for `needs`.
     """
-    if settings.parallel == "fsdp":
-        return {}  # Each rank has but a part of the weights, which is not estimated here.
-    found = needs(settings, shape, rooms)
-    fitting = [node for node, need in found.items() if need.total <= rooms[node].size]
+    found = needs(settings, shape, rooms, ranks)
+    fitting = {node: rooms[node] for node, need in found.items() if _fits(need, rooms[node])}
     return {
         node: _sentence(model, need, rooms[node], _advice(node, settings, shape, rooms, fitting))
         for node, need in found.items()
         if node not in fitting
     }
+
+
+def _fits(need: Estimate, room: Room) -> bool:
+    return need.total <= room.size
 
 
 def _sentence(model: str, need: Estimate, room: Room, advice: list[str]) -> str:
@@ -66,13 +71,17 @@ def _to_do(ways: list[str]) -> str:
 
 
 def _advice(
-    node: str, settings: Settings, shape: Shape, rooms: Mapping[str, Room], fitting: list[str]
+    node: str,
+    settings: Settings,
+    shape: Shape,
+    rooms: Mapping[str, Room],
+    fitting: Mapping[str, Room],
 ) -> list[str]:
     """Return what would make it fit on `node`: as few changes as possible, then the ways round."""
 
     def fits(changes: Mapping[str, Any]) -> bool:
         changed = settings.model_copy(update=dict(changes))
-        return needs(changed, shape, rooms)[node].total <= rooms[node].size
+        return _fits(needs(changed, shape, rooms)[node], rooms[node])
 
     measures = _measures(settings)
     ways: list[str] = []
@@ -83,10 +92,13 @@ def _advice(
                 ways.append(" and ".join(_typed(*change) for change in changes.items()))
         if ways:
             break
-    if fitting:
+    without = needs(settings, shape, fitting)
+    enough = len(fitting) > (settings.parallel == "fsdp")  # Parts are larger with fewer to share.
+    if enough and all(_fits(need, fitting[other]) for other, need in without.items()):
         ways.append(f"leaving the node out with -e nodes={','.join(fitting)}")
-    if settings.lora and len(rooms) > 1:
-        ways.append(_SHARDED)
+    sharded = {"parallel": "fsdp"} | ({"load_in_4bit": False} if settings.load_in_4bit else {})
+    if settings.parallel == "ddp" and settings.lora and len(rooms) > 1 and fits(sharded):
+        ways.append(f"{' and '.join(_typed(*change) for change in sharded.items())} {_SHARDED}")
     return ways
 
 
@@ -99,7 +111,7 @@ def _measures(settings: Settings) -> list[dict[str, Any]]:
         measures.append({"gradient_checkpointing": True})
     if not settings.lora:
         measures.append({"lora": True})
-    elif not settings.load_in_4bit:
+    elif not settings.load_in_4bit and settings.parallel == "ddp":
         measures.append({"load_in_4bit": True})
     if settings.sequence_length // 2 >= _SHORTEST:
         measures.append({"sequence_length": settings.sequence_length // 2})
