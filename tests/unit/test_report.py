@@ -200,6 +200,22 @@ def test_the_page_says_what_ended_a_launch(known, html):
     assert "laptop: rank 1 was killed by signal 9" in html
 
 
+def test_the_page_shows_how_warm_it_was_where_somebody_could_tell(run, html):
+    assert "No node could tell its temperature." in html
+    metrics = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        if line["kind"] == "step":
+            line["celsius_by_rank"] = [50.0 + line["step"] / 4, 81.0, None]
+    metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    warm = page(read(run))
+    assert "No node could tell" not in warm
+    assert "temperature of what computes" in warm
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>.*?</tr>", warm)]
+    heat = {re.sub(r"<.*?>", "", row[0]): row[-1] for row in cells if len(row) == 8}
+    assert heat == {"desk": "70", "laptop": "81", "oldbox": "–"}
+
+
 def test_settings_stand_with_their_origins_those_that_were_given_first(known):
     rows = setting_rows(known)
     assert [name for name, *_ in rows] != list(Settings.model_fields)

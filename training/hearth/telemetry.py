@@ -79,11 +79,15 @@ def _finite(value: Any) -> Any:
 
 
 def _numbers(kind: str, values: dict[str, Any]) -> Any:
-    """Yield name and number of each curve in a record; what ranks report is a curve a rank."""
+    """Yield name and number of each curve in a record; what ranks report is a curve a rank.
+
+    A rank that does not know a number has none.
+    """
     for name, value in values.items():
         if name.endswith("_by_rank"):
             for rank, number in enumerate(value):
-                yield f"{name.removesuffix('_by_rank')}/rank{rank}", number
+                if number is not None:
+                    yield f"{name.removesuffix('_by_rank')}/rank{rank}", number
         elif isinstance(value, int | float) and name not in ("step", "steps"):
             yield f"{'train' if kind == 'step' else 'held_out'}/{name}", value
 

@@ -81,15 +81,19 @@ def learning(story: Story) -> list[str]:
 
 
 def timeline(story: Story) -> list[str]:
-    """Return speed, share of the work, memory and what happened, all over the same time."""
+    """Return speed, share of the work, memory, heat and what happened, all over the same time.
+
+    Heat only where some node could tell.
+    """
     colours = colours_of(story.nodes)
     clock = Clock.of(story.length)
     words = "Tokens a second, share of the rows and memory by node, and what happened, over time"
     windows = thinned(story.windows, _MOST_WINDOWS)
+    warm = any(part.celsius is not None for each in windows for part in each.parts.values())
 
     def draw(figure: Figure, width: Width) -> None:
-        speed, share, memory, events = figure.subplots(
-            4, 1, sharex=True, height_ratios=[3, 2, 2, 1.5]
+        speed, share, memory, *between, events = figure.subplots(
+            4 + warm, 1, sharex=True, height_ratios=[3, 2, 2, *[2] * warm, 1.5]
         )
         speed.set_title("tokens a second, by node")
         share.set_title("share of the rows")
@@ -98,23 +102,27 @@ def timeline(story: Story) -> list[str]:
             own = [each for each in windows if each.launch == number]
             if own:
                 _work(speed, share, memory, own, colours, clock)
+                for heat in between:
+                    _heat(heat, own, colours, clock)
         speed.set_ylim(bottom=0)
         share.set_ylim(0, 1)
         share.yaxis.set_major_formatter(PercentFormatter(1))
         share.yaxis.set_major_locator(MaxNLocator(2))
         memory.set_ylim(bottom=0)
-        for panel in (speed, memory):
+        for heat in between:
+            heat.set_title("temperature of what computes, °C")
+        for panel in (speed, memory, *between):
             panel.yaxis.set_major_locator(MaxNLocator(3, integer=True))
             panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         _happened(events, story, clock, width)
-        for panel in (speed, share, memory):
+        for panel in (speed, share, memory, *between):
             for launch in story.launches[1:]:
                 panel.axvline(launch.began / clock.seconds, color=ALARM, linestyle=":", lw=1.2)
         events.set_xlabel(f"{clock.name} since the run began")
         events.xaxis.set_major_locator(MaxNLocator(5 if width.narrow else 9))
         events.set_xlim(0, max(story.length, 1e-3) / clock.seconds)
 
-    return _drawn("timeline", words, draw, 560)
+    return _drawn("timeline", words, draw, 560 + 120 * warm)
 
 
 def waiting(story: Story) -> list[str]:
@@ -170,27 +178,41 @@ def _work(
     clock: Clock,
 ) -> None:
     """Draw what the nodes of one launch did; each window is as wide as it took."""
-    nodes = list(windows[0].parts)
-    times = [windows[0].ended - windows[0].seconds, *(each.ended for each in windows)]
-    times = [max(time, 0) / clock.seconds for time in times]
-
-    def stairs(numbers: list[float]) -> list[float]:
-        return [numbers[0], *numbers]
-
+    nodes, times = list(windows[0].parts), _edges(windows, clock)
     shades = [colours[node] for node in nodes]
     tokens = [
-        stairs([each.parts[node].tokens / each.seconds for each in windows]) for node in nodes
+        _stairs([each.parts[node].tokens / each.seconds for each in windows]) for node in nodes
     ]
     speed.stackplot(times, tokens, colors=shades, step="pre", linewidth=0)
     whole = [sum(part.rows for part in each.parts.values()) for each in windows]
     rows = [
-        stairs([each.parts[node].rows / most for each, most in zip(windows, whole, strict=True)])
+        _stairs([each.parts[node].rows / most for each, most in zip(windows, whole, strict=True)])
         for node in nodes
     ]
     share.stackplot(times, rows, colors=shades, step="pre", linewidth=0)
     for node in nodes:
-        peaks = stairs([each.parts[node].peak_memory_mib for each in windows])
+        peaks = _stairs([each.parts[node].peak_memory_mib for each in windows])
         memory.plot(times, peaks, color=colours[node], drawstyle="steps-pre")
+
+
+def _heat(panel: Axes, windows: Sequence[Window], colours: dict[str, str], clock: Clock) -> None:
+    """Draw how warm it was on the nodes of one launch; nothing of a node that could not tell."""
+    for node in windows[0].parts:
+        told = [each.parts[node].celsius for each in windows]
+        heat = [np.nan if each is None else each for each in told]
+        times = _edges(windows, clock)
+        panel.plot(times, _stairs(heat), color=colours[node], drawstyle="steps-pre")
+
+
+def _edges(windows: Sequence[Window], clock: Clock) -> list[float]:
+    """Return where the first window begins, and where each of them ends."""
+    times = [windows[0].ended - windows[0].seconds, *(each.ended for each in windows)]
+    return [max(time, 0) / clock.seconds for time in times]
+
+
+def _stairs(numbers: list[float]) -> list[float]:
+    """Return a number for each edge, where a step of stairs is drawn from the edge before."""
+    return [numbers[0], *numbers]
 
 
 def _happened(panel: Axes, story: Story, clock: Clock, width: Width) -> None:

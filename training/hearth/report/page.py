@@ -42,6 +42,7 @@ class NodeRow:
     compute_seconds: float
     wait_seconds: float
     peak_memory_mib: float
+    celsius: float | None
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def node_rows(known: Known) -> list[NodeRow]:
                 part.compute_seconds / steps,
                 part.wait_seconds / steps,
                 part.peak_memory_mib,
+                part.celsius,
             )
         )
     return rows

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hearth.report.windows import Part, Window
+from hearth.report.windows import Part, Window, warmest
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,11 @@ class Story:
             "wait_seconds": (fmean, "wait_seconds_by_rank", steps),
             "peak_memory_mib": (max, "peak_memory_mib_by_rank", 1),
         }
+        heat = line.get("celsius_by_rank") or [None] * len(line["rows_by_rank"])
         told = {
             name: self._by_node([number * times for number in line[key]], together)
             for name, (together, key, times) in columns.items()
-        }
+        } | {"celsius": self._by_node(heat, warmest)}
         parts = {
             node: Part(**{name: numbers[node] for name, numbers in told.items()})
             for node in told["rows"]

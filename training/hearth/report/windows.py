@@ -14,6 +14,7 @@ class Part:
         tokens, rows: of all its ranks together.
         compute_seconds, wait_seconds: in all steps of the window, the mean of its ranks.
         peak_memory_mib: the most that one of its ranks had used until then.
+        celsius: the warmest that what its ranks compute on was after a step; None if unknown.
     """
 
     tokens: float
@@ -21,6 +22,7 @@ class Part:
     compute_seconds: float
     wait_seconds: float
     peak_memory_mib: float
+    celsius: float | None
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,13 @@ def _sum_of(parts: Sequence[Part]) -> Part:
         sum(part.compute_seconds for part in parts),
         sum(part.wait_seconds for part in parts),
         max(part.peak_memory_mib for part in parts),
+        warmest([part.celsius for part in parts]),
     )
+
+
+def warmest(temperatures: Iterable[float | None]) -> float | None:
+    """Return the highest of these temperatures, None if none is known."""
+    return max((each for each in temperatures if each is not None), default=None)
 
 
 def totals(windows: Iterable[Window]) -> dict[str, tuple[Part, float]]:

@@ -28,7 +28,8 @@ _FLAGS = ("stop", "keep")
 
 # What every rank reports of itself; each writes only its own slot, so the sum is a gathering.
 _COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped")
-_OWN = ("loss", "compute_seconds", "wait_seconds", "peak_memory_mib", "norm", *_COUNTS)
+_MEASURES = ("loss", "compute_seconds", "wait_seconds", "peak_memory_mib", "celsius", "norm")
+_OWN = (*_MEASURES, *_COUNTS)
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class StepSum:
         loss: its mean over the step's label tokens; of a round, the sum of its steps'.
         stop: whether the run is to end after this step.
         keep: whether a checkpoint is to be taken after it.
+        celsius: how warm what computes is; 0 where that is unknown.
         labels, taken, skipped, norm: of a round (see `rounds.Local`); else 0.
     """
 
@@ -49,6 +51,7 @@ class StepSum:
     compute_seconds: list[float]
     wait_seconds: list[float]
     peak_memory_mib: list[float]
+    celsius: list[float]
     micro_batch: list[int]
     labels: list[int]
     taken: list[int]
@@ -116,6 +119,7 @@ class Exchange:
         tokens: int,
         compute_seconds: float,
         peak_memory_mib: float,
+        celsius: float,
         micro_batch: int,
         labels: int = 0,
         taken: int = 0,
@@ -127,7 +131,7 @@ class Exchange:
         `loss` is this rank's part of the global mean. The waiting time that is reported is that
         of the step before: this one's is known only when it is over.
         """
-        measures = (loss, compute_seconds, self._waited, peak_memory_mib, norm)
+        measures = (loss, compute_seconds, self._waited, peak_memory_mib, celsius, norm)
         own = (*measures, tokens, micro_batch, labels, taken, skipped)
         numbers = torch.zeros(self._numbers, dtype=torch.float64)
         numbers[: len(_FLAGS)] = torch.tensor((stop, keep), dtype=torch.float64)

@@ -140,7 +140,9 @@ class Rounds:
             self._begun.copy_(_flat(self._parameters))
         self._steps_before = self._state(0)["step"].clone()
 
-    def end(self, local: Local, stop: bool, keep: bool, peak_memory_mib: float) -> StepSum:
+    def end(
+        self, local: Local, stop: bool, keep: bool, peak_memory_mib: float, celsius: float
+    ) -> StepSum:
         """Exchange what the ranks learned and leave all of them at the same place.
 
         Where nobody learned anything, all stay where they were.
@@ -157,6 +159,7 @@ class Rounds:
             tokens=local.tokens,
             compute_seconds=local.seconds,
             peak_memory_mib=peak_memory_mib,
+            celsius=celsius,
             micro_batch=local.micro_batch,
             labels=local.labels,
             taken=local.taken,

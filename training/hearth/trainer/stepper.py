@@ -21,6 +21,7 @@ import numpy as np
 
 from hearth.config import Settings
 from hearth.data import Rows
+from hearth.heat import celsius
 from hearth.memory import peak_mib
 from hearth.plan.order import Order
 from hearth.plan.planner import Planner
@@ -85,7 +86,7 @@ class Stepper:
             **self._flags(),
             tokens=int(self._rows.tokens[own].sum()),
             compute_seconds=computed.seconds,
-            peak_memory_mib=peak_mib(self._world.device),
+            **self._sensed(),
             micro_batch=computed.micro_batch,
         )
         norm = self._learner.update()
@@ -105,9 +106,14 @@ class Stepper:
             rate = self._learner.rate
             self._local_step(number, local)
             self._learner.use_up_rate()
-        summed = round_.end(local, **self._flags(), peak_memory_mib=peak_mib(self._world.device))
+        summed = round_.end(local, **self._flags(), **self._sensed())
         skipped = sum(summed.skipped)
         return Taken(local.plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=local.bad)
+
+    def _sensed(self) -> dict[str, float]:
+        """Return what the others are told of this rank's memory and heat."""
+        device = self._world.device
+        return {"peak_memory_mib": peak_mib(device), "celsius": celsius(device)}
 
     def _local_step(self, step: int, local: rounds.Local) -> None:
         """Take one step with this rank's rows alone, and add what came of it to `local`."""

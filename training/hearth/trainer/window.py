@@ -52,7 +52,7 @@ class LogWindow:
         self._plans += taken.plans
 
     def record(self) -> dict[str, Any]:
-        """Return means of loss and seconds a step, sums of tokens, and peaks of memory."""
+        """Return means of loss and seconds a step, sums of tokens, peaks of memory and heat."""
         steps, seconds = len(self._plans), sum(self.seconds)
 
         def over_steps(name: str) -> list[tuple[float, ...]]:
@@ -80,6 +80,7 @@ class LogWindow:
             "peak_memory_mib_by_rank": [
                 round(max(peaks)) for peaks in over_steps("peak_memory_mib")
             ],
+            "celsius_by_rank": [max(heat) or None for heat in over_steps("celsius")],
             "rows_by_rank": [
                 sum(rows) for rows in zip(*(plan.rows for plan in self._plans), strict=True)
             ],
