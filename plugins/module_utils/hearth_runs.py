@@ -127,6 +127,7 @@ def paths(workspace: str, run: str) -> list[str]:
         os.path.join("checkpoints", run),
         os.path.join("logs", f"{run}.log"),
         os.path.join("logs", f".{run}.torchrun"),
+        os.path.join("config", f"{run}.secrets"),
         os.path.join("config", f"{run}.json"),
     ]
     # Left behind only where the machine went down; at its next start the unit would look for the

@@ -127,15 +127,27 @@ def check(module: AnsibleModule, spec: dict) -> Report:
 
 
 def start(module: AnsibleModule, spec: dict) -> Report:
-    """Lay down what the run needs here and start its supervisor."""
-    secrets = {name: value for name, value in module.params["secrets"].items() if value}
-    spec["environment"] = {**spec.get("environment", {}), **secrets}
+    """Lay down what the run needs here and start its supervisor.
+
+    Secrets lie in a file of their own, which does not outlive the run: a supervisor that is a unit
+    needs them again after a reboot and removes them at the end; any other has read them when this
+    returns.
+    """
     results = os.path.join(spec["workspace"], "results", spec["run"])
     path = os.path.join(spec["workspace"], "config", f"{spec['run']}.json")
+    hidden = os.path.join(spec["workspace"], "config", f"{spec['run']}.secrets")
     os.makedirs(results, exist_ok=True)
     write_private(os.path.join(results, "run.yml"), module.params["run_file"])
-    write_private(path, json.dumps(spec, indent=2) + "\n")
-    return _call(module, spec, "start", "--spec", path)
+    secrets = {name: value for name, value in module.params["secrets"].items() if value}
+    report = Report([])
+    try:
+        write_private(path, json.dumps(spec, indent=2) + "\n")
+        write_private(hidden, json.dumps(secrets))
+        report = _call(module, spec, "start", "--spec", path)
+    finally:
+        if not report.record.get("unit") and os.path.exists(hidden):
+            os.unlink(hidden)
+    return report
 
 
 def stop(module: AnsibleModule, spec: dict) -> Report:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.house import until
-from support.lab import READY, Controller, as_root, at_home, lab, on, row
+from support.lab import READY, Controller, as_root, at_home, inside, lab, on, row
 from support.runs import (
     cluster,
     end,
@@ -23,6 +23,7 @@ from hearth_lab import plan
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
 
+API_KEY = "planted9876543210planted9876543210planted"
 CARDS = {node.name: node.card for node in plan.nodes(2)}
 NODES = tuple(CARDS)
 
@@ -47,9 +48,20 @@ def started(home):
     end(NODES, runs)
 
 
-def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(started):
+def holding(node: str) -> str:
+    """Return the files of a machine's user that hold the planted key."""
+    return at_home(node, f"grep -rl {API_KEY} ~ /tmp /run/user/$(id -u) 2>/dev/null || true")
+
+
+def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
+    home, started, monkeypatch
+):
+    monkeypatch.setitem(home.environment, "WANDB_API_KEY", API_KEY)
     started("first", max_steps=30)
     for node in NODES:
+        secrets = "ai-cluster/config/first.secrets"  # that a restarted supervisor reads again
+        assert holding(node) == f"/home/lab/{secrets}"
+        assert on(node, f"stat -c %a {secrets}") == "600"
         assert record(node, "first")["unit"] == "hearth-first.service"
         assert "enabled" in on(node, "systemctl --user is-enabled hearth-first.service")
         on(node, "test $(stat -c %a ai-cluster/config/first.json) = 600")
@@ -57,6 +69,8 @@ def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
     for node in NODES:
         until(lambda node=node: record(node, "first")["state"] == "finished", 120)
         until(lambda node=node: units(node) == "", 20)
+        assert holding(node) == ""
+        assert inside(node, f"journalctl --no-pager | grep -c {API_KEY}") == "0"
     assert on("tower", "sudo -n true 2>&1 || echo asks").endswith("asks")
 
 

@@ -16,29 +16,43 @@ import yaml
 from support.house import NODES, House, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
-SECRET = "hf_planted0123456789abcdefghijklmnop"
+HUB_TOKEN = "hf_planted0123456789abcdefghijklmnop"
+API_KEY = "planted9876543210planted9876543210planted"
 
 
-def everything(folder: Path) -> bytes:
-    """Return the bytes of every file below `folder`."""
-    return b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+def planted(house: House) -> dict[str, str]:
+    """Return two secrets of a person for the shell of a play, and a temp folder in the house."""
+    temporary = house.folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return {"HF_TOKEN": HUB_TOKEN, "WANDB_API_KEY": API_KEY, "TMPDIR": str(temporary)}
+
+
+def holding(folder: Path, *words: str) -> list[str]:
+    """Return the files below `folder`, where a run may be going on, that hold one of the words."""
+    found = []
+    for where, _, names in os.walk(folder):
+        for path in (Path(where, name) for name in names):
+            with suppress(FileNotFoundError):  # gone meanwhile, or a link that leads nowhere
+                if path.is_file() and any(word.encode() in path.read_bytes() for word in words):
+                    found.append(str(path.relative_to(folder)))
+    return sorted(found)
 
 
 class Watch(threading.Thread):
-    """Keeps an eye on the process list for a word."""
+    """Keeps an eye on the process list for some words."""
 
-    def __init__(self, word: str) -> None:
+    def __init__(self, *words: str) -> None:
         super().__init__(daemon=True)
-        self.word, self.seen, self.looks, self.done = word, [], 0, threading.Event()
+        self.words, self.seen, self.looks, self.done = words, [], 0, threading.Event()
 
     def run(self) -> None:
         while not self.done.wait(0.1):
             self.looks += 1
             for process in psutil.process_iter():
                 with suppress(psutil.Error):
-                    words = " ".join(process.cmdline())
-                    if self.word in words:
-                        self.seen.append(words)
+                    command = " ".join(process.cmdline())
+                    if any(word in command for word in self.words):
+                        self.seen.append(command)
 
     def __enter__(self) -> Watch:
         self.start()
@@ -51,16 +65,32 @@ class Watch(threading.Thread):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, tiny_model, tiny_data):
-    """One whole run with everything shown (-vvv) and a token in the controller's environment."""
+    """One whole run with everything shown (-vvv) and secrets in the controller's environment."""
     house = House(tmp_path_factory.mktemp("trained"), tiny_model, tiny_data)
-    with Watch(SECRET) as watch:
-        status, screen = house.train(
-            *("-e", "run=first", "-e", "max_steps=6", "-vvv"),
-            HF_TOKEN=SECRET,
-            WANDB_API_KEY=SECRET[::-1],
-        )
+    # wandb, too: whoever has the key may note it somewhere.
+    settings = house.tiny(run="first", max_steps=6, wandb="offline")
+    with Watch(HUB_TOKEN, API_KEY) as watch:
+        status, screen = house.play("train.yml", *settings, "-vvv", timeout=180, **planted(house))
     yield house, status, screen, watch
     house.close()
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory, tiny_model, tiny_data):
+    """A run with the same secrets that ends when a rank is killed, since nobody waits."""
+    house = House(tmp_path_factory.mktemp("failed"), tiny_model, tiny_data)
+    at_once = ("-e", "launch_return_timeout=0")
+    try:
+        settings = house.tiny(run="end", max_steps=100_000)
+        play = house.start("train.yml", *at_once, *settings, **planted(house))
+        house.until_step("end")
+        meanwhile = holding(house.folder, HUB_TOKEN, API_KEY)
+        house.rank("laptop").kill()
+        screen, _ = play.communicate(timeout=90)
+        print(screen)
+        yield house, play.returncode, screen, meanwhile
+    finally:
+        house.close()
 
 
 def test_a_model_made_from_scratch_comes_here_whole(house, tmp_path):
@@ -140,15 +170,23 @@ def test_each_node_gets_its_own_part_and_nothing_of_the_other(trained):
         assert str(house.workspace(other)) not in json.dumps(specs[node])
 
 
-def test_a_token_is_in_no_file_no_output_and_no_process_list(trained):
+def test_a_secret_is_in_no_file_no_output_and_no_process_list(trained):
     house, _, screen, watch = trained
-    token = json.loads((house.workspace("desk") / "config" / "first.json").read_text())["token"]
-    assert SECRET not in screen
-    assert SECRET[::-1] not in screen
-    assert token not in screen
-    assert SECRET.encode() not in everything(house.folder)
+    assert list((house.workspace("desk") / "results" / "first").glob("wandb/offline-run-*"))
+    assert HUB_TOKEN not in screen
+    assert API_KEY not in screen
+    assert holding(house.folder, HUB_TOKEN, API_KEY) == []
     assert watch.looks > 10
     assert not watch.seen
+
+
+def test_what_the_supervisors_share_is_in_their_launch_specs_alone(trained):
+    house, _, screen, _ = trained
+    specs = [house.workspace(node) / "config" / "first.json" for node in NODES]
+    token = json.loads(specs[0].read_text())["token"]
+    assert token not in screen
+    there = sorted(str(spec.relative_to(house.folder)) for spec in specs)
+    assert holding(house.folder, token) == there
 
 
 def test_short_output_tells_what_changed_and_what_to_do_next(house):
@@ -229,14 +267,9 @@ def test_a_killed_rank_starts_the_run_again_and_the_summary_says_so(house):
     assert house.record("desk", "cut")["generation"] == 1
 
 
-def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(house):
-    at_once = ("-e", "launch_return_timeout=0")
-    play = house.start("train.yml", *at_once, *house.tiny(run="end", max_steps=100_000))
-    house.until_step("end")
-    house.rank("laptop").kill()
-    screen, _ = play.communicate(timeout=90)
-    print(screen)
-    assert play.returncode == 2
+def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(failed):
+    house, status, screen, _ = failed
+    assert status == 2
     assert "\nlaptop: rank 1 was killed by signal 9 (SIGKILL)" in screen
     assert "\n    cause: Somebody killed the rank" in screen
     assert "\n    cure: " in screen
@@ -249,6 +282,15 @@ def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(ho
     assert "<title>end failed</title>" in page
     assert "<b>laptop</b>: rank 1 was killed by signal 9 (SIGKILL)" in page
     assert house.record("desk", "end")["cause"] == house.record("laptop", "end")["cause"]
+
+
+def test_a_secret_is_in_no_file_while_ranks_run_as_processes_nor_after_they_failed(failed):
+    house, _, screen, meanwhile = failed
+    assert "Traceback" in (house.runs / "end" / "logs" / "laptop.log").read_text()
+    assert meanwhile == []
+    assert holding(house.folder, HUB_TOKEN, API_KEY) == []
+    assert HUB_TOKEN not in screen
+    assert API_KEY not in screen
 
 
 def test_a_supervisor_that_vanishes_is_reported_not_waited_for(house):

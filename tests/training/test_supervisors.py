@@ -418,13 +418,34 @@ def test_start_detaches_and_a_second_start_changes_nothing(nodes):
     run.until_steps()
     status, second = run.verb("start", "--spec", run.spec("node0"))
     assert status == 0
-    assert second == {"ok": True, "started": False, "pid": first["pid"], "state": "running"}
+    alike = {"ok": True, "pid": first["pid"], "unit": None}
+    assert second == alike | {"started": False, "state": "running"}
     run.stop("node0")
     until(lambda: run.record("node0")["state"] == "stopped", 30)
     status, third = run.verb("start", "--spec", run.spec("node0"))
     assert (status, third["started"]) == (0, True)
     run.stop("node0", "--now")
     until(lambda: not run.status("node0")["alive"], 30)
+
+
+def test_a_secret_reaches_the_ranks_and_its_file_is_gone_before_they_run(nodes, tmp_path):
+    run = nodes(1, "import os\nprint(len(os.environ['KEY']), 'letters', *os.listdir('../../..'))")
+    run.spec("node0").with_suffix(".secrets").write_text('{"KEY": "planted-word"}')
+    run.start()
+    assert run.wait()["node0"]["state"] == "finished"
+    (line,) = [line for line in run.log("node0").splitlines() if line.startswith("12 letters")]
+    assert "node0.json" in line
+    assert "node0.secrets" not in line
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"planted-word" in path.read_bytes()]
+
+
+def test_secrets_that_cannot_be_read_end_the_start_and_are_not_shown(nodes):
+    run = nodes(1)
+    secrets = run.spec("node0").with_suffix(".secrets")
+    secrets.write_text('{"KEY": "planted-word')
+    status, answer = run.verb("run", "--spec", run.spec("node0"))
+    assert (status, answer["findings"]) == (2, [f"{secrets}: cannot be read; start the run anew"])
 
 
 def test_after_a_crash_the_next_run_starts_and_ends_what_was_left(nodes):

@@ -52,7 +52,8 @@ SECRET = "a-token-that-nobody-else-may-see"
 
 
 def test_start_lays_down_a_private_spec_and_says_whether_it_started(tmp_path, answering):
-    python = answering('{"ok": true, "started": true, "pid": 7, "state": "waiting"}')
+    carried = '"pid": 7, "state": "waiting", "unit": "hearth-r.service"}'
+    python = answering(f'{{"ok": true, "started": true, {carried}')
     arguments = {
         "spec": spec(tmp_path, python),
         "token": SECRET,
@@ -66,13 +67,34 @@ def test_start_lays_down_a_private_spec_and_says_whether_it_started(tmp_path, an
     assert written.stat().st_mode & 0o777 == 0o600
     content = json.loads(written.read_text())
     assert content["token"] == SECRET
-    assert content["environment"] == {"KEY": "another-secret"}
+    assert "another-secret" not in written.read_text()
+    hidden = tmp_path / "ws" / "config" / "r.secrets"
+    assert hidden.stat().st_mode & 0o777 == 0o600
+    assert json.loads(hidden.read_text()) == {"KEY": "another-secret"}
     assert (tmp_path / "ws" / "results" / "r" / "run.yml").read_text() == "run: r\n"
     assert SECRET not in json.dumps(answer)
     assert SECRET not in (tmp_path / "arguments").read_text()
 
-    answering('{"ok": true, "started": false, "pid": 7, "state": "running"}')
+    answering(f'{{"ok": true, "started": false, {carried}')
     assert not call("hearth_supervise", verb="start", **arguments)["changed"]
+    assert hidden.exists()
+
+
+@pytest.mark.parametrize(
+    ("says", "status"),
+    [
+        ('{"ok": true, "started": true, "pid": 7, "state": "waiting", "unit": null}', 0),
+        ('{"ok": false, "findings": ["a: another run is under way"]}', 2),
+        ("Traceback", 1),
+    ],
+)
+def test_secrets_stay_only_where_a_unit_may_need_them_again(tmp_path, answering, says, status):
+    python = answering(says, status)
+    secrets = {"KEY": "another-secret"}
+    the_rest = {"token": SECRET, "run_file": "run: r\n", "secrets": secrets}
+    call("hearth_supervise", verb="start", spec=spec(tmp_path, python), **the_rest)
+    left = [path for path in (tmp_path / "ws").rglob("*") if path.is_file()]
+    assert not [path for path in left if "another-secret" in path.read_text()]
 
 
 def test_check_leaves_nothing_behind(tmp_path, answering):

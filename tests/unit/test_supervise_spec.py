@@ -93,6 +93,12 @@ def test_all_faults_come_at_once_and_the_token_is_not_shown(load):
     assert "0123456789abcdef" not in repr(load())
 
 
+def test_of_the_environment_no_value_is_shown(load):
+    said = findings(load, environment={"KEY": "a-secret", "NUMBER": 1})
+    assert "'environment' must be an object of names and texts" in said
+    assert "a-secret" not in said
+
+
 def test_a_file_that_is_no_spec_is_named(tmp_path):
     for content, finding in (("{", "is not JSON"), ("[]", "is not a JSON object")):
         path = tmp_path / "spec.json"

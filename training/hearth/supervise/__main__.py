@@ -18,7 +18,7 @@ from hearth.supervise.cause import ENDS
 from hearth.supervise.check import check, ready
 from hearth.supervise.record import held_by, lock_holder, read_record
 from hearth.supervise.restart import close_record, last_record, ready_again
-from hearth.supervise.spec import Spec, load_spec, stop_file
+from hearth.supervise.spec import Spec, forget_secrets, load_spec, stop_file, with_secrets
 from hearth.supervise.supervisor import STOP, STOP_NOW, supervise
 from hearth.supervise.unit import (
     comes_back,
@@ -80,7 +80,9 @@ def _check(given: argparse.Namespace) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     """Supervise; after a reboot the record tells whether there is still something to do."""
-    spec = load_spec(given.spec)
+    spec = with_secrets(load_spec(given.spec), given.spec)
+    if not given.unit:  # nobody starts it a second time, so nobody reads them again
+        forget_secrets(given.spec)
     last = last_record(spec)
     if last is None:
         record = supervise(ready(spec), given.unit)
@@ -99,7 +101,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _leave(given: argparse.Namespace) -> int:
-    """Remove the unit, and close the record where the supervisor was killed before it could.
+    """Remove the unit and the secrets, and close the record where the killed supervisor could not.
 
     Nothing of that where systemd starts it again: now, or when the machine is back.
     """
@@ -110,6 +112,8 @@ def _leave(given: argparse.Namespace) -> int:
             return 0
         how = " ".join(os.environ.get(name, "?") for name in ("EXIT_CODE", "EXIT_STATUS"))
         close_record(spec, last, f"the supervisor of {spec.node} ended without a word ({how})")
+    if last:  # else a launch that is about to begin has laid down new ones
+        forget_secrets(given.spec)
     remove_unit(spec.run)
     return 0
 
@@ -122,14 +126,19 @@ def _start(given: argparse.Namespace) -> int:
             raise LaunchError(f"{spec.node}: {held_by(spec.workspace, holder)}")
         record = _unless_ending(spec)
         if record["alive"]:
-            _show({"ok": True, "started": False, "pid": record["pid"], "state": record["state"]})
+            _show({"ok": True, "started": False} | _told(record))
             return 0
     spec.record.unlink(missing_ok=True)  # this is a beginning, not the return from a reboot
     started = _as_unit(spec, path) if spec.unit and has_manager() else _as_process(spec, path)
     if started["state"] == "failed":
         raise LaunchError(f"{spec.node}: {started['cause']['message']}")
-    _show({"ok": True, "started": True} | {key: started[key] for key in ("pid", "state", "unit")})
+    _show({"ok": True, "started": True} | _told(started))
     return 0
+
+
+def _told(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what `start` says of a supervisor: its process, its state and its unit, if any."""
+    return {key: record[key] for key in ("pid", "state", "unit")}
 
 
 def _as_unit(spec: Spec, path: Path) -> dict[str, Any]:

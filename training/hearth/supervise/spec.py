@@ -113,6 +113,11 @@ def lock_file(workspace: Path) -> Path:
     return workspace / "config" / "supervisor.lock"
 
 
+def secrets_file(spec_file: Path) -> Path:
+    """Return the file beside a launch spec that holds what only the ranks may know (an API key)."""
+    return spec_file.with_suffix(".secrets")
+
+
 def load_spec(path: Path) -> Spec:
     """Read a launch spec.
 
@@ -138,6 +143,27 @@ def load_spec(path: Path) -> Spec:
             "workspace": Path(given["workspace"]).expanduser(),
         }
     )
+
+
+def with_secrets(spec: Spec, spec_file: Path) -> Spec:
+    """Return the spec with the secrets beside its file, if there are any, in its environment.
+
+    Raises:
+        LaunchError: they cannot be read; what is in the file is not shown.
+    """
+    path = secrets_file(spec_file)
+    try:
+        secrets = {str(name): str(text) for name, text in json.loads(path.read_text()).items()}
+    except FileNotFoundError:
+        return spec
+    except (OSError, ValueError, AttributeError):
+        raise LaunchError(f"{path}: cannot be read; start the run anew") from None
+    return dataclasses.replace(spec, environment={**spec.environment, **secrets})
+
+
+def forget_secrets(spec_file: Path) -> None:
+    """Remove the secrets beside a launch spec."""
+    secrets_file(spec_file).unlink(missing_ok=True)
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # as in hearth.config
@@ -168,16 +194,17 @@ _TYPES = {
     "unit": _YES_OR_NO,
     "environment": "an object of names and texts",
 }
+_PRIVATE = ("token", "environment")
 
 
 def _faults(given: dict[str, Any]) -> list[str]:
-    """Return every fault of a spec; the value of the token is never shown."""
+    """Return every fault of a spec; what may be a secret is never shown."""
     required = [f.name for f in dataclasses.fields(Spec) if _required(f)]
     faults = [f"unknown key '{key}'" for key in given if key not in _TYPES]
     faults += [f"'{key}' is missing" for key in required if key not in given]
     wrong = {key for key in given if key in _TYPES and not _fits(key, given[key])}
     faults += [
-        f"'{key}' must be {_TYPES[key]}" + ("" if key == "token" else f", not {given[key]!r}")
+        f"'{key}' must be {_TYPES[key]}" + ("" if key in _PRIVATE else f", not {given[key]!r}")
         for key in _TYPES
         if key in wrong
     ]
