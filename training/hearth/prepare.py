@@ -184,7 +184,7 @@ def prepare(
         raise HearthError(*dict.fromkeys(findings))
     data = load_data(
         layout.dataset(run),
-        AutoTokenizer.from_pretrained(model.path),
+        AutoTokenizer.from_pretrained(model.path, trust_remote_code=False),
         cache=layout.tokens,
         sequence_length=settings.sequence_length,
         packing=settings.packing,

@@ -25,11 +25,13 @@ def convert(gguf: Path, folder: Path) -> None:
     Raises `ValueError` if the result is not usable.
     """
     reader = GGUFReader(gguf)
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    tokenizer = AutoTokenizer.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, trust_remote_code=False
+    )
     _repair_tokenizer(tokenizer, reader)
     tokenizer.save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16
+        gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, trust_remote_code=False
     )
     _repair_model(model, tokenizer)
     model.save_pretrained(folder)
@@ -88,8 +90,12 @@ def _repair_model(model: PreTrainedModel, tokenizer: Any) -> None:
 
 def _check(folder: Path) -> None:
     """Raise `ValueError` if the model in `folder` does not load, render and compute."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
     if tokenizer.chat_template:
         question = [{"role": "user", "content": "Hello"}]
         prompt = tokenizer.apply_chat_template(question, tokenize=False, add_generation_prompt=True)

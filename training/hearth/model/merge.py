@@ -44,7 +44,7 @@ def merge_run(run_folder: Path, to: Path, models: Path, say: Say, best: bool = F
         raise ModelError(f"{to} exists already; name a folder that does not, or delete this one")
     run = read_run(run_folder / "run.yml")
     base = fetch_model(run.source, models, say, known=preset_names()).path
-    if hasattr(AutoConfig.from_pretrained(base), "quantization_config"):
+    if hasattr(AutoConfig.from_pretrained(base, trust_remote_code=False), "quantization_config"):
         raise ModelError(
             f"{base}: its weights are quantised and cannot take an adapter in; train on the "
             "model in 16 bits (with load_in_4bit=true where memory is small)"
@@ -103,11 +103,13 @@ def _check_space(base: Path, to: Path) -> None:
 
 def _write(base: Path, adapter: Path, folder: Path) -> None:
     """Write the merged model with its tokenizer and chat template into `folder`, to the disk."""
-    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        base, dtype="auto", local_files_only=True, trust_remote_code=False
+    )
     with torch.no_grad():
         merged = PeftModel.from_pretrained(model, adapter).merge_and_unload(safe_merge=True)
     merged.save_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
     ensure_chat_template(tokenizer)  # as the trainer did
     tokenizer.save_pretrained(folder)
     level_modes(folder)

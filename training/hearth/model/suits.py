@@ -18,7 +18,8 @@ def _outline(folder: Path) -> PreTrainedModel:
     """
     try:
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception as error:  # each family has its own ways to find fault with a number
         raise ModelError(
             f"{folder}/config.json: no model can be made of it ({error}); correct it"

@@ -78,7 +78,8 @@ def load(
     if precision == "fp64":
         network = network.to(torch.float64)
     network.train()
-    return TransformersModel(network, AutoTokenizer.from_pretrained(folder), device)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return TransformersModel(network, tokenizer, device)
 
 
 def _learning_dtype(precision: str) -> torch.dtype:
@@ -97,6 +98,7 @@ def _stored(folder: Path, frozen: bool, precision: str) -> PreTrainedModel:
         dtype=DTYPES[precision] if frozen else _learning_dtype(precision),
         attn_implementation="sdpa",
         local_files_only=True,
+        trust_remote_code=False,
     )
 
 
@@ -110,6 +112,7 @@ def _in_4_bits(folder: Path, device: torch.device, precision: str) -> PreTrained
         dtype=dtype,
         attn_implementation="sdpa",
         local_files_only=True,
+        trust_remote_code=False,
         # 4-bit weights are placed while they are loaded; moving them later is not supported.
         device_map={"": str(device)},
         quantization_config=BitsAndBytesConfig(
@@ -133,9 +136,9 @@ def _drawn(folder: Path, precision: str) -> PreTrainedModel:
     Drawn on the CPU, where every machine draws alike, and in float32, so that all precisions
     begin with the same.
     """
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     model = AutoModelForCausalLM.from_config(
-        config, dtype=torch.float32, attn_implementation="sdpa"
+        config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
     )
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
