@@ -126,6 +126,17 @@ def test_each_node_gets_its_own_rank_and_interface_and_nothing_else(nodes):
         assert "secret" not in told
 
 
+def test_nothing_that_lies_in_the_folder_of_a_run_is_imported(nodes, tmp_path):
+    run = with_torchrun(nodes, 1, STEPS="2")
+    results = run.workspace("node0") / "results" / "first"
+    results.mkdir(parents=True)
+    for name in ("torch.py", "json.py", "sitecustomize.py"):
+        (results / name).write_text(f"open({str(tmp_path / 'it-was-run')!r}, 'w')")
+    run.start()
+    assert run.wait()["node0"]["state"] == "finished"
+    assert not (tmp_path / "it-was-run").exists()
+
+
 def test_a_missing_node_is_named_on_all_that_are_there(nodes):
     run = nodes(3, ready_timeout=2)
     run.start("node0", "node2")

@@ -75,6 +75,10 @@ def environment(spec: Spec, generation: int) -> dict[str, str]:
         MARK: str(spec.workspace),
         "PYTHONPATH": str(spec.workspace / "scripts"),
         "PYTHONUNBUFFERED": "1",
+        # What lies in the folder of a run, where the ranks are started, is data: Python looks for
+        # modules elsewhere, and so does Unsloth, which writes code and imports it.
+        "PYTHONSAFEPATH": "1",
+        "UNSLOTH_COMPILE_LOCATION": str(_scratch(spec) / "unsloth"),
         # All is in the caches since the checks; asking again would need a token and cost time.
         "HF_HUB_OFFLINE": "1",
         "GLOO_SOCKET_IFNAME": spec.interface,
