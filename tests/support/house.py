@@ -110,7 +110,7 @@ class House:
         return next(
             process
             for process in self.processes(node)
-            if script in process.cmdline() and "torch.distributed.run" not in process.cmdline()
+            if script in process.cmdline() and "hearth.supervise.torchrun" not in process.cmdline()
         )
 
     def until_step(self, run: str, step: int = 2, seconds: float = 90) -> None:

@@ -20,7 +20,7 @@ TOKEN = "secret-of-this-run-only"
 
 STAND_IN = '''\
 #!{python}
-"""Stands in for `python -m torch.distributed.run`: starts the ranks in sessions of their own."""
+"""Stands in for torchrun: starts the ranks in sessions of their own."""
 import os, signal, subprocess, sys
 
 options = dict(zip(sys.argv[3::2], sys.argv[4::2]))

@@ -15,7 +15,7 @@ import time
 
 import psutil
 import pytest
-from support.supervisors import Nodes, until
+from support.supervisors import TRAINING, Nodes, until
 
 from hearth.diagnose.catalogue import diagnosis
 
@@ -68,7 +68,9 @@ def nodes(tmp_path):
 
 
 def with_torchrun(make, count: int, nproc: int = 1, **environment: str) -> Nodes:
-    world = {"WORLD": str(count * nproc), "OMP_NUM_THREADS": "1"}
+    # On a node the code lies beside the script.
+    code = {"PYTHONPATH": str(TRAINING)}
+    world = {**code, "WORLD": str(count * nproc), "OMP_NUM_THREADS": "1"}
     return make(
         count,
         TORCH_LOOP,
@@ -95,6 +97,41 @@ def test_two_nodes_train_under_torchrun_and_finish(nodes):
         assert story.index("starting torchrun") < story.index("step 4") < story.index("finished")
     assert os.listdir(run.workspace("node0") / "logs") == ["first.log"]
     assert run.status("node0")["alive"] is False
+
+
+def test_under_torchrun_everything_listens_on_the_cluster_addresses_only(nodes):
+    run = with_torchrun(nodes, 2)
+    run.start()
+    run.until_steps()
+    listening = {
+        (connection.laddr.ip, process.pid)
+        for node in run.names
+        for process in (psutil.Process(run.supervisor(node).pid), *run.processes(node))
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert {address for address, _ in listening} <= {"127.0.0.1", "127.0.0.2"}
+    assert len({pid for _, pid in listening}) > 1  # the hub and the store at least
+
+
+def test_under_torchrun_a_port_that_was_taken_in_the_last_moment_is_named(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "hearth.supervise.torchrun", "--rdzv-backend=static"),
+                *("--nnodes=1", "--node-rank=0", "--nproc-per-node=1"),
+                *("--master-addr=127.0.0.1", f"--master-port={port}", str(script)),
+            ],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert f"\nhearth: error: port {port} of 127.0.0.1 cannot be used" in f"\n{done.stderr}"
 
 
 def test_nobody_starts_before_the_last_of_three_is_there(nodes):

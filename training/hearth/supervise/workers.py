@@ -54,7 +54,7 @@ def command(spec: Spec, go: Go) -> list[str]:
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     script = spec.workspace / spec.script
     run_file = spec.results / "run.yml"
-    torchrun = [spec.python, "-m", "torch.distributed.run"]
+    torchrun = [spec.python, "-m", "hearth.supervise.torchrun"]
     return [*torchrun, *flags, str(script), "--run-file", str(run_file)]
 
 

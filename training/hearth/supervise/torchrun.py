@@ -1,0 +1,68 @@
+"""torchrun, whose store listens at rank 0's cluster address only.
+
+    python -m hearth.supervise.torchrun …      takes what python -m torch.distributed.run takes
+
+The ranks find each other through that store, which asks nobody who he is. torch's own listens on
+every interface of the machine, also on those of a VPN or of the guests' Wi-Fi.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from torch.distributed import TCPStore
+from torch.distributed import run as torchrun
+from torch.distributed.elastic.rendezvous import RendezvousInfo, static_tcp_rendezvous
+
+from hearth.errors import LaunchError
+from hearth.supervise.network import family_of, port_error
+
+
+class AtOneAddress(static_tcp_rendezvous.StaticTCPRendezvous):
+    """The static rendezvous with a store that listens at `master_addr` and nowhere else."""
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Return where the ranks meet; on rank 0's node the store is opened first.
+
+        Raises:
+            LaunchError: the port is taken.
+        """
+        if self.rank == 0 and self._store is None:
+            self._store = TCPStore(
+                self.master_addr,
+                self.master_port,
+                self.world_size,
+                is_master=True,
+                timeout=self.timeout,
+                multi_tenant=True,
+                master_listen_fd=_listening(self.master_addr, self.master_port),
+                use_libuv=False,  # which takes no socket that listens already (torch 2.13)
+            )
+        return super().next_rendezvous()
+
+
+def _listening(address: str, port: int) -> int:
+    """Return the descriptor of a socket that listens at an IP address."""
+    family = getattr(socket, family_of(address))
+    try:
+        return socket.create_server((address, port), family=family, backlog=1024).detach()
+    except OSError as error:
+        raise port_error(address, port, error) from error
+
+
+def main() -> int:
+    """Be torchrun; return 2 if the store cannot listen."""
+    # Looked up by this name when torchrun makes the one that `--rdzv-backend static` asks for.
+    static_tcp_rendezvous.StaticTCPRendezvous = AtOneAddress
+    try:
+        torchrun.main()
+    except LaunchError as error:
+        for finding in error.findings:
+            print(f"hearth: error: {finding}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
