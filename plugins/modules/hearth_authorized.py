@@ -9,13 +9,14 @@ short_description: A key in the authorized_keys of the user that Ansible logs in
 description:
   - A key that is there already is left as it is, wherever it stands. Else it is added as a block of
     its own, which C(playbooks/reset.yml) takes out.
+  - Without O(line) that block is taken out.
   - Folder and file get modes that sshd accepts.
   - Needs root, for the record of changes.
 options:
   line:
     description: The line of C(authorized_keys), options included.
     type: str
-    required: true
+    default: ""
   marker:
     description: Name of the block.
     type: str
@@ -61,7 +62,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "line": {"type": "str", "required": True},
+            "line": {"type": "str", "default": ""},
             "marker": {"type": "str", "required": True},
         },
         supports_check_mode=True,
@@ -69,7 +70,7 @@ def main() -> None:
     line, marker = module.params["line"].strip(), module.params["marker"]
     user = login_user()
     path = in_ssh(user, "authorized_keys")
-    if writable_by_others(user.pw_dir):
+    if line and writable_by_others(user.pw_dir):
         module.fail_json(
             msg=f"others may write to {user.pw_dir}, so sshd takes no key of {user.pw_name}; "
             f"on the machine: chmod go-w {user.pw_dir}"
@@ -78,18 +79,23 @@ def main() -> None:
     try:
         change = Change(False)
         record = Record()
-        if not has(lines_of(path), line) or writable_by_others(path):
+        there = lines_of(path)
+        if line:
+            right = has(there, line) and not writable_by_others(path)
+        else:
+            right = f"# hearth: {marker} begin" not in there
+        if not right:
             change = record.block(
                 path,
                 marker,
-                line,
+                line or None,
                 stage="ssh",
                 mode=0o600,
                 owner=user.pw_name,
                 check=module.check_mode,
             )
         folder = os.path.dirname(path)
-        open_to_others = writable_by_others(folder)
+        open_to_others = bool(line) and writable_by_others(folder)
         if open_to_others and not module.check_mode:
             os.chmod(folder, 0o700)
             record.note("ssh", f"{folder} is now writable by its owner only")

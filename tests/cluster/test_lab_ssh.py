@@ -148,6 +148,16 @@ def test_rank_0_logs_in_on_the_workers_with_a_key_that_is_good_for_nothing_else(
     assert "hearth_cluster" not in on("laptop", "ls ~/.ssh")
 
 
+def test_rank_0s_login_is_taken_back_where_it_is_not_wanted(joined, play):
+    screen = play(SSH, "-e", "ssh_between_nodes=false")
+    assert "Take rank 0's login back where it is not wanted: changed on laptop, oldbox" in screen
+    assert "Permission denied" in on("tower", "ssh -o BatchMode=yes laptop true 2>&1 || true")
+    assert "restrict" not in on("oldbox", "cat ~/.ssh/authorized_keys")
+    assert login("oldbox").returncode == 0
+    play(SSH)
+    assert on("tower", "ssh -o BatchMode=yes laptop hostname") == "laptop"
+
+
 def test_no_password_is_shown_however_much_is(joined, play, tmp_path):
     """As a user of its own, with a password that is easy to find."""
     password = "distinctive-words-81736"
