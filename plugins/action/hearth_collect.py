@@ -108,10 +108,12 @@ class ActionModule(ActionBase):
         return result | {"changed": changed, "collected": collected}
 
     def _fetch(self, there: str, here: Path) -> bool:
-        """Fetch a file or a folder; return whether the node has it."""
+        """Fetch a file or a folder; return whether the node has it, and any file in it."""
         quoted = shlex.quote(there)
         found = self._low_level_execute_command(
-            f"test -e {quoted} && find {quoted} -type f -printf '%P\\n'", sudoable=False
+            f"find {quoted} -type f -print -quit | grep -q . && "
+            f"find {quoted} -type f -printf '%P\\n'",
+            sudoable=False,
         )
         if found["rc"] != 0:
             return False

@@ -17,6 +17,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from hearth.controller.paths import for_shell
+from hearth.controller.runs.listing import local_time
 from hearth.controller.screen import Screen
 from hearth.words import duration
 
@@ -67,6 +68,14 @@ nodes:
   description: Names of all nodes of the run, in order of rank.
   returned: if the run was started here
   type: list
+script:
+  description: Name of the person's script that the run is of; empty for one of Hearth's trainer.
+  returned: if the run was started here
+  type: str
+since:
+  description: When the run came to this state here (ISO 8601).
+  returned: if the run was started here
+  type: str
 """
 
 ENDED = ("finished", "stopped", "failed")
@@ -145,6 +154,8 @@ def state_text(record: Mapping[str, Any] | None, progress: Progress) -> str:
             lost = f"{cause['node']}: {cause['message'].splitlines()[0]}"
             return f"{lost}; waiting until {missing} is back" if missing else lost
         return f"waiting until {missing} is ready" if missing else "all nodes are ready"
+    if script := record.get("script"):
+        return f"{script} has been running since {local_time(str(record['since']))}"
     return progress.text()
 
 
@@ -201,7 +212,7 @@ class ActionModule(ActionBase):
             if record is None:
                 why = f"no run '{options['run']}' was started on this node; is its name right?"
                 return {"state": "unknown", "message": why}
-            wanted = ("rank", "nodes", "generation", "launches")
+            wanted = ("rank", "nodes", "generation", "launches", "script", "since")
             self._part = {name: record.get(name) for name in wanted}
             if record["state"] in ENDED:
                 return {"state": record["state"], "cause": record.get("cause")}

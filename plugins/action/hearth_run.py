@@ -15,10 +15,13 @@ from typing import Any
 from ansible import context
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.parsing.dataloader import DataLoader
-from ansible.parsing.splitter import parse_kv
+from ansible.parsing.splitter import parse_kv, unquote
 from ansible.plugins.action import ActionBase
 
 from hearth.config import Run, Settings, newest_run, resolve_run, run_text
+from hearth.controller.script.ask import WORDS, Asked, ask, go_on
+from hearth.controller.script.run import script_text
+from hearth.controller.script.tree import Tree
 from hearth.errors import ConfigError, did_you_mean
 from hearth.fit.known import known_shape
 from hearth.layout import Layout, staged_name
@@ -29,6 +32,7 @@ short_description: Resolve the run that was asked for
 description:
   - Every setting can be given as C(-e SETTING=VALUE), in a file by C(-e config=FILE), or inside the
     mapping C(train).
+  - With C(-e script=FILE) it is the run of a person's own script, which has none of them.
   - What is wrong comes back as RV(findings) and does not fail the task (see M(hearth_verdict)).
 options:
   runs:
@@ -120,6 +124,24 @@ sync_every:
   description: How many steps lie between two exchanges of the nodes.
   type: int
   returned: without findings
+told:
+  description: What of a person's script and its data goes to the nodes, a line each.
+  type: list
+  returned: for a script
+code:
+  description: >-
+    What the nodes get of the folder of a person's script - C(source), C(files) (checksum by path),
+    C(size) in bytes and C(place) in the workspace.
+  type: dict
+  returned: for a script
+data:
+  description: Likewise the data that comes along; empty if none does.
+  type: dict
+  returned: for a script
+spec:
+  description: What the supervisors have to know of the script.
+  type: dict
+  returned: for a script
 findings:
   description: What is wrong, one sentence each.
   type: list
@@ -128,8 +150,9 @@ findings:
 
 # Words after -e that say how to launch; all others are settings of the run or options of a role.
 LAUNCH_WORDS = frozenset(
-    {"train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes"}
+    {"train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", *WORDS}
 )
+_ARGUMENTS = "script_args="
 
 
 def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any]:
@@ -141,6 +164,9 @@ def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any
     for option in map(str, options):
         if option.startswith("@"):
             one = loader.load_from_file(option[1:])
+        elif option.startswith(_ARGUMENTS):
+            # All of it: the options of a script have blanks and `=` between them.
+            one = {"script_args": unquote(option.removeprefix(_ARGUMENTS).strip())}
         elif option.startswith(("{", "[")):
             one = loader.load(option)
         else:
@@ -186,6 +212,22 @@ def sort_out(
     return settings, launch, findings
 
 
+def _foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]:
+    """Return what does not go together with a script."""
+    instead = [word for word in ("model", "resume") if word in settings and "script" in launch]
+    findings = [
+        f"-e {word} and -e script: only one of them can be meant; leave one out" for word in instead
+    ]
+    findings += [
+        f"-e {word}: that is for Hearth's own trainer; a script gets its options by -e script_args="
+        for word in (*settings, *(["config"] if "config" in launch else []))
+        if word not in ("resume", "run", *instead)
+    ]
+    if launch.get("elastic") is True:
+        findings.append("-e elastic: a script is launched on all its nodes or none; leave it out")
+    return findings
+
+
 def _misfits(launch: dict[str, Any]) -> list[str]:
     """Return what is wrong with the launch words; turn numbers and truths into such."""
     findings = []
@@ -225,6 +267,16 @@ def not_elastic(settings: Settings, least: int) -> list[str]:
     ]
 
 
+def _parcel(tree: Tree, place: str) -> dict[str, Any]:
+    """Return what `hearth_spread` has to know of files that go to a place in the workspace."""
+    return {
+        "source": str(tree.source),
+        "files": dict(tree.files),
+        "size": tree.size,
+        "place": place,
+    }
+
+
 def strangers(wanted: list[str], names: list[str]) -> list[str]:
     """Return what is wrong with the `wanted` nodes, where there are `names`."""
     unknown = [name for name in wanted if name not in names]
@@ -254,26 +306,57 @@ class ActionModule(ActionBase):
         given, launch, findings = sort_out(typed, arguments["known"])
         nodes = [name.strip() for name in str(launch.get("nodes", "auto")).split(",")]
         findings += strangers(nodes, arguments["nodes"])
-        file = launch.get("config")
-        result |= {"changed": False, "findings": findings}
-        try:
-            if arguments["resume"]:
-                earlier = given.get("run") or newest_run(Path(arguments["runs"]))
-                given.setdefault("resume", earlier)
-            run = resolve_run(
-                given, Path(arguments["runs"]), "-e", file and Path(str(file)).expanduser()
-            )
-        except ConfigError as error:
-            return result | {"findings": findings + error.findings}
         chosen = {
             "meeting_port": launch.get("meeting_port", 0),
             "nodes": nodes,
             "elastic": launch.get("elastic", False),
             "min_nodes": launch.get("min_nodes", 0),
         }
+        file, runs = launch.get("config"), Path(arguments["runs"])
+        result |= {"changed": False, "findings": findings}
+        try:
+            if arguments["resume"]:
+                earlier = given.get("run") or newest_run(runs)
+                given.setdefault("resume", earlier)
+            if "script" in launch:
+                findings += _foreign(given, launch)
+            if asked := self._script(given, launch, runs):
+                if asked.resumes:
+                    findings += _foreign(given, launch)
+                return result | chosen | self._scripted(asked)
+            findings += [
+                f"-e {word}: it counts only together with -e script=FILE"
+                for word in sorted(WORDS & launch.keys())
+            ]
+            run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser())
+        except ConfigError as error:
+            return result | {"findings": findings + error.findings}
         if chosen["elastic"] is True:
             result["findings"] = findings + not_elastic(run.settings, chosen["min_nodes"])
         return result | chosen | self._described(run)
+
+    @staticmethod
+    def _script(given: Mapping[str, Any], launch: Mapping[str, Any], runs: Path) -> Asked | None:
+        """Return the run of a script, a new or an earlier one; None if none was asked for."""
+        said = {word: launch[word] for word in WORDS & launch.keys()}
+        if "script" in launch:
+            return ask(said | {"run": given["run"]} if "run" in given else said, runs)
+        return go_on(str(given["resume"]), said, runs) if "resume" in given else None
+
+    @staticmethod
+    def _scripted(asked: Asked) -> dict[str, Any]:
+        """Return what the play needs to know of a script's run."""
+        run = asked.run
+        return {
+            "name": run.name,
+            "resumes": asked.resumes,
+            "file": script_text(run),
+            "title": run.program,
+            "told": asked.told,
+            "spec": asked.spec,
+            "code": _parcel(asked.code, asked.code_place),
+            "data": _parcel(asked.data, asked.data_place) if asked.data else {},
+        }
 
     @staticmethod
     def _described(run: Run) -> dict[str, Any]:

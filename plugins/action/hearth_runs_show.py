@@ -64,6 +64,10 @@ stopping:
   description: Whether somebody has asked for its end.
   type: bool
   returned: with verbs removal, pick and pick_alive
+script:
+  description: Name of the person's script that it is a run of; empty for one of Hearth's trainer.
+  type: str
+  returned: with verbs removal, pick and pick_alive
 """
 
 # Where the plugin is first imported, in Ansible's main process: a worker has no terminal.
@@ -110,7 +114,12 @@ class ActionModule(ActionBase):
                 )
             return _said(compare(*(pick(runs, name) for name in names)))
         run = pick(runs, names[0] if names else "", under_way=verb == "pick_alive")
-        found = {"name": run.name, "nodes": list(run.parts), "stopping": run.stopping}
+        found = {
+            "name": run.name,
+            "nodes": list(run.parts),
+            "stopping": run.stopping,
+            "script": run.program or "",
+        }
         if verb != "removal":
             return found
         if reason := kept(run, silent):

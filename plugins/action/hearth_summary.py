@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from hearth.config import read_run
 from hearth.controller.ends import launches_of, state_of
 from hearth.controller.paths import as_typed
+from hearth.controller.script.run import ScriptRun, read_script
 from hearth.report.story import Story, read_lines
 from hearth.words import duration
 
@@ -72,6 +74,50 @@ def outcome(run: str, story: Story, ends: Mapping[str, Mapping[str, Any]]) -> st
             return f"{run} was stopped: {steps}{took}"
         case _:
             return f"{run} failed: {steps}"
+
+
+def script_outcome(run: str, script: ScriptRun, ends: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the first line for the run of a person's script, with the time since it was begun.
+
+    Without that where it was launched more than once, with nobody knows what in between.
+    """
+    took, again = "", any(end.get("generation") for end in ends.values())
+    last = max((str(end.get("since") or "") for end in ends.values()), default="")
+    if last and not again:
+        begun = datetime.fromisoformat(script.created)
+        took = f" in {duration(max((datetime.fromisoformat(last) - begun).total_seconds(), 0))}"
+    match state_of(ends):
+        case "finished":
+            return f"{run} finished: {script.program} on {', '.join(ends)}{took}"
+        case "stopped":
+            return f"{run} was stopped: {script.program}{took}"
+        case _:
+            return f"{run} failed: {script.program}{took}"
+
+
+def script_summary(
+    script: ScriptRun,
+    ends: Mapping[str, Mapping[str, Any]],
+    folder: str,
+    files: Iterable[str],
+    playbook: str,
+) -> str:
+    """Return the closing words for the run of a person's script, as `summary` does."""
+    files, state = set(files), state_of(ends)
+    rows = interruptions(ends)
+    rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]
+    if state != "finished":
+        rows.append(("go on", f"{playbook} train.yml -e resume={script.name}"))
+    if state == "failed":
+        rows.append(what_happened(ends, folder))
+    return "\n".join([script_outcome(script.name, script, ends), *table(rows)])
+
+
+def what_happened(ends: Mapping[str, Mapping[str, Any]], folder: str) -> tuple[str, str]:
+    """Return where to read why a run failed."""
+    blamed = {(end.get("cause") or {}).get("node") for end in ends.values()}
+    log = f"{blamed.pop()}.log" if len(blamed) == 1 and None not in blamed else "*.log"
+    return "what happened", f"less {folder}/logs/{log}"
 
 
 def interruptions(ends: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str | list[str]]]:
@@ -139,9 +185,7 @@ def summary(
     elif story.checkpoints:
         rows.append(("go on", f"{playbook} train.yml -e resume={run}"))
     if state == "failed":
-        blamed = {(end.get("cause") or {}).get("node") for end in ends.values()}
-        log = f"{blamed.pop()}.log" if len(blamed) == 1 and None not in blamed else "*.log"
-        rows.append(("what happened", f"less {folder}/logs/{log}"))
+        rows.append(what_happened(ends, folder))
     return "\n".join([outcome(run, story, ends), *table(rows)])
 
 
@@ -162,15 +206,17 @@ class ActionModule(ActionBase):
             }
         )
         folder = Path(options["folder"])
-        text = summary(
-            options["run"],
-            self._model(folder / "run.yml"),
-            Story.of(read_lines(folder / "metrics.jsonl")),
+        common = (
             options["ends"],
             as_typed(folder),
-            (path.name for path in folder.glob("*")),
+            [path.name for path in folder.glob("*")],
             options["playbook"],
         )
+        if script := read_script(folder / "run.yml"):
+            text = script_summary(script, *common)
+        else:
+            model, story = self._model(folder / "run.yml"), read_lines(folder / "metrics.jsonl")
+            text = summary(options["run"], model, Story.of(story), *common)
         return result | {"say": f"\n{text}\n"}
 
     @staticmethod

@@ -8,14 +8,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import os
-import tarfile
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+
+from hearth.controller.archive import pack
 
 _MADE_BY_TOOLS = ("__pycache__", ".egg-info", ".ruff_cache")
 _STAY_HERE = (Path("hearth/controller"), Path("hearth/report"))
@@ -35,16 +35,8 @@ def code_files(source: Path) -> list[Path]:
 def archive(source: Path, files: Iterable[Path]) -> bytes:
     """Return a gzipped tar of `files`: the same bytes for the same contents, whoever packs it."""
     packed = io.BytesIO()
-    with (
-        gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped,
-        tarfile.open(fileobj=zipped, mode="w") as tar,
-    ):
-        for name in files:
-            content = (source / name).read_bytes()
-            member = tarfile.TarInfo(name.as_posix())
-            member.size = len(content)
-            member.mode = 0o755 if os.access(source / name, os.X_OK) else 0o644
-            tar.addfile(member, io.BytesIO(content))
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped:
+        pack(source, files, zipped)
     return packed.getvalue()
 
 

@@ -125,6 +125,7 @@ def paths(workspace: str, run: str) -> list[str]:
     each = [
         os.path.join("results", run),
         os.path.join("checkpoints", run),
+        os.path.join("code", run),
         os.path.join("logs", f"{run}.log"),
         os.path.join("logs", f".{run}.torchrun"),
         os.path.join("config", f"{run}.secrets"),

@@ -56,45 +56,27 @@ differing:
   elements: str
 """
 
-import hashlib
 import os
-import shutil
-import tarfile
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_folder import checksum, files_below, take_place, unpack
 from ansible.module_utils.hearth_node import absolute
-
-_LET_BE = {"__pycache__"}
 
 
 def found(scripts: str) -> dict[str, str]:
     """Return the checksum of every file below `scripts`, by relative path."""
-    sums = {}
-    for folder, folders, files in os.walk(scripts):
-        folders[:] = [name for name in folders if name not in _LET_BE]
-        for name in files:
-            path = os.path.join(folder, name)
-            with open(path, "rb") as file:
-                sums[os.path.relpath(path, scripts)] = hashlib.sha256(file.read()).hexdigest()
-    return sums
+    files = files_below(scripts, let_be=["__pycache__"])
+    return {name: checksum(os.path.join(scripts, name)) for name in files}
 
 
 def replace(scripts: str, archive: str, temporary: str) -> None:
     """Put the content of `archive` in place of `scripts`.
 
-    A run that is under way has its modules in memory; the folder changes in one rename each way,
-    so that no one ever sees half of the code.
+    A run that is under way has its modules in memory.
     """
     fresh = f"{scripts}.new"
-    shutil.rmtree(fresh, ignore_errors=True)
-    with tarfile.open(archive) as packed:
-        # Debian 12's own Python, 3.11.2, has no filters yet; the archive is the controller's.
-        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        packed.extractall(fresh, **safe)
-    old = os.path.join(temporary, "scripts")
-    if os.path.isdir(scripts):
-        shutil.move(scripts, old)
-    os.rename(fresh, scripts)
+    unpack(archive, fresh)
+    take_place(fresh, scripts, temporary)
 
 
 def main() -> None:

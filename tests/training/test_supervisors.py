@@ -416,6 +416,69 @@ def test_stop_now_kills(nodes):
     assert {record["state"] for record in run.wait().values()} == {"stopped"}
 
 
+SCRIPT = """
+import os, signal, sys, time
+
+def saved(sign, frame):
+    print("saved", flush=True)
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, saved)
+for step in range(1000):
+    print("step", step, os.getcwd(), flush=True)
+    time.sleep(0.05)
+"""
+
+
+def of_a_person(make, count: int, script: str, **settings) -> Nodes:
+    """Return nodes that run a script which knows nothing of Hearth."""
+    run = make(count, script, **settings)
+    for node in run.names:
+        run.change(node, folder="scripts", arguments=[])
+    return run
+
+
+def test_a_persons_script_is_told_to_end_by_sigterm_on_every_node(nodes):
+    run = of_a_person(nodes, 2, SCRIPT, nproc=2)
+    run.start()
+    run.until_steps()
+    run.stop("node1")
+    for node, record in run.wait().items():
+        assert record["state"] == "stopped"
+        assert record["script"] == "train.py"
+        assert record["cause"]["message"] == "stopped, as asked on node1"
+        assert run.log(node).count("saved") == 2
+        assert f"step 2 {run.workspace(node)}/scripts" in run.log(node)
+
+
+@pytest.mark.parametrize("what", ["signal.SIG_DFL", "signal.SIG_IGN"])
+def test_a_script_that_knows_no_sigterm_is_stopped_and_has_not_failed(nodes, what):
+    script = SCRIPT.replace("SIGTERM, saved", f"SIGTERM, {what}")
+    run = of_a_person(nodes, 2, script, stop_grace=2)
+    run.start()
+    run.until_steps()
+    run.stop("node0")
+    assert {record["state"] for record in run.wait().values()} == {"stopped"}
+    run.until_down()
+
+
+def test_an_error_of_a_persons_script_comes_with_its_line(nodes):
+    script = "import json\n\ndef read():\n    json.loads('{')\n\nread()\n"
+    run = of_a_person(nodes, 2, script)
+    run.start()
+    for cause in causes(run.wait()):
+        assert cause["message"].startswith("train.py:4: json.decoder.JSONDecodeError: ")
+
+
+def test_nodes_may_have_unlike_numbers_of_ranks_under_torchrun(nodes):
+    environment = {"WORLD": "3", "STEPS": "4", "OMP_NUM_THREADS": "1"}
+    run = nodes(2, TORCH_LOOP, python=sys.executable, environment=environment)
+    run.change("node0", nproc=2)
+    run.start()
+    assert [record["state"] for record in run.wait().values()] == ["finished"] * 2
+    assert [run.log(node).count("step 3") for node in run.names] == [2, 1]
+
+
 def test_stop_ends_the_waiting_for_others(nodes):
     run = nodes(2)
     run.start("node0")

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from hearth.errors import LaunchError
+from hearth.supervise.messages import Go
 from hearth.supervise.spec import load_spec
+from hearth.supervise.workers import command, environment
 
 GOOD = {
     "run": "r1",
@@ -59,9 +61,49 @@ def test_what_has_a_default_may_be_left_out(load):
     assert (spec.interface, spec.environment, spec.ready_timeout) == ("", {}, 120)
 
 
+def test_hearths_trainer_gets_the_runs_file_and_works_in_the_results(load):
+    spec = load()
+    assert spec.words == ["--run-file", f"{spec.results}/run.yml"]
+    assert (spec.scripted, spec.place) == (False, spec.results)
+
+
+def test_a_persons_script_gets_its_own_words_with_the_places_of_this_node(load):
+    words = ["--out={results}/x", "{data}", '{"a": {results}}', "{other}"]
+    spec = load(script="code/r1/a.py", folder="code/r1", data="data/1f/rows", arguments=words)
+    assert spec.scripted
+    assert spec.place == spec.workspace / "code/r1"
+    files = spec.workspace / "results/r1/files"
+    rows = str(spec.workspace / "data/1f/rows")
+    assert spec.words == [f"--out={files}/x", rows, f'{{"a": {files}}}', "{other}"]
+
+
+def test_behind_the_dashes_torchrun_takes_no_word_of_the_script_for_its_own(load):
+    spec = load(script="code/r1/a.py", folder="code/r1", arguments=["--run", "x"])
+    words = command(spec, Go(29500, 0, spec.nodes))
+    script = str(spec.workspace / "code/r1/a.py")
+    assert words[words.index("--") :] == ["--", script, "--run", "x"]
+
+
+def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("TORCH_ELASTIC_WORKER_IDENTICAL", "1")
+    spec = load(script="code/r1/a.py", folder="code/r1", data="data/1f/rows", arguments=[])
+    told = environment(spec, 0)
+    assert told["HEARTH_RESULTS"] == str(spec.files)
+    assert told["HEARTH_DATA"] == str(spec.workspace / "data/1f/rows")
+    assert told["GLOO_SOCKET_IFNAME"] == "enp5s0"
+    for word in ("PYTHONPATH", "HF_HUB_OFFLINE", "TORCH_ELASTIC_WORKER_IDENTICAL"):
+        assert word not in told
+    own = environment(load(), 0)
+    assert own["PYTHONPATH"] == str(spec.workspace / "scripts")
+    assert "HEARTH_RESULTS" not in own
+
+
 @pytest.mark.parametrize(
     ("changes", "finding"),
     [
+        ({"arguments": "--x"}, "'arguments' must be a list of texts"),
+        ({"arguments": [1]}, "'arguments' must be a list of texts"),
         ({"run": "omit"}, "'run' is missing"),
         ({"runs": 1}, "unknown key 'runs'"),
         ({"rank": -1}, "'rank' must be a whole number, not -1"),

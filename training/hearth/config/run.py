@@ -114,9 +114,10 @@ def newest_run(runs: Path) -> str:
     """
     found = []
     for path in runs.glob("*/run.yml"):
-        with suppress(ConfigError):
-            run = read_run(path)
-            found.append((run.created, run.name))
+        # Not read as a run of the trainer: it may be one of a person's script.
+        with suppress(OSError, yaml.YAMLError, KeyError, TypeError):
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            found.append((str(content["created"]), str(content["run"])))
     if not found:
         raise ConfigError(f"resume: there is no run in {runs} that could go on")
     return max(found)[1]
@@ -224,6 +225,9 @@ def run_of(text: str, where: str) -> Run:
     except (yaml.YAMLError, ValidationError) as error:
         raise ConfigError(*describe(error, where, Settings.model_fields)) from error
     except (KeyError, TypeError, AttributeError) as error:
+        if isinstance(content, dict) and "script" in content:
+            said = f"{where}: this run is of a script, not of Hearth's trainer"
+            raise ConfigError(said) from None
         raise ConfigError(f"{where}: this is not a run file ({error!r})") from error
 
 

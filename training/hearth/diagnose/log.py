@@ -38,6 +38,7 @@ _DOWNLOAD = re.compile(r"https?://|HTTPS?Connection|urllib3|requests\.|httpx|hug
 _PREFIX = re.compile(r"^\[(?:rank|default)(?P<rank>\d+)\]:\s?")
 _HEARTH = re.compile(r"^hearth: error: (?P<message>.+)")
 _TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^  File "(?P<path>[^"]*)", line (?P<line>\d+)')
 _FATAL = re.compile(r"^Fatal Python error: .+")
 _LAST_WORDS = re.compile(r"(?<=what\(\):).+")  # of a C++ exception that nobody caught
 _NOT_STARTED = re.compile(r"^\S*python\S*: (?P<message>can't open file .+|No module named .+)")
@@ -59,13 +60,19 @@ class RankError:
     """Why a rank ended: its number in the world (if the log tells) and one to a few lines.
 
     `killed`: by a signal that a rank does not send itself; `told`: in Hearth's own words, which say
-    what to do.
+    what to do; `where`: file and line of the script that raised it, where that was asked for.
     """
 
     rank: int | None
     message: str
     killed: bool = False
     told: bool = False
+    where: str = ""
+
+    @property
+    def placed(self) -> str:
+        """The message, with the line that it comes from in front."""
+        return f"{self.where}: {self.message}" if self.where else self.message
 
 
 class HasMessage(Protocol):
@@ -95,15 +102,18 @@ def first_failure(failures: Iterable[Failure]) -> Failure | None:
     return next(real, known[0] if known else None)
 
 
-def last_error(text: str) -> RankError | None:
+def last_error(text: str, script: str = "") -> RankError | None:
     """Return the error that ended the ranks of one node, or None if the log shows none.
+
+    `script` is the folder of a person's script as it stands in paths; the error then comes with the
+    innermost line of a file in there.
 
     In order of trust: what Hearth said on purpose; a signal that a rank does not send itself; the
     last exception that is no echo; an abort; an echo; a rank that ended without a word.
     """
     lines = text.splitlines()
     report = _torchrun_report(lines)
-    found = _told(lines) or _killed(report) or _last_raised(lines) or _ended(report, lines)
+    found = _told(lines) or _killed(report) or _last_raised(lines, script) or _ended(report, lines)
     if found and found.rank is None and report:
         return dataclasses.replace(found, rank=report.rank)
     return found
@@ -134,7 +144,7 @@ def _told(lines: list[str]) -> RankError | None:
     return None
 
 
-def _last_raised(lines: list[str]) -> RankError | None:
+def _last_raised(lines: list[str], script: str) -> RankError | None:
     """Return the last exception that a rank (not torchrun) died of, an echo only if all are.
 
     The lines of each rank are read on their own: two that fail at once print through each other.
@@ -144,34 +154,42 @@ def _last_raised(lines: list[str]) -> RankError | None:
         rank, bare = _split(line)
         by_rank.setdefault(rank, []).append(bare)
     raised = [
-        RankError(rank, _shortened(message))
+        RankError(rank, _shortened(message), where=where)
         for rank, own in by_rank.items()
-        for message in _exceptions(own)
+        for message, where in _exceptions(own, script)
     ]
     return first_failure(reversed(raised))
 
 
-def _exceptions(lines: list[str]) -> Iterator[str]:
-    """Yield the closing lines of each traceback, and errors of the interpreter itself."""
+def _exceptions(lines: list[str], script: str) -> Iterator[tuple[str, str]]:
+    """Yield the closing lines of each traceback, and errors of the interpreter itself.
+
+    With each comes the innermost line of code in the folder `script`, or nothing.
+    """
     inside = ignored = False
+    where = ""
     position = 0
     while position < len(lines):
         line = lines[position]
         position += 1
         if match := _NOT_STARTED.match(line):
-            yield match["message"]
+            yield match["message"], ""
         elif line.startswith("Exception ignored in"):
             ignored = True
-        elif line == _TRACEBACK or line.startswith('  File "'):
+        elif line == _TRACEBACK:
+            inside, where = True, ""
+        elif match := _FRAME.match(line):
             inside = True
+            _, inner, path = match["path"].rpartition(f"/{script}/") if script else ("", "", "")
+            where = f"{path}:{match['line']}" if inner else where
         elif inside and line[:1] not in (" ", "") and _EXCEPTION.match(line):
             message = [line]
             while position < len(lines) and _continues(lines[position]):
                 message.append(lines[position])
                 position += 1
             if not ignored and not line.startswith(_CHILD_FAILED):
-                yield "\n".join(message).rstrip()
-            inside = ignored = False
+                yield "\n".join(message).rstrip(), where
+            inside, ignored, where = False, False, ""
 
 
 def _continues(line: str) -> bool:

@@ -45,6 +45,7 @@ class Council:
         least: with how many nodes the launch may begin, if no more come.
         again: whether a loss ends the launch only, and not the run.
         lost: why the launch before this one ended.
+        unhurried: how a run ends that was asked to stop and had the time for it.
     """
 
     nodes: tuple[str, ...]
@@ -54,6 +55,7 @@ class Council:
     least: int
     again: bool = False
     lost: Cause | None = None
+    unhurried: str = "stopped after its step"
     team: tuple[str, ...] = ()
     verdict: Verdict | None = None
     _begun: float = field(init=False)
@@ -179,7 +181,7 @@ class Council:
         if busy:
             return None
         if self._stop_by:
-            return self._stopped("stopped after its step")
+            return self._stopped(self.unhurried)
         if self.back:
             names = ", ".join(self.back)
             return Verdict("again", Cause(self.back[0], None, "node_back", f"{names} is back"))

@@ -77,6 +77,7 @@ class Hub:
             least=spec.min_nodes if lost and spec.elastic else len(spec.nodes),
             again=spec.return_timeout > 0,
             lost=lost,
+            unhurried="stopped" if spec.scripted else "stopped after its step",
         )
 
     async def open(self) -> None:
@@ -220,7 +221,9 @@ class Hub:
         """Return `verdict`, or the end of the run if launches end again and again."""
         if cause.kind == "node_back" or self._futile + 1 < FUTILE:
             return verdict
-        message = f"{cause.message} ({FUTILE} launches in a row ended before another checkpoint)"
+        # What a person's script keeps nobody knows.
+        ended = "" if self._spec.scripted else " in a row ended before another checkpoint"
+        message = f"{cause.message} ({FUTILE} launches{ended})"
         return Verdict("failed", dataclasses.replace(cause, message=message))
 
     async def _tick(self) -> None:

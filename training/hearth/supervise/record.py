@@ -30,8 +30,9 @@ class Record:
     """How a run stands on this node. `rank` is the node's; times are ISO 8601 UTC.
 
     `unit` is the systemd unit that carries the supervisor, None for a process group of its own;
-    `nodes` are all of the run, in order of rank; `launches` has the `generation`, `ended` (time)
-    and `cause` of each launch that ended while the run went on.
+    `nodes` are all of the run, in order of rank; `script` is the name of a person's script, where
+    that is what runs; `launches` has the `generation`, `ended` (time) and `cause` of each launch
+    that ended while the run went on.
     """
 
     run: str
@@ -48,6 +49,7 @@ class Record:
     cause: Cause | None = None
     unit: str | None = None
     nodes: list[str] = field(default_factory=list)
+    script: str = ""
     launches: list[dict[str, Any]] = field(default_factory=list)
 
     def launch_ended(self, cause: Cause | None) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 from hearth.errors import LaunchError
 
+_PLACE = re.compile(r"\{(results|data)\}")
+
 
 @dataclass(frozen=True)
 class Meeting:
@@ -29,9 +31,14 @@ class Spec:
     the secret that this run's supervisors share. `generation` is higher than that of any launch
     before. `return_timeout` is how long a run waits for a node that it lost; 0 ends it at the first
     loss. With `elastic` the others go on meanwhile, if they are at least `min_nodes`. `stop_grace`
-    is how long a SIGTERM leaves the ranks to end after their step. A relative `script` lies in the
-    workspace. `unit` is whether the user's systemd may carry the supervisor, so that it comes back
-    after a reboot.
+    is how long a SIGTERM leaves the ranks to end after their step. `unit` is whether the user's
+    systemd may carry the supervisor, so that it comes back after a reboot.
+
+    `script` is what torchrun starts, by its path in the workspace, with `arguments`, in which
+    `{results}` and `{data}` stand for places on this node. Without a `folder` it is Hearth's own
+    trainer, which minds the stop file and keeps checkpoints. With one it is a person's script,
+    which knows nothing of Hearth: `folder` (in the workspace) holds its copy and is where it works,
+    `data` (in the workspace) is what came along with it.
     """
 
     run: str
@@ -54,8 +61,37 @@ class Spec:
     min_nodes: int = 1
     stop_grace: float = 60.0
     script: str = "scripts/train_distributed.py"
+    arguments: tuple[str, ...] = ("--run-file", "{results}/run.yml")
+    folder: str = ""
+    data: str = ""
     unit: bool = True
     environment: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def scripted(self) -> bool:
+        """Whether the ranks run a person's script, which knows nothing of Hearth."""
+        return bool(self.folder)
+
+    @property
+    def place(self) -> Path:
+        """Where the ranks work."""
+        return self.workspace / self.folder if self.scripted else self.results
+
+    @property
+    def files(self) -> Path:
+        """Where a person's script leaves what is to be brought home."""
+        return self.results / "files"
+
+    @property
+    def words(self) -> list[str]:
+        """The script's arguments, with the places on this node filled in."""
+        places = {"{results}": str(self.files if self.scripted else self.results)}
+        if self.data:
+            places["{data}"] = str(self.workspace / self.data)
+        return [
+            _PLACE.sub(lambda found: places.get(found[0], found[0]), word)
+            for word in self.arguments
+        ]
 
     @property
     def heartbeat(self) -> float:
@@ -139,6 +175,7 @@ def load_spec(path: Path) -> Spec:
         **{
             **given,
             "nodes": tuple(given["nodes"]),
+            **({"arguments": tuple(given["arguments"])} if "arguments" in given else {}),
             "meeting": meeting,
             "workspace": Path(given["workspace"]).expanduser(),
         }
@@ -191,6 +228,9 @@ _TYPES = {
     "min_nodes": _AT_LEAST_ONE,
     "stop_grace": _SECONDS,
     "script": _WORD,
+    "arguments": "a list of texts",
+    "folder": "text",
+    "data": "text",
     "unit": _YES_OR_NO,
     "environment": "an object of names and texts",
 }
@@ -249,6 +289,8 @@ def _fits(key: str, value: Any) -> bool:
         case "nodes":
             words = isinstance(value, list) and all(isinstance(n, str) and n for n in value)
             return words and bool(value) and len(set(value)) == len(value)
+        case "arguments":
+            return isinstance(value, list) and all(isinstance(word, str) for word in value)
         case "address":
             return _is_address(value)
         case "meeting":

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hearth.diagnose import is_echo, killed_by, last_error
@@ -73,7 +74,8 @@ def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None =
     Raises:
         LaunchError: another run has the node, or its folders cannot be written.
     """
-    for folder in (spec.results, spec.log.parent, lock_file(spec.workspace).parent):
+    folders = [spec.results, spec.log.parent, lock_file(spec.workspace).parent]
+    for folder in [*folders, spec.files] if spec.scripted else folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -97,6 +99,7 @@ class _Supervisor:
             os.getpid(),
             unit=unit,
             nodes=list(spec.nodes),
+            script=Path(spec.script).name if spec.scripted else "",
         )
         if last:
             self._record.launches = last["launches"]
@@ -107,6 +110,7 @@ class _Supervisor:
         self._workers = Workers(spec)
         self._stopping = False
         self._signalled = False
+        self._told = False
         self._log_start = 0
         self._launched, self._kills_before = 0.0, 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,6 +119,13 @@ class _Supervisor:
     def _went_down(self, last: dict[str, Any]) -> Cause:
         message = f"{self._spec.node} went down (its last sign of life: {last['heartbeat']})"
         return Cause(self._spec.node, None, "node_lost", message)
+
+    @property
+    def _when(self) -> str:
+        """When the ranks end after they were asked to."""
+        if self._spec.scripted:
+            return f"within {self._spec.stop_grace:g} s"
+        return "after the step"
 
     @property
     def _patience(self) -> float:
@@ -233,7 +244,7 @@ class _Supervisor:
                         self._say(f"kernel: {line}")
             case _StopAsked(at_once) if at_once or not self._stopping:
                 self._stopping = True
-                self._say("asked to stop at once" if at_once else "asked to stop after the step")
+                self._say(f"asked to stop {'at once' if at_once else self._when}")
                 if self._link.connected:
                     self._link.send(Stop(self._spec.node, at_once))
                 else:
@@ -246,6 +257,10 @@ class _Supervisor:
                     self._say(f"asked to stop on {node}")
                 with suppress(OSError):
                     self._spec.stop_file.write_text(STOP)
+                if self._spec.scripted and not self._told:
+                    self._told = True
+                    self._tasks.add(self._spawn(self._workers.tell_to_end()))
+                    self._tasks.add(self._spawn(self._stop_after_grace()))
 
     async def _launch(self, go: Go) -> None:
         words = command(self._spec, go)
@@ -270,16 +285,17 @@ class _Supervisor:
 
     def _report(self, status: int) -> Ended:
         """Return how torchrun ended here, with the last real error of this launch's log."""
-        if status == 0:
+        if status == 0 or self._told:
+            # What a script that knows nothing of stops says to a SIGTERM is no failure.
             return Ended(0)
         with self._spec.log.open("rb") as log:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - LOG_TAIL))
-            error = last_error(log.read().decode(errors="replace"))
+            error = last_error(log.read().decode(errors="replace"), self._spec.folder)
         if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
             return Ended(status, message=f"torchrun was {killed_by(-status)}", killed=True)
         if error is None:
             return Ended(status, message=f"torchrun ended with status {status}: see its log")
-        return Ended(status, error.rank, error.message, error.killed)
+        return Ended(status, error.rank, error.placed, error.killed)
 
     async def _conclude(self, verdict: Verdict) -> None:
         """Stop what still runs and record the end."""

@@ -2,12 +2,15 @@
 
     python -m hearth.supervise.torchrun …      takes what python -m torch.distributed.run takes
 
+What it needs of the environment to find Hearth, it does not leave to a person's script.
+
 The ranks find each other through that store, which asks nobody who he is. torch's own listens on
 every interface of the machine, also on those of a VPN or of the guests' Wi-Fi.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 
@@ -17,6 +20,7 @@ from torch.distributed.elastic.rendezvous import RendezvousInfo, static_tcp_rend
 
 from hearth.errors import LaunchError
 from hearth.supervise.network import family_of, port_error
+from hearth.supervise.workers import NOT_FOR_RANKS
 
 
 class AtOneAddress(static_tcp_rendezvous.StaticTCPRendezvous):
@@ -53,6 +57,8 @@ def _listening(address: str, port: int) -> int:
 
 def main() -> int:
     """Be torchrun; return 2 if the store cannot listen."""
+    for name in os.environ.pop(NOT_FOR_RANKS, "").split():
+        os.environ.pop(name, None)
     # Looked up by this name when torchrun makes the one that `--rdzv-backend static` asks for.
     static_tcp_rendezvous.StaticTCPRendezvous = AtOneAddress
     try:

@@ -20,6 +20,9 @@ from hearth.supervise.spec import Spec
 MARK = "HEARTH_SUPERVISED"
 """In the environment of a supervisor's processes: the workspace that they work for."""
 
+NOT_FOR_RANKS = "HEARTH_NOT_FOR_RANKS"
+"""In the environment of torchrun: names in it that the ranks are not to have (see `torchrun`)."""
+
 UNKILLABLE = 10.0
 """Seconds after SIGKILL before a process counts as one that the kernel will not end."""
 
@@ -31,6 +34,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _OF_ANOTHER_LAUNCH = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
     "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY",
+    # Would have torchrun take every node for one with as many ranks as this.
+    "TORCH_ELASTIC_WORKER_IDENTICAL",
 )  # fmt: skip
 
 
@@ -52,10 +57,9 @@ def command(spec: Spec, go: Go) -> list[str]:
         "log-dir": _scratch(spec),
     }
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    script = spec.workspace / spec.script
-    run_file = spec.results / "run.yml"
     torchrun = [spec.python, "-m", "hearth.supervise.torchrun"]
-    return [*torchrun, *flags, str(script), "--run-file", str(run_file)]
+    # Behind the dashes it takes no word of the script for the beginning of an option of its own.
+    return [*torchrun, *flags, "--", str(spec.workspace / spec.script), *spec.words]
 
 
 def environment(spec: Spec, generation: int) -> dict[str, str]:
@@ -66,27 +70,35 @@ def environment(spec: Spec, generation: int) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name not in _OF_ANOTHER_LAUNCH and not name.startswith(("HEARTH_", "TORCHELASTIC_"))
+        if name not in _OF_ANOTHER_LAUNCH
+        and not name.startswith(("HEARTH_", "TORCHELASTIC_"))
     }
     own = {
         "HEARTH_WORKSPACE": str(spec.workspace),
         "HEARTH_NODE": spec.node,
         "HEARTH_GENERATION": str(generation),
         MARK: str(spec.workspace),
-        "PYTHONPATH": str(spec.workspace / "scripts"),
         "PYTHONUNBUFFERED": "1",
-        # What lies in the folder of a run, where the ranks are started, is data: Python looks for
-        # modules elsewhere, and so does Unsloth, which writes code and imports it.
+        "PYTHONPATH": str(spec.workspace / "scripts"),
+        # What lies in the folder of a run, where torchrun and Hearth's ranks are started, is data:
+        # Python looks for modules elsewhere, and so does Unsloth, which writes code and imports it.
         "PYTHONSAFEPATH": "1",
-        "UNSLOTH_COMPILE_LOCATION": str(_scratch(spec) / "unsloth"),
-        # All is in the caches since the checks; asking again would need a token and cost time.
-        "HF_HUB_OFFLINE": "1",
         "GLOO_SOCKET_IFNAME": spec.interface,
         "NCCL_SOCKET_IFNAME": f"={spec.interface}",
         "NCCL_SOCKET_FAMILY": family_of(spec.address),
     }
     if spec.models:
         own["HEARTH_MODELS"] = spec.models
+    if spec.scripted:
+        own |= {"HEARTH_RUN": spec.run, "HEARTH_RESULTS": str(spec.files)}
+        # It works in its own folder, and Hearth's code is nothing that it should find.
+        own[NOT_FOR_RANKS] = "PYTHONPATH PYTHONSAFEPATH"
+        if spec.data:
+            own["HEARTH_DATA"] = str(spec.workspace / spec.data)
+    else:
+        own["UNSLOTH_COMPILE_LOCATION"] = str(_scratch(spec) / "unsloth")
+        # All is in the caches since the checks; asking again would need a token and cost time.
+        own["HF_HUB_OFFLINE"] = "1"
     return {**inherited, **own, **spec.environment}
 
 
@@ -113,7 +125,7 @@ class Workers:
         with self._spec.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *words,
-                cwd=self._spec.results,
+                cwd=self._spec.place,
                 env=environment(self._spec, generation),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -131,6 +143,20 @@ class Workers:
         status = await self._process.wait()
         await self._clear(grace=2.0 if status == 0 else 0.0)
         return status
+
+    async def tell_to_end(self) -> None:
+        """Send each rank SIGTERM, once, until torchrun has ended.
+
+        Not torchrun itself, which kills its ranks 30 s later. One that only begins has none yet.
+        """
+        told: set[int] = set()
+        while self._process and self._process.returncode is None:
+            with suppress(psutil.NoSuchProcess):
+                for rank in psutil.Process(self._process.pid).children():
+                    if rank.pid not in told:
+                        told.add(rank.pid)
+                        rank.terminate()
+            await asyncio.sleep(POLL)
 
     async def stop(self, grace: float) -> int | None:
         """End everything: SIGTERM to torchrun, SIGKILL to whatever is left after `grace` seconds.

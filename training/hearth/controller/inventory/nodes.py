@@ -45,6 +45,12 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
             )
         elif reason := _unfit(address, one_computer):
             findings.append(f"{name}: cluster_address {str(address)!r} {reason}")
+        # Whether it is a number at all is looked at where the types of all options are.
+        if str(variables.get("hearth_nproc", 0)).startswith("-"):
+            findings.append(
+                f"{name}: hearth_nproc is {variables['hearth_nproc']}; a number of processes is "
+                "wanted, or 0 for one on each GPU"
+            )
         nodes.append(Node(name, int(rank), str(address or "")))
     findings += _ranks(nodes) + _addresses(nodes)
     findings += _first_addresses(members, nodes)

@@ -34,16 +34,18 @@ def differing(one: RunSeen, other: RunSeen) -> list[tuple[str, str, str]]:
     """
     both = []
     for run in (one, other):
-        if run.run is None:
+        if run.asked is None:
             raise LaunchError(
                 f"the settings of {run.name} are not known: no node has a run.yml of it that this "
                 "version of Hearth can read"
             )
-        both.append(run.run.settings.model_dump(mode="json"))
+        both.append(run.asked)
+    first, second = both
+    # A script and a model have none in common: what one of them lacks is no value.
     return [
-        (name, _typed(value), _typed(both[1][name]))
-        for name, value in both[0].items()
-        if value != both[1][name] and name not in _NO_DIFFERENCE
+        (name, _typed(first.get(name)), _typed(second.get(name)))
+        for name in dict.fromkeys([*first, *second])
+        if first.get(name) != second.get(name) and name not in _NO_DIFFERENCE
     ]
 
 

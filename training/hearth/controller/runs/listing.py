@@ -76,7 +76,7 @@ def _cells(run: RunSeen) -> dict[str, str]:
         "step": progress(run.step, run.steps),
         "loss": number(run.loss, 3),
         "perplexity": perplexities(run.perplexity),
-        "model": run.model or NOT_KNOWN,
+        "model": run.model or run.program or NOT_KNOWN,
         "begun": local_time(run.begun),
         "took": NOT_KNOWN if run.seconds is None else duration(run.seconds),
         "nodes": ", ".join(run.parts),

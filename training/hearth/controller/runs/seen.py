@@ -6,13 +6,16 @@ reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from hearth.config import Run, run_of
+from hearth.controller.script.run import ScriptRun, script_of
 from hearth.errors import ConfigError, LaunchError, did_you_mean
 from hearth.supervise.cause import ENDS
+
+T = TypeVar("T")
 
 Digest = Mapping[str, Any]
 """What one node knows of one run."""
@@ -52,7 +55,9 @@ class RunSeen:
         state: `waiting`, `running`, `finished`, `stopped`, `failed`, or `lost`: then no error of
             its own ended it, but a node that vanished.
         parts: by node, in order of rank.
-        run: what was asked for; None where `run.yml` is missing or of another version.
+        run: what was asked for; None where `run.yml` is missing or of another version, and for a
+            run of a person's script.
+        script: what was asked for, for such a run.
         metrics: the digest of the node that knows most steps.
         checkpoint: the newest that any node has: `step` and `age_seconds`.
         cause: why it ended, or why it waits, as the supervisors agreed (`node`, `message`, …).
@@ -66,6 +71,7 @@ class RunSeen:
     state: str
     parts: Mapping[str, Part]
     run: Run | None
+    script: ScriptRun | None
     metrics: Mapping[str, Any]
     checkpoint: Mapping[str, Any] | None
     cause: Mapping[str, Any] | None
@@ -85,9 +91,22 @@ class RunSeen:
         return self.run.source.name if self.run else None
 
     @property
+    def program(self) -> str | None:
+        """Name of a person's script."""
+        return self.script.program if self.script else None
+
+    @property
+    def asked(self) -> dict[str, Any] | None:
+        """What distinguishes this run from another, by name; None if nobody knows."""
+        if self.script:
+            return self.script.asked
+        return self.run.settings.model_dump(mode="json") if self.run else None
+
+    @property
     def begun(self) -> str:
         """When it was first asked for (ISO 8601), empty if nobody knows."""
-        return (self.run and self.run.created) or self.metrics.get("began") or self.since
+        asked = self.run or self.script
+        return (asked and asked.created) or self.metrics.get("began") or self.since
 
     @property
     def step(self) -> int:
@@ -171,11 +190,13 @@ def run_seen(name: str, known: Mapping[str, Digest], silent: Iterable[str] = ())
     state, told = _state(parts, of_parts)
     metrics = max((digest["metrics"] for digest in known.values()), key=_steps_known)
     checkpoints = [digest["checkpoint"] for digest in known.values() if digest["checkpoint"]]
+    texts = [digest["run_file"] for digest in known.values()]
     return RunSeen(
         name=name,
         state=state,
         parts=parts,
-        run=_run(digest["run_file"] for digest in known.values()),
+        run=_first(run_of, texts),
+        script=_first(script_of, texts),
         metrics=metrics,
         checkpoint=max(
             checkpoints, key=lambda one: (one["step"], -one["age_seconds"]), default=None
@@ -272,11 +293,12 @@ def _steps_known(metrics: Mapping[str, Any]) -> tuple[int, str]:
     return int(step.get("step", -1)), str(start.get("time", ""))
 
 
-def _run(texts: Iterable[str]) -> Run | None:
-    """Return the first run file that can be read."""
+def _first(reader: Callable[[str, str], T | None], texts: Iterable[str]) -> T | None:
+    """Return what the first run file says that can be read and is of the reader's kind."""
     for text in texts:
         try:
-            return run_of(text, "run.yml")
+            if found := reader(text, "run.yml"):
+                return found
         except ConfigError:
             continue
     return None

@@ -92,6 +92,7 @@ def _run(run: RunSeen) -> dict[str, Any]:
         "missing": list(run.missing),
         "stopping": run.stopping,
         "model": run.model,
+        "script": run.program,
         "step": run.step,
         "steps": run.steps,
         "loss": run.loss,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hearth.controller.runs.listing import number, progress
+from hearth.controller.runs.listing import local_time, number, progress
 from hearth.words import NOT_KNOWN, aligned, byte_count, duration
 
 MOST_RUNS = 8
@@ -45,12 +45,19 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
             )
         )
     lines = [line.rstrip() for line in aligned(rows)]
-    # Why, below the run of which it is said.
+    # Below the run of which it is said.
     for place, run in reversed(list(enumerate(shown, 1))):
-        if run["why"]:
-            lines.insert(place + 1, f"    {run['why']}")
+        below = [f"    {said}" for said in (_script(run), run["why"]) if said]
+        lines[place + 1 : place + 1] = below
     older = len(runs) - len(shown)
     return [*lines, f"and {older} older: playbooks/runs.yml"] if older else lines
+
+
+def _script(run: Mapping[str, Any]) -> str:
+    """Return what is known of a person's script, whose steps nobody can count; or nothing."""
+    if not run["script"]:
+        return ""
+    return f"{run['script']}: {run['state']} since {local_time(run['since'] or '')}"
 
 
 def _part(part: Mapping[str, Any]) -> str:

@@ -1,0 +1,143 @@
+"""`train.yml -e script=FILE` on the local inventory: scripts that know nothing of Hearth."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from support.house import NODES, House, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+SCRIPTS = Path(__file__).resolve().parents[1] / "fixtures" / "scripts"
+
+
+def a_house(folder: Path, **ranks: int) -> House:
+    """Return a house whose nodes have so many ranks."""
+    house = House(folder, folder / "no-model", folder / "no-data")
+    hosts = house.checkout / "inventory" / "local" / "hosts.yml"
+    inventory = yaml.safe_load(hosts.read_text())
+    for node, count in ranks.items():
+        inventory["cluster"]["hosts"][node]["hearth_nproc"] = count
+    hosts.write_text(yaml.safe_dump(inventory))
+    shutil.copytree(SCRIPTS, folder / "work", ignore=shutil.ignore_patterns("__pycache__"))
+    return house
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Iterator[House]:
+    """Two nodes with two ranks and one."""
+    house = a_house(tmp_path_factory.mktemp("script"), desk=2, laptop=1)
+    yield house
+    house.close()
+
+
+def go(house: House, run: str, *more: str) -> tuple[int, str]:
+    """Play train.yml with a script."""
+    at = house.folder / "work" / "plain" / "train.py"
+    return house.play("train.yml", "-e", f"script={at}", "-e", f"run={run}", *more)
+
+
+def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home):
+    rows = home.folder / "rows.csv"
+    rows.write_text("".join(f"{n % 5},{n % 3},1,{n % 5 + n % 3 + 1}\n" for n in range(30)))
+    work = home.folder / "work" / "plain"
+    (work / ".git").mkdir()
+    (work / ".git" / "HEAD").write_text("ref")
+    status, screen = go(
+        home,
+        "plain",
+        *("-e", "script_args=--steps 4 --run=it --out={results} --data {data}"),
+        *("-e", f"script_data={rows}"),
+    )
+    assert status == 0
+    assert "plain: train.py, 2 nodes (desk, laptop)" in screen
+    assert "left out: .git" in screen
+    assert "ranks: desk 2, laptop 1" in screen
+    assert "plain finished: train.py on desk, laptop in " in screen
+    files = home.runs / "plain" / "files"
+    told = {
+        path.parent.name + path.stem: json.loads(path.read_text()) for path in files.glob("*/*")
+    }
+    assert set(told) == {"deskrank0", "deskrank1", "laptoprank2"}
+    assert {each["WORLD_SIZE"] for each in told.values()} == {"3"}
+    assert [told[name]["LOCAL_WORLD_SIZE"] for name in sorted(told)] == ["2", "2", "1"]
+    assert {each["GLOO_SOCKET_IFNAME"] for each in told.values()} == {"lo"}
+    assert len({round(each["weights"], 5) for each in told.values()}) == 1
+    assert "step 4 loss" in (home.runs / "plain" / "logs" / "desk.log").read_text()
+    for node in NODES:
+        copy = home.workspace(node) / "code" / "plain"
+        assert (copy / "model.py").read_text() == (work / "model.py").read_text()
+        assert not (copy / ".git").exists()
+
+    status, screen = home.play("playbooks/runs.yml", "-e", "delete=plain", "-e", "yes=true")
+    assert status == 0
+    for node in NODES:
+        assert not (home.workspace(node) / "code" / "plain").exists()
+
+
+def test_a_script_that_fails_is_shown_with_its_node_and_its_line(home):
+    status, screen = go(home, "broken", "-e", "script_args=--fail 2 --out {results}")
+    assert status == 2
+    lines = (SCRIPTS / "plain" / "train.py").read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "raise ValueError" in text)
+    assert f"\nlaptop: train.py:{line}: ValueError: rank 2 cannot go on" in screen
+    assert "desk: stopped because laptop failed" in screen
+    assert "broken failed: train.py" in screen
+    assert "less runs/broken/logs/laptop.log" in screen
+    assert "Traceback" not in screen
+
+
+def test_a_script_is_looked_at_stopped_and_goes_on_as_it_was_when_it_began(home):
+    given = ("-e", "script_args=--steps 100000 --pause 0.1 --out {results}", "-e", "wait=false")
+    status, screen = go(home, "long", *given)
+    assert status == 0
+    assert "The run is under way and does not need this terminal." in screen
+    until(lambda: "step 2 " in (home.workspace("desk") / "logs" / "long.log").read_text(), 60)
+    model = home.folder / "work" / "plain" / "model.py"
+    as_it_was = model.read_text()
+    model.write_text("edited meanwhile")
+
+    status, screen = home.play("playbooks/status.yml")
+    assert status == 0
+    assert "long    running" in screen
+    assert "    train.py: running since 20" in screen
+
+    status, screen = home.play("playbooks/stop.yml")
+    assert status == 0
+    assert "long: SIGTERM to all ranks of train.py" in screen
+    assert "long was stopped: train.py" in screen
+    assert {home.record(node, "long")["state"] for node in NODES} == {"stopped"}
+
+    status, screen = home.play("train.yml", "-e", "resume=long", "-e", "script_args=--steps 2")
+    assert status == 2
+    assert "has changed since 'long' began" in screen
+    model.write_text(as_it_was)
+    status, screen = home.play("train.yml", "-e", "resume=long", "-e", "script_args=--steps 2")
+    assert status == 0
+    assert "long finished: train.py on desk, laptop" in screen
+
+
+def test_what_cannot_be_is_refused_all_at_once_before_anything_is_started(home):
+    (home.folder / "work" / "notes.txt").write_text("")
+    status, screen = home.play(
+        "train.yml",
+        *("-e", f"script={home.folder}/work/notes.txt", "-e", "model=smollm2-135m"),
+        *("-e", "script_data=nowhere", "-e", "max_steps=3", "-e", "run=bad"),
+        *("-e", "hearth_nproc=-2"),
+    )
+    assert status == 2
+    for words in (
+        "notes.txt is not a Python file (.py)",
+        "-e model and -e script: only one of them can be meant",
+        "-e max_steps: that is for Hearth's own trainer",
+        "script_data: there is no file or folder nowhere",
+        "desk: hearth_nproc is -2",
+        "Nothing was started.",
+    ):
+        assert words in screen
+    assert not (home.runs / "bad").exists()

@@ -1,0 +1,108 @@
+"""Files of the controller in a node's workspace: compared by checksum, laid down whole."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from pathlib import Path
+
+import pytest
+from support.modules import call
+
+from hearth.controller.archive import pack
+
+FILES = {"train.py": "print(1)\n", "parts/model.py": "WIDTH = 3\n"}
+
+
+def sums(files: dict[str, str]) -> dict[str, str]:
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+
+
+def archive(folder: Path, files: dict[str, str]) -> str:
+    """Pack these files, as the action plugin does."""
+    source = folder / "source"
+    for name, text in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text)
+    with (folder / "files.tar").open("wb") as into:
+        pack(source, files, into)
+    return str(folder / "files.tar")
+
+
+@pytest.fixture
+def spread(tmp_path):
+    """Call the module for the place `code/evening` of a workspace."""
+    (tmp_path / "ws").mkdir()
+
+    def spread(**more: object) -> dict:
+        given = {"files": sums(FILES), "size": 19, **more}
+        return call("hearth_spread", workspace=f"{tmp_path}/ws", place="code/evening", **given)
+
+    return spread
+
+
+def test_files_are_wanted_sent_and_then_left_alone(tmp_path, spread):
+    assert spread()["wanted"]
+    assert not (tmp_path / "ws" / "code").exists()
+    laid = spread(archive=archive(tmp_path, FILES))
+    assert (laid["changed"], laid["findings"]) == (True, [])
+    place = tmp_path / "ws" / "code" / "evening"
+    assert {path: (place / path).read_text() for path in FILES} == FILES
+    again = spread()
+    assert (again["changed"], again["wanted"], again["findings"]) == (False, False, [])
+
+
+@pytest.mark.parametrize("change", ["other", "missing", "more"])
+def test_a_place_that_differs_is_replaced_whole(tmp_path, spread, change):
+    packed = archive(tmp_path, FILES)
+    spread(archive=packed)
+    place = tmp_path / "ws" / "code" / "evening"
+    if change == "missing":
+        (place / "train.py").unlink()
+    else:
+        (place / ("train.py" if change == "other" else "old.py")).write_text("left over")
+    assert spread()["wanted"]
+    spread(archive=packed)
+    assert sorted(path.name for path in place.rglob("*.py")) == ["model.py", "train.py"]
+    assert (place / "train.py").read_text() == FILES["train.py"]
+
+
+def test_a_copy_that_was_worked_in_keeps_what_the_run_has_left(tmp_path, spread):
+    spread(archive=archive(tmp_path, FILES))
+    place = tmp_path / "ws" / "code" / "evening"
+    (place / "lightning_logs").write_text("mine")
+    assert spread(keep=True)["findings"] == []
+    assert not spread(keep=True)["wanted"]
+    (place / "train.py").write_text("edited")
+    said = spread(keep=True)
+    assert not said["wanted"]
+    assert "train.py changed since the run began" in said["findings"][0]
+
+
+def test_files_that_changed_on_the_way_are_not_laid_down(tmp_path, spread):
+    packed = archive(tmp_path, FILES | {"train.py": "print(2)\n"})
+    said = spread(archive=packed)
+    assert said["findings"] == [
+        "train.py changed on the controller while it was sent; start the run again"
+    ]
+    assert not said["changed"]
+    assert not list((tmp_path / "ws").rglob("*.py"))
+
+
+def test_a_disk_that_is_too_small_is_found_before_anything_is_sent(spread):
+    said = spread(size=10**18)
+    assert "takes 1000000000.0 GB; make room" in said["findings"][0]
+    assert not said["wanted"]
+
+
+def test_a_place_that_cannot_be_is_a_finding(tmp_path, spread):
+    (tmp_path / "ws" / "code").write_text("in the way")
+    assert "cannot be written" in spread(archive=archive(tmp_path, FILES))["findings"][0]
+
+
+def test_an_archive_has_the_same_bytes_whoever_packs_it(tmp_path):
+    one = Path(archive(tmp_path / "a", FILES)).read_bytes()
+    (tmp_path / "a" / "source" / "train.py").touch()
+    assert Path(archive(tmp_path / "a", FILES)).read_bytes() == one
+    with tarfile.open(tmp_path / "a" / "files.tar") as tar:
+        assert {member.name for member in tar} == set(FILES)
