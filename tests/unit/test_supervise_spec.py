@@ -9,7 +9,7 @@ import pytest
 from hearth.errors import LaunchError
 from hearth.supervise.messages import Go
 from hearth.supervise.spec import load_spec
-from hearth.supervise.workers import command, environment
+from hearth.supervise.workers import NOT_FOR_RANKS, command, environment
 
 GOOD = {
     "run": "r1",
@@ -92,11 +92,13 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
     assert told["HEARTH_RESULTS"] == str(spec.files)
     assert told["HEARTH_DATA"] == str(spec.workspace / "data/1f/rows")
     assert told["GLOO_SOCKET_IFNAME"] == "enp5s0"
-    for word in ("PYTHONPATH", "HF_HUB_OFFLINE", "TORCH_ELASTIC_WORKER_IDENTICAL"):
+    for word in ("HF_HUB_OFFLINE", "TORCH_ELASTIC_WORKER_IDENTICAL"):
         assert word not in told
+    # torchrun needs them to find Hearth, and takes them from the ranks.
+    assert told[NOT_FOR_RANKS].split() == ["PYTHONPATH", "PYTHONSAFEPATH"]
     own = environment(load(), 0)
-    assert own["PYTHONPATH"] == str(spec.workspace / "scripts")
-    assert "HEARTH_RESULTS" not in own
+    assert own["PYTHONPATH"] == told["PYTHONPATH"] == str(spec.workspace / "scripts")
+    assert not {"HEARTH_RESULTS", NOT_FOR_RANKS} & own.keys()
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,7 @@ def environment(spec: Spec, generation: int) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name not in _OF_ANOTHER_LAUNCH
-        and not name.startswith(("HEARTH_", "TORCHELASTIC_"))
+        if name not in _OF_ANOTHER_LAUNCH and not name.startswith(("HEARTH_", "TORCHELASTIC_"))
     }
     own = {
         "HEARTH_WORKSPACE": str(spec.workspace),
