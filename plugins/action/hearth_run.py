@@ -268,7 +268,7 @@ def not_elastic(settings: Settings, least: int) -> list[str]:
 
 
 def _parcel(tree: Tree, place: str) -> dict[str, Any]:
-    """Return what `hearth_spread` has to know of files that go to a place in the workspace."""
+    """Return what `hearth_tree` has to know of files that go to a place in the workspace."""
     return {
         "source": str(tree.source),
         "files": dict(tree.files),

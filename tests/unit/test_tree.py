@@ -30,58 +30,58 @@ def archive(folder: Path, files: dict[str, str]) -> str:
 
 
 @pytest.fixture
-def spread(tmp_path):
+def lay(tmp_path):
     """Call the module for the place `code/evening` of a workspace."""
     (tmp_path / "ws").mkdir()
 
-    def spread(**more: object) -> dict:
+    def lay(**more: object) -> dict:
         given = {"files": sums(FILES), "size": 19, **more}
-        return call("hearth_spread", workspace=f"{tmp_path}/ws", place="code/evening", **given)
+        return call("hearth_tree", workspace=f"{tmp_path}/ws", place="code/evening", **given)
 
-    return spread
+    return lay
 
 
-def test_files_are_wanted_sent_and_then_left_alone(tmp_path, spread):
-    assert spread()["wanted"]
+def test_files_are_wanted_sent_and_then_left_alone(tmp_path, lay):
+    assert lay()["wanted"]
     assert not (tmp_path / "ws" / "code").exists()
-    laid = spread(archive=archive(tmp_path, FILES))
+    laid = lay(archive=archive(tmp_path, FILES))
     assert (laid["changed"], laid["findings"]) == (True, [])
     place = tmp_path / "ws" / "code" / "evening"
     assert {path: (place / path).read_text() for path in FILES} == FILES
-    again = spread()
+    again = lay()
     assert (again["changed"], again["wanted"], again["findings"]) == (False, False, [])
 
 
 @pytest.mark.parametrize("change", ["other", "missing", "more"])
-def test_a_place_that_differs_is_replaced_whole(tmp_path, spread, change):
+def test_a_place_that_differs_is_replaced_whole(tmp_path, lay, change):
     packed = archive(tmp_path, FILES)
-    spread(archive=packed)
+    lay(archive=packed)
     place = tmp_path / "ws" / "code" / "evening"
     if change == "missing":
         (place / "train.py").unlink()
     else:
         (place / ("train.py" if change == "other" else "old.py")).write_text("left over")
-    assert spread()["wanted"]
-    spread(archive=packed)
+    assert lay()["wanted"]
+    lay(archive=packed)
     assert sorted(path.name for path in place.rglob("*.py")) == ["model.py", "train.py"]
     assert (place / "train.py").read_text() == FILES["train.py"]
 
 
-def test_a_copy_that_was_worked_in_keeps_what_the_run_has_left(tmp_path, spread):
-    spread(archive=archive(tmp_path, FILES))
+def test_a_copy_that_was_worked_in_keeps_what_the_run_has_left(tmp_path, lay):
+    lay(archive=archive(tmp_path, FILES))
     place = tmp_path / "ws" / "code" / "evening"
     (place / "lightning_logs").write_text("mine")
-    assert spread(keep=True)["findings"] == []
-    assert not spread(keep=True)["wanted"]
+    assert lay(keep=True)["findings"] == []
+    assert not lay(keep=True)["wanted"]
     (place / "train.py").write_text("edited")
-    said = spread(keep=True)
+    said = lay(keep=True)
     assert not said["wanted"]
     assert "train.py changed since the run began" in said["findings"][0]
 
 
-def test_files_that_changed_on_the_way_are_not_laid_down(tmp_path, spread):
+def test_files_that_changed_on_the_way_are_not_laid_down(tmp_path, lay):
     packed = archive(tmp_path, FILES | {"train.py": "print(2)\n"})
-    said = spread(archive=packed)
+    said = lay(archive=packed)
     assert said["findings"] == [
         "train.py changed on the controller while it was sent; start the run again"
     ]
@@ -89,15 +89,15 @@ def test_files_that_changed_on_the_way_are_not_laid_down(tmp_path, spread):
     assert not list((tmp_path / "ws").rglob("*.py"))
 
 
-def test_a_disk_that_is_too_small_is_found_before_anything_is_sent(spread):
-    said = spread(size=10**18)
+def test_a_disk_that_is_too_small_is_found_before_anything_is_sent(lay):
+    said = lay(size=10**18)
     assert "takes 1000000000.0 GB; make room" in said["findings"][0]
     assert not said["wanted"]
 
 
-def test_a_place_that_cannot_be_is_a_finding(tmp_path, spread):
+def test_a_place_that_cannot_be_is_a_finding(tmp_path, lay):
     (tmp_path / "ws" / "code").write_text("in the way")
-    assert "cannot be written" in spread(archive=archive(tmp_path, FILES))["findings"][0]
+    assert "cannot be written" in lay(archive=archive(tmp_path, FILES))["findings"][0]
 
 
 def test_an_archive_has_the_same_bytes_whoever_packs_it(tmp_path):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: hearth_spread
+module: hearth_tree
 short_description: Have the same files here as on the controller
 description:
   - Compares checksums. The action plugin of the same name sends an archive of all files where one
@@ -46,7 +46,7 @@ attributes:
 
 EXAMPLES = r"""
 - name: The script's folder
-  hearth_spread:
+  hearth_tree:
     workspace: ~/ai-cluster
     place: code/evening
     source: /home/you/project

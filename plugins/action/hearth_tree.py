@@ -25,7 +25,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         source = Path(arguments.pop("source"))
-        answer = self._execute_module("hearth_spread", arguments, task_vars=task_vars)
+        answer = self._execute_module("hearth_tree", arguments, task_vars=task_vars)
         if answer.get("wanted") and not self._task.check_mode:
             answer = self._send(source, arguments, task_vars)
         return result | answer
@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
                 self._transfer_file(here.name, there)
             self._fixup_perms2((folder, there))
             return self._execute_module(
-                "hearth_spread", arguments | {"archive": there}, task_vars=task_vars
+                "hearth_tree", arguments | {"archive": there}, task_vars=task_vars
             )
         finally:
             self._remove_tmp_path(folder, force=True)
