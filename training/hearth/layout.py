@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hearth.config import Run
+
+_NOT_IN_A_NAME = r"[^\w.-]+"
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,19 @@ class Layout:
     def dataset(self, run: Run) -> str | Path:
         """Return the data set of `run` as this machine finds it.
 
-        A local file lies in a workspace under its checksum and name; every other data set goes by
-        the same name everywhere.
+        A local file lies in a workspace under its checksum and name. A data set of the Hub is the
+        file in which its rows were kept, where they were; every other one goes by the same name
+        everywhere.
         """
-        if run.dataset_sha256 and self.in_workspace:
+        if self.in_workspace and run.dataset_sha256:
             return self.data / staged_name(run.dataset_sha256, run.settings.dataset)
+        if self.in_workspace and (kept := self.kept(run.settings.dataset)).is_file():
+            return kept
         return run.settings.dataset
+
+    def kept(self, dataset: str) -> Path:
+        """Return where the rows of a data set of the Hub are kept, to be sent to other nodes."""
+        return self.data / "hub" / f"{re.sub(_NOT_IN_A_NAME, '--', dataset)}.parquet"
 
 
 def staged_name(sha256: str, dataset: str) -> str:

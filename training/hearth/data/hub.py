@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
@@ -35,6 +37,25 @@ def load_hub_rows(data: HubDataset) -> tuple[Any, str]:
         raise DataError(f"{data.name}: its train split has no rows; there is nothing to train on")
     checksum = hashlib.sha256(f"{data.name} {rows._fingerprint}".encode()).hexdigest()
     return rows, checksum
+
+
+def keep_hub_rows(data: HubDataset, path: Path) -> None:
+    """Write the rows of the `train` split of `data` to a parquet file, whole or not at all.
+
+    Raises `DataError` like `load_hub_rows`, and if the file cannot be written.
+    """
+    rows, _ = load_hub_rows(data)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows.to_parquet(str(unfinished))
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise DataError(
+            f"{path}: the rows of {data.name} cannot be kept here ({error.strerror or error}); "
+            "free some space, or make this folder writable for you"
+        ) from error
 
 
 def _probe(data: HubDataset) -> bool:

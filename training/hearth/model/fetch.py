@@ -103,6 +103,11 @@ def fetch_model(
             raise _cannot_keep(models, error) from error
 
 
+def held_model(source: ModelSource, models: Path) -> ModelFolder | None:
+    """Return the cached model of `source` if it is here whole; nothing is fetched or written."""
+    return _cached(source, models / source.folder, lambda _: None, keep=False)
+
+
 def _cannot_keep(models: Path, error: OSError) -> ModelError:
     return ModelError(
         f"{models}: the model cannot be kept here ({error.strerror or scrub(error)}); free some "

@@ -44,7 +44,7 @@ def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str
     facts["gpus"] = gpus()
     facts["cards"] = _cards(system)
     try:
-        facts |= _interface(interface_of(address), system)
+        facts |= card(interface_of(address), system)
     except LaunchError as error:
         findings += error.findings
     holder = lock_holder(workspace)
@@ -101,7 +101,7 @@ def _cards(system: Path) -> int:
     )
 
 
-def _interface(name: str, system: Path) -> dict[str, Any]:
+def card(name: str, system: Path) -> dict[str, Any]:
     """Return what the kernel knows of a network interface."""
     card = system / "class/net" / name
     negotiated = _read(card / "speed")

@@ -1,0 +1,31 @@
+"""A model in a node's cache, as if it had been fetched: large, and of random weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from hearth.model.folder import MANIFEST, take_stock
+
+ID = "owner/bulky"
+NAME = "owner--bulky"
+
+
+def make_cached(models: Path, size: int) -> Path:
+    """Write a model of so many bytes into the cache `models`, and return its folder.
+
+    It is whole to whoever looks at files, and nothing can be computed with it.
+    """
+    folder = models / NAME
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "llama"}\n')
+    (folder / "tokenizer.json").write_text("{}\n")
+    tensor = {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}
+    header = json.dumps({"weights": tensor}).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for start in range(0, size, 1 << 20):
+            file.write(os.urandom(min(1 << 20, size - start)))
+    take_stock(folder, ID, "hub", "0123abcd").write(folder / MANIFEST)
+    return folder
