@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from support.cached_model import ID, NAME, make_cached
 from support.house import until
-from support.lab import READY, Controller, as_root, inside, lab, machines, on
+from support.lab import READY, Controller, as_root, bring, inside, lab, machines, on
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
 
@@ -89,6 +93,41 @@ def test_a_pair_that_does_not_reach_each_other_is_named(home):
     assert line_of(screen, "oldbox")[0] in "✓!"
     assert "all-reduce: not tried, since not all nodes answer each other" in screen
     assert "laptop, tower: not verified" in screen
+
+
+@pytest.fixture
+def models(home) -> Iterator[Path]:
+    """A model cache with 24 MB on the laptop; on the others there is none yet."""
+    # Not below /tmp, which a machine has for itself.
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
+    make_cached(folder / "models", 24 << 20)
+    bring(folder, ["laptop"])
+    shutil.rmtree(folder)
+    for node in ("tower", "oldbox"):
+        as_root(node, f"install -d -o lab {folder} {folder}/models")
+    yield folder / "models"
+    for node in CARDS:
+        inside(node, f"umount {folder}/models; rm -r {folder}")
+
+
+def test_a_model_goes_from_node_to_node_once_all_have_room_for_it(home, models):
+    words = ("-e", f"model={ID}", "-e", f"hearth_models={models}")
+    as_root("oldbox", f"mount -t tmpfs -o size=20m,mode=1777 tmpfs {models}")
+    status, screen = home.play("playbooks/distribute.yml", *READY, *words)
+    assert status == 2
+    assert "oldbox: no room for the model: " in screen
+    assert on("tower", f"ls -A {models}") == ""
+    as_root("oldbox", f"umount {models}")
+
+    status, screen = home.play("playbooks/distribute.yml", *READY, *words)
+    assert status == 0
+    assert f"{NAME}: laptop → tower → oldbox" in screen
+    sums = {on(node, f"sha256sum {models}/{NAME}/model.safetensors") for node in CARDS}
+    assert len(sums) == 1
+
+    status, screen = home.play("playbooks/distribute.yml", *READY, *words)
+    assert status == 0
+    assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
 def test_a_node_that_is_off_is_named_and_the_others_are_verified(home, tmp_path):

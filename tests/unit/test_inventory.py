@@ -218,6 +218,8 @@ def test_a_mistake_of_unknown_origin_names_its_hosts():
 # alone or for tests.
 INTERNAL = {
     "attach_run",
+    "distribute_between",
+    "distribute_names",
     "hearth_one_computer",
     "logs_follow",
     "logs_lines",
