@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.bench import beside
+from tests.bench.distribute import report as distribute
 from tests.bench.exactness import report as exactness
 from tests.bench.follow import report as follow
 from tests.bench.heterogeneous import report as heterogeneous
@@ -261,3 +262,22 @@ def test_rounds_are_set_against_the_sum_and_the_loss_of_an_exchange_in_every_ste
     assert "| all, sync_every=16 | 1 | 546 | 546 to 546 | 0.91 | 2.0300 | 1.40 |" in told
     assert "- At least 0.9 of the sum: met (0.910)." in told
     assert "in every step: **not met** (+1.50%)." in told
+
+
+def test_what_all_copies_take_is_compared_with_one():
+    figures = {
+        "date": "2026-11-22",
+        "computer": "2 cores of X",
+        "hearth": "abc",
+        "link": "100mbit",
+        "megabytes": 300,
+        "seconds": {
+            "2": [{"transfer": 26.0, "play": 33.0}, {"transfer": 24.0, "play": 30.0}],
+            "8": [{"transfer": 37.5, "play": 50.0}],
+            "3": [{"transfer": 40.0, "play": 50.0}],
+        },
+    }
+    told = distribute.table(figures)
+    assert "| 2 | 1 | 2 | 25.0 | 24.0 to 26.0 | 1.00 | 12.0 | 31.5 s |" in told
+    assert "| 8 | 7 | 1 | 37.5 | 37.5 to 37.5 | 1.50 | 8.0 | 50.0 s |" in told
+    assert [line.endswith("met (1.50).") for line in distribute.aims(figures)] == [True, False]
