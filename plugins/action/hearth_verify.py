@@ -14,6 +14,7 @@ from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.color import stringc
 
+from hearth.controller.verified import seen
 from hearth.verify.table import Line, table
 from hearth.verify.verdict import Level, Seen, Sum, judge, remarks, why_no_sum
 
@@ -69,44 +70,6 @@ _COLORS: dict[Level, str] = {
 }
 _IDLE = 30
 """Seconds without a question after which a node's listener ends; and as many more a node."""
-
-
-def seen(
-    nodes: Sequence[Mapping[str, Any]], known: Mapping[str, Mapping[str, Any]], playing: set[str]
-) -> list[Seen]:
-    """Return what the results in `known`, variables by node, say of each node.
-
-    `playing` are the nodes that no earlier stage has lost.
-    """
-    found = []
-    for node in nodes:
-        name = str(node["name"])
-        look = known[name].get("verify_look", {})
-        talk = known[name].get("verify_talk", {})
-        found.append(
-            Seen(
-                name=name,
-                rank=int(node["rank"]),
-                address=str(node["address"]),
-                gone=_gone(look, name in playing),
-                findings=tuple(look.get("findings", ())),
-                facts=look.get("facts", {}),
-                talk=talk.get("facts", {}),
-            )
-        )
-    return found
-
-
-def _gone(look: Mapping[str, Any], playing: bool) -> str:
-    """Return why a node could not be looked at, or nothing."""
-    if look.get("unreachable"):
-        why = str(look.get("msg", "")).removeprefix("Task failed: ").strip().splitlines()
-        return f"cannot be reached: is it on, and its cable in? ({why[0] if why else 'no answer'})"
-    if not playing:
-        return "an earlier stage has failed on it or could not reach it, see above"
-    if look.get("failed"):
-        return str(look.get("msg") or "it could not be looked at; -v shows more")
-    return ""
 
 
 def sum_of(known: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Sum | None:

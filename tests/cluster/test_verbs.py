@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import psutil
 import pytest
-from support.house import NODES, ROOT, House, until
+from support.house import NODES, House, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
@@ -23,8 +21,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
     """A house in which the run `evening` is under way, and ends with the first loss of a node."""
     house = House(tmp_path_factory.mktemp("verbs"), tiny_model, tiny_data)
-    (house.checkout / "scripts").mkdir()
-    shutil.copy(ROOT / "scripts" / "status", house.checkout / "scripts")
     given = house.tiny(run="evening", max_steps=100_000, checkpoint_every=5)
     detached = ("-e", "wait=false", "-e", "launch_return_timeout=0")
     status, _ = house.play("train.yml", *given, *detached)
@@ -34,27 +30,13 @@ def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
     house.close()
 
 
-def status(house: House, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Call scripts/status."""
-    done = subprocess.run(
-        [sys.executable, "scripts/status", *arguments],
-        cwd=house.checkout,
-        env=house.environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    print(done.stdout, done.stderr)
-    return done
-
-
 def test_a_run_under_way_is_shown_with_its_speed_and_its_nodes(home):
     screen = home.play("playbooks/status.yml")
     assert screen[0] == 0
     assert "evening  running" in screen[1]
     assert "✓ all is well" in screen[1]
 
-    done = status(home, "--json")
+    done = home.script("status", "--json")
     assert done.returncode == 0
     seen = json.loads(done.stdout)
     (run,) = seen["runs"]
@@ -156,7 +138,7 @@ def test_a_run_of_that_name_goes_on_and_ends_where_it_is_told_to(home):
 def test_a_run_whose_node_vanished_is_lost_and_that_is_broken(home):
     psutil.Process(home.record("laptop", "evening")["pid"]).kill()
     until(lambda: home.record("desk", "evening")["state"] == "failed", 60)
-    done = status(home)
+    done = home.script("status")
     assert done.returncode == 2
     assert "evening  lost" in done.stdout
     assert "desk, laptop (gone)" in done.stdout

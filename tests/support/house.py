@@ -78,6 +78,20 @@ class House:
         print(screen)
         return process.returncode, screen
 
+    def script(self, name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Call a script of the checkout to its end."""
+        done = subprocess.run(
+            [sys.executable, f"scripts/{name}", *map(str, arguments)],
+            cwd=self.checkout,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=110,
+        )
+        print(done.stdout, done.stderr)
+        return done
+
     def train(self, *arguments: object, **changes: str) -> tuple[int, str]:
         """Play train.yml with the tiny model, the tiny data and small settings."""
         return self.play("train.yml", *self.tiny(), *arguments, **changes)
@@ -130,7 +144,7 @@ class House:
 
 def _copy_checkout(target: Path) -> None:
     """Copy what the plays need, so that their defaults are those of a fresh clone."""
-    rooms = ("playbooks", "roles", "plugins", "inventory", "training", "requirements")
+    rooms = ("playbooks", "roles", "plugins", "inventory", "training", "requirements", "scripts")
     for room in rooms:
         shutil.copytree(
             ROOT / room, target / room, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")

@@ -220,6 +220,8 @@ INTERNAL = {
     "attach_run",
     "distribute_between",
     "distribute_names",
+    "doctor_file",
+    "doctor_fix",
     "hearth_one_computer",
     "logs_follow",
     "logs_lines",

@@ -49,7 +49,8 @@ def copy_of_the_scripts(folder):
 
 
 @pytest.mark.parametrize(
-    "name", ["setup", "quickstart", "test", "lock", "lab", "status", "single_gpu_test.py"]
+    "name",
+    ["setup", "quickstart", "test", "lock", "lab", "status", "doctor", "single_gpu_test.py"],
 )
 def test_explains_itself(name):
     done = call(ROOT / "scripts" / name, "--help")

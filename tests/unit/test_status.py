@@ -10,8 +10,9 @@ from jsonschema import Draft202012Validator
 from support.digests import cause, digest, metrics
 
 from hearth.controller.runs.seen import runs_seen
-from hearth.controller.runs.status import EXIT, status
+from hearth.controller.runs.status import status
 from hearth.controller.runs.status_table import MOST_RUNS, status_lines
+from hearth.controller.verdict import EXIT
 
 SCHEMA = json.loads(
     (Path(__file__).resolve().parents[2] / "docs" / "status.schema.json").read_text()

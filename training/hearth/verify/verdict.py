@@ -167,15 +167,19 @@ def _common_faults(
             f"{who} → {node.name}: {why}; {provision} --tags firewall lets the cluster in where "
             f"{node.name}'s own firewall keeps it out"
         )
-    yield from _differing(node, nodes, provision)
+    for what, here, usual in differing(node, nodes):
+        yield f"{what} is {here} here and {usual} on the others: {provision} --tags python"
     if total and total.culprit == node.name:
         yield f"the all-reduce failed here: {total.failure}"
     if total and node.name in total.facts.get("wrong", ()):
         yield "its sum in the all-reduce was wrong: test its memory and its network card"
 
 
-def _differing(node: Seen, nodes: Sequence[Seen], provision: str) -> Iterator[str]:
-    """Yield the versions in which a node differs from most others of its kind."""
+def differing(node: Seen, nodes: Sequence[Seen]) -> Iterator[tuple[str, str, str]]:
+    """Yield the versions in which a node differs from most others of its kind.
+
+    Each with what it is of, that of the node, and that of the others.
+    """
     for what, key, kind in (
         ("torch", _torch_release, _any),
         ("Python", _python_release, _any),
@@ -188,10 +192,7 @@ def _differing(node: Seen, nodes: Sequence[Seen], provision: str) -> Iterator[st
         # On a draw the lower rank is right.
         usual = Counter(key(other.facts) for other in alike).most_common(1)[0][0]
         if key(node.facts) != usual:
-            yield (
-                f"{what} is {key(node.facts)} here and {usual} on the others: "
-                f"{provision} --tags python"
-            )
+            yield what, str(key(node.facts)), str(usual)
 
 
 def _torch_release(facts: Mapping[str, Any]) -> str:

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 from hearth.controller.runs.seen import RunSeen
-
-Verdict = Literal["good", "degraded", "broken"]
-
-EXIT: dict[Verdict, int] = {"good": 0, "degraded": 1, "broken": 2}
-"""The exit status of a verdict."""
+from hearth.controller.verdict import Verdict, overall
 
 NO_NVIDIA_SMI = "no nvidia-smi"
 """What `hearth_health` says of a node without the driver's tool."""
@@ -64,8 +60,7 @@ def judge(
         degraded += [f"{name} does not answer" for name in silent]
     for node in nodes:
         degraded += [f"{node['name']}: {trouble}" for trouble in _gpu_troubles(node)]
-    verdict: Verdict = "broken" if broken else "degraded" if degraded else "good"
-    return verdict, broken + degraded
+    return overall(broken, degraded), broken + degraded
 
 
 _ENDED = {"failed": "failed", "lost": "was lost with a node"}

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.controller.runs.listing import local_time, number, progress
+from hearth.controller.verdict import MARKS
 from hearth.words import NOT_KNOWN, aligned, byte_count, duration
 
 MOST_RUNS = 8
 """So many runs are shown; those under way come first and are always among them."""
-
-_MARKS = {"good": "✓", "degraded": "!", "broken": "✗"}
 
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
@@ -20,7 +19,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     if gpus := _gpus(status["nodes"]):
         lines += ["", *gpus]
     reasons = status["reasons"] or ["all is well"]
-    mark = _MARKS[status["verdict"]]
+    mark = MARKS[status["verdict"]]
     return [*lines, "", *(f"{mark} {reason}" for reason in reasons)]
 
 

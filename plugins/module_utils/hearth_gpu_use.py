@@ -1,0 +1,89 @@
+"""Who uses the GPUs of a node now, and how much power they may draw.
+
+The parser is pure; `look` asks `nvidia-smi`, whose XML alone also names programs that only draw.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Collection
+from typing import Any
+from xml.etree import ElementTree
+
+_SECONDS = 20
+"""After so many a driver that does not answer counts as broken."""
+
+
+def look(ours: Collection[int]) -> tuple[list[dict[str, Any]], str]:
+    """Return the NVIDIA GPUs of this machine as `gpus_of` does, and why there are none."""
+    if shutil.which("nvidia-smi") is None:
+        return [], "no nvidia-smi"
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "-q", "-x"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [], f"nvidia-smi cannot be asked: {error}"
+    if done.returncode:
+        said = (done.stdout.strip() or done.stderr.strip()).partition("\n")[0]
+        return [], f"nvidia-smi fails: {said or 'it does not say why'}"
+    try:
+        return gpus_of(done.stdout, ours), ""
+    except ElementTree.ParseError:
+        return [], "nvidia-smi does not say who uses the GPU"
+
+
+def gpus_of(text: str, ours: Collection[int]) -> list[dict[str, Any]]:
+    """Return the GPUs that `nvidia-smi -q -x` tells of.
+
+    Each has its `index`, `name`, memory `used_mib` and `total_mib`, `watts_limit` in force and
+    `watts_default`, and its `programs`: `pid`, `name` and `mib` of each process, and whether it
+    `computes`; those of a run, `ours`, are left out, but their memory counts as `ours_mib`. A
+    figure that the driver does not have is None. Raises `ParseError` if it is no XML.
+    """
+    found = []
+    for index, gpu in enumerate(ElementTree.fromstring(text).iter("gpu")):
+        programs = [_program(process) for process in gpu.iter("process_info")]
+        found.append(
+            {
+                "index": index,
+                "name": _text(gpu, "product_name"),
+                "used_mib": _figure(gpu, "fb_memory_usage/used"),
+                "total_mib": _figure(gpu, "fb_memory_usage/total"),
+                # Named so from driver 535 on, and otherwise before.
+                "watts_limit": _figure(gpu, "gpu_power_readings/current_power_limit")
+                or _figure(gpu, "gpu_power_readings/power_limit")
+                or _figure(gpu, "power_readings/power_limit"),
+                "watts_default": _figure(gpu, "gpu_power_readings/default_power_limit")
+                or _figure(gpu, "power_readings/default_power_limit"),
+                "programs": [each for each in programs if each["pid"] not in ours],
+                "ours_mib": sum(each["mib"] or 0 for each in programs if each["pid"] in ours),
+            }
+        )
+    return found
+
+
+def _program(process: ElementTree.Element) -> dict[str, Any]:
+    return {
+        "pid": _figure(process, "pid"),
+        "name": _text(process, "process_name").split(" ")[0].rpartition("/")[2],
+        "mib": _figure(process, "used_memory"),
+        "computes": "C" in _text(process, "type"),
+    }
+
+
+def _text(element: ElementTree.Element, path: str) -> str:
+    return (element.findtext(path) or "").strip()
+
+
+def _figure(element: ElementTree.Element, path: str) -> int | None:
+    """Return the whole number that a text such as `285.00 W` begins with."""
+    try:
+        return round(float(_text(element, path).split(" ")[0]))
+    except ValueError:
+        return None

@@ -1,0 +1,63 @@
+"""What scripts/status and scripts/doctor share: play a playbook, and print only what it found."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PYTHON = REPOSITORY / ".venv" / "bin" / "python"
+_FAILED = 2
+"""The bit of ansible-playbook's exit status that says that a task has failed on some node."""
+
+
+def main(name: str, about: str | None, lines: str) -> int:
+    """Play `playbooks/NAME.yml`, print its table or JSON, and return the exit status.
+
+    `about` is what --help says; `lines` names the function that makes lines of the JSON, as
+    `module:function`.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"scripts/{name}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"Other arguments go to ansible-playbook: scripts/{name} -i inventory/home",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help=f"print JSON, as docs/{name}.schema.json describes it"
+    )
+    given, more = parser.parse_known_args()
+    if importlib.util.find_spec("hearth") is None:
+        if not PYTHON.exists() or Path(sys.prefix) == PYTHON.parent.parent:
+            parser.exit(
+                2, f"scripts/{name}: there is no .venv with Hearth; ./scripts/setup makes it\n"
+            )
+        os.execv(PYTHON, [str(PYTHON), str(REPOSITORY / "scripts" / name), *sys.argv[1:]])
+    from hearth.controller.verdict import EXIT
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"{name}.json")
+        ansible = Path(sys.executable).with_name("ansible-playbook")
+        option = json.dumps({f"{name}_file": str(file)})
+        done = subprocess.run(
+            [ansible, REPOSITORY / "playbooks" / f"{name}.yml", "-e", option, *more],
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if not file.exists() or done.returncode & _FAILED:
+            print(done.stdout, file=sys.stderr)
+        if not file.exists():
+            return EXIT["broken"]
+        seen = json.loads(file.read_text(encoding="utf-8"))
+    table = pkgutil.resolve_name(lines)
+    print(json.dumps(seen, indent=1) if given.json else "\n".join(table(seen)))
+    return EXIT[seen["verdict"]]

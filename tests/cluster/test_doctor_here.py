@@ -1,0 +1,90 @@
+"""Doctor on the local inventory: what it says of this computer, and what it mends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from support.house import NODES, ROOT, House
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+SCHEMA = json.loads((ROOT / "docs" / "doctor.schema.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
+    """A house whose nodes have their workspaces."""
+    house = House(tmp_path_factory.mktemp("doctor"), tiny_model, tiny_data)
+    assert house.play("playbooks/workspace.yml")[0] == 0
+    yield house
+    house.close()
+
+
+def outcomes(seen: dict, node: str) -> dict[str, str]:
+    """Return how each check came out on a node."""
+    return {each["check"]: each["outcome"] for each in seen["checks"] if each["node"] == node}
+
+
+def kept(house: House) -> set[Path]:
+    """Return all files of the workspaces but those that Python makes for itself."""
+    files = (house.folder / "data").rglob("*")
+    return {path for path in files if "__pycache__" not in path.parts}
+
+
+def test_this_computer_is_examined_without_root_and_nothing_is_changed(home):
+    before = kept(home)
+    done = home.script("doctor", "--json")
+    seen = json.loads(done.stdout)
+    Draft202012Validator(SCHEMA).validate(seen)
+    # How full this computer's disk and memory are is not this test's business.
+    assert {"degraded": 1, "good": 0, "broken": 2}[seen["verdict"]] == done.returncode
+    assert not [why for why in seen["reasons"] if why.split(": ")[1] not in ("disk", "memory")]
+    for node in NODES:
+        its = outcomes(seen, node)
+        for check in ("login", "versions", "lock file", "code", "address", "reach", "ports"):
+            assert its[check] == "good", check
+        for check in ("link", "duplicate", "MTU", "names", "firewall", "clock", "sleep"):
+            assert its[check] == "not applicable", check
+    assert {(pair["from"], pair["to"]) for pair in seen["pairs"]} == {NODES, NODES[::-1]}
+    assert all(pair["milliseconds"] > 0 and pair["mbit"] > 100 for pair in seen["pairs"])
+    assert kept(home) == before
+
+
+def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
+    errors = home.workspace("laptop") / "scripts" / "hearth" / "errors.py"
+    whole = errors.read_text()
+    errors.write_text("broken")
+    scratch = home.workspace("desk") / "logs" / ".evening.torchrun"
+    scratch.mkdir()
+    done = home.script("doctor")
+    assert done.returncode in (1, 2)
+    assert "! laptop: code: hearth/errors.py unlike this checkout" in done.stdout
+    assert "fix: ansible-playbook provision.yml --tags workspace" in done.stdout
+    assert f"! desk: leftovers: {scratch}" in done.stdout.replace("\n ", "")
+    assert "Doctor\n" not in done.stdout  # the table, and nothing of the play
+    assert errors.read_text() == "broken"
+
+    done = home.script("doctor", "--json", "-e", "fix=true")
+    seen = json.loads(done.stdout)
+    Draft202012Validator(SCHEMA).validate(seen)
+    assert seen["mended"] == {"desk": ["leftovers"], "laptop": ["workspace"]}
+    assert outcomes(seen, "laptop")["code"] == "good"
+    assert outcomes(seen, "desk")["leftovers"] == "good"
+    assert errors.read_text() == whole
+    assert not scratch.exists()
+
+
+def test_a_lost_workspace_is_one_trouble_and_what_depends_on_it_is_not_checked(house):
+    done = house.script("doctor", "--json")
+    assert done.returncode in (1, 2)
+    seen = json.loads(done.stdout)
+    Draft202012Validator(SCHEMA).validate(seen)
+    for node in NODES:
+        its = outcomes(seen, node)
+        assert its["code"] == "degraded"
+        assert its["versions"] == its["reach"] == "not checked"
+    assert not (house.folder / "data").exists()

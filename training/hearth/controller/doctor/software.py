@@ -1,0 +1,119 @@
+"""Packages, training code, models and data: the same bits on all nodes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hearth.controller.doctor.finding import Finding, broken, degraded, good, not_applicable
+from hearth.controller.doctor.node import Cluster, Node
+from hearth.verify.verdict import differing
+
+_NAMED = 3
+# With another version of one of these, nodes do not talk to each other, or compute another thing.
+_VITAL = frozenset({"torch", "nvidia-nccl-cu13", "transformers", "peft"})
+
+
+def versions(node: Node, cluster: Cluster) -> Finding:
+    """The versions of Python, torch, CUDA and NCCL are those of the other nodes."""
+    found = next(differing(node.verify, cluster.seen), None)
+    facts = node.facts
+    if found:
+        what, here, usual = found
+        return broken(
+            f"{what} {here}, and {usual} on the others",
+            "nodes with different versions do not talk to each other",
+            cluster.stage("python"),
+            "python",
+        )
+    nccl = f", NCCL {facts['nccl']}" if facts["nccl"] else ""
+    return good(f"torch {facts['torch']}{nccl}")
+
+
+def lock(node: Node, cluster: Cluster) -> Finding:
+    """The installed packages are those of the lock file."""
+    said = node.packages
+    fix = cluster.stage("python")
+    if not said["present"]:
+        return broken("no Python environment", "nothing can train", fix, "python")
+    wrong = said["differing"]
+    if not wrong:
+        return good(f"as {said['kind']}.lock says")
+    each = [
+        f"{one['name']} {one['has']} instead of {one['wants']}"
+        if one["has"]
+        else f"{one['name']} is missing"
+        for one in sorted(wrong, key=lambda one: one["name"] not in _VITAL)
+    ]
+    more = f" and {len(each) - _NAMED} more" if len(each) > _NAMED else ""
+    seen = ", ".join(each[:_NAMED]) + more
+    if said["findings"]:
+        return broken(seen, "and the lock has no way to mend it", said["findings"][0])
+    if _VITAL & {one["name"] for one in wrong}:
+        return broken(seen, "it may compute another thing than the other nodes", fix, "python")
+    return degraded(seen, "it is not what Hearth was tested with", fix, "python")
+
+
+def code(node: Node, cluster: Cluster) -> Finding:
+    """The workspace is there, with the training code of this checkout."""
+    said = node.code
+    fix = cluster.stage("workspace")
+    if said["findings"]:
+        return broken("the workspace cannot be written", "nothing can train", said["findings"][0])
+    if said["differing"]:
+        count = len(said["differing"])
+        files = said["differing"][0] if count == 1 else f"{count} files"
+        return degraded(
+            f"{files} unlike this checkout", "the next run replaces them", fix, "workspace"
+        )
+    if said["changed"]:
+        return degraded(
+            "folders of the workspace are missing", "the next run makes them", fix, "workspace"
+        )
+    return good("as in this checkout")
+
+
+def models(node: Node, cluster: Cluster) -> Finding:
+    """The models are whole, and those of the other nodes."""
+    its = node.look["models"]
+    fix = "remove the folder {} on {}: train.yml fetches it again"
+    for name, model in its.items():
+        if model["changed"]:
+            return broken(
+                f"{model['changed'][0]} of {name} is not what came",
+                "this node would train another model",
+                fix.format(name, node.name),
+            )
+    for name, model in its.items():
+        if model["fingerprint"] != _usual(name, cluster):
+            return broken(
+                f"{name} is not that of the other nodes",
+                "this node would train another model",
+                fix.format(name, node.name),
+            )
+    if not its:
+        return not_applicable("no model yet")
+    return good(f"{len(its)} as their checksums say" if len(its) > 1 else f"{next(iter(its))}")
+
+
+def data(node: Node, cluster: Cluster) -> Finding:
+    """The data files that runs have brought are what their checksums say."""
+    damaged = node.look["damaged"]
+    if damaged:
+        return degraded(
+            f"{damaged[0]} is not what came",
+            "a run with it would be refused, or train on other rows",
+            f"remove data/{damaged[0]} in the workspace of {node.name}: train.yml brings it again",
+        )
+    if not node.look["data"]:
+        return not_applicable("no data file yet")
+    count = len(node.look["data"])
+    return good(f"{count} file{'s' if count > 1 else ''} as their checksums say")
+
+
+def _usual(name: str, cluster: Cluster) -> str:
+    """Return the fingerprint that most nodes have of a model; on a draw the lower rank is right."""
+    known: list[Mapping[str, Any]] = [node.look.get("models", {}) for node in cluster.nodes]
+    prints = [models[name]["fingerprint"] for models in known if name in models]
+    return str(Counter(prints).most_common(1)[0][0])
