@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,21 @@ from support.lab import READY, Controller, as_root, bring, inside, lab, machines
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
 
+# Of a model: one file, which is another on oldbox, and its checksum as it came.
+MODEL = """\
+import hashlib, json, os, sys
+text = b"{}" if sys.argv[1] != "oldbox" else b"[]"
+with open("config.json", "wb") as file:
+    file.write(text)
+status = os.stat("config.json")
+record = {
+    "sha256": hashlib.sha256(text).hexdigest(),
+    "size": status.st_size,
+    "mtime_ns": status.st_mtime_ns,
+}
+with open("hearth.json", "w") as file:
+    json.dump({"id": "tiny", "files": {"config.json": record}}, file)
+"""
 CARDS = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
 
 
@@ -78,6 +94,46 @@ def test_a_slow_cable_is_measured_and_costs_nobody_the_verdict(home):
     assert 50 < int(line_of(screen, "oldbox")[5]) < 115
     assert "oldbox: " in screen
     assert "Mbit/s over a cable" in screen
+
+
+def test_doctor_finds_what_is_wrong_and_mends_what_is_safe(home, tmp_path):
+    for node in CARDS:
+        lay = f"mkdir -p ai-cluster/models/tiny && cd ai-cluster/models/tiny && python3 - {node}"
+        on(node, lay, given=MODEL.encode())
+    forgotten = on(
+        "laptop",
+        "mkdir -p ai-cluster/logs/.evening.torchrun; "
+        "HEARTH_SUPERVISED=$HOME/ai-cluster nohup sleep 300 </dev/null >/dev/null 2>&1 & echo $!",
+    )
+    lab("link", "oldbox", "100mbit")
+    file = tmp_path / "doctor.json"
+    given = ("-e", "hearth_models=", "-e", f"doctor_file={file}", "-e", "fix=true")
+    try:
+        status, screen = home.play("playbooks/doctor.yml", *READY, *given, timeout=230)
+    finally:
+        lab("link", "oldbox", "off")
+        on("laptop", f"kill {forgotten}")
+    assert status == 0
+    seen = json.loads(file.read_text())
+    assert seen["verdict"] == "broken"
+    its = {(each["node"], each["check"]): each for each in seen["checks"]}
+    for node, check, outcome, words in (
+        ("oldbox", "link", "broken", "Mbit/s on eno1, over a cable"),
+        ("oldbox", "models", "broken", "tiny is not that of the other nodes"),
+        ("laptop", "orphans", "degraded", f"process {forgotten}"),
+    ):
+        assert (its[node, check]["outcome"], its[node, check]["fix"] != "") == (outcome, True)
+        assert words in its[node, check]["seen"]
+    for node in CARDS:
+        for check in ("login", "driver", "address", "reach", "ports", "identity", "code"):
+            assert its[node, check]["outcome"] == "good", (node, its[node, check])
+        # Nobody had provisioned these: the first look named them, the stages mended them.
+        for check in ("names", "NCCL", "sleep", "leftovers"):
+            assert its[node, check]["outcome"] == "good", (node, its[node, check])
+        assert {"names", "nccl", "power"} <= {*seen["mended"][node]}
+    assert "leftovers" in seen["mended"]["laptop"]
+    assert "! tower, laptop, oldbox: sleep: not as provisioning leaves it" in screen
+    assert on("laptop", "ls -A ai-cluster/logs") == ""
 
 
 def test_a_pair_that_does_not_reach_each_other_is_named(home):
