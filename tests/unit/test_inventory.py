@@ -218,6 +218,12 @@ def test_a_mistake_of_unknown_origin_names_its_hosts():
 # alone or for tests.
 INTERNAL = {
     "attach_run",
+    "benchmark_pairs",
+    "benchmark_repeat",
+    "benchmark_steps",
+    "benchmark_warm_up",
+    "dashboard_port",
+    "dashboard_state",
     "distribute_between",
     "distribute_names",
     "doctor_file",

@@ -1,0 +1,477 @@
+"""Is it faster? What a benchmark measures in which order, and what it makes of that."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.plugins import load
+
+from hearth.config import resolve_run
+from hearth.controller.benchmark.advice import advice, larger
+from hearth.controller.benchmark.asked import asked_of, run_name, unfit, variables
+from hearth.controller.benchmark.compare import changed_meanwhile, changes, last_alike
+from hearth.controller.benchmark.drawing import picture
+from hearth.controller.benchmark.figures import rows, together
+from hearth.controller.benchmark.nested import cannot_ask, connecting, handed_on, last_words
+from hearth.controller.benchmark.order import configurations, left, seconds_left
+from hearth.controller.benchmark.record import (
+    Asked,
+    Benchmark,
+    Circumstances,
+    Configuration,
+    Ran,
+    Took,
+    finished,
+)
+from hearth.controller.benchmark.took import took
+from hearth.controller.benchmark.words import coming, compared, conclusion, ran, table
+from hearth.errors import LaunchError
+from hearth.report.story import read_lines
+
+RECORDED = Path(__file__).resolve().parents[1] / "fixtures" / "run" / "evening" / "metrics.jsonl"
+NODES = ("tower", "laptop", "oldbox")
+SPEEDS = {("tower",): 1000, ("laptop",): 600, ("oldbox",): 400, NODES: 1800}
+SETTINGS = {"global_batch": 16, "learning_rate": 2e-4, "sequence_length": 512}
+
+plugin = load("action", "hearth_benchmark")
+
+
+def asked(nodes=NODES, **more) -> Asked:
+    return replace(Asked("tiny", tuple(nodes), SETTINGS, 2, 10, 1, False), **more)
+
+
+def of(speed: float, nodes=("tower",), tokens: float = 6000.0) -> Took:
+    """Return what a run of this speed took; each node had the same share."""
+    parts = {node: tokens / len(nodes) for node in nodes}
+    return Took(10, tokens, tokens / speed, 20.0, parts, {"torch": "2.13.0"})
+
+
+def configuration(nodes) -> Configuration:
+    kinds = {1: "alone", 2: "pair"}
+    return Configuration(kinds.get(len(nodes), "together"), tuple(nodes))
+
+
+def measured(speeds=SPEEDS, failures=(), name="20261101-200000-tiny", **more) -> Benchmark:
+    """Return a benchmark with these speeds; several runs where a speed is a list of them."""
+    began = f"{name[:4]}-{name[4:6]}-{name[6:8]}T20:00:00+00:00"
+    circumstances = Circumstances("0.1.0 abc", {"tower": {"kernel": "6.1", "driver": "580.1"}})
+    repeat = max(len(each) if isinstance(each, list) else 1 for each in speeds.values())
+    benchmark = Benchmark(name, began, asked(repeat=repeat, **more), circumstances)
+    for nodes, several in speeds.items():
+        for turn, speed in enumerate(several if isinstance(several, list) else [several]):
+            benchmark.runs.append(Ran(configuration(nodes), turn, of(speed, nodes)))
+    for nodes, why in dict(failures).items():
+        benchmark.runs.append(Ran(configuration(nodes), 0, failure=why))
+    return benchmark
+
+
+# -- what is measured, in which order --------------------------------------------------------------
+
+
+def test_each_node_trains_alone_then_all_together():
+    found = [each.nodes for each in configurations(NODES, pairs=False)]
+    assert found == [("tower",), ("laptop",), ("oldbox",), NODES]
+
+
+def test_pairs_come_between_and_two_nodes_are_no_pair_beside_all():
+    found = [each.nodes for each in configurations(NODES, pairs=True)]
+    assert found[3:] == [("tower", "laptop"), ("tower", "oldbox"), ("laptop", "oldbox"), NODES]
+    two = configurations(NODES[:2], pairs=True)
+    assert [each.kind for each in two] == ["alone", "alone", "together"]
+
+
+def test_a_single_node_is_all_there_is():
+    assert configurations(["desk"], pairs=True) == [Configuration("alone", ("desk",))]
+
+
+def test_a_node_that_failed_alone_takes_part_in_nothing_further():
+    benchmark = measured({("tower",): 1000, ("laptop",): 600}, {("oldbox",): "no memory"})
+    benchmark.asked = replace(benchmark.asked, repeat=2)
+    assert [(turn, each.nodes) for turn, each in left(benchmark)] == [
+        (0, ("tower", "laptop")),
+        (1, ("tower",)),
+        (1, ("laptop",)),
+        (1, ("tower", "laptop")),
+    ]
+
+
+@given(
+    st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True),
+    st.integers(1, 3),
+    st.booleans(),
+    st.sets(st.integers(0, 30)),
+)
+def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, pairs, failing):
+    benchmark = Benchmark("x", "", asked(nodes, repeat=repeat, pairs=pairs), Circumstances("", {}))
+    for number in range(100):
+        ahead = left(benchmark)
+        if not ahead:
+            break
+        turn, each = ahead[0]
+        failed = number in failing
+        came = None if failed else of(100, each.nodes)
+        benchmark.runs.append(Ran(each, turn, came, "broken" if failed else None))
+    assert not left(benchmark)
+    done = [(each.turn, each.configuration) for each in benchmark.runs]
+    assert len(set(done)) == len(done)
+    assert {each.configuration.nodes[0] for each in benchmark.runs} >= set(nodes)
+    if not failing:
+        assert len(done) == repeat * len(configurations(nodes, pairs))
+
+
+def test_the_time_that_is_left_goes_by_the_runs_of_the_same_nodes():
+    fresh = Benchmark("y", "", asked(), Circumstances("", {}))
+    assert seconds_left(fresh, None) is None
+    assert seconds_left(fresh, measured()) == pytest.approx(4 * 20)
+    fresh.runs.append(Ran(configuration(["tower"]), 0, replace(of(1), whole_seconds=50.0)))
+    assert seconds_left(fresh, None) == pytest.approx(3 * 50)
+    assert seconds_left(fresh, measured()) == pytest.approx(3 * 20)
+
+
+# -- the record ------------------------------------------------------------------------------------
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    benchmark = measured(failures={("tower", "laptop"): "lost"}, pairs=True)
+    benchmark.last_run, benchmark.attempts = "benchmark-x-3", 3
+    benchmark.write(tmp_path / "one.json")
+    assert Benchmark.read(tmp_path / "one.json") == benchmark
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"asked": 3}', '{"name": "x"}'])
+def test_what_is_no_record_is_none(tmp_path, text):
+    (tmp_path / "one.json").write_text(text)
+    assert Benchmark.read(tmp_path / "one.json") is None
+    assert finished(tmp_path) == []
+
+
+def test_what_was_interrupted_is_found_by_its_nodes(tmp_path):
+    for name, nodes in (("one", NODES), ("other", ("den",))):
+        (tmp_path / name).mkdir()
+        replace(measured(), name=name, asked=asked(nodes)).write(tmp_path / name / plugin.RECORD)
+    assert [each.name for each in plugin.unfinished(tmp_path, ["laptop"]).values()] == ["one"]
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def test_speed_and_time_are_those_of_the_steps_after_the_warm_up():
+    lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    steps = [line | {"steps": 12} for line in lines if line["kind"] == "step"][:12]
+    first = [line | {"steps": 12} for line in lines if line["kind"] == "start"][:1]
+    came = took([*first, *steps], 2, 33.0)
+    assert came.steps == 10
+    counted = steps[2:]
+    assert came.tokens == pytest.approx(sum(line["tokens"] for line in counted), rel=1e-3)
+    seconds = sum(line["tokens"] / line["tokens_per_second"] for line in counted)
+    assert came.seconds == pytest.approx(seconds)
+    assert set(came.parts) == {"desk", "laptop", "oldbox"}
+    assert came.versions["torch"] == "2.13.0+cpu"
+
+
+def test_a_run_without_a_counted_step_says_so():
+    with pytest.raises(LaunchError, match="no step after the first 200"):
+        took(read_lines(RECORDED), 200, 1.0)
+
+
+def test_a_run_that_ended_early_is_not_counted():
+    lines = list(read_lines(RECORDED))
+    steps = [line for line in lines if line["kind"] in ("start", "step")][:9]
+    with pytest.raises(LaunchError, match="it ended after 8 of 80 steps"):
+        took(steps, 2, 1.0)
+
+
+def test_the_cluster_is_compared_with_the_sum_and_with_the_fastest():
+    found = {row.configuration.nodes: row for row in rows(measured())}
+    whole = found[NODES]
+    assert whole.sum_alone == pytest.approx(2000)
+    assert whole.of_sum == pytest.approx(0.9)
+    assert whole.speed_up == pytest.approx(1.8)
+    assert whole.of_fastest == pytest.approx(0.6)
+    assert found["laptop",].speed_up == pytest.approx(0.6)
+    assert found["laptop",].of_sum is None
+    assert together(list(found.values())) == whole
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=3, max_size=3), st.lists(st.floats(1, 1e6), min_size=1))
+def test_an_ideal_cluster_has_all_of_the_sum_and_at_most_the_multiple_of_the_fastest(alone, whole):
+    speeds = {(node,): speed for node, speed in zip(NODES, alone, strict=True)}
+    ideal = together(rows(measured({**speeds, NODES: sum(alone)})))
+    assert ideal.of_sum == pytest.approx(1)
+    assert ideal.of_fastest <= 1 + 1e-9
+    assert ideal.speed_up >= 1
+    row = together(rows(measured({**speeds, NODES: whole})))
+    assert min(whole) * (1 - 1e-9) <= row.speed <= max(whole) * (1 + 1e-9)
+    assert sum(row.shares.values()) == pytest.approx(1)
+    assert (row.spread is None) == (len(whole) == 1)
+
+
+def test_where_a_node_failed_alone_the_sum_is_that_of_the_others():
+    speeds = {("tower",): 1000, ("laptop",): 600}
+    benchmark = measured(speeds, {("oldbox",): "no memory"})
+    both = Configuration("together", ("tower", "laptop"))
+    benchmark.runs.append(Ran(both, 0, of(1500, both.nodes)))
+    found = {row.configuration.nodes: row for row in rows(benchmark)}
+    assert found["tower", "laptop"].of_sum == pytest.approx(1500 / 1600)
+    assert found["oldbox",].speed is None
+    text = "\n".join(table(benchmark))
+    assert re.search(r"oldbox alone +0 +failed", text)
+    assert re.search(r"all but oldbox +1 .* 0\.94", text)
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_line_a_configuration():
+    lines = table(measured({**SPEEDS, NODES: [1790, 1800, 1830]}))
+    assert " ".join(lines[0].split()) == (
+        "runs time tokens/s spread speed-up of the sum of as many like the fastest"
+    )
+    assert lines[1].split()[:5] == ["tower", "alone", "1", "6.0", "s"]
+    whole = lines[4]
+    for cell in ("all together", "3", "1800", "1790 to 1830", "1.80", "0.90", "0.60"):
+        assert cell in whole
+
+
+def test_one_node_only_is_said_and_is_one_row():
+    benchmark = measured({("tower",): 1000})
+    benchmark.asked = replace(benchmark.asked, nodes=("tower",))
+    lines = table(benchmark)
+    assert "of the sum" not in lines[0]
+    assert lines[3] == "There is one node only, tower: nothing to compare it with."
+    assert "here is the table" in coming(benchmark, None)[0]
+    benchmark.runs.clear()
+    assert "one node only" in "\n".join(coming(benchmark, None))
+
+
+def test_what_comes_is_said_with_its_time_where_that_is_known():
+    fresh = replace(measured(), runs=[], name="20261122-060000-tiny")
+    said = "\n".join(coming(fresh, None))
+    assert "2 steps to warm up and 10 that count, 16 rows each: tower alone; laptop alone" in said
+    assert "4 runs; how long they take is known after the first" in said
+    assert "4 runs, about 1 min 20 s, by 20261101-200000-tiny" in "\n".join(
+        coming(fresh, measured())
+    )
+    fresh.runs.append(Ran(configuration(["tower"]), 0, of(1000)))
+    assert "was interrupted and goes on: 1 of 4 runs are done" in "\n".join(coming(fresh, None))
+
+
+def test_each_run_is_one_line():
+    benchmark = measured({("tower",): 1000})
+    assert ran(benchmark, None) == (
+        "tower alone   1000 tokens/s, 10 steps in 6.0 s  (1 of 4, about 1 min 0 s left)"
+    )
+    benchmark.runs.append(Ran(configuration(["laptop"]), 0, failure="cannot be reached\nat all"))
+    assert ran(benchmark, None).startswith("laptop alone    FAILED: cannot be reached (2 of 4")
+
+
+def test_the_whole_says_table_comparison_and_learning_rate():
+    text = "\n".join(conclusion(measured(), None))
+    assert "There is no earlier benchmark" in text
+    assert "global_batch=29" in text  # 1.8 times 16
+    assert "arXiv:1706.02677" in text
+
+
+# -- compared with the one before ------------------------------------------------------------------
+
+
+def later(factor: float, **changed) -> Benchmark:
+    speeds = {nodes: [speed * factor, speed * factor] for nodes, speed in SPEEDS.items()}
+    return replace(measured(speeds, name="20261122-200000-tiny"), **changed)
+
+
+def twice() -> Benchmark:
+    return measured({nodes: [speed, speed] for nodes, speed in SPEEDS.items()})
+
+
+def test_a_drop_beyond_the_spread_is_named_with_what_changed_meanwhile():
+    new = Circumstances("0.1.0 def", {"tower": {"kernel": "6.1", "driver": "585.2"}})
+    text = "\n".join(compared(twice(), later(0.9, circumstances=new)))
+    assert "all together: 1800 → 1620 tokens/s, -10.0%: SLOWER, by more than the spread" in text
+    assert "Hearth 0.1.0 abc → 0.1.0 def" in text
+    assert "tower: driver 580.1 → 585.2" in text
+    assert "kernel" not in text
+
+
+def test_a_drop_for_which_nothing_changed_points_to_the_machines():
+    text = "\n".join(compared(twice(), later(0.9)))
+    assert "no driver, kernel, package or Hearth has changed meanwhile" in text
+
+
+def test_a_difference_within_the_spread_is_none():
+    then = measured({nodes: [speed * 0.8, speed * 1.2] for nodes, speed in SPEEDS.items()})
+    text = "\n".join(compared(then, later(0.9)))
+    assert "no difference beyond the spread" in text
+    assert "SLOWER" not in text
+
+
+def test_where_a_configuration_ran_once_that_is_said():
+    assert "ran once tells nothing of its spread" in " ".join(compared(measured(), later(0.95)))
+
+
+@given(st.floats(0.2, 5))
+def test_a_change_is_told_apart_exactly_beyond_its_spread(factor):
+    for each in changes(twice(), later(factor)):
+        assert each.part == pytest.approx(factor - 1)
+        assert each.told_apart == (abs(each.part) > each.spread)
+
+
+def test_the_last_benchmark_of_the_same_work_counts():
+    now = later(1)
+    others = [
+        measured(),
+        measured(name="20261102-200000-tiny"),
+        replace(measured(), asked=asked(NODES[:2])),
+        replace(measured(), asked=asked(settings={**SETTINGS, "sequence_length": 1024})),
+        now,
+    ]
+    assert last_alike(now, others) is others[1]
+    assert last_alike(now, [now]) is None
+
+
+def test_versions_that_a_node_has_told_are_compared_too():
+    now = later(1)
+    first = now.runs[0]
+    now.runs[0] = replace(first, took=replace(first.took, versions={"torch": "2.14.0"}))
+    assert changed_meanwhile(twice(), now) == ["tower: torch 2.13.0 → 2.14.0"]
+
+
+# -- the learning rate -----------------------------------------------------------------------------
+
+
+@given(st.integers(1, 512), st.floats(1e-6, 1), st.floats(0, 32))
+def test_a_larger_step_scales_the_rate_by_its_rows(rows, rate, speed_up):
+    step = larger({"global_batch": rows, "learning_rate": rate}, speed_up)
+    if step is None:
+        assert round(rows * speed_up) / rows < 1.1
+    else:
+        assert step.rows == pytest.approx(rows * step.times)
+        assert step.linear == pytest.approx(rate * step.times)
+        assert step.root == pytest.approx(rate * math.sqrt(step.times))
+        assert rate < step.root < step.linear
+
+
+def test_without_a_speed_up_the_rate_stays():
+    (only,) = advice(SETTINGS, None)
+    assert "learning_rate=0.0002 stays right" in only
+
+
+# -- the picture -----------------------------------------------------------------------------------
+
+
+def test_the_picture_is_an_svg_with_light_and_dark_colours():
+    svg = picture(measured({**SPEEDS, NODES: [1780, 1820]}, {("laptop", "oldbox"): "lost"}))
+    root = ElementTree.fromstring(svg)
+    assert root.tag.endswith("svg")
+    assert int(root.get("width")) == 900
+    assert "prefers-color-scheme: dark" in svg
+    for said in ("tower alone", "all together", "90% of the sum", "failed"):
+        assert said in svg
+    assert not re.search("#0[12]0[12]", svg)  # no stand-in of a colour is left
+
+
+# -- the plays behind it ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wanted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return resolve_run({"model": "smollm2-135m", "eval_every": 5, "wandb": "online"}, tmp_path)
+
+
+def test_a_benchmark_measures_steps_and_nothing_between_them(wanted):
+    benchmark = Benchmark(
+        "20261122-060000-x", "", asked_of(wanted, NODES, 2, 10, 1, False), Circumstances("", {})
+    )
+    benchmark.attempts = 3
+    typed = {"hearth_threads": 1, "plan_runs": "elsewhere"}
+    given = variables(benchmark, configuration(NODES[:1]), typed, "here")
+    train = given.pop("train")
+    assert given == {
+        "hearth_threads": 1,
+        "nodes": "tower",
+        "plan_runs": "here",
+        "launch_return_timeout": 0,
+    }
+    assert (train["evaluate"], train["eval_every"], train["wandb"]) == (False, None, "off")
+    assert (train["max_steps"], train["run"]) == (12, "benchmark-20261122-060000-x-3")
+    assert train["sequence_length"] == wanted.settings.sequence_length
+    again = resolve_run(train, Path("none"))  # what train.yml makes of it
+    assert asked_of(again, NODES, 2, 10, 1, False) == benchmark.asked
+
+
+def test_the_name_of_a_run_is_one_however_long_that_of_the_model_is():
+    benchmark = replace(measured(), name="20261122-060000-" + "m" * 90, attempts=12)
+    assert len(run_name(benchmark)) <= 80
+
+
+def test_what_is_no_business_of_a_benchmark_is_refused_by_name(tmp_path):
+    given = {"model": "smollm2-135m", "run": "x", "max_steps": 5, "split": "2:1"}
+    findings = unfit(resolve_run(given, tmp_path), True, warm_up=2, steps=10)
+    assert [finding.partition(":")[0] for finding in findings] == [
+        "run",
+        "max_steps",
+        "split",
+        "-e elastic",
+    ]
+
+
+def test_where_nodes_exchange_seldom_whole_rounds_are_measured(tmp_path):
+    seldom = resolve_run({"model": "smollm2-135m", "sync_every": 4}, tmp_path)
+    assert unfit(seldom, False, warm_up=4, steps=8) == []
+    (finding,) = unfit(seldom, False, warm_up=2, steps=8)
+    assert "take multiples of 4" in finding
+
+
+def test_options_of_roles_and_ways_to_the_nodes_are_handed_on():
+    typed = {"model": "m", "train": {}, "nodes": "a", "benchmark_steps": 3, "hearth_threads": 1}
+    assert handed_on(typed) == {"hearth_threads": 1}
+    options = {
+        "inventory": ("/a", "/b"),
+        "vault_ids": [],
+        "private_key_file": "/k",
+        "remote_user": None,
+        "ask_pass": True,
+    }
+    assert connecting(options) == ["-i", "/a", "-i", "/b", "--private-key", "/k"]
+    (finding,) = cannot_ask(options)
+    assert finding.startswith("-k: ")
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "\nFollow the run\n  step 1/3 · loss 2\nlaptop: out of memory\n    it needs 9 GB\n",
+            "laptop: out of memory\n    it needs 9 GB",
+        ),
+        (
+            "\nCheck\n  tiny, 1 nodes (laptop)\nlaptop: no\ndesk: no\nNothing was started.\n\n",
+            "laptop: no\ndesk: no\nNothing was started.",
+        ),
+        ("\nCheck\n  tiny\n", "it did not say why"),
+        ("", "it did not say why"),
+    ],
+)
+def test_why_a_play_failed_is_what_stands_at_its_end(log, said):
+    assert last_words(log) == said
+
+
+def test_driver_and_kernel_are_known_of_nodes_that_answer():
+    known = {
+        "tower": {
+            "ansible_facts": {"kernel": "6.1.0"},
+            "benchmark_driver": {"content": "NTgwLjEyNi4wOQo="},
+        },
+        "laptop": {"ansible_facts": {}, "benchmark_driver": {"skipped": True}},
+    }
+    found = plugin.circumstances(["tower", "laptop"], known, "0.1.0")
+    assert found.nodes == {"tower": {"kernel": "6.1.0", "driver": "580.126.09"}, "laptop": {}}

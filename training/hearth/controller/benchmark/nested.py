@@ -1,0 +1,81 @@
+"""The plays that a benchmark starts: how they are called, and what they said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from hearth.config import Settings
+
+_NOT_HANDED_ON = frozenset(
+    {*Settings.model_fields, "train", "config", "nodes", "wait", "elastic", "min_nodes"}
+)
+"""What a benchmark says to its plays itself."""
+
+_WORDS = {
+    "private_key_file": "--private-key",
+    "remote_user": "--user",
+    "ssh_common_args": "--ssh-common-args",
+    "ssh_extra_args": "--ssh-extra-args",
+    "connection_password_file": "--connection-password-file",
+}
+_LISTS = {
+    "inventory": "-i",
+    "vault_ids": "--vault-id",
+    "vault_password_files": "--vault-password-file",
+}
+_ASKING = {
+    "ask_pass": "-k: a benchmark starts plays that cannot ask for a password; provision.yml "
+    "--tags ssh lets your key in",
+    "ask_vault_pass": "-J: a benchmark starts plays that cannot ask for a password; take "
+    "--vault-password-file",
+}
+
+
+def handed_on(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of the variables after `-e` concerns roles, and not what is measured."""
+    return {
+        name: value
+        for name, value in typed.items()
+        if name not in _NOT_HANDED_ON and not name.startswith("benchmark_")
+    }
+
+
+def cannot_ask(given: Mapping[str, Any]) -> list[str]:
+    """Return what of Ansible's command line no play can have that nobody sits before."""
+    return [why for name, why in _ASKING.items() if given.get(name)]
+
+
+def connecting(given: Mapping[str, Any]) -> list[str]:
+    """Return the words of Ansible's command line that say how nodes are reached."""
+    words = []
+    for name, word in _LISTS.items():
+        for value in given.get(name) or ():
+            words += [word, str(value)]
+    for name, word in _WORDS.items():
+        if given.get(name):
+            words += [word, str(given[name])]
+    return words
+
+
+def last_words(log: str) -> str:
+    """Return why a play failed: what stands at its end, below what it did.
+
+    What it did is indented by two blanks, and a failure is not; its further lines are, by more.
+    """
+    lines = [line.rstrip() for line in log.splitlines()]
+    while lines and not lines[-1]:
+        lines.pop()
+    said = list(takewhile(_of_a_failure, reversed(lines)))[::-1]
+    return "\n".join(said) or "it did not say why"
+
+
+def how_far(lines: Sequence[str]) -> str:
+    """Return the last that a play under way has said."""
+    said: Iterable[str] = (line.strip() for line in reversed(lines))
+    return next((line for line in said if line), "the play starts")
+
+
+def _of_a_failure(line: str) -> bool:
+    return bool(line) and (not line.startswith("  ") or line.startswith("    "))
