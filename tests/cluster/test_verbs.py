@@ -8,6 +8,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
 
 import psutil
@@ -168,6 +172,38 @@ def test_two_runs_are_listed_and_compared_by_what_differs(home):
     assert "no node has a run 'othr' (did you mean 'other'?)" in screen
 
 
+def test_the_curves_of_a_run_are_shown_on_loopback_until_that_is_ended(home):
+    code, screen = home.play("playbooks/dashboard.yml", "-e", "run=evening")
+    assert code == 0
+    assert "Start TensorBoard: changed on desk" in screen
+    told = re.search(
+        r"^  evening: TensorBoard runs on desk \(process (\d+)\).*?\n\n", screen, re.M | re.S
+    )
+    port = int(re.search(r"http://localhost:(\d+)/", told[0])[1])
+    board = psutil.Process(int(told[1]))
+    sockets = board.net_connections(kind="inet")
+    listening = {each.laddr for each in sockets if each.status == psutil.CONN_LISTEN}
+    assert listening == {("127.0.0.1", port)}
+    address = f"http://127.0.0.1:{port}"
+    assert b"TensorBoard" in urllib.request.urlopen(f"{address}/", timeout=20).read()
+
+    def has_the_loss() -> bool:
+        tags = urllib.request.urlopen(f"{address}/data/plugin/scalars/tags", timeout=20).read()
+        return "train/loss" in json.loads(tags).get(".", {})
+
+    until(has_the_loss, 60)
+
+    code, screen = home.play("playbooks/dashboard.yml", "-e", "run=evening")
+    assert code == 0
+    assert told[0] in screen
+    assert "changed on" not in screen
+
+    code, screen = home.play("playbooks/dashboard.yml", "-e", "dashboard_state=stopped")
+    assert code == 0
+    assert "End TensorBoard: changed on desk" in screen
+    assert not board.is_running() or board.status() == psutil.STATUS_ZOMBIE
+
+
 def test_a_run_is_removed_only_with_consent(home):
     log = home.workspace("laptop") / "logs" / "evening.log"
     code, screen = home.play("playbooks/runs.yml", "-e", "delete=evening")
@@ -185,3 +221,33 @@ def test_a_run_is_removed_only_with_consent(home):
         left = [path for path in home.workspace(node).rglob("*evening*") if path.is_file()]
         assert not left
         assert (home.workspace(node) / "results" / "other" / "run.yml").exists()
+
+
+@pytest.mark.timeout(700)
+def test_a_benchmark_compares_nodes_alone_with_all_and_goes_on_where_it_was(home):
+    asked = (*home.tiny(), "-e", "benchmark_steps=2", "-e", "benchmark_warm_up=1")
+    kept = home.runs / "benchmarks"
+    first = home.start("playbooks/benchmark.yml", *asked)
+    until(lambda: next(kept.glob("*/2.log")).stat().st_size > 0, 200)  # the second run is begun
+    first.send_signal(signal.SIGINT)
+    screen, _ = first.communicate(timeout=60)
+    print(screen)
+    assert "desk alone" in screen
+    assert not list(kept.glob("*.json"))
+
+    code, screen = home.play("playbooks/benchmark.yml", *asked, timeout=400)
+    assert code == 0
+    assert "was interrupted and goes on: 1 of 3 runs are done" in screen
+    for line in ("laptop alone", "all together"):
+        assert re.search(rf"^  {line} +\d+ tokens/s, 2 steps in .* s  \(\d of 3", screen, re.M)
+    assert re.search(
+        r"^  all together +1 +[\d.]+ s +\d+ +– +\d\.\d\d +\d\.\d\d +\d\.", screen, re.M
+    )
+    ((record,), (text,), (picture,)) = (kept.glob(f"*.{end}") for end in ("json", "txt", "svg"))
+    runs = json.loads(record.read_text())["runs"]
+    assert [len(ran["configuration"]["nodes"]) for ran in runs] == [1, 1, 2]
+    assert "all together" in text.read_text()
+    assert "all together" in picture.read_text()
+    assert [path for path in kept.iterdir() if path.is_dir()] == []
+    for node in NODES:  # nothing that would clutter the list of runs
+        assert not list(home.workspace(node).rglob("*benchmark-2*"))
