@@ -9,8 +9,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 
