@@ -53,7 +53,8 @@ def measure(folder: Path, size: str, rows: int, length: int, checkpointing: bool
         check=True,
     )
     shape = shape_in(model)
-    case = case_of(resolve(settings | switches).settings, gpu=False, gpus=False, all_gpus=False)
+    resolved = resolve(settings | switches).settings
+    case = case_of(resolved, gpu=False, gpus=False, all_gpus=False, ranks=1)
     need = estimate(shape, case)
     return {
         "size": size,
