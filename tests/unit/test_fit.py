@@ -205,6 +205,13 @@ def test_sharing_the_weights_out_is_advised_where_it_makes_the_model_fit():
     assert not misfits("m", shared, LLAMA_7B, {"here": roomy["tower"]}, ranks=3)
 
 
+def test_advice_goes_by_the_ranks_that_there_are_also_where_one_node_is_looked_at():
+    settings = Settings(model="m", parallel="fsdp", micro_batch=16)
+    said = misfits("m", settings, LLAMA_7B, {"here": Room(10 * GIB, "RTX 3080")}, ranks=3)["here"]
+    assert "gradient_checkpointing=true" in said or "micro_batch=1" in said
+    assert "no setting would make it fit" not in said
+
+
 def test_of_two_that_share_the_weights_neither_can_be_left_out():
     settings = Settings(model="m", parallel="fsdp", gradient_checkpointing=True)
     pair = {"tower": Room(24 * GIB, "RTX 3090"), "laptop": Room(4 * GIB, "RTX 2060")}

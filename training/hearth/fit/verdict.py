@@ -42,7 +42,9 @@ def misfits(
     found = needs(settings, shape, rooms, ranks)
     fitting = {node: rooms[node] for node, need in found.items() if _fits(need, rooms[node])}
     return {
-        node: _sentence(model, need, rooms[node], _advice(node, settings, shape, rooms, fitting))
+        node: _sentence(
+            model, need, rooms[node], _advice(node, settings, shape, rooms, fitting, ranks)
+        )
         for node, need in found.items()
         if node not in fitting
     }
@@ -76,12 +78,13 @@ def _advice(
     shape: Shape,
     rooms: Mapping[str, Room],
     fitting: Mapping[str, Room],
+    ranks: int,
 ) -> list[str]:
     """Return what would make it fit on `node`: as few changes as possible, then the ways round."""
 
     def fits(changes: Mapping[str, Any]) -> bool:
         changed = settings.model_copy(update=dict(changes))
-        return _fits(needs(changed, shape, rooms)[node], rooms[node])
+        return _fits(needs(changed, shape, rooms, ranks)[node], rooms[node])
 
     measures = _measures(settings)
     ways: list[str] = []
