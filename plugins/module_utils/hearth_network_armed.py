@@ -135,11 +135,15 @@ def kept() -> bool:
 
 
 def undo_now(armed: Armed, why: list[str]) -> None:
-    """Have the change undone without waiting for the timer, and remember why."""
+    """Have the change undone without waiting for the timer, and remember why.
+
+    Where the timer came first, while whoever asks was still looking, nothing is begun again.
+    """
     armed.why = why
     _save(armed)
-    if _systemctl("start", "--no-block", f"{_UNDO}.service") != 0:
-        _start(_UNDO, 1)  # the timer was stopped before, and took the unit along
+    # The unit is gone once it has run, and also where the timer was stopped before.
+    if _systemctl("start", "--no-block", f"{_UNDO}.service") != 0 and not undone():
+        _start(_UNDO, 1)
 
 
 def undone() -> bool:

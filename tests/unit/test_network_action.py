@@ -105,6 +105,19 @@ def test_the_undo_takes_the_candidate_away_before_it_asks_for_the_original():
     assert order == sorted(order)
 
 
+@pytest.mark.parametrize("over", [True, False])
+def test_an_undo_that_has_run_is_not_armed_again(over, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(armed, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(armed, "_systemctl", lambda *_: 5)  # stand-in: the unit is not loaded
+    monkeypatch.setattr(armed, "_start", lambda *words: started.append(words))
+    if over:
+        (tmp_path / "undone").touch()
+    armed.undo_now(armed.Armed("token", CANDIDATE, {}), ["no answer from tower"])
+    assert bool(started) is not over
+    assert armed.load("token").why == ["no answer from tower"]
+
+
 def test_the_way_back_swaps_what_is_done_and_undone():
     back = history.backwards(CANDIDATE, "[ipv4]\nmethod=auto\n")
     assert (back.apply, back.undo) == (CANDIDATE.undo, CANDIDATE.apply)
