@@ -1,22 +1,21 @@
 """Nothing is lost: a fault on one of three machines in the middle of a run, and what it teaches.
 
-Each node gets one kind of fault, another one on another day; the seed stands in the test's name.
-HEARTH_FAULT_SEED repeats a day, and HEARTH_FAULTS=all plays every kind on every node
-(`python -m tests.bench.faults` does that and writes down what came of it, by HEARTH_FAULTS_RECORD).
+Each node gets one kind of fault, another one on another day (support/rotated.py). `python -m
+tests.bench.faults` plays every kind on every node, and writes down what came of it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.house import until
 from support.lab import READY, Controller, as_root, at_home, inside, lab, on
+from support.measured import write_down
+from support.rotated import ALL, SEED, of_today
 from support.runs import (
     cluster,
     end,
@@ -38,7 +37,6 @@ NODES = tuple(node.name for node in plan.nodes(3))
 KINDS = ("kill", "power", "cable", "disk")
 STEPS = 60
 SETTINGS = {"max_steps": STEPS, "checkpoint_every": 5, "global_batch": 24}
-SEED = int(os.environ.get("HEARTH_FAULT_SEED") or time.time() // 86400)
 
 CHECKPOINTS = "/home/lab/ai-cluster/checkpoints"
 FULL = f"{CHECKPOINTS}/something-else-that-is-large"
@@ -46,10 +44,9 @@ FULL = f"{CHECKPOINTS}/something-else-that-is-large"
 
 def chosen() -> list[tuple[str, str]]:
     """Return kind and node of the faults to play."""
-    if os.environ.get("HEARTH_FAULTS") == "all":
+    if ALL:
         return [(kind, node) for kind in KINDS for node in NODES]
-    kinds = random.Random(SEED).sample(KINDS, len(NODES))
-    return list(zip(kinds, NODES, strict=True))
+    return list(zip(of_today(KINDS, len(NODES)), NODES, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -182,10 +179,3 @@ def mend_for_others(kind: str, node: str) -> None:
     lab("power-on", node, status=None)
     if kind == "disk":
         inside(node, f"rm -f {FULL}")
-
-
-def write_down(**found: object) -> None:
-    """Add a line to the record, where one is kept."""
-    if path := os.environ.get("HEARTH_FAULTS_RECORD"):
-        with Path(path).open("a") as file:
-            file.write(json.dumps(found) + "\n")

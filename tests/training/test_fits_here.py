@@ -8,7 +8,7 @@ from support.ranks import train, train_forked
 from support.stand_in_hub import COMMIT, StandInHub, stand_in_hub
 
 from hearth.fit.catalogue import listing
-from tests.bench.memory.measure import measure
+from tests.bench.memory.measure import taken
 from tests.bench.memory.report import WITHIN, off
 
 LARGE = ["--model", "llama2-13b", "--memory-limit", 2, "--wandb", "off"]
@@ -60,4 +60,4 @@ def test_the_revision_that_was_fetched_is_recorded(tmp_path, tiny_model, argumen
 @pytest.mark.slow
 def test_the_estimate_is_near_what_a_rank_takes(tmp_path):
     """Two more sizes are measured by tests.bench.memory; see docs/benchmarks.md."""
-    assert abs(off(measure(tmp_path, "small", 1, 256, checkpointing=False))) <= WITHIN
+    assert abs(off(taken(tmp_path, "small", 1, 256, checkpointing=False))) <= WITHIN

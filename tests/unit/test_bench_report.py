@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +16,19 @@ from tests.bench.follow import report as follow
 from tests.bench.heterogeneous import report as heterogeneous
 from tests.bench.memory import report as memory
 from tests.bench.packing import report as packing
-from tests.bench.paper import put
+from tests.bench.paper import DOCUMENT, put
 from tests.bench.provision.report import aims, table
 from tests.bench.slow_link import report as slow_link
+
+BENCHES = sorted(path.parent.name for path in Path(beside.__file__).parent.glob("*/__main__.py"))
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_a_bench_can_be_called_and_its_raw_figures_make_the_documents_section(name):
+    bench = importlib.import_module(f"tests.bench.{name}.__main__")
+    figures = Path(bench.__file__).with_name("figures.json")
+    section = bench.table(json.loads(figures.read_text())) if figures.exists() else ""
+    assert section in DOCUMENT.read_text()
 
 
 def sitting(machines: int, second: float, ping: float) -> dict:

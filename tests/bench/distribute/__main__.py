@@ -10,22 +10,19 @@ minutes on two cores.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from tests.bench.cluster import READY
+from tests.bench.command import Bench
 from tests.bench.distribute.report import table
 from tests.bench.lab import NAME, ROOT, CommandFailed, Lab
-from tests.bench.paper import circumstances, publish
 
-FIGURES = Path(__file__).with_name("figures.json")
 LINK = "100mbit"
 SIZES = (2, 3, 8)
 """Nodes that have the model in the end; two is one copy."""
@@ -33,7 +30,7 @@ SIZES = (2, 3, 8)
 _RECORD = "/home/lab/ai-cluster/config/spread.json"
 
 
-class Bench(Lab):
+class Machines(Lab):
     """The machines, of which the first has the model."""
 
     def __init__(self, folder: Path, megabytes: int) -> None:
@@ -41,7 +38,7 @@ class Bench(Lab):
         self._models, self._bytes = folder / "models", megabytes * 1_000_000
         self._names: list[str] = []
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> Machines:
         """Have the machines booted, provisioned and slow, and the first with the model."""
         os.environ["HEARTH_LAB"] = NAME  # by which what is imported next knows the lab
         sys.path.insert(0, str(ROOT / "tests"))
@@ -94,42 +91,23 @@ class Bench(Lab):
         return {"transfer": last - first, "play": seconds}
 
 
-def measure(megabytes: int, repeat: int, folder: Path) -> dict[str, Any]:
-    """Return the seconds of each number of nodes, repeats in a list."""
-    found: dict[str, Any] = {str(count): [] for count in SIZES}
-    with Bench(folder, megabytes) as bench:
-        for turn in range(repeat):
+def measure(given: Namespace, folder: Path) -> dict[str, Any]:
+    """Return the seconds of each number of nodes, repeats in a list, and what was sent."""
+    seconds: dict[str, Any] = {str(count): [] for count in SIZES}
+    with Machines(folder, given.megabytes) as machines:
+        for turn in range(given.repeat):
             for count in SIZES:
-                found[str(count)].append(bench.sent(count))
-            print(f"bench: {turn + 1} of {repeat} turns", flush=True)
-    return found
+                seconds[str(count)].append(machines.sent(count))
+            print(f"bench: {turn + 1} of {given.repeat} turns", flush=True)
+    return {"link": LINK, "megabytes": given.megabytes, "seconds": seconds}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.distribute",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--repeat", type=int, default=3, help="times each (default: 3)")
-    parser.add_argument("--megabytes", type=int, default=300, help="of the model (default: 300)")
-    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
-    given = parser.parse_args(arguments)
-    if os.geteuid() != 0:
-        parser.error("the lab needs root")
-    # Not below /tmp, which a machine has for itself.
-    with tempfile.TemporaryDirectory(prefix="hearth-bench-", dir="/var/tmp") as folder:
-        try:
-            seconds = measure(given.megabytes, given.repeat, Path(folder))
-        except CommandFailed as error:
-            print(f"bench: a run failed: {error}", file=sys.stderr)
-            return 1
-    figures = circumstances() | {"link": LINK, "megabytes": given.megabytes, "seconds": seconds}
-    print(table(figures))
-    if not given.dry:
-        publish("distribute", figures, FIGURES, table(figures))
-    return 0
+    bench = Bench("distribute", __doc__, table, lab=True)
+    bench.option("--repeat", type=int, default=3, help="times each (default: 3)")
+    bench.option("--megabytes", type=int, default=300, help="of the model (default: 300)")
+    return bench.run(measure)
 
 
 if __name__ == "__main__":

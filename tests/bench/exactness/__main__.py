@@ -9,10 +9,8 @@ docs/benchmarks.md. It takes about five minutes on two cores.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +20,11 @@ from hearth.config import Settings, load_preset, resolve
 from hearth.layout import Layout
 from hearth.model.fetch import fetch_model
 from hearth.model.load import load_model
+from tests.bench.command import Bench
 from tests.bench.exactness.report import table
 from tests.bench.lab import CommandFailed
-from tests.bench.paper import circumstances, publish
-from tests.support.ranks import adapter, metrics, train_forked
+from tests.support.ranks import learned, metrics, train_forked
 
-FIGURES = Path(__file__).with_name("figures.json")
 MODEL = "smollm2-135m"
 GLOBAL_BATCH = 7
 WAYS = {
@@ -69,8 +66,8 @@ def arguments_of(settings: dict[str, Any]) -> list[str]:
 
 def change(cwd: Path, run: str, start: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return what a run learned: its adapter less the one it began with, float64 (parameters,)."""
-    learned = adapter(cwd, run)
-    parts = [learned[name].double() - start[name].double() for name in sorted(learned)]
+    end = learned(cwd, run)
+    parts = [end[name].double() - start[name].double() for name in sorted(end)]
     return torch.cat([part.flatten() for part in parts])
 
 
@@ -81,8 +78,8 @@ def beginning(settings: Settings, model: Path) -> dict[str, torch.Tensor]:
     return {name.replace(".default", ""): value.detach() for name, value in fresh.trainable()}
 
 
-def measured(model: Path, steps: int) -> list[dict[str, Any]]:
-    """Train in each of the ways, and return how far each is from the first.
+def measured(model: Path, steps: int, folder: Path) -> list[dict[str, Any]]:
+    """Train in each of the ways in this folder, and return how far each is from the first.
 
     Raises `CommandFailed` if one does not end well.
     """
@@ -90,46 +87,39 @@ def measured(model: Path, steps: int) -> list[dict[str, Any]]:
     start = beginning(resolve(chosen).settings, model)
     figures: list[dict[str, Any]] = []
     first: torch.Tensor | None = None
-    with tempfile.TemporaryDirectory(prefix="hearth-bench-") as folder:
-        cwd = Path(folder)
-        for number, (name, (ranks, split, micro_batch)) in enumerate(WAYS.items()):
-            run = f"way-{number}"
-            how = ("--split", split, "--micro-batch", micro_batch, "--run-name", run)
-            done = train_forked(cwd, ranks, *arguments_of(chosen), *how, timeout=1200)
-            if done.returncode:
-                raise CommandFailed(f"{name}: {done.stderr[-2000:]}")
-            learned = change(cwd, run, start)
-            first = learned if first is None else first
-            figures.append(
-                {
-                    "way": name,
-                    "change": learned.norm().item(),
-                    "apart": (learned - first).norm().item(),
-                    "furthest": (learned - first).abs().max().item(),
-                    "losses": [step["loss"] for step in metrics(cwd / "runs" / run, "step")],
-                }
-            )
-            print(f"bench: {name}: done", flush=True)
+    for number, (name, (ranks, split, micro_batch)) in enumerate(WAYS.items()):
+        run = f"way-{number}"
+        how = ("--split", split, "--micro-batch", micro_batch, "--run-name", run)
+        done = train_forked(folder, ranks, *arguments_of(chosen), *how, timeout=1200)
+        if done.returncode:
+            raise CommandFailed(f"{name}: {done.stderr[-2000:]}")
+        changed = change(folder, run, start)
+        first = changed if first is None else first
+        figures.append(
+            {
+                "way": name,
+                "change": changed.norm().item(),
+                "apart": (changed - first).norm().item(),
+                "furthest": (changed - first).abs().max().item(),
+                "losses": [step["loss"] for step in metrics(folder / "runs" / run, "step")],
+            }
+        )
+        print(f"bench: {name}: done", flush=True)
     return figures
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.exactness",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--steps", type=int, default=10, help="steps of a run (default: 10)")
-    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
-    given = parser.parse_args(arguments)
+def measure(given: Namespace, folder: Path) -> dict[str, Any]:
+    """Return the figures of each way."""
     source = load_preset(MODEL).source(MODEL)
     model = fetch_model(source, Layout.from_environment().models).path
-    figures = circumstances() | {"model": MODEL, "ways": measured(model, given.steps)}
-    print(table(figures))
-    if not given.dry:
-        publish("exactness", figures, FIGURES, table(figures))
-    return 0
+    return {"model": MODEL, "ways": measured(model, given.steps, folder)}
+
+
+def main() -> int:
+    """Run the command line; return the exit status."""
+    bench = Bench("exactness", __doc__, table)
+    bench.option("--steps", type=int, default=10, help="steps of a run (default: 10)")
+    return bench.run(measure)
 
 
 if __name__ == "__main__":

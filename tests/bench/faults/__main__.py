@@ -10,20 +10,14 @@ of an hour on two cores. `./scripts/test` plays one kind a machine.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.bench.lab import NAME, ROOT
-from tests.bench.paper import circumstances, publish
+from tests.bench.command import Bench, played
 
-FIGURES = Path(__file__).with_name("figures.json")
 _WORDS = {
     "kill": "a rank is killed (-9)",
     "power": "the power is cut",
@@ -61,37 +55,10 @@ def table(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status: that of the tests."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.faults",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
-    given = parser.parse_args(arguments)
-    if os.geteuid() != 0:
-        parser.error("the lab needs root")
-    with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder) / "faults.jsonl"
-        played = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "tests/cluster/test_lab_faults.py"],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "HEARTH_LAB": NAME,
-                "HEARTH_FAULTS": "all",
-                "HEARTH_FAULTS_RECORD": str(record),
-            },
-        ).returncode
-        lines = record.read_text().splitlines() if record.exists() else []
-    figures = circumstances() | {"faults": [json.loads(line) for line in lines]}
-    print(table(figures))
-    # A fault that left a trace is no figure: the tests have said which.
-    if played == 0 and not given.dry:
-        publish("faults", figures, FIGURES, table(figures))
-    return played
+def measure(_: Namespace, folder: Path) -> dict[str, Any]:
+    """Return what came of each fault."""
+    return {"faults": played("cluster/test_lab_faults.py", folder)}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(Bench("faults", __doc__, table, lab=True).run(measure))

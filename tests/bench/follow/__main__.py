@@ -11,103 +11,84 @@ cores, on which nothing else should run.
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import tempfile
-from collections.abc import Sequence
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
 from tests.bench.cluster import UNEQUAL
+from tests.bench.command import Bench
 from tests.bench.follow.report import table
-from tests.bench.heterogeneous.__main__ import SKIPPED, Bench
+from tests.bench.heterogeneous.__main__ import SKIPPED, Machines
 from tests.bench.lab import CommandFailed
-from tests.bench.paper import circumstances, publish
 
-FIGURES = Path(__file__).with_name("figures.json")
 VICTIM = "laptop"
 ALONE_STEPS = 20
 HALVED_AFTER = 10
 """Steps after which the machine is halved."""
 
 
-def speed_while_halving(bench: Bench, steps: int) -> dict[str, Any]:
+def enough_steps(text: str) -> int:
+    """Return the number of steps that an option names, of which enough come after the halving."""
+    if (count := int(text)) < HALVED_AFTER + 8:
+        raise ArgumentTypeError(f"after step {HALVED_AFTER} some must be left: at least 8")
+    return count
+
+
+def speed_while_halving(machines: Machines, steps: int) -> dict[str, Any]:
     """Train on all, and halve one of them on the way; return as `speed`, and in which step.
 
     Raises `CommandFailed` if they did not train for so long.
     """
-    run, leader = bench.next_run(), bench.names[0]
+    run, leader = machines.next_run(), machines.names[0]
     record = f"/home/lab/ai-cluster/results/{run}/metrics.jsonl"
 
     def done() -> int:
-        return int(bench.inside(leader, "grep", "--count", '"kind": "step"', record) or 0)
+        return int(machines.inside(leader, "grep", "--count", '"kind": "step"', record) or 0)
 
     halved: list[int] = []
 
     def halve() -> None:
-        bench.share(VICTIM, bench.shares[VICTIM] / 2)
+        machines.share(VICTIM, machines.shares[VICTIM] / 2)
         halved.append(done() + 1)
 
-    with bench.once(lambda: done() >= HALVED_AFTER, halve):
-        figures = bench.speed(bench.names, steps)
-    bench.share(VICTIM, bench.shares[VICTIM])
+    with machines.once(lambda: done() >= HALVED_AFTER, halve):
+        figures = machines.speed(machines.names, steps)
+    machines.share(VICTIM, machines.shares[VICTIM])
     if halved[0] > steps:
         raise CommandFailed(f"{run} was over before {VICTIM} was halved")
     return figures | {"halved_during": halved[0]}
 
 
-def sitting(bench: Bench, steps: int, repeat: int) -> dict[str, Any]:
+def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
     """Return the figures of each kind of run, repeats in a list."""
     found: dict[str, Any] = {"alone": [], "together": [], "halved": []}
-    full = bench.shares[VICTIM]
-    with bench.up_and_ready():
-        bench.speed(bench.names, SKIPPED + 1)  # in which each measures itself
+    full = machines.shares[VICTIM]
+    with machines.up_and_ready():
+        machines.speed(machines.names, SKIPPED + 1)  # in which each measures itself
         for turn in range(repeat):
-            found["alone"].append(bench.alone(ALONE_STEPS))
-            found["together"].append(speed_while_halving(bench, steps))
-            bench.shares[VICTIM] = full / 2
-            found["halved"].append(bench.alone(ALONE_STEPS))
-            bench.shares[VICTIM] = full
-            bench.share(VICTIM, full)
+            found["alone"].append(machines.alone(ALONE_STEPS))
+            found["together"].append(speed_while_halving(machines, steps))
+            machines.shares[VICTIM] = full / 2
+            found["halved"].append(machines.alone(ALONE_STEPS))
+            machines.shares[VICTIM] = full
+            machines.share(VICTIM, full)
             print(f"bench: {turn + 1} of {repeat} turns", flush=True)
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def measure(given: Namespace, folder: Path) -> dict[str, Any]:
+    """Return the figures of the sitting."""
+    found = sitting(Machines(folder, UNEQUAL), given.steps, given.repeat)
+    return {"shares": UNEQUAL, "victim": VICTIM, "skipped": SKIPPED, **found}
+
+
+def main() -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.follow",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
-    parser.add_argument(
-        "--steps", type=int, default=26, help="steps of the run together (default: 26)"
-    )
-    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
-    given = parser.parse_args(arguments)
-    if os.geteuid() != 0:
-        parser.error("the lab needs root")
-    if given.steps < HALVED_AFTER + 8:
-        parser.error(f"after step {HALVED_AFTER} some steps must be left: at least 8")
-    # Not below /tmp, which a machine has for itself.
-    with tempfile.TemporaryDirectory(prefix="hearth-bench-", dir="/var/tmp") as folder:
-        try:
-            found = sitting(Bench(Path(folder), UNEQUAL), given.steps, given.repeat)
-        except CommandFailed as error:
-            print(f"bench: a run failed: {error}", file=sys.stderr)
-            return 1
-    figures = circumstances() | {
-        "shares": UNEQUAL,
-        "victim": VICTIM,
-        "skipped": SKIPPED,
-        **found,
-    }
-    print(table(figures))
-    if not given.dry:
-        publish("follow", figures, FIGURES, table(figures))
-    return 0
+    bench = Bench("follow", __doc__, table, lab=True)
+    bench.option("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
+    bench.option("--steps", type=enough_steps, default=26, help="of the run together (default: 26)")
+    return bench.run(measure)
 
 
 if __name__ == "__main__":

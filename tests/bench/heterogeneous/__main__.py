@@ -12,12 +12,10 @@ two cores, on which nothing else should run.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
 import sys
-import tempfile
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,12 +23,11 @@ from typing import Any
 
 from tests.bench.beside import parts
 from tests.bench.cluster import READY, UNEQUAL, Cluster, Figures, Trained
+from tests.bench.command import Bench
 from tests.bench.heterogeneous.report import overall, table
 from tests.bench.heterogeneous.work import LENGTH, make_data, make_model
-from tests.bench.lab import ROOT, CommandFailed, run
-from tests.bench.paper import circumstances, publish
+from tests.bench.lab import ROOT, run
 
-FIGURES = Path(__file__).with_name("figures.json")
 TUTORIAL = Path(__file__).with_name("tutorial.py")
 EQUAL = {"tower": 0.4, "laptop": 0.4, "oldbox": 0.4}
 GLOBAL_BATCH = 64
@@ -43,7 +40,7 @@ MORE = 5
 """Further steps of nodes that train for themselves, since they do not begin at the same moment."""
 
 
-class Bench(Cluster):
+class Machines(Cluster):
     """The machines, and runs of so many steps of full rows over them."""
 
     def __init__(self, folder: Path, shares: Mapping[str, float]) -> None:
@@ -108,64 +105,51 @@ def figures_of(trained: Trained) -> dict[str, Any]:
     }
 
 
-def sitting(bench: Bench, steps: int, repeat: int) -> dict[str, Any]:
+def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
     """Return the figures of each kind of run, repeats in a list.
 
     On equal machines an equal split is the split by speed, and one of them is enough.
     """
-    names = bench.names
-    unequal = len(set(bench.shares.values())) > 1
-    found: dict[str, Any] = {"shares": bench.shares, "global_batch": GLOBAL_BATCH}
+    names = machines.names
+    unequal = len(set(machines.shares.values())) > 1
+    found: dict[str, Any] = {"shares": machines.shares, "global_batch": GLOBAL_BATCH}
     found |= {"alone": {name: [] for name in names}, "equal": [], "by_speed": [], "tutorial": []}
-    with bench.up_and_ready():
+    with machines.up_and_ready():
         for turn in range(repeat):
-            found["by_speed"].append(bench.speed(names, steps))
-            for name, its in bench.alone(steps + MORE).items():
+            found["by_speed"].append(machines.speed(names, steps))
+            for name, its in machines.alone(steps + MORE).items():
                 found["alone"][name].append(its)
             if unequal:
-                found["equal"].append(bench.speed(names, steps, "equal"))
+                found["equal"].append(machines.speed(names, steps, "equal"))
             if unequal and turn == 0:  # which is for information only
-                found["tutorial"].append(bench.tutorial(steps))
-            print(f"bench: {turn + 1} of {repeat} turns over {bench.shares}", flush=True)
+                found["tutorial"].append(machines.tutorial(steps))
+            print(f"bench: {turn + 1} of {repeat} turns over {machines.shares}", flush=True)
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.heterogeneous",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
-    parser.add_argument("--steps", type=int, default=16, help="steps of a run (default: 16)")
-    parser.add_argument("--only", choices=["unequal", "equal"], help="one of the two sittings")
-    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
-    given = parser.parse_args(arguments)
-    if os.geteuid() != 0:
-        parser.error("the lab needs root")
+def measure(given: Namespace, folder: Path) -> dict[str, Any]:
+    """Return the figures of each sitting."""
     kinds = {"unequal": UNEQUAL, "equal": EQUAL}
     sittings = []
-    # Not below /tmp, which a machine has for itself.
-    with tempfile.TemporaryDirectory(prefix="hearth-bench-", dir="/var/tmp") as folder:
-        try:
-            for name in [given.only] if given.only else kinds:
-                place = Path(folder) / name
-                place.mkdir()
-                sittings.append(sitting(Bench(place, kinds[name]), given.steps, given.repeat))
-        except CommandFailed as error:
-            print(f"bench: a run failed: {error}", file=sys.stderr)
-            return 1
-    figures = circumstances() | {
+    for name in [given.only] if given.only else kinds:
+        place = folder / name
+        place.mkdir()
+        sittings.append(sitting(Machines(place, kinds[name]), given.steps, given.repeat))
+    return {
         "model": f"A Llama of 8 layers with random weights, LoRA, rows of {LENGTH} tokens",
         "at_once": AT_ONCE,
         "skipped": SKIPPED,
         "sittings": sittings,
     }
-    print(table(figures))
-    if not given.dry:
-        publish("heterogeneous", figures, FIGURES, table(figures))
-    return 0
+
+
+def main() -> int:
+    """Run the command line; return the exit status."""
+    bench = Bench("heterogeneous", __doc__, table, lab=True)
+    bench.option("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
+    bench.option("--steps", type=int, default=16, help="steps of a run (default: 16)")
+    bench.option("--only", choices=["unequal", "equal"], help="one of the two sittings")
+    return bench.run(measure)
 
 
 if __name__ == "__main__":

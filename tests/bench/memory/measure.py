@@ -18,7 +18,7 @@ from tests.bench.memory.sizes import make_data, make_model
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def measure(folder: Path, size: str, rows: int, length: int, checkpointing: bool) -> dict[str, Any]:
+def taken(folder: Path, size: str, rows: int, length: int, checkpointing: bool) -> dict[str, Any]:
     """Return the bytes `before` the run, at its `peak`, and `estimated` in between, with the case.
 
     `folder` keeps models, data and runs.

@@ -11,10 +11,9 @@ minutes.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,11 @@ from hearth.layout import Layout
 from hearth.model.fetch import fetch_model
 from hearth.model.load import load_model
 from hearth.model.seam import TrainableModel
-from tests.bench.lab import CommandFailed
+from tests.bench.command import Bench
 from tests.bench.packing.data import CORPUS, SHIPPED, make_corpus
 from tests.bench.packing.measure import PaddedRows, cost
 from tests.bench.packing.report import LENGTH, WAYS, table
-from tests.bench.paper import circumstances, publish
 
-FIGURES = Path(__file__).with_name("figures.json")
 MODEL = "smollm2-135m"
 LAYERS = 6
 """Of 30, which are all alike: enough to measure what a token costs, in minutes."""
@@ -84,38 +81,27 @@ def measured(
     return costs
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.packing",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--repeat", type=int, default=3, help="turns a data set (default: 3)")
-    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
-    given = parser.parse_args(arguments)
+def measure(given: Namespace, folder: Path) -> dict[str, Any]:
+    """Return the figures of each data set."""
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    with tempfile.TemporaryDirectory(prefix="hearth-bench-") as name:
-        folder = Path(name)
-        try:
-            corpus = make_corpus(folder)
-        except CommandFailed as error:
-            print(f"bench: the corpus cannot be had: {error}", file=sys.stderr)
-            return 1
-        path = first_layers(folder / "model")
-        settings = resolve({"model": str(path), "lora_rank": 8}).settings
-        model = load_model(settings, path, torch.device("cpu"), "fp32")
-        sets: dict[str, Any] = {
-            called: measured(model, dataset, folder / "tokens", given.repeat)
-            for called, dataset in ((SHIPPED, SHIPPED), (CORPUS, corpus))
-        }
-    figures = circumstances() | {"model": MODEL, "layers": LAYERS, "sets": sets}
-    print(table(figures))
-    if not given.dry:
-        publish("packing", figures, FIGURES, table(figures))
-    return 0
+    corpus = make_corpus(folder)
+    path = first_layers(folder / "model")
+    settings = resolve({"model": str(path), "lora_rank": 8}).settings
+    model = load_model(settings, path, torch.device("cpu"), "fp32")
+    sets: dict[str, Any] = {
+        called: measured(model, dataset, folder / "tokens", given.repeat)
+        for called, dataset in ((SHIPPED, SHIPPED), (CORPUS, corpus))
+    }
+    return {"model": MODEL, "layers": LAYERS, "sets": sets}
+
+
+def main() -> int:
+    """Run the command line; return the exit status."""
+    bench = Bench("packing", __doc__, table)
+    bench.option("--repeat", type=int, default=3, help="turns a data set (default: 3)")
+    return bench.run(measure)
 
 
 if __name__ == "__main__":

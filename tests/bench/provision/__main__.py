@@ -10,25 +10,20 @@ itself and the table into docs/benchmarks.md. The machines take their packages f
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import tempfile
-from collections.abc import Sequence
+from argparse import Namespace
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.bench.lab import ROOT, CommandFailed, Lab
-from tests.bench.paper import circumstances, publish
+from tests.bench.command import Bench
+from tests.bench.lab import ROOT, Lab
 from tests.bench.provision.measure import Cost, timed
 from tests.bench.provision.report import table
 
-FIGURES = Path(__file__).with_name("figures.json")
 
-
-class Bench(Lab):
+class Machines(Lab):
     """The machines, and what is timed on them."""
 
     def provision(self, *words: str) -> Cost:
@@ -41,56 +36,44 @@ class Bench(Lab):
         return timed(command, ROOT, self.environment)
 
 
-def sitting(bench: Bench, machines: int, repeat: int) -> dict[str, Any]:
+def sitting(machines: Machines, count: int, repeat: int) -> dict[str, Any]:
     """Return the costs of each kind of run over so many machines, repeats in a list."""
     without = ("-e", "verify_all_reduce=false")
-    bench.up()
+    machines.up()
     try:
-        costs: dict[str, list[Cost]] = {"first": [bench.provision()]}
+        costs: dict[str, list[Cost]] = {"first": [machines.provision()]}
         for name in ("ping", "second", "second_with_sum"):
             costs[name] = []
         for _ in range(repeat):
-            costs["ping"].append(bench.ping())
-            costs["second"].append(bench.provision(*without))
-        costs["second_with_sum"].append(bench.provision())
+            costs["ping"].append(machines.ping())
+            costs["second"].append(machines.provision(*without))
+        costs["second_with_sum"].append(machines.provision())
     finally:
-        bench.down()
+        machines.down()
     said = {name: [asdict(cost) for cost in measured] for name, measured in costs.items()}
-    return {"machines": machines, **said}
+    return {"machines": count, **said}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def measure(given: Namespace, folder: Path) -> dict[str, Any]:
+    """Return the figures of each number of machines."""
+    sittings = [
+        sitting(Machines(count, folder, given.python), count, given.repeat)
+        for count in given.machines
+    ]
+    return {"ansible": version("ansible-core"), "sittings": sittings}
+
+
+def main() -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.provision",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--machines", type=int, nargs="+", default=[3, 10], metavar="N")
-    parser.add_argument("--repeat", type=int, default=3, help="second runs a size (default: 3)")
-    parser.add_argument(
+    bench = Bench("provision", __doc__, table, lab=True)
+    bench.option("--machines", type=int, nargs="+", default=[3, 10], metavar="N")
+    bench.option("--repeat", type=int, default=3, help="second runs a size (default: 3)")
+    bench.option(
         "--python",
         default="/opt/lab/venv/bin/python",
         help="hearth_python of the machines (default: %(default)s, which needs no installation)",
     )
-    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
-    given = parser.parse_args(arguments)
-    if os.geteuid() != 0:
-        parser.error("the lab needs root")
-    with tempfile.TemporaryDirectory(prefix="hearth-bench-") as folder:
-        try:
-            sittings = [
-                sitting(Bench(count, Path(folder), given.python), count, given.repeat)
-                for count in given.machines
-            ]
-        except CommandFailed as error:
-            print(f"bench: a measured command failed: {error}", file=sys.stderr)
-            return 1
-    figures = circumstances() | {"ansible": version("ansible-core"), "sittings": sittings}
-    print(table(figures))
-    if not given.dry:
-        publish("provision", figures, FIGURES, table(figures))
-    return 0
+    return bench.run(measure)
 
 
 if __name__ == "__main__":

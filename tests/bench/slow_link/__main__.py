@@ -11,23 +11,19 @@ docs/benchmarks.md. It takes about half an hour on two cores, on which nothing e
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
-import tempfile
-from collections.abc import Sequence
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
 from tests.bench.beside import parts
 from tests.bench.cluster import UNEQUAL, Cluster, Figures
+from tests.bench.command import Bench
 from tests.bench.heterogeneous.work import LENGTH, make_model
-from tests.bench.lab import ROOT, CommandFailed
-from tests.bench.paper import circumstances, publish
+from tests.bench.lab import ROOT
 from tests.bench.slow_link.report import figures_of, table
 
-FIGURES = Path(__file__).with_name("figures.json")
 LINK = "100mbit"
 GLOBAL_BATCH = 14
 EVERY = 16
@@ -60,7 +56,14 @@ def make_text(path: Path) -> Path:
     return path
 
 
-class Bench(Cluster):
+def enough_steps(text: str) -> int:
+    """Return the number of steps that an option names, of which some are counted."""
+    if (count := int(text)) <= EVERY:
+        raise ArgumentTypeError(f"the first {EVERY} are not counted; more are wanted")
+    return count
+
+
+class Machines(Cluster):
     """The machines, and runs over a text."""
 
     def __init__(self, folder: Path) -> None:
@@ -81,48 +84,41 @@ class Bench(Cluster):
         return {"model": str(self.model), "dataset": str(self.data), **SETTINGS}
 
 
-def measure(bench: Bench, steps: int, repeat: int) -> dict[str, Any]:
+def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
     """Return the figures of each kind of run, repeats in a list."""
-    found: dict[str, Any] = {"alone": {name: [] for name in bench.names}, "each": [], "rounds": []}
-    with bench.up_and_ready():
+    found: dict[str, Any] = {
+        "alone": {name: [] for name in machines.names},
+        "each": [],
+        "rounds": [],
+    }
+    with machines.up_and_ready():
         for turn in range(repeat):
-            found["each"].append(bench.figures(steps, 1))
-            for name, its in bench.alone().items():
+            found["each"].append(machines.figures(steps, 1))
+            for name, its in machines.alone().items():
                 found["alone"][name].append(its)
-            found["rounds"].append(bench.figures(steps, EVERY))
+            found["rounds"].append(machines.figures(steps, EVERY))
             print(f"bench: {turn + 1} of {repeat} turns", flush=True)
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def measure(given: Namespace, folder: Path) -> dict[str, Any]:
+    """Return the figures of the sitting, and what was measured."""
+    return sitting(Machines(folder), given.steps, given.repeat) | {
+        "shares": UNEQUAL,
+        "link": LINK,
+        "every": EVERY,
+        "steps": given.steps,
+        "rows": GLOBAL_BATCH,
+        "length": LENGTH,
+    }
+
+
+def main() -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.slow_link",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
-    parser.add_argument("--steps", type=int, default=64, help="steps of a run (default: 64)")
-    parser.add_argument("--dry", action="store_true", help="print the table, write nothing")
-    given = parser.parse_args(arguments)
-    if os.geteuid() != 0:
-        parser.error("the lab needs root")
-    if given.steps <= EVERY:
-        parser.error(f"--steps: the first {EVERY} are not counted; more are wanted")
-    # Not below /tmp, which a machine has for itself.
-    with tempfile.TemporaryDirectory(prefix="hearth-bench-", dir="/var/tmp") as folder:
-        try:
-            found = measure(Bench(Path(folder)), given.steps, given.repeat)
-        except CommandFailed as error:
-            print(f"bench: a run failed: {error}", file=sys.stderr)
-            return 1
-    figures = circumstances() | found
-    figures |= {"shares": UNEQUAL, "link": LINK, "every": EVERY, "steps": given.steps}
-    figures |= {"rows": GLOBAL_BATCH, "length": LENGTH}
-    print(table(figures))
-    if not given.dry:
-        publish("slow_link", figures, FIGURES, table(figures))
-    return 0
+    bench = Bench("slow_link", __doc__, table, lab=True)
+    bench.option("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
+    bench.option("--steps", type=enough_steps, default=64, help="of a run (default: 64)")
+    return bench.run(measure)
 
 
 if __name__ == "__main__":

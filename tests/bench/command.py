@@ -1,0 +1,80 @@
+"""The command line of a bench: measure, print the table, and keep both."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.bench.lab import NAME, ROOT, CommandFailed
+from tests.bench.paper import circumstances, publish
+
+Figures = Mapping[str, Any]
+
+
+class Bench:
+    """A bench's command line, to which options of its own can be added.
+
+    Args:
+        name: of its folder, and of its section in docs/benchmarks.md.
+        about: what `--help` says.
+        table: makes the section of the figures.
+        lab: whether it boots machines.
+    """
+
+    def __init__(
+        self, name: str, about: str | None, table: Callable[[Figures], str], lab: bool = False
+    ) -> None:
+        self._name, self._table, self._lab = name, table, lab
+        self._parser = argparse.ArgumentParser(
+            prog=f"python -m tests.bench.{name}",
+            description=about,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self.option = self._parser.add_argument
+        self.option("--dry", action="store_true", help="print the table, write nothing")
+
+    def run(self, measure: Callable[[argparse.Namespace, Path], Figures]) -> int:
+        """Measure and publish; return the exit status.
+
+        `measure` is given the options and a folder that is gone afterwards. It raises
+        `CommandFailed` where there are no figures.
+        """
+        given = self._parser.parse_args()
+        if self._lab and os.geteuid() != 0:
+            self._parser.error("the lab needs root")
+        # Not below /tmp, which a machine has for itself.
+        with tempfile.TemporaryDirectory(prefix="hearth-bench-", dir="/var/tmp") as folder:
+            try:
+                figures = circumstances() | measure(given, Path(folder))
+            except CommandFailed as error:
+                print(f"bench: no figures: {error}", file=sys.stderr)
+                return 1
+        section = self._table(figures)
+        print(section)
+        if not given.dry:
+            raw = ROOT / "tests" / "bench" / self._name / "figures.json"
+            publish(self._name, figures, raw, section)
+        return 0
+
+
+def played(tests: str, folder: Path) -> list[dict[str, Any]]:
+    """Return what all tests of a file below tests/ wrote down, on a lab of the bench's own.
+
+    `folder` is for the record (tests/support/measured.py).
+
+    Raises `CommandFailed` if one of them failed: it has said why.
+    """
+    record = folder / "record.jsonl"
+    record.touch()
+    command = [sys.executable, "-m", "pytest", "-q", f"tests/{tests}"]
+    told = {"HEARTH_LAB": NAME, "HEARTH_RECORD": str(record), "HEARTH_ALL": "1"}
+    if subprocess.run(command, cwd=ROOT, env={**os.environ, **told}).returncode:
+        raise CommandFailed(f"{tests} did not pass")
+    return [json.loads(line) for line in record.read_text().splitlines()]
