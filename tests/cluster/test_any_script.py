@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,33 +17,40 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 SCRIPTS = Path(__file__).resolve().parents[1] / "fixtures" / "scripts"
 
 
-def a_house(folder: Path, **ranks: int) -> House:
-    """Return a house whose nodes have so many ranks."""
-    house = House(folder, folder / "no-model", folder / "no-data")
+def give_ranks(house: House, **ranks: int) -> None:
+    """Let the nodes of a house have so many ranks."""
     hosts = house.checkout / "inventory" / "local" / "hosts.yml"
     inventory = yaml.safe_load(hosts.read_text())
     for node, count in ranks.items():
         inventory["cluster"]["hosts"][node]["hearth_nproc"] = count
     hosts.write_text(yaml.safe_dump(inventory))
-    shutil.copytree(SCRIPTS, folder / "work", ignore=shutil.ignore_patterns("__pycache__"))
-    return house
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory) -> Iterator[House]:
-    """Two nodes with two ranks and one."""
-    house = a_house(tmp_path_factory.mktemp("script"), desk=2, laptop=1)
+def house(tmp_path_factory) -> Iterator[House]:
+    """Two nodes, and scripts of somebody who has never heard of Hearth."""
+    folder = tmp_path_factory.mktemp("script")
+    house = House(folder, folder / "no-model", folder / "no-data")
+    shutil.copytree(SCRIPTS, folder / "work", ignore=shutil.ignore_patterns("__pycache__"))
     yield house
     house.close()
 
 
-def go(house: House, run: str, *more: str) -> tuple[int, str]:
+@pytest.fixture
+def home(house) -> House:
+    """Two nodes with two ranks and one."""
+    give_ranks(house, desk=2, laptop=1)
+    return house
+
+
+def go(house: House, run: str, *more: str, script: str = "plain") -> tuple[int, str]:
     """Play train.yml with a script."""
-    at = house.folder / "work" / "plain" / "train.py"
+    at = house.folder / "work" / script / "train.py"
     return house.play("train.yml", "-e", f"script={at}", "-e", f"run={run}", *more)
 
 
 def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home):
+    give_ranks(home, desk=4, laptop=2)
     rows = home.folder / "rows.csv"
     rows.write_text("".join(f"{n % 5},{n % 3},1,{n % 5 + n % 3 + 1}\n" for n in range(30)))
     work = home.folder / "work" / "plain"
@@ -57,15 +65,15 @@ def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home):
     assert status == 0
     assert "plain: train.py, 2 nodes (desk, laptop)" in screen
     assert "left out: .git" in screen
-    assert "ranks: desk 2, laptop 1" in screen
+    assert "ranks: desk 4, laptop 2" in screen
     assert "plain finished: train.py on desk, laptop in " in screen
     files = home.runs / "plain" / "files"
     told = {
         path.parent.name + path.stem: json.loads(path.read_text()) for path in files.glob("*/*")
     }
-    assert set(told) == {"deskrank0", "deskrank1", "laptoprank2"}
-    assert {each["WORLD_SIZE"] for each in told.values()} == {"3"}
-    assert [told[name]["LOCAL_WORLD_SIZE"] for name in sorted(told)] == ["2", "2", "1"]
+    assert sorted(told) == [*(f"deskrank{n}" for n in range(4)), "laptoprank4", "laptoprank5"]
+    assert {each["WORLD_SIZE"] for each in told.values()} == {"6"}
+    assert [told[name]["LOCAL_WORLD_SIZE"] for name in sorted(told)] == [*"4444", *"22"]
     assert {each["GLOO_SOCKET_IFNAME"] for each in told.values()} == {"lo"}
     assert len({round(each["weights"], 5) for each in told.values()}) == 1
     assert "step 4 loss" in (home.runs / "plain" / "logs" / "desk.log").read_text()
@@ -78,6 +86,21 @@ def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home):
     assert status == 0
     for node in NODES:
         assert not (home.workspace(node) / "code" / "plain").exists()
+
+
+def test_a_lightning_script_runs_as_its_author_wrote_it(house):
+    give_ranks(house, desk=1, laptop=1)
+    given = "script_args=--nodes 2 --epochs 3 --out {results}"
+    status, screen = go(house, "lightning", "-e", given, script="lightning")
+    assert status == 0
+    assert "lightning finished: train.py on desk, laptop in " in screen
+    folder = house.runs / "lightning"
+    losses = set()
+    for rank, node in enumerate(NODES):
+        log = (folder / "logs" / f"{node}.log").read_text()
+        losses.add(re.search(rf"rank {rank} of 2: loss (\S+)", log)[1])
+    assert len(losses) == 1
+    assert (folder / "files" / "desk" / "checkpoints" / "epoch=2-step=12.ckpt").exists()
 
 
 def test_a_script_that_fails_is_shown_with_its_node_and_its_line(home):
@@ -104,7 +127,7 @@ def test_a_script_is_looked_at_stopped_and_goes_on_as_it_was_when_it_began(home)
 
     status, screen = home.play("playbooks/status.yml")
     assert status == 0
-    assert "long    running" in screen
+    assert re.search(r"  long +running ", screen)
     assert "    train.py: running since 20" in screen
 
     status, screen = home.play("playbooks/stop.yml")
