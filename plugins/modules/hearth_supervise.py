@@ -136,14 +136,16 @@ def start(module: AnsibleModule, spec: dict) -> Report:
     results = os.path.join(spec["workspace"], "results", spec["run"])
     path = os.path.join(spec["workspace"], "config", f"{spec['run']}.json")
     hidden = os.path.join(spec["workspace"], "config", f"{spec['run']}.secrets")
-    os.makedirs(results, exist_ok=True)
-    write_private(os.path.join(results, "run.yml"), module.params["run_file"])
     secrets = {name: value for name, value in module.params["secrets"].items() if value}
     report = Report([])
     try:
+        os.makedirs(results, exist_ok=True)
+        write_private(os.path.join(results, "run.yml"), module.params["run_file"])
         write_private(path, json.dumps(spec, indent=2) + "\n")
         write_private(hidden, json.dumps(secrets))
         report = _call(module, spec, "start", "--spec", path)
+    except OSError as error:
+        return Report([f"{error.filename or results} cannot be written: {error.strerror}"])
     finally:
         if not report.record.get("unit") and os.path.exists(hidden):
             os.unlink(hidden)

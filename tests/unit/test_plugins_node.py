@@ -97,6 +97,16 @@ def test_secrets_stay_only_where_a_unit_may_need_them_again(tmp_path, answering,
     assert not [path for path in left if "another-secret" in path.read_text()]
 
 
+def test_a_place_that_cannot_be_written_is_a_finding_not_a_crash(tmp_path, answering):
+    python = answering('{"ok": true, "started": true, "pid": 7, "state": "waiting", "unit": null}')
+    its = spec(tmp_path, python)
+    (tmp_path / "ws" / "results").write_text("in the way")
+    answer = call("hearth_supervise", verb="start", spec=its, token=SECRET, run_file="run: r\n")
+    assert "ws/results" in answer["findings"][0]
+    assert "cannot be written: " in answer["findings"][0]
+    assert not answer["changed"]
+
+
 def test_check_leaves_nothing_behind(tmp_path, answering):
     python = answering('{"ok": false, "findings": ["a: port 1 is taken"], "facts": {"port": 1}}', 2)
     answer = call("hearth_supervise", verb="check", spec=spec(tmp_path, python), token=SECRET)
