@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -251,7 +251,9 @@ class ActionModule(ActionBase):
 
     def _take(self) -> dict[str, Any]:
         order = self._order()
-        offer = self._known[order.source]["distribute_offer"]["facts"]
+        offer = self._known[order.source].get("distribute_offer", {}).get("facts", {})
+        if "digest" not in offer:  # what is wrong there is told of there
+            return {"findings": [f"{order.source} does not send what this node lacks"]}
         chosen = givers(order.chain, self._own)
         answer = self._begin(chosen, offer["digest"], order.lacks[self._own])
         if answer.get("failed") or answer.get("findings"):
@@ -387,6 +389,7 @@ class ActionModule(ActionBase):
             sizes = self._guessed()
             if nodes and self._own == order.source:  # what it does not have comes to it, too
                 lacks = [key for key in self._wanted if not nodes[0].holds[key]]
+                nodes = [replace(nodes[0], arrived=nodes[0].downloaded)]
         sizes = {key: sizes[key] for key in lacks if key in sizes}
         return {"findings": no_room(nodes[0], sizes) if nodes else []}
 

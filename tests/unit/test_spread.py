@@ -21,6 +21,7 @@ from hearth.data.hub import keep_hub_rows
 from hearth.data.locate import HubDataset, locate
 from hearth.errors import SupplyError
 from hearth.layout import Layout
+from hearth.model.fetch import unfinished_of
 from hearth.model.folder import MANIFEST
 from hearth.spread import look
 from hearth.spread.courier import made
@@ -388,3 +389,16 @@ def test_what_is_sent_at_all(tmp_path, dataset, direct, wanted):
     file.write_text('{"text": "a lamp"}\n')
     given = {"model": "owner/bulky", "dataset": dataset.replace("FILE", str(file))}
     assert set(plugin.wanted_of(resolve_run(given, tmp_path), direct)) == wanted
+
+
+# -- what a node has -------------------------------------------------------------------------------
+
+
+def test_what_a_download_left_behind_counts_for_the_node_that_downloads(tmp_path):
+    run = resolve_run({"model": "owner/tiny"}, tmp_path / "runs")
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})
+    left = unfinished_of(tmp_path / "models" / "owner--tiny") / ".cache" / "model.incomplete"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"x" * 123)
+    seen = Seen.of("a", look.look(run, layout, "127.0.0.1", "")["facts"])
+    assert (seen.arrived["model"], seen.downloaded["model"]) == (0, 123)

@@ -18,6 +18,7 @@ from support.cached_model import NAME, make_cached
 from support.house import until
 
 from hearth.model.folder import MANIFEST, read_manifest
+from hearth.spread import courier
 from hearth.spread.asking import Giver
 from hearth.spread.courier import Task, made, start
 from hearth.spread.giving import Giving, proof
@@ -133,6 +134,26 @@ def held(nodes) -> Iterator[tuple[Table, Held]]:
     giving.shutdown()
     giving.server_close()
     thread.join(10)
+
+
+def test_a_node_that_reads_its_own_disk_meanwhile_keeps_all_givers(nodes, monkeypatch):
+    monkeypatch.setattr(courier, "_REMIND", 0.05)
+    giving = Giving(nodes[0].address, nodes[0].port, SECRET, ADDRESSES)
+    thread = threading.Thread(target=giving.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        giving._last -= 1000
+        task = Task(
+            **{"call": "1", "address": nodes[1].address, "port": nodes[1].port, "secret": SECRET},
+            **{"allowed": ADDRESSES, "givers": (nodes[2].giver, nodes[0].giver), "digest": ""},
+            **{"targets": {}, "keys": (), "record": str(nodes[1].folder / "spread.json")},
+        )
+        with courier.Courier(task, print)._needing():
+            until(lambda: giving.idle < 10, 10)
+    finally:
+        giving.shutdown()
+        giving.server_close()
+        thread.join(10)
 
 
 def test_a_model_goes_down_the_chain_and_is_whole_at_every_node(nodes):

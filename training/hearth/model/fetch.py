@@ -162,10 +162,15 @@ def _folder(path: Path, manifest: Manifest) -> ModelFolder:
     return ModelFolder(path, manifest.origin, manifest.revision, manifest.fingerprint)
 
 
+def unfinished_of(target: Path) -> Path:
+    """Return the folder in which a download of `target` lies until it is whole."""
+    return target.with_name(f".{target.name}.unfinished")
+
+
 def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) -> ModelFolder:
     """Return the model, newly put at `target` from the first place that has it."""
     # Kept when a download breaks off, so that the next one goes on where this one ended.
-    unfinished = target.with_name(f".{target.name}.unfinished")
+    unfinished = unfinished_of(target)
     origin = "hub"
     revision = _from_hub(source, unfinished, say, known) or _from_hub_cache(source, unfinished, say)
     if revision is None:

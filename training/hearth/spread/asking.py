@@ -51,6 +51,24 @@ class Lost:
     why: str
 
 
+def greet(address: str, giver: Giver, secret: str) -> None:
+    """Let a giver know that it is still needed.
+
+    Args:
+        address: this node's, from which it asks.
+        giver: who is told.
+        secret: of this call.
+
+    Raises `OSError` or `HTTPException` if it does not answer.
+    """
+    line = HTTPConnection(giver.address, giver.port, timeout=CONNECT, source_address=(address, 0))
+    try:
+        line.request("GET", "/needed", headers={"Authorization": proof(secret, "/needed")})
+        line.getresponse().read()
+    finally:
+        line.close()
+
+
 class _NotYetError(Exception):
     """The giver is there, and has not got that far."""
 

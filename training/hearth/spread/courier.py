@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,16 @@ from filelock import FileLock, Timeout
 from hearth.errors import HearthError, SupplyError
 from hearth.files import write_whole
 from hearth.model.folder import MANIFEST, read_manifest
-from hearth.spread.asking import PATIENCE, Asking, Giver, Lost
+from hearth.spread.asking import PATIENCE, Asking, Giver, Lost, greet
 from hearth.spread.giving import Giving
 from hearth.spread.holding import Holding
 from hearth.spread.table import File, Item, Key, Table, cut, piece_size
 
 IDLE = 60.0
 """Seconds without a question after which a courier that has everything ends."""
+
+_REMIND = IDLE / 3
+"""Seconds between two signs to the givers that this node still needs them."""
 
 _EVERY = 0.5
 
@@ -161,6 +165,7 @@ class Courier:
         table = asking.table(task.digest)
         holdings = {item.key: self._holding(item, table) for item in table.items}
         with ExitStack() as locks:
+            locks.enter_context(self._needing())
             for key in task.keys:
                 locks.enter_context(_alone(holdings[key].target))
             record.size = sum(holdings[key].item.size for key in task.keys)
@@ -181,6 +186,28 @@ class Courier:
                 holding.land()
         record.ended = time.time()
         self._state("done")
+
+    @contextmanager
+    def _needing(self) -> Iterator[None]:
+        """Keep all givers from ending meanwhile.
+
+        Nothing else asks them while this node reads what is on its disk already, nor those behind
+        the nearest, of whom one is wanted only where that is lost.
+        """
+        over = threading.Event()
+
+        def remind() -> None:
+            while not over.wait(_REMIND):
+                for giver in self._task.givers:
+                    with suppress(OSError, HTTPException):
+                        greet(self._task.address, giver, self._task.secret)
+
+        thread = threading.Thread(target=remind, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
 
     def _fill(self, holding: Holding, asking: Asking) -> None:
         item = holding.item

@@ -2,6 +2,7 @@
 
     GET /table                 what is sent (JSON)
     GET /piece/KEY/FILE/PIECE  a piece, by the numbers of file and piece in the table
+    GET /needed                nothing; who asks will want something later
 
 What has not come yet is waited for a moment, and then it is 503: ask again. Every request is proved
 with the secret of this one call, which itself never travels between nodes.
@@ -85,6 +86,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not known or not hmac.compare_digest(given, proof(self.server.secret, self.path)):
             return self._answer(HTTPStatus.FORBIDDEN)
         match self.path.split("/")[1:]:
+            case ["needed"]:
+                body = b""
             case ["table"]:
                 body = self.server.text
             case ["piece", key, file, piece] if key in self.server.holdings:

@@ -24,6 +24,7 @@ class Seen:
         disks: the file system of that place.
         free: bytes that are free on it.
         arrived: bytes of it that an earlier call has brought.
+        downloaded: bytes of it that a download which broke off has brought.
         mbit: what its network card negotiated, None if that is not known.
         wireless: whether that card is Wi-Fi.
     """
@@ -35,14 +36,15 @@ class Seen:
     disks: Mapping[str, str] = field(default_factory=dict)
     free: Mapping[str, int] = field(default_factory=dict)
     arrived: Mapping[str, int] = field(default_factory=dict)
+    downloaded: Mapping[str, int] = field(default_factory=dict)
     mbit: int | None = None
     wireless: bool = False
 
     @classmethod
     def of(cls, name: str, facts: Mapping[str, Any]) -> Seen:
         """Return what the facts of a look say."""
-        wanted = ("holds", "folders", "places", "disks", "free", "arrived", "mbit", "wireless")
-        return cls(name, **{word: facts[word] for word in wanted})
+        wanted = ("holds", "folders", "places", "disks", "free", "arrived", "downloaded")
+        return cls(name, **{word: facts[word] for word in (*wanted, "mbit", "wireless")})
 
 
 @dataclass(frozen=True)
