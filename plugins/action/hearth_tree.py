@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ansible import constants as C
 from ansible.plugins.action import ActionBase
 
 from hearth.controller.archive import pack
@@ -35,7 +36,8 @@ class ActionModule(ActionBase):
         folder = self._make_tmp_path()
         there = self._connection._shell.join_path(folder, "files.tar")
         try:
-            with tempfile.NamedTemporaryFile(prefix="hearth-", suffix=".tar") as here:
+            # Not in /tmp, which may be memory.
+            with tempfile.NamedTemporaryFile(suffix=".tar", dir=C.DEFAULT_LOCAL_TMP) as here:
                 try:
                     # Not compressed: within a house that takes longer than sending.
                     pack(source, sorted(arguments["files"]), here)

@@ -36,6 +36,10 @@ options:
       O(files) are let be, and others than these are a finding, since nobody may replace them.
     type: bool
     default: false
+  more:
+    description: Whether files beside those of O(files) are let be.
+    type: bool
+    default: false
   archive:
     description: Archive on the node with all files. From the action plugin.
     type: path
@@ -66,6 +70,7 @@ findings:
   elements: str
 """
 
+import errno
 import os
 import shutil
 
@@ -87,14 +92,18 @@ def differing(folder: str, files: dict[str, str], keep: bool) -> list[str]:
     return sorted(wrong if keep else wrong | (here - files.keys()))
 
 
-def no_room(workspace: str, size: int) -> list[str]:
-    """Return why the files do not fit on the disk, if they do not."""
-    free = shutil.disk_usage(workspace).free
-    if size < free:
-        return []
+def no_room(workspace: str, temporary: str, size: int) -> list[str]:
+    """Return why the files do not fit, or their archive in the folder `temporary` does not."""
+    wanted: dict[int, tuple[str, int]] = {}
+    for place in (workspace, temporary):
+        disk = os.stat(place).st_dev
+        first, already = wanted.get(disk, (place, 0))
+        wanted[disk] = (first, already + size)
     return [
-        f"the disk of {workspace} has {free / 1e9:.1f} GB free, and what is to be brought there "
-        f"takes {size / 1e9:.1f} GB; make room, or set hearth_workspace to another disk"
+        f"the disk of {place} has {free / 1e9:.1f} GB free, and {needed / 1e9:.1f} GB are needed "
+        f"to bring {size / 1e9:.1f} GB (as they travel and as they lie); make room there"
+        for place, needed in wanted.values()
+        if needed >= (free := shutil.disk_usage(place).free)
     ]
 
 
@@ -102,7 +111,11 @@ def lay(archive: str, folder: str, files: dict[str, str], temporary: str) -> lis
     """Put the files in place, if they are what was promised; return what is wrong."""
     fresh = f"{folder}.new"
     os.makedirs(os.path.dirname(folder), exist_ok=True)
-    unpack(archive, fresh)
+    try:
+        unpack(archive, fresh)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
     if wrong := differing(fresh, files, keep=False):
         shutil.rmtree(fresh)
         return [f"{named(wrong)} changed on the controller while it was sent; start the run again"]
@@ -125,6 +138,7 @@ def main() -> None:
             "files": {"type": "dict", "required": True},
             "size": {"type": "int", "required": True},
             "keep": {"type": "bool", "default": False},
+            "more": {"type": "bool", "default": False},
             "archive": {"type": "path"},
         },
         supports_check_mode=True,
@@ -138,20 +152,22 @@ def main() -> None:
             answer["findings"] = lay(given["archive"], folder, given["files"], module.tmpdir)
             module.exit_json(**answer | {"changed": not answer["findings"]})
         keep = given["keep"] and os.path.isdir(folder)
-        wrong = differing(folder, given["files"], keep)
+        wrong = differing(folder, given["files"], keep or given["more"])
         if wrong and keep:
             answer["findings"] = [
                 f"{folder}: {named(wrong)} changed since the run began, which keeps a copy of its "
                 "own; put it back as it was, or start a new run"
             ]
         elif wrong and os.path.isdir(workspace):
-            answer["findings"] = no_room(workspace, given["size"])
+            answer["findings"] = no_room(workspace, module.tmpdir, given["size"])
         wanted = bool(wrong) and not answer["findings"]
         module.exit_json(**answer | {"changed": wanted, "wanted": wanted})
     except OSError as error:
+        full = error.errno == errno.ENOSPC
+        cure = "make room there" if full else "give this user the right to"
         answer["findings"] = [
-            f"{folder} cannot be written ({error.strerror}: {error.filename}); give this user the "
-            "right to, or set hearth_workspace to another folder"
+            f"{error.filename or folder} cannot be written ({error.strerror}); {cure}, or set "
+            "hearth_workspace to another folder"
         ]
         module.exit_json(**answer)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import tarfile
 from pathlib import Path
 
 import pytest
 from support.modules import call
+from support.plugins import load
 
 from hearth.controller.archive import pack
 
@@ -79,6 +81,29 @@ def test_a_copy_that_was_worked_in_keeps_what_the_run_has_left(tmp_path, lay):
     assert "train.py changed since the run began" in said["findings"][0]
 
 
+def test_what_a_script_has_put_beside_its_data_is_let_be(tmp_path, lay):
+    lay(archive=archive(tmp_path, FILES))
+    place = tmp_path / "ws" / "code" / "evening"
+    (place / "labels.cache").write_text("mine")
+    assert not lay(more=True)["wanted"]
+    (place / "train.py").unlink()
+    assert lay(more=True)["wanted"]
+
+
+def test_an_archive_that_breaks_off_leaves_nothing_behind(tmp_path, lay, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        (tmp_path / "ws" / "code" / "evening.new" / "half").write_text("half a file")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    packed = archive(tmp_path, FILES)
+    (tmp_path / "ws" / "code" / "evening.new").mkdir(parents=True)
+    module = load("modules", "hearth_tree")
+    monkeypatch.setattr(module, "unpack", full)
+    with pytest.raises(OSError, match="No space left"):
+        module.lay(packed, str(tmp_path / "ws" / "code" / "evening"), sums(FILES), str(tmp_path))
+    assert not list((tmp_path / "ws" / "code").iterdir())
+
+
 def test_files_that_changed_on_the_way_are_not_laid_down(tmp_path, lay):
     packed = archive(tmp_path, FILES | {"train.py": "print(2)\n"})
     said = lay(archive=packed)
@@ -91,7 +116,10 @@ def test_files_that_changed_on_the_way_are_not_laid_down(tmp_path, lay):
 
 def test_a_disk_that_is_too_small_is_found_before_anything_is_sent(lay):
     said = lay(size=10**18)
-    assert "takes 1000000000.0 GB; make room" in said["findings"][0]
+    assert (
+        "to bring 1000000000.0 GB (as they travel and as they lie); make room"
+        in said["findings"][0]
+    )
     assert not said["wanted"]
 
 
