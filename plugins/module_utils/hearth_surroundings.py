@@ -23,6 +23,7 @@ _HEADERS = {4: 28, 6: 48}
 """Bytes of IP and ICMP headers, by version of IP."""
 
 _SMALL = 56
+_TRIES = 3
 
 
 def on_battery(root: str = "/") -> bool | None:
@@ -100,7 +101,7 @@ def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]
     """Return by peer whether packets of the NIC's `mtu` arrive in `full`, and `small` ones at all.
 
     Where a full one does not, `told` is the size that the way says it takes. Nothing without
-    `ping`, which needs no root; two packets a peer, and a second or two.
+    `ping`, which needs no root; a packet or two a peer, and a second each.
     """
     if not mtu or not peers or shutil.which("ping") is None:
         return {}
@@ -111,7 +112,10 @@ def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]
 
 def _path(address: str, mtu: int) -> dict[str, Any]:
     size = mtu - _HEADERS[6 if ":" in address else 4]
-    full, said = _ping(address, "-M", "do", "-s", str(size))
+    for _ in range(_TRIES):  # Wi-Fi loses a packet now and then
+        full, said = _ping(address, "-M", "do", "-s", str(size))
+        if full or "mtu" in said:
+            break
     small = full or _ping(address, "-s", str(_SMALL))[0]
     told = re.search(r"mtu ?= ?(\d+)", said)
     return {"full": full, "small": small, "told": int(told[1]) if told and not full else None}

@@ -260,7 +260,7 @@ DEGRADED = [
         looks("laptop", identity={"machine_id": "x", "host_keys": ["ssh-ed25519 tower"]}),
         "ssh-keygen -A",
     ),
-    ("orphans", looks("laptop", orphans=[{"pid": 77, "what": "rank"}]), "kill 77"),
+    ("orphans", looks("laptop", orphans=[{"pid": 77, "what": "rank"}]), "on laptop: kill 77"),
     ("leftovers", looks("laptop", leftovers=["/home/me/hearth-x.service"]), "-e fix=true"),
     ("data", looks("laptop", damaged=["0123456789ab-words.jsonl"]), "remove data/0123456789ab"),
     ("battery", looks("laptop", on_battery=True), "plug it in"),
@@ -468,6 +468,12 @@ def test_without_root_the_other_nodes_still_know_who_answers_at_an_address():
         unasked = its.look | {"neighbours": {}}
         nodes[name] = replace(its, look=unasked, claims={}, rootless="sudo wants a password")
     assert found(nodes, "duplicate")["seen"] == "sudo wants a password"
+
+
+def test_what_needs_root_is_not_mended_without():
+    changed = {"time": STAGE | {"changed": True, "client": ""}, "workspace": STAGE}
+    assert mends(examined(another(stages=changed)))["laptop"] == ["time"]
+    assert mends(examined(another(stages=changed, rootless="sudo asks")))["laptop"] == []
 
 
 def test_no_speed_is_measured_under_a_run_and_that_is_said():

@@ -293,6 +293,13 @@ def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(put):
     }
 
 
+def test_a_packet_that_got_lost_is_no_verdict_on_the_way(put, tmp_path):
+    once = tmp_path / "asked-once"
+    put("ping", f'case "$*" in *"-M do"*) test -e {once} || {{ touch {once}; exit 1; }} ;; esac')
+    peers = {"n1": "192.0.2.1"}
+    assert asked(f"asked.paths(1500, {peers!r})")["n1"]["full"]
+
+
 def test_neighbours_are_those_that_have_answered():
     said = [
         {"dst": "192.0.2.1", "dev": "e", "lladdr": "02:00:00:00:00:0A", "state": ["REACHABLE"]},

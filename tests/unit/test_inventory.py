@@ -43,6 +43,12 @@ def test_rank_is_the_position_in_the_group():
     assert not findings
 
 
+def test_an_address_has_one_spelling():
+    nodes, findings = read_nodes(members(a={"cluster_address": "FD00:0::12"}))
+    assert [node.address for node in nodes] == ["fd00::12"]
+    assert not findings
+
+
 def test_node_rank_overrides_the_position():
     nodes, findings = read_nodes(members(b={"node_rank": 1}, a={"node_rank": "0"}))
     assert [node.name for node in nodes] == ["a", "b"]

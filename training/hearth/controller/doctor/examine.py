@@ -13,6 +13,9 @@ from hearth.controller.doctor.checks import CHECKS, Check
 from hearth.controller.doctor.node import Cluster
 from hearth.controller.verdict import overall
 
+_BY_ROOT = frozenset({"names", "time", "power", "firewall", "nccl"})
+"""Stages that mend as root."""
+
 
 def examine(
     cluster: Cluster,
@@ -28,7 +31,8 @@ def examine(
     for check in checks:
         for node in cluster.nodes:
             finding = check.of(node, cluster)
-            if node.busy:  # nothing is changed under a run
+            # Nothing is changed under a run, nor tried without the root that it needs.
+            if node.busy or (node.rootless and finding.mends in _BY_ROOT):
                 finding = replace(finding, mends="")
             found.append({"check": check.name, "node": node.name, **asdict(finding)})
     broken, degraded = (

@@ -150,7 +150,8 @@ def power_cap(node: Node, cluster: Cluster) -> Finding:
             return degraded(
                 f"GPU {gpu['index']} is held to {gpu['watts_limit']} of {gpu['watts_default']} W",
                 "it computes more slowly than it could",
-                f"sudo nvidia-smi -i {gpu['index']} -pl {gpu['watts_default']}, unless it is meant",
+                f"on {node.name}: sudo nvidia-smi -i {gpu['index']} -pl {gpu['watts_default']}, "
+                "unless it is meant",
             )
     return good(", ".join(f"{gpu['watts_limit']} W" for gpu in known))
 

@@ -137,7 +137,9 @@ def orphans(node: Node, cluster: Cluster) -> Finding:
         return good("none")
     pids = " ".join(str(each["pid"]) for each in found)
     what = ", ".join(f"{each['what']} (process {each['pid']})" for each in found)
-    return degraded(what, "it holds memory and the GPU, and belongs to no run", f"kill {pids}")
+    return degraded(
+        what, "it holds memory and the GPU, and belongs to no run", f"on {node.name}: kill {pids}"
+    )
 
 
 def leftovers(node: Node, cluster: Cluster) -> Finding:

@@ -51,7 +51,8 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
                 f"{name}: hearth_nproc is {variables['hearth_nproc']}; a number of processes is "
                 "wanted, or 0 for one on each GPU"
             )
-        nodes.append(Node(name, int(rank), str(address or "")))
+        # As a program would write it: IPv6 has many spellings, and texts are compared.
+        nodes.append(Node(name, int(rank), str(_parsed(address) or address or "")))
     findings += _ranks(nodes) + _addresses(nodes)
     findings += _first_addresses(members, nodes)
     return sorted(nodes, key=lambda node: node.rank), findings
