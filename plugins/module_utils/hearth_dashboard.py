@@ -26,6 +26,7 @@ PORT = 6006
 UNIT = "hearth.tensorboard.service"
 
 _START = 90.0
+_MISSED = 5  # looks in a row, a fifth of a second apart
 _END = 10.0
 _ANSWER = 30.0
 # All that TensorBoard needs of the environment; a token in it would be none of its business.
@@ -114,9 +115,11 @@ def start(python: str, workspace: str, run: str, port: int, may_be_unit: bool) -
     pid = _as_unit(command, variables, log) if unit else _as_process(command, variables, log)
     record = {"run": run, "logdir": logdir, "port": port, "pid": pid, "unit": unit}
     write_private(record_file(workspace), json.dumps(record, indent=1) + "\n")
-    until = time.monotonic() + _START
+    until, missed = time.monotonic() + _START, 0
     while not answers(port):
-        if not alive(record) or time.monotonic() > until:
+        # A process that has just begun has no command line for a moment.
+        missed = 0 if alive(record) else missed + 1
+        if missed > _MISSED or time.monotonic() > until:
             stop(record)
             said = text_of(log).strip().splitlines()
             why = said[-1] if said else "it said nothing"

@@ -8,6 +8,7 @@ import shlex
 import socket
 
 import pytest
+from ansible.module_utils import hearth_dashboard as board
 from ansible.module_utils.hearth_dashboard import (
     PORT,
     DashboardError,
@@ -93,6 +94,21 @@ def test_what_is_not_installed_is_said(workspace):
     assert said["failed"]
     assert "/nowhere/bin/python" in said["msg"]
     assert read_record(str(workspace)) == {}
+
+
+@pytest.mark.parametrize(("looks", "starts"), [(2, True), (9, False)])
+def test_a_process_without_a_command_line_yet_has_not_ended(workspace, monkeypatch, looks, starts):
+    # Stand-ins: what /proc and the port say of it, look by look.
+    seen, answered = iter([False] * looks + [True] * 90), iter([False] * 8 + [True])
+    monkeypatch.setattr(board, "alive", lambda _: next(seen))
+    monkeypatch.setattr(board, "answers", lambda _: next(answered))
+    monkeypatch.setattr(board, "_as_process", lambda *_: 0)
+    monkeypatch.setattr(board, "stop", lambda _: None)
+    if starts:
+        assert board.start("python", str(workspace), "evening", 6006, False)["port"] == 6006
+    else:
+        with pytest.raises(DashboardError, match="it said nothing"):
+            board.start("python", str(workspace), "evening", 6006, False)
 
 
 def test_a_port_that_is_taken_is_not_taken_twice():
