@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.errors import ModelError
 from hearth.hub import scrub
-from hearth.model.fetch import fetch_model
+from hearth.model.fetch import fetch_model, unfinished_of
 from hearth.model.source import ModelSource
 
 ID = "owner/tiny"
@@ -257,6 +257,16 @@ def test_a_disk_that_is_too_small_is_named_before_the_download(hub, tmp_path, mo
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     assert "the model needs 0.0 GiB" in refused(SOURCE, tmp_path)
     assert not any("resolve" in path for path in hub.asked)
+
+
+def test_what_a_download_that_broke_off_has_brought_needs_no_room(hub, tmp_path, monkeypatch):
+    left = unfinished_of(tmp_path / "models" / SOURCE.folder) / ".cache" / "model.incomplete"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(bytes(10 << 20))  # the whole model has less
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    model, _ = fetch(SOURCE, tmp_path)
+    assert model.origin == "hub"
 
 
 # From a folder

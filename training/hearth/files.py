@@ -14,6 +14,19 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def bytes_below(folder: Path) -> int:
+    """Return the bytes of all files in a folder, which need not be there.
+
+    Others may be at work in it: what vanishes meanwhile counts for nothing.
+    """
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
+
+
 def level_modes(folder: Path) -> None:
     """Let whoever may read a model's config.json read all of it: safetensors are made private."""
     for path in folder.iterdir():

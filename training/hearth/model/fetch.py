@@ -19,6 +19,7 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, Revi
 from huggingface_hub.utils import disable_progress_bars
 
 from hearth.errors import ModelError, did_you_mean
+from hearth.files import bytes_below
 from hearth.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
 from hearth.lock import locked
 from hearth.model.folder import (
@@ -236,7 +237,7 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
                 "or need converting, so choose another model"
             )
         size = sum(file.size or 0 for file in files)
-        _refuse_full_disk(folder.parent, size)
+        _refuse_full_disk(folder.parent, size - bytes_below(folder))
         say(f"model: downloading {source.id} from the Hub ({size / 2**20:.0f} MiB)")
         api.snapshot_download(
             source.id,

@@ -10,7 +10,7 @@ from typing import Any
 from hearth.config import Run
 from hearth.data.locate import HubDataset, locate
 from hearth.errors import LaunchError, SupplyError
-from hearth.files import sha256_of, write_whole
+from hearth.files import bytes_below, sha256_of, write_whole
 from hearth.layout import Layout
 from hearth.model.fetch import held_model, unfinished_of
 from hearth.spread.holding import arrived_bytes
@@ -57,7 +57,7 @@ def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
         "disks": {key: str(_nearest(path).stat().st_dev) for key, path in targets.items()},
         "free": {key: shutil.disk_usage(_nearest(path)).free for key, path in targets.items()},
         "arrived": {key: arrived_bytes(path) for key, path in targets.items()},
-        "downloaded": {key: _bytes_below(unfinished_of(path)) for key, path in targets.items()},
+        "downloaded": {key: bytes_below(unfinished_of(path)) for key, path in targets.items()},
     }
     try:
         network = card(interface_of(address), _SYSTEM)
@@ -83,11 +83,6 @@ def _held(run: Run, layout: Layout, targets: dict[Key, Path]) -> dict[str, str]:
         if run.dataset_sha256 in (None, found):
             held["data"] = found[:DIGITS]
     return held
-
-
-def _bytes_below(folder: Path) -> int:
-    """Return the bytes of all files in a folder, which need not be there."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _nearest(path: Path) -> Path:
