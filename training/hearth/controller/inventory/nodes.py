@@ -51,8 +51,7 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
                 f"{name}: hearth_nproc is {variables['hearth_nproc']}; a number of processes is "
                 "wanted, or 0 for one on each GPU"
             )
-        # As a program would write it: IPv6 has many spellings, and texts are compared.
-        nodes.append(Node(name, int(rank), str(_parsed(address) or address or "")))
+        nodes.append(Node(name, int(rank), str(address or "")))
     findings += _ranks(nodes) + _addresses(nodes)
     findings += _first_addresses(members, nodes)
     return sorted(nodes, key=lambda node: node.rank), findings
@@ -90,6 +89,8 @@ def _unfit(value: Any, one_computer: bool) -> str:
         return "is an address that no machine can have"
     if address.version == 4 and address.is_link_local:
         return "is link-local: a machine gives itself one where no DHCP server answers"
+    if str(address) != str(value):  # IPv6 has many spellings, and texts are compared
+        return f"has another spelling; write it {address}"
     return ""
 
 
