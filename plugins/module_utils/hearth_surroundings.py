@@ -101,7 +101,7 @@ def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]
     """Return by peer whether packets of the NIC's `mtu` arrive in `full`, and `small` ones at all.
 
     Where a full one does not, `told` is the size that the way says it takes. Nothing without
-    `ping`, which needs no root; a packet or two a peer, and a second each.
+    `ping`, which needs no root; four packets a peer at most, a second each.
     """
     if not mtu or not peers or shutil.which("ping") is None:
         return {}

@@ -37,7 +37,9 @@ options:
     type: bool
     default: false
   more:
-    description: Whether files beside those of O(files) are let be.
+    description: >-
+      Whether files beside those of O(files) are let be. They go where one of those has to be laid
+      down again.
     type: bool
     default: false
   archive:
@@ -95,13 +97,14 @@ def differing(folder: str, files: dict[str, str], keep: bool) -> list[str]:
 def no_room(workspace: str, temporary: str, size: int) -> list[str]:
     """Return why the files do not fit, or their archive in the folder `temporary` does not."""
     wanted: dict[int, tuple[str, int]] = {}
+    both = " (as they travel and as they lie)"
     for place in (workspace, temporary):
         disk = os.stat(place).st_dev
         first, already = wanted.get(disk, (place, 0))
         wanted[disk] = (first, already + size)
     return [
         f"the disk of {place} has {free / 1e9:.1f} GB free, and {needed / 1e9:.1f} GB are needed "
-        f"to bring {size / 1e9:.1f} GB (as they travel and as they lie); make room there"
+        f"to bring {size / 1e9:.1f} GB{both if needed > size else ''}; make room there"
         for place, needed in wanted.values()
         if needed >= (free := shutil.disk_usage(place).free)
     ]

@@ -146,7 +146,7 @@ def test_a_run_is_listed_and_is_removed_from_all_machines_with_consent(home):
     assert status == 0
     assert "Remove it: changed on laptop, tower" in screen
     for node in NODES:
-        assert at_home(node, f"find ai-cluster -name '*{RUN}*' -type f") == ""
+        assert at_home(node, f"find ai-cluster -name '*{RUN}*'") == ""
 
 
 def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
