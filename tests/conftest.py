@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import ansible.module_utils
+import pytest
 
 # Before a test imports more of Ansible, which replaces sys.intern: torch would then refuse to be.
 import torch._dynamo  # noqa: F401
@@ -20,3 +21,11 @@ ansible.module_utils.__path__.append(
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["HEARTH_LAB"] = "-".join(filter(None, [os.environ.get("HEARTH_LAB"), worker]))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the files that take minutes begun first, so that no worker ends with one alone.
+
+    Workers take whole files in this order (scripts/test), not those with the most tests first.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -16,7 +16,7 @@ from support.lab import computer_before, inside, machines
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(300, func_only=True)]
 
 TOWER, LAPTOP = plan.nodes(2)
 ADDRESS = {"tower": "198.51.100.61", "laptop": "198.51.100.62"}

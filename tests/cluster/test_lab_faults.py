@@ -31,7 +31,7 @@ from support.runs import (
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(480, func_only=True)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(480, func_only=True)]
 
 NODES = tuple(node.name for node in plan.nodes(3))
 KINDS = ("kill", "power", "cable", "disk")

@@ -17,7 +17,7 @@ from support.lab import Play, computer_before, inside, inventory, lab, machines
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(400, func_only=True)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(400, func_only=True)]
 
 NODES = {node.name: node for node in plan.nodes(3)}
 PASSWORD = "only-these-machines-know-it"

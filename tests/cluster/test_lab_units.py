@@ -21,7 +21,7 @@ from support.runs import (
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(240, func_only=True)]
 
 API_KEY = "planted9876543210planted9876543210planted"
 CARDS = {node.name: node.card for node in plan.nodes(2)}

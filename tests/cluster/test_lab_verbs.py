@@ -23,7 +23,7 @@ from support.runs import cluster, end, record, start, units, until_state, until_
 from hearth.model.folder import MANIFEST, take_stock
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(240, func_only=True)]
 
 CARDS = {node.name: node.card for node in plan.nodes(2)}
 NODES = tuple(CARDS)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from support.house import NODES, House, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(240)]
 HUB_TOKEN = "hf_planted0123456789abcdefghijklmnop"
 API_KEY = "planted9876543210planted9876543210planted"
 

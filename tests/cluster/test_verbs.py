@@ -16,7 +16,7 @@ import psutil
 import pytest
 from support.house import NODES, House, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
