@@ -18,6 +18,17 @@ from tests.bench.paper import circumstances, publish
 Figures = Mapping[str, Any]
 
 
+def at_least(least: int, why: str) -> Callable[[str], int]:
+    """Return what reads an option that must be so much; `why` is said if it is less."""
+
+    def number(text: str) -> int:
+        if (count := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"{why}; at least {least}")
+        return count
+
+    return number
+
+
 class Bench:
     """A bench's command line, to which options of its own can be added.
 

@@ -12,12 +12,12 @@ cores, on which nothing else should run.
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from tests.bench.cluster import UNEQUAL
-from tests.bench.command import Bench
+from tests.bench.command import Bench, at_least
 from tests.bench.follow.report import table
 from tests.bench.heterogeneous.__main__ import SKIPPED, Machines
 from tests.bench.lab import CommandFailed
@@ -26,13 +26,6 @@ VICTIM = "laptop"
 ALONE_STEPS = 20
 HALVED_AFTER = 10
 """Steps after which the machine is halved."""
-
-
-def enough_steps(text: str) -> int:
-    """Return the number of steps that an option names, of which enough come after the halving."""
-    if (count := int(text)) < HALVED_AFTER + 8:
-        raise ArgumentTypeError(f"after step {HALVED_AFTER} some must be left: at least 8")
-    return count
 
 
 def speed_while_halving(machines: Machines, steps: int) -> dict[str, Any]:
@@ -87,7 +80,8 @@ def main() -> int:
     """Run the command line; return the exit status."""
     bench = Bench("follow", __doc__, table, lab=True)
     bench.option("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
-    bench.option("--steps", type=enough_steps, default=26, help="of the run together (default: 26)")
+    enough = at_least(HALVED_AFTER + 8, f"some must be left after step {HALVED_AFTER}")
+    bench.option("--steps", type=enough, default=26, help="of the run together (default: 26)")
     return bench.run(measure)
 
 

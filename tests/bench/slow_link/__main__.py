@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from tests.bench.beside import parts
 from tests.bench.cluster import UNEQUAL, Cluster, Figures
-from tests.bench.command import Bench
+from tests.bench.command import Bench, at_least
 from tests.bench.heterogeneous.work import LENGTH, make_model
 from tests.bench.lab import ROOT
 from tests.bench.slow_link.report import figures_of, table
@@ -54,13 +54,6 @@ def make_text(path: Path) -> Path:
         for start in range(0, len(text) - room, room):
             file.write(json.dumps({"text": text[start : start + room]}) + "\n")
     return path
-
-
-def enough_steps(text: str) -> int:
-    """Return the number of steps that an option names, of which some are counted."""
-    if (count := int(text)) <= EVERY:
-        raise ArgumentTypeError(f"the first {EVERY} are not counted; more are wanted")
-    return count
 
 
 class Machines(Cluster):
@@ -117,7 +110,8 @@ def main() -> int:
     """Run the command line; return the exit status."""
     bench = Bench("slow_link", __doc__, table, lab=True)
     bench.option("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
-    bench.option("--steps", type=enough_steps, default=64, help="of a run (default: 64)")
+    enough = at_least(EVERY + 1, f"the first {EVERY} are not counted")
+    bench.option("--steps", type=enough, default=64, help="of a run (default: 64)")
     return bench.run(measure)
 
 
