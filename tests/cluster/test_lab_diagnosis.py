@@ -46,6 +46,7 @@ FAILURES = {
     "interface-not-found": ("laptop", "enp99s0"),
     "loopback-address": ("tower", "connectFullMesh"),
     "rendezvous-timeout": ("laptop", "client socket has timed out"),
+    "node-name-unknown": ("laptop", "addresses of (tower-pc, 29998) cannot be retrieved"),
     "collective-timeout": ("tower", "5000ms"),
     "ranks-differ": (EITHER, "DDP expects same model across all ranks"),
     "unused-parameters": (EITHER, "Expected to have finished reduction"),

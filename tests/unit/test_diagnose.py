@@ -28,6 +28,7 @@ def sample(name: str) -> str:
         ("script-missing", 0, "can't open file '/home/ada/ai-cluster/scripts/missing.py'"),
         ("syntax-error", 0, "SyntaxError: invalid syntax"),
         ("store-port-taken", None, "torch.distributed.DistNetworkError: The server socket has"),
+        ("name-unknown", 1, "torch.distributed.DistNetworkError: The client socket has timed out"),
         ("two-ranks-one-raised", 1, "ValueError: loss is nan at step 20"),
         ("ended-silently", 0, "rank 0 ended with status 5 and without an error"),
     ],
@@ -38,6 +39,14 @@ def test_the_real_error_of_a_node_is_found(name, rank, start):
     assert error.rank == rank
     assert error.message.startswith(start)
     assert not is_echo(error.message)
+
+
+def test_a_name_that_nobody_knows_is_told_with_the_time_out_that_it_ended_in():
+    error = last_error(sample("name-unknown"))
+    _, reason = error.message.splitlines()
+    assert reason.startswith("The IPv6 network addresses of (tower-pc, 29998) cannot be retrieved")
+    other = sample("name-unknown").replace("of (tower-pc, ", "of (localhost, ")
+    assert len(last_error(other).message.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

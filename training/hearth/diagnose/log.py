@@ -27,11 +27,17 @@ _ECHO = re.compile(
     | the\ remote\ server\ shut\s?down
     | timed\ out\ waiting\ \d+\s?ms\ for\ (recv|send)       # gloo
     | gloo.*(timed\ out|connect.*(failed|timeout|refused))
-    | (DistNetworkError|DistStoreError)(?!.*EADDRINUSE)     # the store of rank 0 is gone
+    | (DistNetworkError|DistStoreError)(?!.*(EADDRINUSE|gai\ error))  # the store is gone
     | SignalException | SIGTERM | signal\ 15\b              # somebody else ended it
     | KeyboardInterrupt
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_UNREACHED = re.compile(
+    r"client socket has timed out .+ trying to connect to \((?P<name>\S+), \d+\)"
+)
+_UNKNOWN = re.compile(
+    r"\[c10d\] (?P<said>The .*addresses of \((?P<name>\S+), \d+\) cannot be retrieved.+)"
 )
 _DOWNLOAD = re.compile(r"https?://|HTTPS?Connection|urllib3|requests\.|httpx|huggingface", re.I)
 
@@ -154,11 +160,24 @@ def _last_raised(lines: list[str], script: str) -> RankError | None:
         rank, bare = _split(line)
         by_rank.setdefault(rank, []).append(bare)
     raised = [
-        RankError(rank, _shortened(message), where=where)
+        RankError(rank, _shortened(_with_reason(message, lines)), where=where)
         for rank, own in by_rank.items()
         for message, where in _exceptions(own, script)
     ]
     return first_failure(reversed(raised))
+
+
+def _with_reason(message: str, lines: list[str]) -> str:
+    """Return the message, and if a node was not reached since its name is unknown, that it is.
+
+    torch asks for the name again and again until the time is over, and warns each time; its
+    exception tells only the end of that.
+    """
+    if unreached := _UNREACHED.search(message):
+        for line in lines:
+            if (warned := _UNKNOWN.search(line)) and warned["name"] == unreached["name"]:
+                return f"{message}\n{warned['said']}"
+    return message
 
 
 def _exceptions(lines: list[str], script: str) -> Iterator[tuple[str, str]]:
