@@ -23,11 +23,12 @@ _SLOT = "0000:01:00.0"
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card: what its driver calls it, memory in MiB, compute capability, PCI ids and class."""
+    """A card: what its driver calls it, MiB, compute capability, watts, PCI ids and class."""
 
     name: str
     memory: int
     capability: str
+    watts: int
     device: int
     subsystem_vendor: int = 0x10DE
     subsystem_device: int = 0x1467
@@ -35,9 +36,9 @@ class Gpu:
 
 
 _GPUS = (
-    Gpu("NVIDIA GeForce RTX 5070 Ti", 16303, "12.0", 0x2C05, 0x1462, 0x5315),
-    Gpu("NVIDIA GeForce RTX 4070 Laptop GPU", 8188, "8.9", 0x2860, 0x1043, 0x13F8, 0x030200),
-    Gpu("NVIDIA GeForce RTX 3070 Ti", 8192, "8.6", 0x2482, 0x1458, 0x408F),
+    Gpu("NVIDIA GeForce RTX 5070 Ti", 16303, "12.0", 300, 0x2C05, 0x1462, 0x5315),
+    Gpu("NVIDIA GeForce RTX 4070 Laptop GPU", 8188, "8.9", 140, 0x2860, 0x1043, 0x13F8, 0x030200),
+    Gpu("NVIDIA GeForce RTX 3070 Ti", 8192, "8.6", 290, 0x2482, 0x1458, 0x408F),
 )
 
 # Shows the bus, empties /proc/driver of the computer's own drivers, and then loads a driver that

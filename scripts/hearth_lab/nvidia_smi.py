@@ -55,10 +55,35 @@ FIELDS = {
     "memory.free": (str(GPU["memory"] - 1), " MiB"),
     "utilization.gpu": ("0", " %"),
     "temperature.gpu": ("35", ""),
+    "power.draw": ("12.50", " W"),
+    "power.limit": (f"{GPU['watts']}.00", " W"),
+    "clocks_event_reasons.active": ("0x0000000000000001", ""),  # idle
 }
+# What of `-q -x` is read by those who ask for it.
+WHOLE = f"""\
+<?xml version="1.0" ?>
+<nvidia_smi_log>
+    <driver_version>{version}</driver_version>
+    <gpu id="{FIELDS["pci.bus_id"][0]}">
+        <product_name>{GPU["name"]}</product_name>
+        <fb_memory_usage>
+            <total>{GPU["memory"]} MiB</total>
+            <used>1 MiB</used>
+            <free>{GPU["memory"] - 1} MiB</free>
+        </fb_memory_usage>
+        <gpu_power_readings>
+            <current_power_limit>{GPU["watts"]}.00 W</current_power_limit>
+            <default_power_limit>{GPU["watts"]}.00 W</default_power_limit>
+        </gpu_power_readings>
+        <processes>
+        </processes>
+    </gpu>
+</nvidia_smi_log>"""
 
 if "-L" in sys.argv:
     print(f"GPU 0: {GPU['name']} (UUID: {FIELDS['uuid'][0]})")
+elif {"-q", "-x"} <= set(sys.argv):
+    print(WHOLE)
 elif asked := [name.strip() for name in option("query-gpu").split(",") if name]:
     how = option("format").split(",")
     for name in asked:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Iterator
 
 import pytest
-from support.lab import Controller, as_root, at_once, inside, lab, machines, on
+from support.lab import READY, Controller, as_root, at_once, inside, lab, machines, on
 from support.openpgp import FINGERPRINT, KEY
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
@@ -82,6 +83,14 @@ def test_a_second_time_changes_nothing(controller):
     assert status == 0
     assert f"driver {NOW} (open modules) works and is left as it is" in screen
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
+
+
+def test_the_status_tells_what_each_card_does(controller):
+    status, screen = controller.play("playbooks/status.yml", *READY)
+    assert status == 0
+    for card, watts in (("5070 Ti", 300), ("4070 Laptop GPU", 140), ("3070 Ti", 290)):
+        line = rf"0: NVIDIA GeForce RTX {card} +0% .* 35 °C +1[23] of {watts} W +nothing"
+        assert re.search(line, screen)
 
 
 def test_a_machine_is_not_restarted_without_permission(controller):

@@ -197,8 +197,15 @@ def test_a_benchmark_compares_the_machines_alone_with_both_together(home):
     words = [word for option in few for word in ("-e", option)]
     status, screen = home.play("playbooks/benchmark.yml", *READY, *home.tiny(), *words, timeout=220)
     assert status == 0
-    for line in ("tower alone", "laptop alone", "all together"):
+    for line in ("tower alone", "laptop alone"):
         assert re.search(rf"^  {line} +1 +[\d.]+ s +\d+ ", screen, re.MULTILINE)
-    (kept,) = (home.runs / "benchmarks").glob("*.json")
-    runs = json.loads(kept.read_text())["runs"]
+    compared = r"\d\.\d\d +\d\.\d\d +\d\.\d\d"  # speed-up, of the sum, of as many like the fastest
+    assert re.search(rf"^  all together +1 +[\d.]+ s +\d+ +– +{compared}$", screen, re.MULTILINE)
+    kept = home.runs / "benchmarks"
+    ((record,), (text,), (picture,)) = (kept.glob(f"*.{end}") for end in ("json", "txt", "svg"))
+    runs = json.loads(record.read_text())["runs"]
     assert [len(ran["configuration"]["nodes"]) for ran in runs] == [1, 1, 2]
+    assert "all together" in text.read_text()
+    assert "all together" in picture.read_text()
+    for node in NODES:  # nothing that would clutter the list of runs
+        assert at_home(node, "find ai-cluster -name '*benchmark-2*'") == ""

@@ -93,6 +93,18 @@ def failed(tmp_path_factory, tiny_model, tiny_data):
         house.close()
 
 
+@pytest.fixture(scope="module")
+def short(tmp_path_factory, tiny_model, tiny_data):
+    """A short run as a person sees it."""
+    house = House(tmp_path_factory.mktemp("short"), tiny_model, tiny_data)
+    try:
+        status, screen = house.train("-e", "run=short", "-e", "max_steps=3", "-e", "seed=7")
+        assert status == 0
+        yield house, screen
+    finally:
+        house.close()
+
+
 def test_a_model_made_from_scratch_comes_here_whole(house, tmp_path):
     bare = shutil.copytree(house.model, tmp_path / "bare")
     (bare / "model.safetensors").unlink()
@@ -125,22 +137,6 @@ def test_a_run_trains_on_both_nodes_and_its_files_come_here(trained):
     assert [line["node"] for line in lines[0]["ranks"]] == ["desk", "laptop"]
     assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2, 3, 4, 5, 6]
     assert lines[-1]["state"] == "finished"
-
-
-def test_the_report_lies_beside_them_and_is_named_at_the_end(house):
-    status, screen = house.train("-e", "run=told", "-e", "max_steps=3", "-e", "seed=7")
-    assert status == 0
-    assert "  report               runs/told/report.html\n" in screen
-    page = (house.runs / "told" / "report.html").read_text()
-    assert "<title>told finished</title>" in page
-    assert page.count("<svg") == 6
-    assert "ansible-playbook train.yml -e model=" in page
-    assert "-e seed=7" in page
-    # Another look changes nothing that is here already.
-    status, screen = house.play("playbooks/attach.yml", "-e", "run=told")
-    assert status == 0
-    assert "changed on" not in screen
-    assert (house.runs / "told" / "report.html").read_text() == page
 
 
 def test_the_same_run_file_lies_everywhere(trained):
@@ -189,9 +185,8 @@ def test_what_the_supervisors_share_is_in_their_launch_specs_alone(trained):
     assert holding(house.folder, token) == there
 
 
-def test_short_output_tells_what_changed_and_what_to_do_next(house):
-    status, screen = house.train("-e", "run=short", "-e", "max_steps=3")
-    assert status == 0
+def test_short_output_tells_what_changed_and_what_to_do_next(short):
+    _, screen = short
     how_to_look = screen.index("playbooks/attach.yml -e run=short")
     assert how_to_look < screen.index("step 3/3") < screen.index("short finished: 3 of 3 steps")
     for word in ("held-out perplexity", "held-out question", "before", "after", "adapter", "logs"):
@@ -201,14 +196,40 @@ def test_short_output_tells_what_changed_and_what_to_do_next(house):
     assert "TASK [" not in screen
 
 
-def test_a_detached_run_goes_on_and_is_attached_to_later(house):
-    status, screen = house.train("-e", "run=night", "-e", "max_steps=20", "-e", "wait=false")
+def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
+    house, screen = short
+    assert "  report               runs/short/report.html\n" in screen
+    page = (house.runs / "short" / "report.html").read_text()
+    assert "<title>short finished</title>" in page
+    assert page.count("<svg") == 6
+    assert "ansible-playbook train.yml -e model=" in page
+    assert "-e seed=7" in page
+    status, screen = house.play("playbooks/attach.yml", "-e", "run=short")
+    assert status == 0
+    assert "changed on" not in screen
+    assert (house.runs / "short" / "report.html").read_text() == page
+
+
+def test_a_detached_run_is_attached_to_stopped_and_goes_on_where_it_was(house):
+    endless = house.tiny(run="night", max_steps=100_000, checkpoint_every=5)
+    status, screen = house.play("train.yml", *endless, "-e", "wait=false")
     assert status == 0
     assert "playbooks/attach.yml -e run=night" in screen
     assert "finished" not in screen
-    status, screen = house.play("playbooks/attach.yml", "-e", "run=night")
+    play = house.start("playbooks/attach.yml", "-e", "run=night")
+    house.until_step("night", 6)
+    (house.workspace("laptop") / "results" / "night" / "stop").touch()
+    screen, _ = play.communicate(timeout=60)
+    assert play.returncode == 0
+    assert "night was stopped" in screen
+    assert "train.yml -e resume=night" in screen
+    last = house.metrics("night")[-1]["step"] + 3
+
+    status, screen = house.play("train.yml", "-e", "resume=night", "-e", f"max_steps={last}")
     assert status == 0
-    assert "night finished: 20 of 20 steps" in screen
+    assert f"night finished: {last} of {last} steps" in screen
+    steps = [line["step"] for line in house.metrics("night") if line["kind"] == "step"]
+    assert steps == list(range(1, last + 1))
     assert (house.runs / "night" / "adapter" / "adapter_model.safetensors").exists()
 
 
@@ -230,24 +251,6 @@ def test_control_c_ends_the_looking_not_the_training_and_a_second_run_is_refused
     assert not (house.runs / "two").exists()
     assert not (house.workspace("desk") / "config" / "two.json").exists()
     assert house.record("desk", "calm")["state"] == "running"
-
-
-def test_a_stopped_run_is_no_failure_and_goes_on_where_it_was(house):
-    play = house.start("train.yml", *house.tiny(run="pause", max_steps=100_000, checkpoint_every=5))
-    house.until_step("pause", 6)
-    (house.workspace("laptop") / "results" / "pause" / "stop").touch()
-    screen, _ = play.communicate(timeout=60)
-    assert play.returncode == 0
-    assert "pause was stopped" in screen
-    assert "train.yml -e resume=pause" in screen
-    stopped_at = house.metrics("pause")[-1]["step"]
-
-    last = stopped_at + 3
-    status, screen = house.play("train.yml", "-e", "resume=pause", "-e", f"max_steps={last}")
-    assert status == 0
-    assert f"pause finished: {last} of {last} steps" in screen
-    steps = [line["step"] for line in house.metrics("pause") if line["kind"] == "step"]
-    assert steps == list(range(1, last + 1))
 
 
 def test_a_killed_rank_starts_the_run_again_and_the_summary_says_so(house):
