@@ -265,14 +265,16 @@ def test_rounds_are_set_against_the_sum_and_the_loss_of_an_exchange_in_every_ste
 
     figures = {
         "date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc", "link": "100mbit",
-        "shares": {"tower": 0.8, "laptop": 0.4}, "every": 16, "steps": 64, "rows": 14,
-        "length": 128,
+        "shares": {"tower": 0.8, "laptop": 0.4}, "steps": 64, "rows": 64,
+        "length": 128, "exchange": {"sync_every": 8, "compress": "bf16"},
         "alone": {"tower": trained(400), "laptop": trained(200)},
         "each": run(450, 2.0, 7.5e6),
         "rounds": run(546, 2.03, 1.4e6),
     }  # fmt: skip
     told = slow_link.table(figures)
-    assert "| all, sync_every=16 | 1 | 546 | 546 to 546 | 0.91 | 2.0300 | 1.40 |" in told
+    assert (
+        "| all, sync_every=8, compress=bf16 | 1 | 546 | 546 to 546 | 0.91 | 2.0300 | 1.40 |" in told
+    )
     assert "- At least 0.9 of the sum: met (0.910)." in told
     assert "in every step: **not met** (+1.50%)." in told
 

@@ -4,9 +4,10 @@
 
 boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 100
 Mbit/s. All train with an exchange in every step, then each for itself but at the same time as the
-others (../beside.py says why), then all with an exchange every 16 steps: the same steps over the
-same text, of which a tenth is held out. It writes the raw figures beside itself and the table into
-docs/benchmarks.md. It takes about half an hour on two cores, on which nothing else should run.
+others (../beside.py says why), then all with an exchange every 8 steps, in bf16: the same steps
+over the same text, of which a tenth is held out. It writes the raw figures beside itself and the
+table into docs/benchmarks.md. It takes about half an hour on two cores, on which nothing else
+should run.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ from tests.bench.lab import ROOT
 from tests.bench.slow_link.report import figures_of, table
 
 LINK = "100mbit"
-GLOBAL_BATCH = 14
-EVERY = 16
-ALONE_STEPS = 48
+GLOBAL_BATCH = 64
+EVERY = 8
+ROUNDS = {"sync_every": EVERY, "compress": "bf16"}
+ALONE_STEPS = 24
 ALONE_SKIPPED = 5
 """Steps that pay for what later ones find ready; of a run over all nodes, a round is skipped."""
 
 SETTINGS = {
     "sequence_length": LENGTH,
     "held_out": 0.1,
-    "lora_rank": 64,  # 7.5 MB of gradients: a third of a step's computing at this speed
+    "lora_rank": 64,  # 7.5 MB of gradients: their exchange takes a third of a step's computing
     "lora_alpha": 64,
     "learning_rate": 1e-3,
 }
@@ -63,9 +65,9 @@ class Machines(Cluster):
         self.model, self.data = make_model(folder / "llama"), make_text(folder / "texts.jsonl")
         super().__init__(folder, UNEQUAL, LINK, [self.model])
 
-    def figures(self, steps: int, every: int) -> dict[str, Any]:
+    def figures(self, steps: int, **exchange: Any) -> dict[str, Any]:
         """Train on all nodes; return how fast it went, what was learned and what travelled."""
-        settings = {"max_steps": steps, "sync_every": every, "global_batch": GLOBAL_BATCH}
+        settings = {"max_steps": steps, "global_batch": GLOBAL_BATCH, **exchange}
         return figures_of(self.train(self.names, **settings, **self._work()).record, EVERY)
 
     def alone(self) -> Figures:
@@ -86,10 +88,10 @@ def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
     }
     with machines.up_and_ready():
         for turn in range(repeat):
-            found["each"].append(machines.figures(steps, 1))
+            found["each"].append(machines.figures(steps))
             for name, its in machines.alone().items():
                 found["alone"][name].append(its)
-            found["rounds"].append(machines.figures(steps, EVERY))
+            found["rounds"].append(machines.figures(steps, **ROUNDS))
             print(f"bench: {turn + 1} of {repeat} turns", flush=True)
     return found
 
@@ -99,7 +101,7 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     return sitting(Machines(folder), given.steps, given.repeat) | {
         "shares": UNEQUAL,
         "link": LINK,
-        "every": EVERY,
+        "exchange": ROUNDS,
         "steps": given.steps,
         "rows": GLOBAL_BATCH,
         "length": LENGTH,

@@ -27,6 +27,7 @@ def figures_of(record: Sequence[Mapping[str, Any]], skipped: int) -> dict[str, A
 def table(figures: Mapping[str, Any]) -> str:
     """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
     shares = ", ".join(f"{node} {share}" for node, share in figures["shares"].items())
+    exchange = ", ".join(f"{name}={value}" for name, value in figures["exchange"].items())
     alone = figures["alone"]
     lines = [
         f"Emulated: machines of the lab with a share of a core each ({shares}), CPU, gloo, links "
@@ -46,7 +47,7 @@ def table(figures: Mapping[str, Any]) -> str:
         )
     for words, runs in (
         ("all, an exchange in every step", figures["each"]),
-        (f"all, sync_every={figures['every']}", figures["rounds"]),
+        (f"all, {exchange}", figures["rounds"]),
     ):
         lines.append(
             f"| {words} | {len(runs)} | {median(runs):.0f} | {spread(runs)} "
