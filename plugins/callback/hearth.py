@@ -185,7 +185,8 @@ class CallbackModule(Default):
         ansibles = signal.getsignal(signal.SIGINT)
 
         def interrupted(number: int, frame: Any) -> None:
-            self._say("\nThe run goes on without this terminal; how to look again is said above.")
+            again = "playbooks/attach.yml shows it again"
+            self._say(f"\nThe run goes on without this terminal; {again}.")
             ansibles(number, frame)
 
         signal.signal(signal.SIGINT, interrupted)
