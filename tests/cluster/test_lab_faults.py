@@ -17,6 +17,7 @@ from support.lab import READY, Controller, as_root, at_home, inside, lab, on
 from support.measured import write_down
 from support.rotated import ALL, SEED, of_today
 from support.runs import (
+    checksum,
     cluster,
     end,
     learned,
@@ -159,6 +160,8 @@ def test_elastic_goes_on_without_a_machine_and_takes_it_in_again(home):
         until_state("stopped", run, NODES)
         told = steps(run)
         assert told == list(range(1, told[-1] + 1))
+        kept = f"ai-cluster/checkpoints/{run}/step-{told[-1]:08d}/adapter/adapter_model.safetensors"
+        assert len({checksum(name, kept) for name in NODES}) == 1
         write_down(kind="elastic", seconds_until_on=gone_on, seconds_until_in=taken_in)
     finally:
         mend_for_others("cable", "laptop")

@@ -90,5 +90,11 @@ def steps(run: str) -> list[int]:
 
 def learned(node: str, run: str) -> str:
     """Return the checksum of the adapter that a run left on a node."""
-    file = f"ai-cluster/results/{run}/adapter/adapter_model.safetensors"
-    return at_home(node, f"sha256sum {file}").split()[0]
+    return checksum(node, f"ai-cluster/results/{run}/adapter/adapter_model.safetensors")
+
+
+def checksum(node: str, file: str) -> str:
+    """Return the SHA-256 of a file in a machine's home, which must be there."""
+    digest, _, _ = at_home(node, f"sha256sum {file}").partition(" ")
+    assert len(digest) == 64, digest
+    return digest
