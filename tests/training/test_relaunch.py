@@ -158,6 +158,34 @@ def test_elastic_goes_on_without_a_node_and_takes_it_in_again(nodes):
     ]
 
 
+def test_a_pause_for_a_node_that_is_lost_again_does_not_end_the_run(nodes):
+    # Nobody ends its step before the node has left.
+    stops = 'Path("stop").exists() or'
+    run = nodes(3, LOOP.replace(stops, 'Path("left").exists() or'), elastic=True, min_nodes=2)
+    run.start()
+    until_generation(run, 0)
+    run.supervisor("node1").kill()
+    run.supervisor("node1").wait(10)
+    until_generation(run, 1, "node0", "node2")
+    run.start("node1")
+    others = ("node0", "node2")
+    stop_files = [run.workspace(node) / "results/first/stop" for node in others]
+    until(lambda: all(file.read_text() == "pause\n" for file in stop_files), 20)
+    run.supervisor("node1").kill()
+    run.supervisor("node1").wait(10)
+    for file in stop_files:
+        file.with_name("left").touch()
+    until(lambda: all(run.record(node)["state"] == "waiting" for node in others), 20)
+    for file in stop_files:
+        file.with_name("left").unlink()
+    until_generation(run, 2, *others)
+    assert launches(run.record("node0")) == [
+        (0, "node1", "node_lost"),
+        (1, "node1", "node_back"),
+    ]
+    assert not any(file.exists() for file in stop_files)
+
+
 def test_too_few_nodes_never_go_on_alone(nodes):
     run = nodes(3, elastic=True, min_nodes=2)
     run.start()

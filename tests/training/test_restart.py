@@ -151,6 +151,22 @@ def test_a_supervisor_whose_run_has_ended_has_nothing_to_do(house):
     assert nodes.wait(seconds=10) == before
 
 
+@pytest.mark.slow
+def test_another_launch_at_the_last_step_ends_at_once_and_well(house):
+    nodes = house(max_steps=4)
+    nodes.start()
+    nodes.wait(seconds=90)
+    learned, told = adapter(nodes), steps(nodes)
+    for node in nodes.names:
+        nodes.change(node, generation=1)
+    nodes.start()
+    for record in nodes.wait(seconds=90).values():
+        assert (record["state"], record["generation"]) == ("finished", 1)
+    assert steps(nodes) == steps(nodes, "node1") == told
+    assert [line["state"] for line in metrics(nodes) if line["kind"] == "end"] == ["finished"]
+    assert furthest(adapter(nodes), learned) == 0
+
+
 def test_a_node_that_comes_back_alone_ends_with_the_truth(house):
     nodes = house(max_steps=100000)
     for node in nodes.names:

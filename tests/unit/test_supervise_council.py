@@ -108,7 +108,34 @@ def test_who_comes_back_is_taken_in_after_a_pause():
     assert (verdict.state, cause(verdict).kind) == ("again", "node_back")
 
 
-def test_who_comes_back_and_leaves_again_changes_nothing():
+def paused(then: str) -> Council:
+    """Return a council whose team was asked to pause for laptop, which `then` leaves or stops."""
+    council = started(("desk", "shelf"), least=2, again=True)
+    council.join("laptop", 1)
+    council.pause()
+    if then == "stop":
+        council.stop("laptop", at_once=False)
+    council.gone("laptop")
+    for node in council.team:
+        assert council.decide(1) is None
+        council.ended(node, Ended(0), 1)
+    return council
+
+
+def test_a_pause_for_who_leaves_again_is_not_the_end_of_the_run():
+    verdict = paused("leaves").decide(1)
+    assert (verdict.state, cause(verdict).node) == ("again", "laptop")
+    assert (cause(verdict).kind, cause(verdict).message) == (
+        "node_back",
+        "laptop was back, and left again",
+    )
+
+
+def test_a_stop_in_a_pause_is_the_end_of_the_run():
+    assert paused("stop").decide(1).state == "stopped"
+
+
+def test_who_comes_back_and_leaves_before_anyone_was_asked_to_pause_changes_nothing():
     council = started(("desk", "shelf"), least=2, again=True)
     council.join("laptop", 1)
     council.gone("laptop")

@@ -62,6 +62,7 @@ class Council:
     _members: dict[str, _Member] = field(init=False, default_factory=dict)
     _failures: list[_Failure] = field(init=False, default_factory=list)
     _stop_by: str | None = field(init=False, default=None)
+    _paused_for: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         self._begun = self.now
@@ -80,6 +81,11 @@ class Council:
     def back(self) -> tuple[str, ...]:
         """The nodes that came back after the launch had begun without them."""
         return tuple(n for n in self._members if self.started and n not in self.team)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the team was asked to pause for who is back."""
+        return bool(self._paused_for)
 
     def _connected(self, node: str) -> bool:
         return self._members[node].connected
@@ -108,6 +114,10 @@ class Council:
     def start(self, team: tuple[str, ...]) -> None:
         """These were told to go."""
         self.team = team
+
+    def pause(self) -> None:
+        """The team was asked to pause for those who are back, whether or not they stay."""
+        self._paused_for = self.back
 
     def heard(self, node: str, now: float) -> None:
         """A member gave any sign of life."""
@@ -183,9 +193,16 @@ class Council:
         if self._stop_by:
             return self._stopped(self.unhurried)
         if self.back:
-            names = ", ".join(self.back)
-            return Verdict("again", Cause(self.back[0], None, "node_back", f"{names} is back"))
+            return self._taken_in(self.back, "is back")
+        if self.paused:
+            # Paused or at its end, the ranks end alike; at its end another launch only finishes it.
+            return self._taken_in(self._paused_for, "was back, and left again")
         return Verdict("finished")
+
+    def _taken_in(self, nodes: tuple[str, ...], what: str) -> Verdict:
+        """Return the end of a launch that makes room for `nodes`."""
+        cause = Cause(nodes[0], None, "node_back", f"{', '.join(nodes)} {what}")
+        return Verdict("again", cause)
 
     def _lost(self, node: str, message: str) -> Verdict:
         return self._over(Cause(node, None, "node_lost", message), curable=True)

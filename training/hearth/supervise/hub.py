@@ -62,7 +62,6 @@ class Hub:
         self._ticking: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
         self._over = False
-        self._paused = False
         self._futile = 0
         self._kept: str | None = None
 
@@ -169,8 +168,8 @@ class Hub:
         """Tell all to go if enough are there, else who is missing; make room for who is back."""
         council = self._council
         if council.started:
-            if council.back and not self._paused:
-                self._paused = True
+            if council.back and not council.paused:
+                council.pause()
                 self._say(f"{', '.join(council.back)} is back; the others pause after their step")
                 self._tell(Pause(), council.team)
         elif team := council.ready(time.monotonic()):
@@ -213,7 +212,6 @@ class Hub:
         for writer in self._writers.values():
             writer.close()  # When what was written is sent; whoever is there joins anew.
         self._writers = {}
-        self._paused = False
         self._generation += 1
         self._council = self._call(verdict.cause)
 
