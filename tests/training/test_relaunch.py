@@ -186,6 +186,37 @@ def test_a_pause_for_a_node_that_is_lost_again_does_not_end_the_run(nodes):
     assert not any(file.exists() for file in stop_files)
 
 
+def lose_both(run: Nodes, said: str) -> None:
+    """Kill both supervisors, have their stop files say this, and bring them back."""
+    run.start()
+    until_generation(run, 0)
+    for node in run.names:
+        run.supervisor(node).kill()
+        run.supervisor(node).wait(10)
+    run.until_down()
+    for node in run.names:
+        (run.workspace(node) / "results/first/stop").write_text(said)
+    run.start()
+
+
+def test_a_pause_that_was_left_behind_does_not_end_the_run(nodes):
+    run = nodes(2)
+    lose_both(run, "pause\n")
+    for node in run.names:
+        told = f"generation 1 rank {node[-1]} step 20"
+        until(lambda node=node, told=told: told in run.log(node), 40)
+        assert not (run.workspace(node) / "results/first/stop").exists()
+    finish(run)
+    assert {record["state"] for record in run.wait().values()} == {"finished"}
+
+
+@pytest.mark.parametrize("said", ["stop\n", ""])
+def test_a_stop_that_was_asked_for_before_the_machine_went_down_holds(nodes, said):
+    run = nodes(2)
+    lose_both(run, said)
+    assert {record["state"] for record in run.wait().values()} == {"stopped"}
+
+
 def test_too_few_nodes_never_go_on_alone(nodes):
     run = nodes(3, elastic=True, min_nodes=2)
     run.start()

@@ -135,7 +135,9 @@ class _Supervisor:
 
     async def run(self) -> Record:
         spec = self._spec
-        if not self._last:  # else somebody may have asked for a stop before it went down
+        if self._last:  # Somebody may have asked for a stop before it went down: that holds.
+            self._forget_pause()
+        else:
             spec.stop_file.unlink(missing_ok=True)
         for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(sign, self._on_signal)
@@ -203,13 +205,17 @@ class _Supervisor:
         for event in waiting:
             if isinstance(event, _StopAsked | _MachineStops):
                 self._events.put_nowait(event)
-        with suppress(OSError):
-            if self._spec.stop_file.read_text() == PAUSE:
-                self._spec.stop_file.unlink()
+        self._forget_pause()
         self._record.launch_ended(cause)
         self._record.missing = [cause.node] if cause and cause.kind == "node_lost" else []
         self._record.write(self._spec.record)
         self._link = Link(self._spec, self._patience)
+
+    def _forget_pause(self) -> None:
+        """Remove a stop file that was only to end the launch before; the ranks stop at any."""
+        with suppress(OSError):
+            if self._spec.stop_file.read_text() == PAUSE:
+                self._spec.stop_file.unlink()
 
     async def _leave_for_now(self) -> None:
         """End what runs here, but not the run: the record says that it is to go on."""
