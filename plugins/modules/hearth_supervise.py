@@ -14,7 +14,8 @@ options:
   verb:
     description:
       - V(check) looks whether the run could start here, and changes nothing.
-      - V(start) lays down the run file and the launch spec, and starts the supervisor.
+      - V(start) lays down the run file and the launch spec, and starts the supervisor. While a run
+        is under way here nothing is laid down, unless it was begun with this very spec.
       - V(stop) asks for a stop after the current step; with O(now) it ends the run at once.
     type: str
     choices: [check, start, stop]
@@ -69,11 +70,22 @@ workspace:
   type: str
 """
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node import Report, absolute, environment, hearth, write_private
+from ansible.module_utils.hearth_node import (
+    Report,
+    absolute,
+    environment,
+    hearth,
+    run_under_way,
+    text_of,
+    write_private,
+)
 
 
 def main() -> None:
@@ -127,25 +139,53 @@ def check(module: AnsibleModule, spec: dict) -> Report:
 
 
 def start(module: AnsibleModule, spec: dict) -> Report:
-    """Lay down what the run needs here and start its supervisor.
+    """Lay down what the run needs here and start its supervisor, unless a run is under way.
+
+    What a run that is under way here would read again after a reboot stays as it is. Only the
+    start that began it may come twice, since Ansible repeats it over a connection that broke.
+    """
+    workspace, text = spec["workspace"], json.dumps(spec, indent=2) + "\n"
+    config = os.path.join(workspace, "config")
+    path = os.path.join(config, f"{spec['run']}.json")
+    try:
+        with _alone(config):
+            run = run_under_way(workspace)
+            if run and (run != spec["run"] or text_of(path) != text):
+                busy = f"run '{run}' is under way on this node: wait for it or stop it"
+                return Report([f"{workspace}: {busy}"])
+            return _lay_down_and_start(module, spec, path, text)
+    except OSError as error:
+        return Report([f"{error.filename or workspace} cannot be written: {error.strerror}"])
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Let one start at a time in, each until its run is under way: none comes between two files."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _lay_down_and_start(module: AnsibleModule, spec: dict, path: str, text: str) -> Report:
+    """Write the run file, the spec (to `path`) and the secrets, and start the supervisor.
 
     Secrets lie in a file of their own, which does not outlive the run: a supervisor that is a unit
     needs them again after a reboot and removes them at the end; any other has read them when this
     returns.
     """
     results = os.path.join(spec["workspace"], "results", spec["run"])
-    path = os.path.join(spec["workspace"], "config", f"{spec['run']}.json")
     hidden = os.path.join(spec["workspace"], "config", f"{spec['run']}.secrets")
     secrets = {name: value for name, value in module.params["secrets"].items() if value}
     report = Report([])
     try:
         os.makedirs(results, exist_ok=True)
         write_private(os.path.join(results, "run.yml"), module.params["run_file"])
-        write_private(path, json.dumps(spec, indent=2) + "\n")
+        write_private(path, text)
         write_private(hidden, json.dumps(secrets))
         report = _call(module, spec, "start", "--spec", path)
-    except OSError as error:
-        return Report([f"{error.filename or results} cannot be written: {error.strerror}"])
     finally:
         if not report.record.get("unit") and os.path.exists(hidden):
             os.unlink(hidden)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -78,6 +82,65 @@ def test_start_lays_down_a_private_spec_and_says_whether_it_started(tmp_path, an
     answering(f'{{"ok": true, "started": false, {carried}')
     assert not call("hearth_supervise", verb="start", **arguments)["changed"]
     assert hidden.exists()
+
+
+@contextmanager
+def under_way(tmp_path: Path, run: str) -> Iterator[None]:
+    """Hold the workspace as the supervisor of a run does."""
+    with (tmp_path / "ws" / "config" / "supervisor.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        json.dump({"run": run, "pid": 7}, lock)
+        lock.flush()
+        yield
+
+
+def files(tmp_path: Path) -> dict[Path, tuple[str, int]]:
+    """Return text and time of each file of the workspace and of the stand-in's notes."""
+    found = (path for path in tmp_path.rglob("*") if path.is_file())
+    return {path: (path.read_text(), path.stat().st_mtime_ns) for path in found}
+
+
+@pytest.mark.parametrize("run", ["r", "another"])
+def test_a_start_beside_a_run_that_is_under_way_changes_nothing(tmp_path, answering, run):
+    python = answering('{"ok": true, "started": true, "pid": 7, "unit": "hearth-r.service"}')
+    its = spec(tmp_path, python)
+    call("hearth_supervise", verb="start", spec=its, token=SECRET, run_file="run: r\n")
+    with under_way(tmp_path, run):
+        before = files(tmp_path)
+        the_rest = {"token": "b" * 20, "run_file": "run: r\nseed: 7\n", "secrets": {"KEY": "x"}}
+        answer = call("hearth_supervise", verb="start", spec=its, **the_rest)
+        assert files(tmp_path) == before
+    assert not answer["changed"]
+    (finding,) = answer["findings"]
+    assert f"run '{run}' is under way on this node: wait for it or stop it" in finding
+
+
+def test_the_start_that_began_a_run_may_come_twice(tmp_path, answering):
+    python = answering('{"ok": true, "started": false, "pid": 7, "unit": null}')
+    arguments = {"spec": spec(tmp_path, python), "token": SECRET, "run_file": "run: r\n"}
+    call("hearth_supervise", verb="start", **arguments)
+    with under_way(tmp_path, "r"):
+        answer = call("hearth_supervise", verb="start", **arguments)
+    assert (answer["findings"], answer["changed"]) == ([], False)
+
+
+def test_of_two_starts_at_once_one_is_refused(tmp_path, answering):
+    python = answering('{"ok": true, "started": true, "pid": 7, "unit": null}')
+    its = spec(tmp_path, python)
+    lock = tmp_path / "ws" / "config" / "supervisor.lock"
+    # A supervisor takes its time until it holds the workspace.
+    holds = f'sleep 1\necho \'{{"run": "r"}}\' > {lock}\nflock {lock} sleep 4 > /dev/null 2>&1 &\n'
+    python.write_text(python.read_text().replace("cat <<", f"{holds}sleep 0.5\ncat <<"))
+
+    def start(token: str) -> dict:
+        return call("hearth_supervise", verb="start", spec=its, token=token, run_file=token)
+
+    tokens = ("a" * 20, "b" * 20)
+    with ThreadPoolExecutor() as pool:
+        answers = dict(zip(tokens, pool.map(start, tokens), strict=True))
+    (begun,) = (token for token, answer in answers.items() if not answer["findings"])
+    assert json.loads((tmp_path / "ws" / "config" / "r.json").read_text())["token"] == begun
+    assert (tmp_path / "ws" / "results" / "r" / "run.yml").read_text() == begun
 
 
 @pytest.mark.parametrize(
