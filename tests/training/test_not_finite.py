@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 from support.ranks import learned, metrics, train_forked
+from support.several import ThreadWorld, on_ranks
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from hearth.config import resolve_run, write_run
@@ -101,33 +102,80 @@ def test_three_rounds_in_a_row_end_the_run(tmp_path, poisoned):
     assert "x.jsonl:" in done.stderr
 
 
-def test_steps_in_which_the_loss_scaler_looks_for_its_scale_are_counted_apart(
-    tmp_path, tiny_model, tiny_data, monkeypatch, capsys
-):
-    """On a CPU that is said to train in fp16, with a scale that is far too large to begin with."""
+@pytest.fixture
+def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
+    """Return what trains a rank on a CPU that is said to train in fp16.
+
+    Its loss scale is far too large to begin with.
+    """
     for module in ("hearth.prepare", "hearth.model.precision"):
         monkeypatch.setattr(f"{module}.supported", lambda device: ("fp32", "fp16"))
     monkeypatch.setattr(
         precision, "loss_scaler", lambda _, device: torch.amp.GradScaler(device.type, 2.0**30)
     )
-    given = {
-        "model": str(tiny_model), "dataset": str(tiny_data), "run": "night", "precision": "fp16",
-        "sequence_length": 96, "split": "equal", "micro_batch": 4, "global_batch": 4,
-        "learning_rate": 0.01, "max_steps": 30, "wandb": "off", "evaluate": False,
-    }  # fmt: skip
-    runs, cache = tmp_path / "runs", tmp_path / "cache"
-    layout = Layout(runs, runs, cache / "data", cache / "models", in_workspace=False)
-    run = resolve_run(given, runs)
-    write_run(run, runs / "night" / "run.yml")
-    prepared = prepare(run, layout, print)
-    measured = measured_here(run, layout, prepared, print)
-    assert Trainer(run, layout, prepared, measured, join({})).train() == "finished"
 
-    steps = metrics(runs / "night", "step")
+    def train(world, runs, **changed):
+        given = {
+            "model": str(tiny_model), "dataset": str(tiny_data), "run": "night",
+            "precision": "fp16", "sequence_length": 96, "split": "equal", "micro_batch": 4,
+            "global_batch": 4, "learning_rate": 0.01, "wandb": "off", "evaluate": False, **changed,
+        }  # fmt: skip
+        cache = tmp_path / "cache"
+        layout = Layout(runs, runs, cache / "data", cache / "models", in_workspace=False)
+        run = resolve_run(given, runs)
+        write_run(run, runs / "night" / "run.yml")
+        prepared = prepare(run, layout, print)
+        measured = measured_here(run, layout, prepared, print)
+        assert Trainer(run, layout, prepared, measured, world).train() == "finished"
+
+    return train
+
+
+def test_steps_in_which_the_loss_scaler_looks_for_its_scale_are_counted_apart(
+    tmp_path, in_fp16, capsys
+):
+    in_fp16(join({}), tmp_path / "runs", max_steps=30)
+
+    steps = metrics(tmp_path / "runs" / "night", "step")
     searched = [step["scaler_skipped"] for step in steps]
     assert searched[:5] == [1] * 5  # the scale halves each time, until it fits
     assert sum(searched) < 20
     assert not any(step["skipped"] for step in steps)
-    assert metrics(runs / "night", "skip") == []
+    assert metrics(tmp_path / "runs" / "night", "skip") == []
     assert capsys.readouterr().out.count("  1 skipped by the loss scaler") == sum(searched)
     assert steps[-1]["loss"] < steps[0]["loss"]
+
+
+class TrainingWorld(ThreadWorld):
+    """One rank of several that train on a CPU, as threads."""
+
+    gradients = None
+    device = gradient_device = torch.device("cpu")
+    generation = 0
+
+    @property
+    def node(self):
+        return f"node{self.rank}"
+
+    @property
+    def size(self):
+        return self.table.size
+
+    def sum_(self, buffer):
+        buffer.copy_(torch.stack(self.gather(buffer.clone())).sum(dim=0))
+
+
+def test_a_rank_without_rows_looks_for_the_scale_with_the_others(tmp_path, in_fp16):
+    def act(world):
+        world = TrainingWorld(world.rank, world.table)
+        in_fp16(world, tmp_path / world.node, global_batch=1, max_steps=20)
+
+    on_ranks(2, act)
+    (plan,) = metrics(tmp_path / "node0" / "night", "plan")
+    assert plan["rows"] == [1, 0]
+    one, other = (
+        torch.load(next((tmp_path / node).rglob("step-00000020")) / "state.pt")
+        for node in ("node0", "node1")
+    )
+    assert one["scaler"] == other["scaler"]
+    assert one["scaler"]["scale"] < 2.0**30

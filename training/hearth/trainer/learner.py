@@ -34,6 +34,8 @@ class Learner:
         self._schedule = make_schedule(settings, self.optimizer, steps)
         self._parameters, self._scaler = parameters, scaler
         self._limit = settings.clip_norm or math.inf
+        # The scaler makes its scale for the first loss that it sees; a rank without rows has none.
+        scaler.scale(torch.zeros((), device=parameters[0].device))
         self.changing = {
             "optimizer": self.optimizer,
             "schedule": self._schedule,
