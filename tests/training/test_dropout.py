@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.ranks import furthest, metrics, trained
+from support.ranks import furthest, learned, metrics, train_forked, trained
+from support.tiny_model import make_model
+from transformers import GPT2Config
 
 DROPPING = ("--lora-dropout", 0.3, "--precision", "fp64", "--max-steps", 8)
 
@@ -44,3 +46,34 @@ def test_the_draw_is_the_micro_batchs_whichever_rank_computes_it(drawn):
     one, _ = run("one", 1, "--split", "equal", "--micro-batch", 1)
     three, _ = run("three", 3, "--split", "4:2:1", "--micro-batch", 1)
     assert furthest(one, three) < 1e-9
+
+
+@pytest.fixture(scope="module")
+def drops_by_itself(tmp_path_factory):
+    """A tiny GPT-2, whose layers have a dropout of their own."""
+    folder = tmp_path_factory.mktemp("models") / "gpt2"
+    return make_model(folder, family=GPT2Config, resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.0)
+
+
+def test_a_models_own_dropout_is_drawn_by_micro_batch_and_again_after_a_resume(
+    tmp_path, arguments, drops_by_itself
+):
+    whole = [*arguments, "--model", drops_by_itself, "--no-lora", "--split", "2:1"]
+    whole += ["--max-steps", 4, "--precision", "fp64"]
+    expected = trained(tmp_path, "whole", 2, *whole)
+    folder = tmp_path / "runs" / "night"
+    folder.mkdir(parents=True)
+    (folder / "stop").touch()
+    trained(tmp_path, "night", 2, *whole)
+    assert [step["step"] for step in metrics(folder, "step")] == [1]
+    (folder / "stop").unlink()
+    done = train_forked(tmp_path, 2, "--resume", "night")
+    assert done.returncode == 0, done.stderr
+    assert furthest(learned(tmp_path, "night"), expected) == 0
+    one = trained(tmp_path, "one", 1, *whole, "--split", "equal")
+    assert furthest(one, expected) < 1e-9
+    still = make_model(
+        tmp_path / "still", family=GPT2Config, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+    )
+    without = trained(tmp_path, "without", 1, *whole, "--model", still, "--split", "equal")
+    assert furthest(without, expected) > 1e-3

@@ -149,7 +149,7 @@ def computing(tmp_path_factory, tiny_model, tiny_data):
     compute = Compute(model, rows, nullcontext, model.network.zero_grad, lambda loss: loss)
 
     def gradient(own, most, denominator):
-        compute.gradients(own, most, denominator, None, print)
+        compute.gradients(own, most, denominator, int, print)
         parts = [parameter.grad for _, parameter in model.trainable()]
         return torch.cat([torch.zeros(1) if part is None else part.flatten() for part in parts])
 

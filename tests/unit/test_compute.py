@@ -58,7 +58,7 @@ class SomeRows:
 def computed(model, most, say=print, turns=0):
     torch.nn.init.ones_(model.network.weight)
     compute = Compute(model, SomeRows(), nullcontext, model.network.zero_grad, lambda loss: loss)
-    result = compute.gradients(np.arange(1, 12), most, 100, None, say, turns)
+    result = compute.gradients(np.arange(1, 12), most, 100, int, say, turns)
     return result, model.network.weight.grad.clone()
 
 
@@ -125,7 +125,7 @@ def test_a_rank_without_rows_has_no_loss_and_no_gradient():
         lambda: model.network.zero_grad(set_to_none=False),
         lambda loss: loss,
     )
-    result = compute.gradients(np.array([], dtype=int), 4, 100, None, print)
+    result = compute.gradients(np.array([], dtype=int), 4, 100, int, print)
     assert result.loss == 0
     assert not model.network.weight.grad.any()
     assert model.seen == []

@@ -57,7 +57,7 @@ def cost(model: TrainableModel, rows: Rows | PaddedRows, own: np.ndarray, at_onc
     """Return what the rows numbered `own` cost in micro-batches of so many."""
     compute = Compute(model, rows, nullcontext, model.network.zero_grad, lambda loss: loss)
     began = time.process_time()
-    compute.gradients(own, at_once, int(rows.label_tokens[own].sum()), None, print)
+    compute.gradients(own, at_once, int(rows.label_tokens[own].sum()), int, print)
     seconds = time.process_time() - began
     pieces = pieces_of(own, micro_batches(len(own), at_once))
     positions = sum(rows.batch(piece).input_ids.size for piece in pieces)

@@ -55,7 +55,7 @@ class Compute:
         own: np.ndarray,
         most: int,
         denominator: int,
-        seed_of: Callable[[int], int] | None,
+        seed_of: Callable[[int], int],
         say: Callable[[str], None],
         turns: int = 0,
     ) -> Computed:
@@ -63,8 +63,9 @@ class Compute:
 
         Where the memory is too small, everything begins again with half as many at once: nothing
         has been exchanged yet, and the sum does not depend on how it is cut. `seed_of` returns the
-        seed of a micro-batch that begins with a row; None without dropout. With `turns` all ranks
-        compute so many micro-batches together (see `Plan.turns`), and none can begin again alone.
+        seed of a micro-batch that begins with a row, for the adapter's dropout or the model's own.
+        With `turns` all ranks compute so many micro-batches together (see `Plan.turns`), and none
+        can begin again alone.
 
         Raises `HearthError` if not even one row at once fits, or with `turns` fewer than planned.
         """
@@ -108,13 +109,13 @@ class Compute:
         own: np.ndarray,
         sizes: Sequence[int],
         denominator: int,
-        seed_of: Callable[[int], int] | None,
+        seed_of: Callable[[int], int],
     ) -> float | None:
         """Return this rank's loss, or None if a micro-batch did not fit into the memory."""
         loss = torch.zeros((), dtype=torch.float64, device=self._model.device)
         try:
             for numbers in pieces_of(own, sizes):
-                if seed_of and len(numbers):
+                if len(numbers):
                     torch.manual_seed(seed_of(int(numbers[0])))
                 with self._autocast():
                     part = self._model.loss(self._rows.batch_or_blank(numbers), denominator)

@@ -157,7 +157,7 @@ class Stepper:
             own,
             most,
             denominator,
-            seed_of=seed_of if self._settings.lora_dropout else None,
+            seed_of=seed_of,
             say=lambda words: print(f"{self._world.node}: {words}", flush=True),
             turns=turns,
         )
