@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from support.ranks import (
     command,
     environment,
@@ -29,6 +30,7 @@ from support.tiny_model import make_tokenizer
 
 from hearth.config import resolve
 from hearth.data import load_data
+from hearth.files import sha256_of
 from hearth.model.load import load_model
 from hearth.trainer.compute import Compute
 
@@ -333,3 +335,49 @@ def test_what_auto_came_to_at_the_beginning_holds_on_other_nodes(tmp_path, argum
     assert done.returncode == 0, done.stderr
     (*_, last) = metrics(tmp_path / "runs" / "night", "start")
     assert (last["step"], last["precision"]) == (2, "bf16")
+
+
+def test_a_run_does_not_go_on_from_other_data_or_another_model(
+    tmp_path, arguments, tiny_model, tiny_data
+):
+    model = shutil.copytree(tiny_model, tmp_path / "tiny")
+    data = shutil.copy(tiny_data, tmp_path / "words.jsonl")
+    here = [*arguments, "--model", model, "--dataset", data, "--max-steps", 2]
+    trained(tmp_path, "night", 1, *here)
+    folder = tmp_path / "runs" / "night"
+
+    def refused(*words):
+        done = train_forked(tmp_path, 2, "--resume", "night", "--max-steps", 4)
+        assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
+        for word in (*words, "start a new run"):
+            assert word in done.stderr
+        assert len(metrics(folder, "step")) == 2
+        return done.stderr
+
+    weights = model / "model.safetensors"
+    kept = weights.read_bytes()
+    tensors = load_file(weights)
+    tensors["model.norm.weight"] += 1
+    save_file(tensors, weights, {"format": "pt"})
+    said = refused("model: run 'night' began with another model")
+    assert "data:" not in said.partition("error:")[2]
+    weights.write_bytes(kept)
+
+    # A data set that has a name may change behind it; of a file the run has the checksum.
+    lines = data.read_text()
+    record = (folder / "run.yml").read_text()
+    data.write_text(lines.replace("lamp", "bulb"))
+    (folder / "run.yml").write_text(record.replace(sha256_of(tiny_data), sha256_of(data)))
+    said = refused("data: run 'night' began with another data set")
+    assert "model:" not in said.partition("error:")[2]
+
+    # The same bytes in another folder are the same.
+    data.write_text(lines)
+    moved = record.replace(str(model), str(model.rename(tmp_path / "moved")))
+    (folder / "run.yml").write_text(
+        moved.replace(str(data), str(data.rename(tmp_path / "w.jsonl")))
+    )
+    done = train_forked(tmp_path, 2, "--resume", "night", "--max-steps", 4, "--split", "1:2")
+    assert done.returncode == 0, done.stderr
+    assert [step["step"] for step in metrics(folder, "step")] == [1, 2, 3, 4]

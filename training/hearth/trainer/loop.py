@@ -58,6 +58,8 @@ class Trainer:
         self.inputs = facts_of(prepared)
         agree(world, {"run": run.name} | self.inputs)
         found = self.keeper.newest()
+        if found:
+            self._check_begun_with(found)
         # What `auto` came to when the run began holds, on whatever nodes it goes on.
         begun = found.facts if found else {}
         self.planner = choose_planner(settings, measured, layout, world)
@@ -317,6 +319,21 @@ class Trainer:
             plan = Plan(tuple(followed["rows"]), tuple(followed["micro_batch"]))
             self.planner.recall(plan, followed["slowness"])
 
+    def _check_begun_with(self, found: Checkpoint) -> None:
+        """Raise `HearthError` if `found` was learned from other data, or from another model.
+
+        On every rank alike: they have agreed on both, and `found` is the same everywhere.
+        """
+        findings = [
+            f"{name}: run '{self.run.name}' began with another {what} (fingerprint "
+            f"{found.facts.get(name, 'not recorded')}, and now {self.inputs[name]}); bring the one "
+            "that it began with back, or start a new run"
+            for name, what in (("data", "data set"), ("model", "model"))
+            if found.facts.get(name) != self.inputs[name]
+        ]
+        if findings:
+            raise HearthError(*findings)
+
     def _choices(self) -> dict[str, str]:
         """Return what `auto` came to, which a run that goes on keeps."""
         return {"precision": self.precision, "optimizer": self.chosen_optimizer}
@@ -333,6 +350,8 @@ class Trainer:
             "generation": self.world.generation,
             "nodes": self.nodes,
             "seed": self.settings.seed,
+            "data": self.inputs["data"],
+            "model": self.inputs["model"],
             "plan": planned,
             "best": self.judge.best,
         } | self._choices()
