@@ -381,3 +381,28 @@ def test_a_run_does_not_go_on_from_other_data_or_another_model(
     done = train_forked(tmp_path, 2, "--resume", "night", "--max-steps", 4, "--split", "1:2")
     assert done.returncode == 0, done.stderr
     assert [step["step"] for step in metrics(folder, "step")] == [1, 2, 3, 4]
+
+
+def test_nodes_that_went_on_without_each_other_go_on_together_from_one_of_both(tmp_path, arguments):
+    nodes = [tmp_path / f"rank{rank}" for rank in range(2)]
+    more = ("--run-name", "night", *arguments, "--precision", "fp64")
+    together = train_forked(tmp_path, 2, *more, "--max-steps", 2, apart=True)
+    assert together.returncode == 0, together.stderr
+
+    def alone(node, steps):
+        how = ("--resume", "night", "--max-steps", steps, "--checkpoint-every", 4)
+        done = train_forked(node, 1, *how)
+        assert done.returncode == 0, done.stderr
+
+    alone(nodes[0], 4)
+    alone(nodes[1], 8)  # at another learning rate, and its power is cut before the end
+    shutil.rmtree(nodes[1] / "runs" / "night" / "checkpoints" / "step-00000008")
+    shutil.copytree(nodes[0], tmp_path / "apart")
+    together = train_forked(
+        tmp_path, 2, "--resume", "night", "--max-steps", 8, "--split", "1:1", apart=True
+    )
+    assert together.returncode == 0, together.stderr
+    found, other = (learned(node, "night") for node in nodes)
+    assert furthest(found, other) == 0
+    alone(tmp_path / "apart", 8)
+    assert furthest(found, learned(tmp_path / "apart", "night")) < 1e-9

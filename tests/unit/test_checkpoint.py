@@ -18,8 +18,8 @@ def write_something(folder):
     (folder / "adapter" / "weights").write_bytes(b"weights")
 
 
-def keep(folder, step, write=write_something, kept=2):
-    return save(folder, step, {"created": "today"}, kept, write)
+def keep(folder, step, write=write_something, kept=2, launch="first"):
+    return save(folder, step, {"created": "today", "launch": launch}, kept, write)
 
 
 def names(folder):
@@ -146,3 +146,17 @@ def test_nodes_that_all_hold_the_newest_checkpoint_send_nothing(tmp_path):
         return share_newest(nodes[world.rank], "today", world, pytest.fail).step, world.sent
 
     assert on_ranks(2, act) == [(5, []), (5, [])]
+
+
+def test_of_checkpoints_of_one_step_from_unlike_launches_all_take_the_lowest_ranks(tmp_path):
+    nodes = [tmp_path / str(rank) for rank in range(4)]
+    keep(nodes[0], 5)
+    for node, launch in zip(nodes[1:], ("second", "third", "second"), strict=True):
+        keep(node, 5)
+        keep(node, 10, lambda folder, said=launch: (folder / "said").write_text(said), 2, launch)
+
+    def act(world):
+        found = share_newest(nodes[world.rank], "today", world, pytest.fail)
+        return found.step, found.facts["launch"], (found.path / "said").read_text(), found.path
+
+    assert on_ranks(4, act) == [(10, "second", "second", node / "step-00000010") for node in nodes]

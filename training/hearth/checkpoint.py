@@ -48,7 +48,8 @@ def save(
     """Write a checkpoint after `step` steps into `folder` and return its path.
 
     `write` puts the files into the folder it is given; `facts` are recorded beside the checksums
-    and tell, by `created`, which run it is of. The newest `keep` checkpoints up to `step` stay.
+    and tell, by `created`, which run it is of, and by `launch`, which of its launches came to it.
+    The newest `keep` checkpoints up to `step` stay.
 
     Raises `CheckpointError` if the disk is full or cannot be written; earlier checkpoints stay.
     """
@@ -147,18 +148,20 @@ def share_newest(
 ) -> Checkpoint | None:
     """Return the newest checkpoint that any node holds of the run `created` then, on every rank.
 
-    Nodes without it get it from the lowest rank that has it and keep it as their own. None if no
-    node holds any.
+    Nodes without it get it from the lowest rank that has it and keep it as their own. So do nodes
+    with one of the same step that another launch came to: those which go on without each other
+    learn different things in as many steps. None if no node holds any.
     """
     own = newest(folder, warn, created)
-    steps = world.gather(own.step if own else -1)
-    if max(steps) < 0:
-        return None
+    held = world.gather((own.step, own.facts.get("launch")) if own else (-1, None))
+    steps = [step for step, _ in held]
     step, source = max(steps), steps.index(max(steps))
-    if min(steps) == step:
+    if step < 0:
+        return None
+    if all(each == held[source] for each in held):
         return own
     pieces = _sent(own.path if own else None, source, world)
-    if world.local_rank == 0 and steps[world.rank] != step:
+    if world.local_rank == 0 and held[world.rank] != held[source]:
         try:
             _adopt(folder, step, pieces)
         except OSError as error:

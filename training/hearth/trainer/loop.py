@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import secrets
 import time
 from collections import deque
 from typing import Any
@@ -57,6 +58,7 @@ class Trainer:
         self.rows: Rows = prepared.data.train
         self.inputs = facts_of(prepared)
         agree(world, {"run": run.name} | self.inputs)
+        self.launch = world.from_leader(secrets.token_hex(8))
         found = self.keeper.newest()
         if found:
             self._check_begun_with(found)
@@ -348,6 +350,7 @@ class Trainer:
         }
         return {
             "generation": self.world.generation,
+            "launch": self.launch,
             "nodes": self.nodes,
             "seed": self.settings.seed,
             "data": self.inputs["data"],
