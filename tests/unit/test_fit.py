@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from hearth.config import Settings, load_preset, preset_names
 from hearth.fit.memory import Case, adapter_parameters, case_of, estimate
 from hearth.fit.room import GIB, Room, room_of
 from hearth.fit.verdict import misfits
+from hearth.model import load
 from hearth.model.shape import FAMILIES, Shape, shape_of
 
 LLAMA_7B = load_preset("llama2-7b").shape
@@ -137,6 +139,22 @@ def test_auto_comes_to_what_the_run_will_choose():
     assert case_of(Settings(model="any"), True, True, True, 2).rows == 1
     parts = case_of(settings.model_copy(update={"parallel": "fsdp"}), True, True, True, 2)
     assert (gpu.sharers, parts.sharers, parts.backend) == (1, 2, "transformers")
+
+
+@pytest.mark.parametrize(
+    "choices", [{}, {"lora": False}, {"parallel": "fsdp"}, {"backend": "transformers"}]
+)
+def test_the_backend_of_a_card_is_the_one_that_the_run_takes(choices, monkeypatch):
+    monkeypatch.setattr(load.importlib.util, "find_spec", lambda name: name)  # Unsloth is there
+    settings = Settings(model="any", **choices)
+    case = case_of(settings, gpu=True, gpus=True, all_gpus=True, ranks=2)
+    assert case.backend == load.backend_here(settings, torch.device("cuda"))
+
+
+def test_a_whole_model_that_learns_on_a_card_makes_its_logits_whole():
+    settings = Settings(model="any", lora=False, sequence_length=2048)
+    case = case_of(settings, gpu=True, gpus=True, all_gpus=True, ranks=1)
+    assert estimate(LLAMA_7B, case).logits == 3 * 2048 * 32_000 * 4
 
 
 def test_ranks_that_share_the_weights_hold_a_part_two_layers_and_the_head():

@@ -285,6 +285,14 @@ class Settings(BaseModel):
         ]
 
     @property
+    def suits_unsloth(self) -> bool:
+        """Whether `backend: auto` takes Unsloth on a GPU.
+
+        Only Transformers' layers are sharded, and Unsloth's kernels are made for LoRA.
+        """
+        return self.lora and self.parallel == "ddp"
+
+    @property
     def wants_speeds(self) -> bool:
         """Whether anything in this run depends on how fast its ranks are.
 

@@ -73,15 +73,15 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: in
     """Return the case of a rank with or without a GPU, where it runs with others.
 
     Settled as the run will: `auto` takes 16 bits where some rank has a GPU (`gpus`), the 8-bit
-    optimizer where all have (`all_gpus`), Unsloth on each GPU that holds a whole model. A
-    micro-batch that is not set can be as small as one row. `ranks` is the world size.
+    optimizer where all have (`all_gpus`), Unsloth on each GPU where it suits the settings.
+    A micro-batch that is not set can be as small as one row. `ranks` is the world size.
     """
     sharded = settings.parallel == "fsdp"
     rows = 1 if settings.micro_batch == "auto" else settings.micro_batch
     automatic = {
         "precision": "bf16" if gpus else "fp32",
         "optimizer": "adamw_8bit" if all_gpus else "adamw",
-        "backend": "unsloth" if gpu and not sharded else "transformers",
+        "backend": "unsloth" if gpu and settings.suits_unsloth else "transformers",
     }
     chosen = {
         name: getattr(settings, name) if getattr(settings, name) != "auto" else value

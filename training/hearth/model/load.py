@@ -38,11 +38,10 @@ def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:
 def backend_here(settings: Settings, device: torch.device) -> str:
     """Return the backend this rank uses. Raises as `choose_backend`.
 
-    Only Transformers' layers are sharded, and Unsloth's kernels are made for LoRA: with
-    `parallel: fsdp`, or where the whole model learns, `auto` is Transformers.
+    Where Unsloth does not suit the settings, `auto` is Transformers.
     """
     wanted = settings.backend
-    if wanted == "auto" and (settings.parallel == "fsdp" or not settings.lora):
+    if wanted == "auto" and not settings.suits_unsloth:
         return "transformers"
     return choose_backend(
         wanted, device.type == "cuda", importlib.util.find_spec("unsloth") is not None
