@@ -60,6 +60,7 @@ cases = st.builds(
     lora=st.booleans(),
     lora_rank=st.integers(1, 128),
     lora_targets=st.sampled_from(["all-linear", ("o_proj",), ("q_proj", "v_proj", "down_proj")]),
+    rounds=st.booleans(),
 )
 
 
@@ -155,6 +156,24 @@ def test_a_whole_model_that_learns_on_a_card_makes_its_logits_whole():
     settings = Settings(model="any", lora=False, sequence_length=2048)
     case = case_of(settings, gpu=True, gpus=True, all_gpus=True, ranks=1)
     assert estimate(LLAMA_7B, case).logits == 3 * 2048 * 32_000 * 4
+
+
+@given(shapes, cases)
+def test_ranks_that_learn_by_themselves_need_four_more_of_what_learns(shape, case):
+    """Both moments that are averaged, where the round began, and the outer momentum."""
+    without, rounds = (estimate(shape, replace(case, rounds=on)) for on in (False, True))
+    assert (without.rounds, rounds.rounds) == (0, 4 * rounds.gradients)
+    assert rounds.exchange == 3 * without.exchange
+    assert rounds.total - without.total == rounds.rounds + 2 * without.exchange
+
+
+def test_rounds_are_taken_by_several_ranks_and_never_with_an_optimizer_of_8_bits():
+    seldom = Settings(model="any", sync_every=16)
+    several = case_of(seldom, gpu=True, gpus=True, all_gpus=True, ranks=2)
+    assert (several.rounds, several.optimizer) == (True, "adamw")
+    alone = case_of(seldom, gpu=True, gpus=True, all_gpus=True, ranks=1)
+    assert (alone.rounds, alone.optimizer) == (False, "adamw")
+    assert not case_of(Settings(model="any"), True, True, True, 2).rounds
 
 
 def test_ranks_that_share_the_weights_hold_a_part_two_layers_and_the_head():

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hearth.errors import ConfigError
+from hearth.fit.memory import EXCHANGED, OF_ROUNDS
+from hearth.measure.probe import reserve
 from hearth.optimizer import Means, choose_optimizer
 from hearth.trainer import rounds
 from hearth.trainer.exchange import Exchange
@@ -177,6 +179,16 @@ def test_its_state_is_laid_out_without_a_step():
     assert torch.equal(rank.numbers(), start())
     assert [step.item() for step in rank.state("step")] == [0, 0]
     assert [group["lr"] for group in rank.optimizer.param_groups] == [1e-2]
+
+
+def test_what_rounds_take_besides_is_what_is_estimated_and_reserved():
+    rank, _ = on_ranks(*[lambda rank: rank.round(0.1, 1, 2)] * 2)
+    learned, state = len(start()), rank.rounds.outer.state_dict()["state"]
+    kept = [rank.rounds._begun, *(each["momentum_buffer"] for each in state.values())]
+    further = sum(part.numel() for part in (*rank.exchange.parts[1:], *kept))
+    assert (PARTS, further) == (EXCHANGED, OF_ROUNDS * learned)
+    room = [sum(each.numel() for each in reserve(rank.parameters, on)) for on in (False, True)]
+    assert room == [2 * learned, 2 * learned + further]  # AdamW's own moments are the first two
 
 
 def test_a_scaled_loss_is_refused_with_the_way_out():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import namedtuple
 
@@ -67,6 +68,19 @@ def test_checkpoints_of_a_whole_model_need_room(prepared, monkeypatch):
     with pytest.raises(HearthError, match=r"2048 MiB left on its disk; a run needs \d{5} MiB"):
         prepared(large, **SCRATCH)
     assert prepared({"num_hidden_layers": 1, **dict.fromkeys(("hidden_size",), 32)}, **SCRATCH)
+
+
+def test_checkpoints_of_rounds_hold_a_momentum_more(prepared, monkeypatch):
+    disk = namedtuple("disk", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: disk(1 << 40, 0, 2 << 30))
+    large = {"hidden_size": 1024, "intermediate_size": 8192, "num_hidden_layers": 10}
+    needs = []
+    for every in (1, 4):
+        with pytest.raises(HearthError) as refused:
+            prepared(large, checkpoint_keep=1, eval_every=None, sync_every=every, **SCRATCH)
+        needs += [int(re.search(r"a run needs (\d+) MiB", str(refused.value)).group(1))]
+    # Two checkpoints of 3 or 4 numbers of each weight, and two models beside them.
+    assert needs[1] == pytest.approx(needs[0] * 10 / 8, abs=2)
 
 
 def test_a_weight_that_two_layers_share_counts_once(tmp_path):

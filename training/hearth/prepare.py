@@ -76,7 +76,8 @@ def _room(settings: Settings, model: Path) -> int:
     """Return the bytes that a run in which all of `model` learns keeps at most at one time."""
     weights = weights_in(model) * (8 if settings.precision == "fp64" else 4)
     best = weights if settings.eval_every else 0
-    checkpoint = 3 * weights + best  # AdamW keeps two numbers more of each weight
+    # AdamW keeps two numbers more of each weight; rounds of local steps, their momentum too.
+    checkpoint = (4 if settings.sync_every > 1 else 3) * weights + best
     # Each of the three is written beside the one that it replaces.
     return (settings.checkpoint_keep + 1) * checkpoint + 2 * weights + 2 * best
 

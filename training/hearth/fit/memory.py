@@ -21,6 +21,14 @@ _NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
 _ADAM_8BIT = 2 * (1 + 4 / 256)
 """Bytes a parameter of bitsandbytes' AdamW: two moments of one byte, a scale a block of 256."""
 
+EXCHANGED = 3
+"""Tensors as large as what learns that ranks exchange after steps by themselves (`sync_every`):
+what they learned, and both moments of AdamW. In every other exchange it is one, the gradients."""
+
+OF_ROUNDS = EXCHANGED - 1 + 2
+"""Such tensors that a rank then has beyond those of any other run: also where the round began, and
+the outer optimizer's momentum."""
+
 _CHUNK = GIB // 4
 """What Unsloth's cross entropy takes at least: it cuts the logits to what is free."""
 
@@ -50,6 +58,7 @@ class Case:
         backend: unsloth or transformers.
         optimizer: adamw or adamw_8bit.
         lora: whether an adapter learns; else the model itself does.
+        rounds: whether ranks take steps by themselves between exchanges (`sync_every`).
         sharers: ranks that hold a part each of what does not learn (`parallel: fsdp`); 1 where
             every rank holds all of it.
     """
@@ -66,6 +75,7 @@ class Case:
     lora: bool
     lora_rank: int
     lora_targets: tuple[str, ...] | str
+    rounds: bool = False
     sharers: int = 1
 
 
@@ -73,14 +83,15 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: in
     """Return the case of a rank with or without a GPU, where it runs with others.
 
     Settled as the run will: `auto` takes 16 bits where some rank has a GPU (`gpus`), the 8-bit
-    optimizer where all have (`all_gpus`), Unsloth on each GPU where it suits the settings.
-    A micro-batch that is not set can be as small as one row. `ranks` is the world size.
+    optimizer where all have (`all_gpus`) and its state is not averaged, Unsloth on each GPU where
+    it suits the settings. A micro-batch that is not set can be as small as one row. `ranks` is the
+    world size; a rank alone has nobody to exchange with.
     """
     sharded = settings.parallel == "fsdp"
     rows = 1 if settings.micro_batch == "auto" else settings.micro_batch
     automatic = {
         "precision": "bf16" if gpus else "fp32",
-        "optimizer": "adamw_8bit" if all_gpus else "adamw",
+        "optimizer": "adamw_8bit" if all_gpus and settings.sync_every == 1 else "adamw",
         "backend": "unsloth" if gpu and settings.suits_unsloth else "transformers",
     }
     chosen = {
@@ -97,6 +108,7 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: in
         lora=settings.lora,
         lora_rank=settings.lora_rank,
         lora_targets=settings.lora_targets,
+        rounds=settings.sync_every > 1 and ranks > 1,
         sharers=ranks if sharded else 1,
         **chosen,
     )
@@ -114,6 +126,7 @@ class Estimate:
         activations: kept for the backward pass.
         logits: and what the loss makes of them.
         exchange: the copy that travels where it is not the buffer itself.
+        rounds: what ranks that take steps by themselves exchange besides, and keep of the round.
         runtime: CUDA's context, or what a rank on a CPU takes besides.
         imports: Python and its libraries, for a rank on a CPU.
     """
@@ -125,6 +138,7 @@ class Estimate:
     activations: int
     logits: int
     exchange: int
+    rounds: int
     runtime: int
     imports: int
 
@@ -158,7 +172,8 @@ def estimate(shape: Shape, case: Case) -> Estimate:
         optimizer=moments,
         activations=round(_activations(shape, case)),
         logits=_logits(shape, case),
-        exchange=4 * learned if case.compress else 0,
+        exchange=4 * learned * (EXCHANGED if case.rounds else 1) if case.compress else 0,
+        rounds=OF_ROUNDS * learned * size if case.rounds else 0,
         runtime=_CUDA_CONTEXT if case.gpu else _CPU_RUNTIME,
         imports=0 if case.gpu else _IMPORTS,
     )

@@ -113,8 +113,7 @@ def _measure(path: Path) -> None:
     scaler = precision.loss_scaler(chosen, device)
     model.use_scaler(scaler)
     model.before_step()
-    # The room that AdamW will take: two numbers of each weight that learns.
-    taken = [torch.empty_like(weight) for _, weight in model.trainable() for _ in range(2)]
+    taken = probe.reserve((weight for _, weight in model.trainable()), settings.sync_every > 1)
     measured = probe.probe(
         model,
         prepared.data.train,

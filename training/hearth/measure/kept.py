@@ -52,6 +52,7 @@ def case(
         "torch": torch.__version__,
         "backend": backend,
         "precision": precision,
+        "rounds": settings.sync_every > 1,
         **facts,
         **{name: chosen[name] for name in _MATTERS},
     }

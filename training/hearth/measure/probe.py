@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from hearth.data import Rows
+from hearth.fit.memory import OF_ROUNDS
 from hearth.memory import is_out_of_memory, release, row_too_large
 from hearth.model.seam import TrainableModel
 from hearth.plan.speed import Speed
@@ -40,6 +41,15 @@ class Measured:
     row_tokens: int
     exchange_bytes: int
     saturated: bool
+
+
+def reserve(learned: Iterable[torch.Tensor], rounds: bool) -> list[torch.Tensor]:
+    """Return tensors that take the room which training takes besides the passes and the gradients.
+
+    AdamW has two numbers of each weight that learns; see `OF_ROUNDS` for what `rounds` add.
+    """
+    copies = 2 + OF_ROUNDS * rounds
+    return [torch.empty_like(weight) for weight in learned for _ in range(copies)]
 
 
 def probe(
