@@ -10,9 +10,10 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.errors import ConfigError
 from hearth.plan.sharded import network_cost
 from hearth.plan.speed import Speed
-from hearth.plan.split import better_global_batch
+from hearth.plan.split import Division, better_global_batch, by_speed, in_shares
 from hearth.plan.worth import (
     ADVISED,
     Contender,
@@ -73,8 +74,13 @@ findings:
 """
 
 
-def contenders(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> list[Contender]:
-    """Return what was measured of each node; `known` are the variables by node."""
+def contenders(
+    names: Sequence[str], known: Mapping[str, Mapping[str, Any]], most: int
+) -> list[Contender]:
+    """Return what was measured of each node, with micro-batches of up to `most` rows.
+
+    `known` are the variables by node.
+    """
     found = []
     for name in names:
         talk = known[name].get("launch_links", {}).get("facts", {})
@@ -83,7 +89,7 @@ def contenders(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> 
             for rank in known[name]["launch_measured"]["facts"]["ranks"]
         ]
         links = (talk.get("mbit", {}), talk.get("milliseconds", {}))
-        found.append(Contender(name, tuple(speeds), *links))
+        found.append(Contender(name, tuple(each.no_larger_than(most) for each in speeds), *links))
     return found
 
 
@@ -92,18 +98,23 @@ def selected(
     nodes: Sequence[Contender],
     rows: int,
     traffic: Traffic,
-    by_speed: bool,
+    divided: Division,
 ) -> Prediction:
     """Return the run over the nodes that were asked for: by name, `all`, or the best choice."""
-    if list(wanted) == ["auto"] and by_speed:
+    if list(wanted) == ["auto"] and divided is by_speed:
         return choose(nodes, rows, traffic)
     if list(wanted) in (["all"], ["auto"]):
-        return predict(nodes, rows, traffic)
-    return predict([node for node in nodes if node.name in wanted], rows, traffic)
+        return predict(nodes, rows, traffic, divided)
+    return predict([node for node in nodes if node.name in wanted], rows, traffic, divided)
 
 
 def told(
-    nodes: Sequence[Contender], chosen: Prediction, rows: int, row_tokens: int, traffic: Traffic
+    nodes: Sequence[Contender],
+    chosen: Prediction,
+    rows: int,
+    row_tokens: int,
+    traffic: Traffic,
+    divided: Division,
 ) -> list[str]:
     """Return what a person should know: who is how fast, and what comes of it together."""
     alone = fastest_alone(nodes, rows)
@@ -122,7 +133,7 @@ def told(
             f"{traffic.size / 1e6:.1f} MB"
             + (f" every {traffic.every} steps" if traffic.every > 1 else "")
         )
-    everyone = predict(nodes, rows, traffic)
+    everyone = predict(nodes, rows, traffic, divided)
     left_out = [node.name for node in nodes if node.name not in chosen.nodes]
     if left_out and chosen.rows_per_second > everyone.rows_per_second:
         lines.append(
@@ -130,14 +141,15 @@ def told(
             f"{everyone.step_seconds:.2f} s, without {chosen.step_seconds:.2f} s "
             "(-e nodes=all takes them all the same)"
         )
-    seldom = advised_sync_every(nodes, rows, traffic)
+    seldom = advised_sync_every(nodes, rows, traffic, divided)
     if seldom and seldom.rows_per_second > chosen.rows_per_second:
         lines.append(
             f"slow links: sync_every={ADVISED} with all nodes would come to "
             f"{seldom.rows_per_second * row_tokens:.0f} tokens/s, with an approximate result"
         )
     ranks = [rank for node in nodes if node.name in chosen.nodes for rank in node.ranks]
-    if better := better_global_batch(rows, ranks, chosen.exchange_seconds):
+    better = better_global_batch(rows, ranks, chosen.exchange_seconds)
+    if better and divided is by_speed:
         lines.append(
             f"global_batch={better} would keep all of them busier than {rows}: rows cannot be cut"
         )
@@ -210,11 +222,18 @@ class ActionModule(ActionBase):
             return sharded(named, known)
         if "facts" not in known[names[0]].get("launch_measured", {}):
             return {"names": named}
-        nodes, rows = contenders(names, known), run["global_batch"]
+        settings, rows = run["settings"], run["global_batch"]
+        most = rows if settings["micro_batch"] == "auto" else settings["micro_batch"]
+        nodes = contenders(names, known, most)
         first = known[names[0]]["launch_measured"]["facts"]["ranks"][0]
-        traffic = Traffic.of(first["exchange_bytes"], run["sync_every"])
-        chosen = selected(run["nodes"], nodes, rows, traffic, run["by_speed"])
-        lines = told(nodes, chosen, rows, first["row_tokens"], traffic)
+        compressed = settings["compress"] != "none"
+        traffic = Traffic.of(first["exchange_bytes"], run["sync_every"], compressed)
+        divided = by_speed if run["by_speed"] else in_shares(run["split"] or None)
+        try:
+            chosen = selected(run["nodes"], nodes, rows, traffic, divided)
+        except ConfigError as error:
+            return {"findings": error.findings}
+        lines = told(nodes, chosen, rows, first["row_tokens"], traffic, divided)
         return {
             "names": list(chosen.nodes),
             # A run stops only where its nodes exchange.

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hearth.plan.planner import Fixed
 from hearth.plan.speed import Speed
+from hearth.plan.split import in_shares, seconds_of, shares_for
 from hearth.plan.worth import (
     ADVISED,
     Contender,
@@ -71,6 +73,15 @@ def test_three_times_the_bytes_travel_every_so_many_steps():
     assert seldom.rows_per_second > 1.3 * often.rows_per_second
 
 
+@pytest.mark.parametrize("every", [1, 16])
+def test_half_the_bytes_travel_as_bf16(every):
+    plain, compressed = (Traffic.of(40 * MIB, every, as_bf16) for as_bf16 in (False, True))
+    assert 2 * compressed.size == plain.size
+    wifi = house(("tower", 1.0, 100), ("laptop", 2.0, 100))
+    often, half = (predict(wifi, 14, traffic) for traffic in (plain, compressed))
+    assert half.exchange_seconds == pytest.approx(often.exchange_seconds / 2, rel=0.01)
+
+
 @pytest.mark.parametrize(("mbit", "every"), [(940, 1), (10, 16)])
 def test_rounds_are_not_advised_where_links_are_quick_or_rounds_taken_already(mbit, every):
     nodes = house(("tower", 1.0, mbit), ("laptop", 2.0, mbit))
@@ -101,6 +112,24 @@ def test_a_choice_is_never_slower_than_the_fastest_alone(nodes, rows, size):
     chosen = choose(nodes, rows, Traffic(size))
     assert chosen.rows_per_second * 1.011 >= fastest_alone(nodes, rows).rows_per_second
     assert set(chosen.nodes) <= {each.name for each in nodes}
+
+
+@given(contenders, st.integers(1, 64), st.data())
+def test_shares_are_predicted_as_the_planner_divides_them(nodes, rows, data):
+    share = st.integers(0, 5)
+    shares = data.draw(st.lists(share, min_size=len(nodes), max_size=len(nodes)).filter(any))
+    speeds = [speed for node in nodes for speed in node.ranks]
+    sizes = [speed.micro_batch for speed in speeds]
+    planned = Fixed(shares_for(shares, len(speeds)), sizes).plan(0, rows)
+    told = predict(nodes, rows, Traffic(0), in_shares(shares))
+    assert told.compute_seconds == seconds_of(planned, speeds)
+    by_their_speed = predict(nodes, rows, Traffic(0))
+    assert told.rows_per_second <= by_their_speed.rows_per_second * (1 + 1e-9)
+
+
+def test_equal_shares_come_to_what_the_slowest_allows():
+    told = predict(HOME, 9, Traffic(0), in_shares(None))
+    assert told.compute_seconds == 3 * 4.0
 
 
 def test_many_nodes_are_chosen_from_in_time():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.plugins import load
 
+from hearth.plan.split import by_speed, in_shares
 from hearth.plan.worth import Traffic
 
 worth = load("action", "hearth_worth")
@@ -17,7 +18,15 @@ def known(**nodes: tuple[float, float]) -> dict:
     return {
         name: {
             "launch_measured": {
-                "facts": {"ranks": [{"speed": {"sizes": [1], "seconds": [seconds]}}]},
+                "facts": {
+                    "ranks": [
+                        {
+                            "speed": {"sizes": [1], "seconds": [seconds]},
+                            "row_tokens": TOKENS,
+                            "exchange_bytes": GRADIENTS,
+                        }
+                    ]
+                },
             },
             "launch_links": {
                 "facts": {
@@ -34,11 +43,11 @@ HOME = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 940))
 SLOW_CABLE = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 94))
 
 
-def chosen(facts, wanted=("auto",), rows=70, by_speed=True, sync_every=1):
-    nodes = worth.contenders(list(facts), facts)
+def chosen(facts, wanted=("auto",), rows=70, divided=by_speed, sync_every=1):
+    nodes = worth.contenders(list(facts), facts, rows)
     traffic = Traffic.of(GRADIENTS, sync_every)
-    prediction = worth.selected(wanted, nodes, rows, traffic, by_speed)
-    return prediction, worth.told(nodes, prediction, rows, TOKENS, traffic)
+    prediction = worth.selected(wanted, nodes, rows, traffic, divided)
+    return prediction, worth.told(nodes, prediction, rows, TOKENS, traffic, divided)
 
 
 def test_each_node_and_all_together_are_told():
@@ -79,15 +88,15 @@ def test_a_node_on_a_bad_cable_is_left_out_by_name_with_the_way_to_take_it():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "by_speed", "names"),
+    ("wanted", "divided", "names"),
     [
-        (["all"], True, ("tower", "laptop", "oldbox")),
-        (["auto"], False, ("tower", "laptop", "oldbox")),
-        (["oldbox", "tower"], True, ("tower", "oldbox")),
+        (["all"], by_speed, ("tower", "laptop", "oldbox")),
+        (["auto"], in_shares(None), ("tower", "laptop", "oldbox")),
+        (["oldbox", "tower"], by_speed, ("tower", "oldbox")),
     ],
 )
-def test_a_person_can_take_all_or_some(wanted, by_speed, names):
-    prediction, lines = chosen(SLOW_CABLE, wanted, by_speed=by_speed)
+def test_a_person_can_take_all_or_some(wanted, divided, names):
+    prediction, lines = chosen(SLOW_CABLE, wanted, divided=divided)
     assert prediction.nodes == names
     assert not any("LEFT OUT" in line for line in lines)
 
@@ -109,6 +118,56 @@ def answered(names, wanted, facts=None, parallel="ddp"):
         "run": {"nodes": wanted, "global_batch": 70, "by_speed": True, "parallel": parallel},
     }
     return worth.ActionModule._chosen(given, facts or {})
+
+
+def measured(facts, **choices):
+    """Return the answer about a run whose nodes were all measured."""
+    run = {
+        "nodes": ["auto"],
+        "global_batch": 70,
+        "sync_every": 1,
+        "parallel": "ddp",
+        "by_speed": True,
+        "split": [],
+        "settings": {"micro_batch": "auto", "compress": "none"},
+    }
+    given = {"nodes": [{"name": name} for name in facts], "run": run | choices}
+    return worth.ActionModule._chosen(given, facts)
+
+
+def test_shares_that_were_given_are_what_is_predicted():
+    equal = measured(HOME, by_speed=False)  # 24, 23 and 23 rows: the oldbox has 9.2 s to compute
+    assert "together 1901 tokens/s: 0.74 times tower alone; a step takes 9.43 s" in equal["say"]
+    assert "global_batch" not in equal["say"]
+    halves = measured(HOME, by_speed=False, split=[35, 35, 0])
+    assert "a step takes 7.23 s" in halves["say"]
+
+
+def test_shares_for_other_ranks_are_refused():
+    (finding,) = measured(HOME, by_speed=False, split=[2, 1])["findings"]
+    assert "split: 2:1 has 2 shares, but the run has 3 ranks" in finding
+
+
+def test_half_the_bytes_leave_a_node_in_that_all_of_them_would_not():
+    facts = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 180))
+    all_, half = (
+        measured(facts, settings={"micro_batch": "auto", "compress": compress})
+        for compress in ("none", "bf16")
+    )
+    assert all_["names"] == ["tower", "laptop"]
+    assert "LEFT OUT: oldbox" in all_["say"]
+    assert half["names"] == ["tower", "laptop", "oldbox"]
+    assert "to exchange 10.0 MB" in half["say"]
+
+
+def test_micro_batches_are_predicted_no_larger_than_they_will_be():
+    facts = known(tower=(0.1, 940))
+    facts["tower"]["launch_measured"]["facts"]["ranks"][0]["speed"] = {
+        "sizes": [1, 2, 4],
+        "seconds": [0.1, 0.15, 0.2],
+    }
+    small = measured(facts, settings={"micro_batch": 2, "compress": "none"})
+    assert small["round_seconds"] == pytest.approx(35 * 0.15)
 
 
 GIB = 1 << 30

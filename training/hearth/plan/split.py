@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -98,6 +98,23 @@ def by_speed(rows: int, speeds: Sequence[Speed]) -> Plan:
         divide(rows, [speed.times(rows) for speed in speeds]),
         tuple(speed.micro_batch for speed in speeds),
     )
+
+
+Division = Callable[[int, Sequence[Speed]], Plan]
+"""How so many rows are shared over ranks of these speeds."""
+
+
+def in_shares(split: Sequence[int] | None) -> Division:
+    """Return the division by the `split` setting, or by equal shares, whatever the speeds.
+
+    It raises `ConfigError` as `shares_for`.
+    """
+
+    def divided(rows: int, speeds: Sequence[Speed]) -> Plan:
+        shares = shares_for(split, len(speeds))
+        return Plan(by_shares(rows, shares), tuple(speed.micro_batch for speed in speeds))
+
+    return divided
 
 
 def seconds_of(plan: Plan, speeds: Sequence[Speed]) -> float:

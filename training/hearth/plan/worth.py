@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hearth.fit.memory import EXCHANGED
 from hearth.plan.speed import Speed
-from hearth.plan.split import by_speed, seconds_of
+from hearth.plan.split import Division, by_speed, seconds_of
 
 _ALL_TRIED = 10
 """With up to so many nodes every choice of them is tried."""
@@ -53,13 +54,15 @@ class Traffic:
     every: int = 1
 
     @classmethod
-    def of(cls, gradients: int, sync_every: int) -> Traffic:
-        """Return the traffic of a run whose gradients have so many bytes.
+    def of(cls, gradients: int, sync_every: int, compressed: bool = False) -> Traffic:
+        """Return the traffic of a run whose gradients have so many bytes, in fp32.
 
         Where ranks learn by themselves between two exchanges, what they learned and both moments of
-        their optimizer travel, each as large as the gradients.
+        their optimizer travel, each as large as the gradients. What is `compressed` travels as
+        bf16, in half the bytes.
         """
-        return cls(gradients * (3 if sync_every > 1 else 1), sync_every)
+        size = gradients * (EXCHANGED if sync_every > 1 else 1)
+        return cls(size // 2 if compressed else size, sync_every)
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,12 @@ def exchange_seconds(nodes: Sequence[Contender], size: int) -> float:
     return turns * (in_a_turn + max(delays, default=0.0) / 2e3)
 
 
-def predict(nodes: Sequence[Contender], rows: int, traffic: Traffic) -> Prediction:
-    """Return how steps of `rows` would go on `nodes`."""
+def predict(
+    nodes: Sequence[Contender], rows: int, traffic: Traffic, divided: Division = by_speed
+) -> Prediction:
+    """Return how steps of `rows` would go on `nodes`, so `divided` over their ranks."""
     speeds = [speed for node in nodes for speed in node.ranks]
-    compute = seconds_of(by_speed(rows, speeds), speeds)
+    compute = seconds_of(divided(rows, speeds), speeds)
     exchange = exchange_seconds(nodes, traffic.size) / traffic.every
     return Prediction(
         tuple(node.name for node in nodes), compute, exchange, rows / (compute + exchange)
@@ -123,16 +128,16 @@ def choose(nodes: Sequence[Contender], rows: int, traffic: Traffic) -> Predictio
 
 
 def advised_sync_every(
-    nodes: Sequence[Contender], rows: int, traffic: Traffic
+    nodes: Sequence[Contender], rows: int, traffic: Traffic, divided: Division = by_speed
 ) -> Prediction | None:
     """Return how the run on all of `nodes` would go with `sync_every: ADVISED`.
 
     None unless an exchange in every step takes so much of it that this is worth an approximation.
     """
-    now = predict(nodes, rows, traffic)
+    now = predict(nodes, rows, traffic, divided)
     if traffic.every > 1 or now.exchange_seconds <= now.step_seconds * _WORTH_APPROXIMATING:
         return None
-    return predict(nodes, rows, Traffic.of(traffic.size, ADVISED))
+    return predict(nodes, rows, Traffic.of(traffic.size, ADVISED), divided)
 
 
 def _choices(nodes: Sequence[Contender]) -> list[list[Contender]]:
