@@ -11,7 +11,8 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.errors import ConfigError
-from hearth.plan.sharded import network_cost
+from hearth.plan.grace import stop_grace
+from hearth.plan.sharded import fetch_seconds, network_cost, turns
 from hearth.plan.speed import Speed
 from hearth.plan.split import Division, better_global_batch, by_speed, in_shares
 from hearth.plan.worth import (
@@ -63,6 +64,10 @@ names:
   description: The nodes that are to train, in order of rank.
   type: list
   returned: with V(choose)
+stop_grace:
+  description: How many seconds a stop leaves the ranks to end their step and keep a checkpoint.
+  type: float
+  returned: with V(choose), without findings
 say:
   description: What a person should know before the run.
   type: str
@@ -156,8 +161,10 @@ def told(
     return lines
 
 
-def sharded(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the run over these nodes if every rank has a part of the model (`parallel: fsdp`).
+def sharded(
+    names: Sequence[str], known: Mapping[str, Mapping[str, Any]], run: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return `run` over these nodes if every rank has a part of the model (`parallel: fsdp`).
 
     Nobody is left out for being slow, since a part of the model would be missing.
     """
@@ -168,9 +175,31 @@ def sharded(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dic
         return {"findings": [f"{finding}; take parallel=ddp, or more nodes"]}
     links = [known[name].get("launch_links", {}).get("facts", {}).get("mbit", {}) for name in names]
     mbit = [each for link in links for peer, each in link.items() if peer in names]
-    cost = network_cost(max(each["weight_bytes"] for each in facts), ranks, min(mbit, default=None))
-    over_network = {"say": f"  {cost}"} if len(names) > 1 else {}
-    return {"names": list(names)} | over_network
+    if len(names) == 1:
+        return {"names": list(names), "stop_grace": stop_grace()}
+    weights, slowest = max(each["weight_bytes"] for each in facts), min(mbit, default=None)
+    try:
+        micro_batches = _turns(run, ranks)
+    except ConfigError as error:
+        return {"findings": error.findings}
+    return {
+        "names": list(names),
+        # What the ranks compute meanwhile was not measured.
+        "stop_grace": stop_grace(micro_batches * fetch_seconds(weights, ranks, slowest)),
+        "say": f"  {network_cost(weights, ranks, slowest)}",
+    }
+
+
+def _turns(run: Mapping[str, Any], ranks: int) -> int:
+    """Return how many times a sharded run fetches in a step, or the most where it replays others.
+
+    Raises `ConfigError` if its split is not one share a rank.
+    """
+    rows, micro_batch = run["global_batch"], run["settings"]["micro_batch"]
+    if run["settings"]["replay"]:
+        return rows
+    # What a card holds cannot be tried out without the others.
+    return turns(rows, 1 if micro_batch == "auto" else micro_batch, run["split"] or None, ranks)
 
 
 class ActionModule(ActionBase):
@@ -219,9 +248,9 @@ class ActionModule(ActionBase):
         everyone = run["nodes"] in (["all"], ["auto"])
         named = names if everyone else [name for name in names if name in run["nodes"]]
         if run["parallel"] == "fsdp":
-            return sharded(named, known)
+            return sharded(named, known, run)
         if "facts" not in known[names[0]].get("launch_measured", {}):
-            return {"names": named}
+            return {"names": named, "stop_grace": stop_grace()}
         settings, rows = run["settings"], run["global_batch"]
         most = rows if settings["micro_batch"] == "auto" else settings["micro_batch"]
         nodes = contenders(names, known, most)
@@ -237,6 +266,6 @@ class ActionModule(ActionBase):
         return {
             "names": list(chosen.nodes),
             # A run stops only where its nodes exchange.
-            "round_seconds": chosen.step_seconds * traffic.every,
+            "stop_grace": stop_grace(chosen.step_seconds * traffic.every, measured=True),
             "say": "\n".join(f"  {line}" for line in lines),
         }

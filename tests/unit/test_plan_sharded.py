@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.plan.sharded import fetch_seconds, fetched_bytes, network_cost
+from hearth.plan.grace import stop_grace
+from hearth.plan.planner import Fixed
+from hearth.plan.sharded import fetch_seconds, fetched_bytes, network_cost, turns
 
 LLAMA_2_7B = 2 * 6_738_415_616
 """Bytes of its weights in bf16."""
@@ -32,3 +34,16 @@ def test_a_rank_fetches_what_it_has_not_and_twice(weights, ranks, mbit):
     assert fetched_bytes(weights, ranks) == pytest.approx(2 * (weights - own))
     seconds = fetch_seconds(weights, ranks, mbit)
     assert seconds * mbit * 1e6 / 8 == pytest.approx(fetched_bytes(weights, ranks))
+
+
+@given(st.integers(1, 200), st.integers(1, 16), st.lists(st.integers(1, 9), min_size=2, max_size=6))
+def test_ranks_take_as_many_turns_as_their_planner_makes(rows, micro_batch, shares):
+    planned = Fixed(shares, [micro_batch] * len(shares), together=True).plan(0, rows)
+    assert turns(rows, micro_batch, shares, len(shares)) == planned.turns
+
+
+@given(st.floats(0, 1e5), st.booleans())
+def test_a_stop_waits_for_more_than_a_step_and_longest_where_little_is_known(seconds, measured):
+    assert stop_grace(seconds, measured) > seconds + 29
+    assert stop_grace(seconds, measured) >= (60 if measured else 900)
+    assert stop_grace(seconds) >= stop_grace(seconds, measured=True)

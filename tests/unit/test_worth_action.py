@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.plugins import load
 
+from hearth.plan.sharded import fetch_seconds
 from hearth.plan.split import by_speed, in_shares
 from hearth.plan.worth import Traffic
 
@@ -112,11 +113,16 @@ def test_a_node_with_nothing_to_measure_links_to_has_none():
     assert lines == ["tower  up to 2560 tokens/s alone"]
 
 
-def answered(names, wanted, facts=None, parallel="ddp"):
-    given = {
-        "nodes": [{"name": name} for name in names],
-        "run": {"nodes": wanted, "global_batch": 70, "by_speed": True, "parallel": parallel},
+def answered(names, wanted, facts=None, parallel="ddp", split=(), **settings):
+    run = {
+        "nodes": wanted,
+        "global_batch": 70,
+        "by_speed": True,
+        "parallel": parallel,
+        "split": list(split),
+        "settings": {"micro_batch": "auto", "replay": None} | settings,
     }
+    given = {"nodes": [{"name": name} for name in names], "run": run}
     return worth.ActionModule._chosen(given, facts or {})
 
 
@@ -167,7 +173,9 @@ def test_micro_batches_are_predicted_no_larger_than_they_will_be():
         "seconds": [0.1, 0.15, 0.2],
     }
     small = measured(facts, settings={"micro_batch": 2, "compress": "none"})
-    assert small["round_seconds"] == pytest.approx(35 * 0.15)
+    assert small["stop_grace"] == max(60, 3 * 35 * 0.15 + 30)
+    slow = measured(known(oldbox=(4.0, 940)))
+    assert slow["stop_grace"] == pytest.approx(3 * 70 * 4 + 30)
 
 
 GIB = 1 << 30
@@ -203,11 +211,36 @@ def test_a_part_each_needs_two_ranks():
     two_cards = sharded(tower=940.0)
     two_cards["tower"]["launch_prepared"]["facts"]["nproc"] = 2
     answer = answered(["tower"], ["auto"], two_cards, "fsdp")
-    assert answer == {"names": ["tower"]}
+    assert answer == {"names": ["tower"], "stop_grace": 900}
+
+
+@pytest.mark.parametrize(
+    ("choices", "turns"),
+    [
+        ({}, 24),  # of one row each: the rank with the most has 24 of 70
+        ({"micro_batch": 8}, 3),
+        ({"micro_batch": 8, "split": (4, 2, 1)}, 5),
+        ({"micro_batch": 8, "replay": "night"}, 70),  # as many as that run can have had
+    ],
+)
+def test_a_stop_waits_for_all_that_a_sharded_step_fetches(choices, turns):
+    names = ["tower", "laptop", "oldbox"]
+    known = sharded(tower=940.0, laptop=94.0, oldbox=94.0)
+    fetch = fetch_seconds(12 * GIB, 3, 94.0)
+    answer = answered(names, ["auto"], known, "fsdp", **choices)
+    assert answer["stop_grace"] == pytest.approx(3 * turns * fetch + 30)
+    assert answer["stop_grace"] > turns * fetch + 900
+
+
+def test_shares_for_other_ranks_are_refused_where_each_has_a_part_too():
+    known = sharded(tower=940.0, laptop=940.0)
+    (finding,) = answered(["tower", "laptop"], ["auto"], known, "fsdp", (4, 2, 1))["findings"]
+    assert "split: 4:2:1 has 3 shares, but the run has 2 ranks" in finding
 
 
 def test_without_a_measurement_all_or_the_named_nodes_train():
     unmeasured = {name: {"launch_measured": {"skipped": True}} for name in ("tower", "laptop")}
     assert answered(["tower", "laptop"], ["auto"], unmeasured)["names"] == ["tower", "laptop"]
     assert answered(["tower", "laptop"], ["laptop"], unmeasured)["names"] == ["laptop"]
-    assert answered(["tower", "laptop"], ["all"], unmeasured) == {"names": ["tower", "laptop"]}
+    assert answered(["tower", "laptop"], ["all"], unmeasured)["names"] == ["tower", "laptop"]
+    assert answered(["tower", "laptop"], ["all"], unmeasured)["stop_grace"] == 900

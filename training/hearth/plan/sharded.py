@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from hearth.plan.split import Plan, by_shares, shares_for
 from hearth.words import duration
 
 _ASSUMED_MBIT = 1000.0
@@ -17,18 +20,27 @@ def fetched_bytes(weights: int, ranks: int) -> float:
     return 2 * weights * (ranks - 1) / ranks
 
 
-def fetch_seconds(weights: int, ranks: int, mbit: float = _ASSUMED_MBIT) -> float:
-    """Return how long that takes where the slowest link carries `mbit` Mbit/s.
+def fetch_seconds(weights: int, ranks: int, mbit: float | None = None) -> float:
+    """Return how long that takes where the slowest link carries `mbit` Mbit/s, if measured.
 
     As a ring, in which every link carries what a rank receives.
     """
-    return fetched_bytes(weights, ranks) / (mbit * 1e6 / 8)
+    return fetched_bytes(weights, ranks) / ((mbit or _ASSUMED_MBIT) * 1e6 / 8)
+
+
+def turns(rows: int, micro_batch: int, split: Sequence[int] | None, ranks: int) -> int:
+    """Return how many micro-batches so many ranks compute together in a step of `rows`.
+
+    Raises `ConfigError` as `shares_for`.
+    """
+    divided = by_shares(rows, shares_for(split, ranks))
+    return Plan(divided, (micro_batch,) * ranks, together=True).turns
 
 
 def network_cost(weights: int, ranks: int, mbit: float | None = None) -> str:
     """Return the warning of what the network costs; `mbit` is the slowest link, if measured."""
     link = f"{mbit or _ASSUMED_MBIT:.0f} Mbit/s" + (" (assumed)" if mbit is None else "")
-    seconds = fetch_seconds(weights, ranks, mbit or _ASSUMED_MBIT)
+    seconds = fetch_seconds(weights, ranks, mbit)
     return (
         f"parallel=fsdp: each of {ranks} ranks keeps its part of {_size(weights)} of weights and "
         f"fetches up to {_size(fetched_bytes(weights, ranks))} in every micro-batch: "
