@@ -11,10 +11,12 @@ import base64
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,9 @@ findings:
 RECORD = "benchmark.json"
 """The record's name in the folder of a benchmark that is under way."""
 
+OPTIONS = ".options.json"
+"""What a play is given after `-e`, there while the play is under way."""
+
 
 def version_of(project: Path) -> str:
     """Return Hearth's version, and its commit where the project is a checkout."""
@@ -163,6 +168,34 @@ def unfinished(folder: Path, nodes: Sequence[str]) -> dict[Path, Benchmark]:
     return {
         path: each for path, each in kept.items() if each and set(each.asked.nodes) & set(nodes)
     }
+
+
+@contextmanager
+def kept_meanwhile(file: Path, content: str) -> Iterator[None]:
+    """Keep a file, for its owner alone, until the block ends or a signal ends this process.
+
+    Ansible ends its workers within a handler of the signal, from where nothing gets to a `finally`.
+    """
+
+    def interrupted(number: int, frame: Any) -> None:
+        file.unlink(missing_ok=True)
+        earlier[number](number, frame)
+
+    earlier = {
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if callable(handler := signal.getsignal(number))
+    }
+    for number in earlier:
+        signal.signal(number, interrupted)
+    try:
+        file.touch(mode=0o600)
+        file.write_text(content, encoding="utf-8")
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 class ActionModule(ActionBase):
@@ -235,6 +268,8 @@ class ActionModule(ActionBase):
         benchmark = same[-1] if same else fresh
         own = folder / benchmark.name
         if not self._task.check_mode:
+            for each in begun:
+                (each / OPTIONS).unlink(missing_ok=True)
             own.mkdir(parents=True, exist_ok=True)
             benchmark.write(own / RECORD)
         lines = coming(benchmark, last_alike(benchmark, finished(folder)))
@@ -257,8 +292,7 @@ class ActionModule(ActionBase):
         run = benchmark.last_run = run_name(benchmark)
         benchmark.write(folder / RECORD)
         log = folder / f"{benchmark.attempts}.log"
-        typed = handed_on(json.loads(json.dumps(load_extra_vars(self._loader), default=str)))
-        given = variables(benchmark, configuration, typed, str(folder / "runs"))
+        given = variables(benchmark, configuration, self._typed(), str(folder / "runs"))
         began = time.monotonic()
         name = title(configuration, benchmark.asked.nodes)
         failed = self._play(folder, "train.yml", given, log, name)
@@ -312,7 +346,8 @@ class ActionModule(ActionBase):
 
     def _stop(self, folder: Path, run: str) -> None:
         """End a run at once, if it is under way; what else stands in the way is found later."""
-        given = {"run": run, "stop_now": True, "plan_runs": str(folder / "runs")}
+        own = {"run": run, "stop_now": True, "plan_runs": str(folder / "runs")}
+        given = {**self._typed(), **own}
         log = folder / "stop.txt"
         self._play(folder, "playbooks/stop.yml", given, log, run)
         log.unlink()
@@ -322,17 +357,16 @@ class ActionModule(ActionBase):
         self, folder: Path, playbook: str, given: Mapping[str, Any], log: Path, name: str
     ) -> bool:
         """Play a playbook on the same inventory, its words to `log`; return whether it failed."""
-        # For its owner alone: of what was typed, something may be secret.
-        options = folder / ".options.json"
-        options.touch(mode=0o600)
-        options.write_text(json.dumps(given), encoding="utf-8")
+        options = folder / OPTIONS
         command = [
             str(Path(sys.executable).with_name("ansible-playbook")),
             str(self._project / playbook),
             *connecting(context.CLIARGS),
             *("-e", f"@{options}"),
         ]
-        with log.open("wb") as said:
+        screen = Screen(self._display)
+        # Of what was typed, something may be secret.
+        with kept_meanwhile(options, json.dumps(given)), log.open("wb") as said:
             process = subprocess.Popen(
                 command,
                 env={**os.environ, "ANSIBLE_NOCOLOR": "true"},
@@ -340,17 +374,19 @@ class ActionModule(ActionBase):
                 stdout=said,
                 stderr=subprocess.STDOUT,
             )
-        screen = Screen(self._display)
-        while process.poll() is None:
-            if ON_TERMINAL:
-                lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-                screen.progress(f"{name}: {how_far(lines)}")
-            time.sleep(0.2)
+            while process.poll() is None:
+                if ON_TERMINAL:
+                    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+                    screen.progress(f"{name}: {how_far(lines)}")
+                time.sleep(0.2)
         screen.end()
-        options.unlink()
         return process.returncode != 0
 
     # -- small things ----------------------------------------------------------------------------
+
+    def _typed(self) -> dict[str, Any]:
+        """Return what every play is given of what was typed after `-e`."""
+        return handed_on(json.loads(json.dumps(load_extra_vars(self._loader), default=str)))
 
     @staticmethod
     def _fresh(model: str, asked: Any, now: Circumstances) -> Benchmark:

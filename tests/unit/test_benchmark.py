@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from ansible import context
+from ansible.module_utils.common.collections import ImmutableDict
+from ansible.parsing.dataloader import DataLoader
+from ansible.utils.display import Display
 from hypothesis import given
 from hypothesis import strategies as st
 from support.plugins import load
@@ -475,3 +483,54 @@ def test_driver_and_kernel_are_known_of_nodes_that_answer():
     }
     found = plugin.circumstances(["tower", "laptop"], known, "0.1.0")
     assert found.nodes == {"tower": {"kernel": "6.1.0", "driver": "580.126.09"}, "laptop": {}}
+
+
+@pytest.fixture
+def playing(tmp_path, monkeypatch):
+    """Return the plugin over a project whose stop.yml writes down what it was given."""
+    (tmp_path / "playbooks").mkdir()
+    told = "{{ [run, stop_now, plan_runs, hearth_workspace] | to_json }}"
+    (tmp_path / "playbooks" / "stop.yml").write_text(
+        "- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n"
+        f"    - ansible.builtin.copy: {{content: '{told}', dest: '{tmp_path}/told.json'}}\n"
+    )
+    monkeypatch.setattr(context, "CLIARGS", ImmutableDict(inventory=["localhost,"]))
+    typed = {"hearth_workspace": "/w", "model": "m", "run": "mine"}
+    typed["ansible_python_interpreter"] = sys.executable
+    monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: typed)
+    action = object.__new__(plugin.ActionModule)
+    action._project, action._loader, action._display = tmp_path, DataLoader(), Display()
+    return action
+
+
+def test_what_was_left_under_way_is_ended_with_the_roles_options_that_were_typed(playing, tmp_path):
+    playing._stop(tmp_path, "benchmark-1")
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told == ["benchmark-1", True, f"{tmp_path}/runs", "/w"]
+    assert not (tmp_path / plugin.OPTIONS).exists()
+
+
+def test_what_was_typed_lies_in_no_file_after_the_play(tmp_path):
+    file = tmp_path / plugin.OPTIONS
+    before = signal.getsignal(signal.SIGINT)
+    with plugin.kept_meanwhile(file, "{}"):
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert not file.exists()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nor_where_ansible_ends_its_worker_meanwhile(tmp_path, number):
+    """As Ansible does: its handler ends the process, and no `finally` is reached."""
+    program = (
+        "import os, signal, sys; from pathlib import Path; from support.plugins import load\n"
+        f"signal.signal({int(number)}, lambda number, frame: os._exit(7))\n"
+        "kept = load('action', 'hearth_benchmark').kept_meanwhile\n"
+        "with kept(Path(sys.argv[1]), 'secret'):\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+    )
+    file = tmp_path / plugin.OPTIONS
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program, str(file)], env=environment)
+    assert done.returncode == 7
+    assert not file.exists()
