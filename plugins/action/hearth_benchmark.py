@@ -28,6 +28,7 @@ from ansible.utils.vars import load_extra_vars
 
 from hearth import __version__
 from hearth.config import run_of
+from hearth.config.settings import for_run_name
 from hearth.controller.benchmark.asked import asked_of, run_name, unfit, variables
 from hearth.controller.benchmark.compare import last_alike
 from hearth.controller.benchmark.nested import (
@@ -392,7 +393,7 @@ class ActionModule(ActionBase):
     def _fresh(model: str, asked: Any, now: Circumstances) -> Benchmark:
         """Return a benchmark that begins now."""
         time_ = datetime.now(UTC)
-        name = f"{time_:%Y%m%d-%H%M%S}-{model}".lower()
+        name = f"{time_:%Y%m%d-%H%M%S}-{for_run_name(model, 'model')}"
         return Benchmark(name, time_.isoformat(timespec="seconds"), asked, now)
 
     @staticmethod

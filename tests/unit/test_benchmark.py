@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from support.plugins import load
 
 from hearth.config import resolve_run
+from hearth.config.settings import RUN_NAME
 from hearth.controller.benchmark.advice import advice, larger
 from hearth.controller.benchmark.asked import asked_of, run_name, unfit, variables
 from hearth.controller.benchmark.compare import changed_meanwhile, changes, last_alike
@@ -414,6 +415,15 @@ def test_a_benchmark_measures_steps_and_nothing_between_them(wanted):
     assert train["sequence_length"] == wanted.settings.sequence_length
     again = resolve_run(train, Path("none"))  # what train.yml makes of it
     assert asked_of(again, NODES, 2, 10, 1, False) == benchmark.asked
+
+
+@given(st.text(min_size=1))
+def test_a_benchmark_and_its_runs_have_names_that_fit_whatever_the_model_is_called(model):
+    now = Circumstances("0.1.0", {})
+    benchmark = plugin.ActionModule._fresh(model, asked(), now)
+    benchmark.attempts = 12
+    assert RUN_NAME.fullmatch(benchmark.name)
+    assert RUN_NAME.fullmatch(run_name(benchmark))
 
 
 def test_the_name_of_a_run_is_one_however_long_that_of_the_model_is():

@@ -23,6 +23,7 @@ from hearth.config import (
     write_run,
 )
 from hearth.config.cli import parse_command_line
+from hearth.config.settings import RUN_NAME, for_run_name
 
 PRESET = {"model": "smollm2-135m"}
 
@@ -143,6 +144,18 @@ def test_a_resumed_run_keeps_the_revision_of_its_model(tmp_path):
 def test_a_run_is_named_after_model_and_time(tmp_path):
     at = datetime(2026, 11, 20, 3, 0, 5, tzinfo=UTC)
     assert resolve_run(PRESET, tmp_path, now=at).name == "smollm2-135m-20261120-030005"
+
+
+@pytest.mark.parametrize("folder", ["_exp1", "größe", "v1+lora", "My Model", "m" * 120, "日本"])
+def test_a_run_has_a_name_that_fits_whatever_the_folder_of_its_model_is_called(tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    run = resolve_run({"model": str(tmp_path / folder)}, tmp_path / "runs")
+    assert RUN_NAME.fullmatch(run.name)
+
+
+@given(st.text(min_size=1))
+def test_any_text_can_begin_the_name_of_a_run(text):
+    assert RUN_NAME.fullmatch(f"{for_run_name(text, 'model')}-20261120-030005")
 
 
 def test_the_name_of_an_earlier_run_is_refused(tmp_path):

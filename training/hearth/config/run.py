@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from hearth import __version__
 from hearth.config.problems import describe
 from hearth.config.resolve import read_settings_file, resolve
-from hearth.config.settings import Settings
+from hearth.config.settings import Settings, for_run_name
 from hearth.errors import ConfigError
 from hearth.files import sha256_of
 from hearth.model.source import ModelSource, WheelSource
@@ -91,7 +91,8 @@ def resolve_run(
         return _resumed(str(resume), given, runs, given_as, from_file, f"file {file}")
     resolved = resolve(given, given_as, file)
     now = now or datetime.now(UTC)
-    name = resolved.settings.run or f"{resolved.source.name}-{now:%Y%m%d-%H%M%S}".lower()
+    model = for_run_name(resolved.source.name, "model")
+    name = resolved.settings.run or f"{model}-{now:%Y%m%d-%H%M%S}"
     if (runs / name / "run.yml").exists():
         raise ConfigError(
             f"run: '{name}' exists already in {runs}; go on with it by resume={name}, "

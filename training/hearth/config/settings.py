@@ -15,6 +15,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
+def for_run_name(text: str, otherwise: str) -> str:
+    """Return what of a text can begin the name of a run, with room for a time behind it.
+
+    It is `otherwise` if that is nothing.
+    """
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:60] or otherwise
+
+
 def _listed_unless(*words: str) -> Callable[[Any], Any]:
     """Return what takes a string `4:2:1` or `q_proj,v_proj` apart, unless it is one of `words`."""
 

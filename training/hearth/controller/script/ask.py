@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hearth.config.settings import RUN_NAME
+from hearth.config.settings import RUN_NAME, for_run_name
 from hearth.controller.paths import as_typed
 from hearth.controller.script.run import ScriptRun, read_script
 from hearth.controller.script.tree import Tree, code_tree, data_tree
@@ -193,8 +192,7 @@ def _name(
 ) -> str:
     """Return the name of the run: the one that was given, or one made of the script's."""
     if "run" not in given:
-        plain = re.sub(r"[^a-z0-9._-]+", "-", script.stem.lower()).strip("-._") or "script"
-        return f"{plain[:60]}-{now:%Y%m%d-%H%M%S}"
+        return f"{for_run_name(script.stem, 'script')}-{now:%Y%m%d-%H%M%S}"
     name = str(given["run"])
     if not RUN_NAME.fullmatch(name):
         findings.append(
