@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -620,6 +621,16 @@ def test_a_run_is_warned_of_what_the_home_does_and_of_nothing_else():
         "180 of 285",
     ):
         assert any(words in line for line in said)
+
+
+@pytest.mark.parametrize("kind", ["check.yml", "script.yml"])
+def test_a_run_of_the_trainer_and_one_of_a_script_are_both_warned(kind):
+    tasks = Path(__file__).resolve().parents[2] / "roles" / "launch" / "tasks"
+    here = yaml.safe_load((tasks / kind).read_text())
+    imported = [each.get("ansible.builtin.import_tasks") for each in here]
+    rest = [yaml.safe_load((tasks / file).read_text()) for file in imported if file]
+    named = [task for file in (here, *rest) for task in file]
+    assert [task["hearth_doctor"]["verb"] for task in named if "hearth_doctor" in task] == ["home"]
 
 
 def test_a_node_without_a_gpu_or_a_battery_is_warned_of_nothing():
