@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 
@@ -173,7 +174,11 @@ def test_the_token_of_the_shell_reaches_the_hub_and_is_shown_nowhere(house):
     assert token not in screen
 
 
-def test_a_node_out_of_reach_is_named_and_the_others_are_checked(house, tmp_path):
+@pytest.fixture
+def half(house, tmp_path) -> Path:
+    """An inventory of two nodes, of which one is off; the other has a run of both on record."""
+    if not Path("/usr/bin/ssh").exists():
+        pytest.skip("there is no ssh here to fail")
     inventory = tmp_path / "hosts.ini"
     inventory.write_text(
         "[cluster]\n"
@@ -183,7 +188,43 @@ def test_a_node_out_of_reach_is_named_and_the_others_are_checked(house, tmp_path
         f"hearth_workspace={house.folder}/data/hearth/{{{{ inventory_hostname }}}}\n"
         "hearth_python={{ ansible_playbook_python }}\n"
     )
-    if not Path("/usr/bin/ssh").exists():
-        pytest.skip("there is no ssh here to fail")
-    screen = refused(house, "-i", inventory, *house.tiny(epochs=1))
+    record = {
+        "state": "finished",
+        "heartbeat": "2026-11-20T20:09:00Z",
+        "nodes": ["far", "near", "sold"],
+    }
+    (house.workspace("near") / "results" / "evening").mkdir(parents=True)
+    (house.workspace("near") / "results" / "evening" / "supervisor.json").write_text(
+        json.dumps(record)
+    )
+    (house.workspace("near") / "logs").mkdir()
+    (house.workspace("near") / "logs" / "evening.log").write_text("a word of near\n")
+    return inventory
+
+
+def test_a_node_out_of_reach_is_named_and_the_others_are_checked(house, half):
+    screen = refused(house, "-i", half, *house.tiny(epochs=1))
     assert "far: cannot be reached" in screen
+
+
+def test_logs_and_curves_that_a_node_out_of_reach_has_are_said_to_be_there(house, half):
+    def show(verb: str, *words: str) -> tuple[int, str]:
+        return house.play(f"playbooks/{verb}.yml", "-i", half, *words)
+
+    status, screen = show("logs")
+    assert status == 0
+    assert "a word of near" in screen
+    assert "not answered: far, sold" in screen
+    status, screen = show("logs", "-e", "node=far")
+    assert status == 2
+    assert "far: cannot be reached" in screen
+    status, screen = show("logs", "-e", "node=sold")
+    assert status == 2
+    assert "sold took part in evening, and is no node of this inventory" in screen
+    status, screen = show("dashboard")
+    assert status == 2
+    assert "far: cannot be reached" in screen
+    assert "The curves of evening are there." in screen
+    status, screen = show("dashboard", "-e", "dashboard_state=stopped")
+    assert status == 0
+    assert "not answered: far" in screen
