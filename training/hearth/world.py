@@ -19,8 +19,9 @@ from hearth.errors import HearthError
 
 T = TypeVar("T")
 
-# A lost peer is found by the supervisors' heartbeat, so this need only outlast the slowest step.
-_TIMEOUT = timedelta(minutes=30)
+# How long ranks wait for each other. The supervisors' heartbeat finds a lost peer, so theirs need
+# only outlast whatever keeps a healthy one: with `sync_every` a whole round of a slow rank.
+_BY_HAND, _SUPERVISED = timedelta(minutes=30), timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,12 @@ def join(environment: Mapping[str, str] = os.environ) -> World:
     gpu, device = _own_gpu(local_rank), own_device(environment)
     if size == 1:
         return World(rank, size, local_rank, node, device, None, device, generation)
-    dist.init_process_group("gloo", timeout=_TIMEOUT)
+    timeout = _SUPERVISED if "HEARTH_GENERATION" in environment else _BY_HAND
+    dist.init_process_group("gloo", timeout=timeout)
     gpus: list[Any] = [None] * size
     dist.all_gather_object(gpus, gpu)
     if all(gpus) and len(set(gpus)) == size:
-        nccl = dist.new_group(backend="nccl", timeout=_TIMEOUT)
+        nccl = dist.new_group(backend="nccl", timeout=timeout)
         return World(rank, size, local_rank, node, device, nccl, device, generation)
     cpu = torch.device("cpu")
     return World(rank, size, local_rank, node, device, None, cpu, generation)
