@@ -163,6 +163,28 @@ def test_the_table_tells_of_a_run_under_way_and_of_its_nodes():
         assert word in text
 
 
+@pytest.mark.parametrize("known", [metrics(), {}], ids=["counts steps", "loads, or a script"])
+@pytest.mark.parametrize("asked", ["", "stop\n", "now\n"])
+@pytest.mark.parametrize("state", ["running", "waiting"])
+def test_that_a_run_under_way_was_asked_to_stop_stands_beside_its_state(state, asked, known):
+    text = "\n".join(status_lines(seen(digest("desk", state, asked=asked, metrics=known))))
+    assert f" {state}, stopping " in text
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        digest("desk", asked="pause\n"),
+        digest("desk"),
+        digest("desk", "failed", False, asked="stop\n"),
+        digest("desk", alive=False, asked="stop\n"),
+    ],
+    ids=["pauses", "trains", "failed", "died"],
+)
+def test_no_other_run_is_stopping(told):
+    assert "stopping" not in "\n".join(status_lines(seen(told)))
+
+
 def test_a_node_without_a_driver_says_so_and_one_that_is_off_is_named():
     text = "\n".join(status_lines(seen(digest("desk"), silent=["laptop"])))
     assert "no nvidia-smi" in text

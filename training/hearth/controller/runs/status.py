@@ -37,9 +37,7 @@ def status(
     return {"time": time, "verdict": verdict, "reasons": reasons, "runs": told, "nodes": nodes}
 
 
-def judge(
-    runs: Sequence[RunSeen], nodes: Sequence[Mapping[str, Any]]
-) -> tuple[Verdict, list[str]]:
+def judge(runs: Sequence[RunSeen], nodes: Sequence[Mapping[str, Any]]) -> tuple[Verdict, list[str]]:
     """Return how all of it stands, and why it is not good.
 
     Broken is a newest run that failed or was lost, or that no node answers. Degraded is a run that

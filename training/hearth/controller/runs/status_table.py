@@ -12,6 +12,8 @@ from hearth.words import NOT_KNOWN, aligned, byte_count, duration
 MOST_RUNS = 8
 """So many runs are shown; those under way come first and are always among them."""
 
+_UNDER_WAY = ("waiting", "running")
+
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
     """Return the lines for a status as `hearth.controller.runs.status` makes it."""
@@ -26,7 +28,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
 def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     if not runs:
         return ["there is no run yet"]
-    alive = sum(run["state"] in ("waiting", "running") for run in runs)
+    alive = sum(run["state"] in _UNDER_WAY for run in runs)
     shown = runs[: max(MOST_RUNS, alive)]
     rows = [("run", "state", "step", "loss", "tokens/s", "left", "checkpoint", "nodes")]
     for run in shown:
@@ -34,7 +36,7 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         rows.append(
             (
                 run["name"],
-                f"{run['state']}, stopping" if run["stopping"] and left is not None else run["state"],
+                _state(run),
                 progress(run["step"], run["steps"]),
                 number(run["loss"], 3),
                 number(run["tokens_per_second"], 0),
@@ -50,6 +52,12 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         lines[place + 1 : place + 1] = below
     older = len(runs) - len(shown)
     return [*lines, f"and {older} older: playbooks/runs.yml"] if older else lines
+
+
+def _state(run: Mapping[str, Any]) -> str:
+    """Return the state, and whether a stop was asked for: asked again, the run ends at once."""
+    stopping = run["stopping"] and run["state"] in _UNDER_WAY
+    return f"{run['state']}, stopping" if stopping else str(run["state"])
 
 
 def _script(run: Mapping[str, Any]) -> str:
