@@ -14,6 +14,7 @@ from hearth.config import read_run
 from hearth.controller.ends import launches_of, state_of
 from hearth.controller.paths import as_typed
 from hearth.controller.script.run import ScriptRun, read_script
+from hearth.report.repeat import variable
 from hearth.report.story import Story, read_lines
 from hearth.words import duration
 
@@ -145,7 +146,7 @@ def summary(
 ) -> str:
     """Return the closing words of a run.
 
-    `folder` is where its files are on the controller and `files` which of them there are;
+    `folder` is where its files are on the controller, as typed, and `files` which there are;
     `playbook` is the command that plays on the same inventory.
     """
     files = set(files)
@@ -179,7 +180,10 @@ def summary(
                 "train longer",
                 f"{playbook} train.yml -e resume={run} -e max_steps={story.steps * 2}",
             ),
-            ("your own data", f"{playbook} train.yml -e model={model} -e dataset=FILE.jsonl"),
+            (
+                "your own data",
+                f"{playbook} train.yml {variable('model', model)} -e dataset=FILE.jsonl",
+            ),
             ("every setting", "python training/train_distributed.py --help"),
         ]
     elif story.checkpoints:

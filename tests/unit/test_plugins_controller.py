@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
 from io import BytesIO
 
 import pytest
+from ansible import context
+from ansible.module_utils.common.collections import ImmutableDict
 from ansible.parsing.dataloader import DataLoader
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +20,7 @@ from support.plugins import PLUGINS, load
 
 from hearth.config import Settings
 from hearth.controller.ends import culprits, told
+from hearth.controller.paths import as_typed
 from hearth.controller.screen import Screen
 
 run = load("action", "hearth_run")
@@ -26,6 +30,7 @@ follow = load("action", "hearth_follow")
 collect = load("action", "hearth_collect")
 log = load("action", "hearth_log")
 summary = load("action", "hearth_summary")
+inventory = load("action", "hearth_inventory")
 workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")
 
@@ -288,8 +293,32 @@ FAILED = {
 FILES = ("adapter", "metrics.jsonl", "logs", "report.html")
 
 
-def closing(lines, ends, files=FILES, playbook="ansible-playbook"):
-    return summary.summary("r1", "tiny", summary.Story.of(lines), ends, "runs/r1", files, playbook)
+def closing(lines, ends, files=FILES, playbook="ansible-playbook", model="tiny"):
+    story = summary.Story.of(lines)
+    return summary.summary("r1", model, story, ends, "runs/r1", files, playbook)
+
+
+def test_the_command_for_the_same_inventory_can_be_pasted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sources = [str(tmp_path / "inventory" / "my home"), "/etc/it's", "one,two,"]
+    monkeypatch.setattr(context, "CLIARGS", ImmutableDict(inventory=sources))
+    typed = shlex.split(inventory.ActionModule._playbook())
+    assert (typed[0], typed[1::2]) == ("ansible-playbook", ["-i"] * 3)
+    assert typed[2::2] == ["inventory/my home", "/etc/it's", "one,two,"]
+
+
+@given(st.text(st.characters(exclude_characters="\0/", exclude_categories=("Cs",)), min_size=1))
+def test_a_path_as_typed_is_one_word_of_a_shell_and_leads_there(name):
+    (typed,) = shlex.split(as_typed(os.path.abspath(name)))
+    assert os.path.abspath(typed) == os.path.abspath(name)
+
+
+def test_the_summary_names_a_model_so_that_it_can_be_pasted():
+    text = closing(TOLD, FINISHED, model="/models/My Model")
+    line = next(line for line in text.splitlines() if "your own data" in line)
+    words = shlex.split(line.split("train.yml", 1)[1])
+    typed = run.typed_variables(words[1::2], DataLoader())
+    assert typed == {"model": "/models/My Model", "dataset": "FILE.jsonl"}
 
 
 def test_the_summary_of_a_finished_run():

@@ -7,9 +7,12 @@ import shlex
 
 
 def as_typed(path: str | os.PathLike[str]) -> str:
-    """Return a path of the controller as one would type it here: relative, if it is below."""
+    """Return a path of the controller as one would type it here: relative, if it is below.
+
+    It is quoted where a shell would take it for something else, so that it can be pasted.
+    """
     way = os.path.relpath(path)
-    return os.fspath(path) if way.startswith("..") else way
+    return shlex.quote(os.fspath(path) if way.startswith("..") else way)
 
 
 def for_shell(path: str) -> str:

@@ -30,13 +30,13 @@ def repeat_command(run: Run, playbook: str | None) -> str:
     """
     settings = given(run)
     if playbook:
-        return " ".join([playbook, "train.yml", *(_variable(*each) for each in settings.items())])
+        return " ".join([playbook, "train.yml", *(variable(*each) for each in settings.items())])
     return " ".join(
         ["python training/train_distributed.py", *(_option(*each) for each in settings.items())]
     )
 
 
-def _variable(name: str, value: Any) -> str:
+def variable(name: str, value: Any) -> str:
     """Return a setting as a variable of Ansible, which takes NAME=VALUE apart at spaces."""
     typed = _typed(value)
     if typed and shlex.quote(typed) == typed:
