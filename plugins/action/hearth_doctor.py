@@ -142,7 +142,7 @@ class ActionModule(ActionBase):
             }
         )
         if given["verb"] == "show":
-            return result | self._shown(given, task_vars)
+            return result | self._shown(given, task_vars, self._task.check_mode)
         if given["verb"] == "stages":
             return result | {"stages": self._stages(given["stages"], task_vars)}
         own = task_vars["inventory_hostname"]
@@ -181,15 +181,23 @@ class ActionModule(ActionBase):
         return answers
 
     @staticmethod
-    def _shown(given: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
+    def _shown(given: Mapping[str, Any], task_vars: Any, check_mode: bool) -> dict[str, Any]:
         """Return the table as words to say, and what can be mended; write the file if wanted."""
         known = task_vars["hostvars"]
-        verified = seen(given["nodes"], known, set(task_vars["ansible_play_hosts"]))
+        playing = set(task_vars["ansible_play_hosts"])
+        verified = seen(given["nodes"], known, playing)
         nodes: Sequence[Node] = [node_of(each, known[each.name]) for each in verified]
+        mended: dict[str, Sequence[str]] = {}
+        unmended: dict[str, Sequence[str]] = {}
+        for node in nodes:
+            # A node on which a stage failed has left the play.
+            done = node.name in playing and not check_mode
+            (mended if done else unmended)[node.name] = known[node.name].get("doctor_mends", [])
         examined = examine(
             Cluster(tuple(nodes), given["playbook"]),
             datetime.now(UTC).isoformat(timespec="seconds"),
-            {node.name: known[node.name].get("doctor_mends", []) for node in nodes},
+            mended,
+            unmended,
         )
         if given["file"]:
             write_whole(Path(given["file"]), json.dumps(examined, indent=1) + "\n")

@@ -194,9 +194,9 @@ def hears(failed: bool) -> dict[str, Node]:
     return nodes
 
 
-def examined(nodes: dict[str, Node], mended=None) -> dict:
+def examined(nodes: dict[str, Node], mended=None, unmended=None) -> dict:
     """Return what doctor says, checked against the schema."""
-    found = examine(Cluster(tuple(nodes.values())), NOW, mended or {})
+    found = examine(Cluster(tuple(nodes.values())), NOW, mended or {}, unmended or {})
     Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(found)))
     return found
 
@@ -576,14 +576,15 @@ def test_no_process_is_ever_ended_and_no_machine_restarted_by_mending():
 
 
 def test_the_table_has_a_mark_a_node_and_what_is_wrong_below_it():
-    lines = doctor_lines(examined(talks(laptop=94.0), {"oldbox": ["names"]}))
+    lines = doctor_lines(examined(talks(laptop=94.0), {"oldbox": ["names"]}, {"laptop": ["power"]}))
     assert lines[0].split() == ["check", "tower", "laptop", "oldbox", "seen"]
     (row,) = (line.split() for line in lines if line.startswith("link "))
     assert row[:4] == ["link", "✓", "✗", "✓"]
     text = "\n".join(lines)
     assert "✗ laptop: link: 94 Mbit/s on enp5s0, over a cable" in text
     assert "  fix: its card negotiated 1000" in text
-    assert "mended on oldbox: names" in text
+    assert "\nmended on oldbox: names\n" in text
+    assert "\nnot mended on laptop, or not all of it: power\n" in text
     assert lines[-1].startswith("✗ 1 broken, 0 degraded, ")
 
 

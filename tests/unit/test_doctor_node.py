@@ -336,6 +336,30 @@ def test_an_answer_that_did_not_come_is_not_taken_for_a_good_one():
     assert (its.alone, its.over_ssh) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("check_mode", "mended", "unmended"),
+    [
+        (False, {"tower": ["names"]}, {"laptop": ["python"]}),
+        (True, {}, {"tower": ["names"], "laptop": ["python"]}),
+    ],
+)
+def test_only_what_was_done_is_said_to_be_mended(tmp_path, check_mode, mended, unmended):
+    """On laptop a stage has failed, so that it plays no more."""
+    known = {"tower": {"doctor_mends": ["names"]}, "laptop": {"doctor_mends": ["python"]}}
+    given = {
+        "nodes": [
+            {"name": name, "rank": rank, "address": f"192.0.2.{rank}"}
+            for rank, name in enumerate(known)
+        ],
+        "playbook": "ansible-playbook",
+        "file": str(tmp_path / "seen.json"),
+    }
+    task_vars = {"hostvars": known, "ansible_play_hosts": ["tower"]}
+    plugin.ActionModule._shown(given, task_vars, check_mode)
+    said = json.loads((tmp_path / "seen.json").read_text())
+    assert (said["mended"], said["unmended"]) == (mended, unmended)
+
+
 def test_this_computer_is_known_by_its_connection_and_its_inventory():
     its = plugin.node_of(SEEN, {"hearth_one_computer": True, "ansible_connection": "local"})
     assert (its.alone, its.over_ssh, its.lock) == (True, False, "auto")

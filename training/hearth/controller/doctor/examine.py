@@ -21,11 +21,13 @@ def examine(
     cluster: Cluster,
     time: str,
     mended: Mapping[str, Sequence[str]],
+    unmended: Mapping[str, Sequence[str]],
     checks: Sequence[Check] = CHECKS,
 ) -> dict[str, Any]:
     """Return the object.
 
-    `time` is now (ISO 8601), `mended` what has been mended by node since the look before.
+    `time` is now (ISO 8601), `mended` what has been mended by node since the look before, and
+    `unmended` what was to be on nodes that did not get to the end of it.
     """
     found = []
     for check in checks:
@@ -51,6 +53,7 @@ def examine(
         "checks": found,
         "pairs": pairs(cluster),
         "mended": {name: list(what) for name, what in mended.items() if what},
+        "unmended": {name: list(what) for name, what in unmended.items() if what},
     }
 
 

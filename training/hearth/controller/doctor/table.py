@@ -29,6 +29,8 @@ def doctor_lines(examined: Mapping[str, Any]) -> list[str]:
     lines += ["", *_without(checks, "not checked"), *_without(checks, "not applicable")]
     for node, what in examined["mended"].items():
         lines.append(f"mended on {node}: {', '.join(what)}")
+    for node, what in examined["unmended"].items():
+        lines.append(f"not mended on {node}, or not all of it: {', '.join(what)}")
     good = sum(each["outcome"] == "good" for each in checks)
     mark = MARKS[examined["verdict"]]
     if examined["verdict"] == "good":
