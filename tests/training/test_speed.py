@@ -55,6 +55,21 @@ def test_a_recorded_split_is_repeated_bit_for_bit(measured, tmp_path):
     ]
 
 
+def test_a_run_that_goes_on_may_take_more_rows_at_once(tmp_path, arguments):
+    whole = [*arguments, "--max-steps", 2, "--micro-batch", 1, "--split", "auto"]
+    done = train_forked(tmp_path, 2, "--run-name", "night", *whole)
+    assert done.returncode == 0, done.stderr
+    for path in tmp_path.glob("cache/hearth/data/speeds/*.json"):  # as if four were the fastest
+        kept = json.loads(path.read_text())
+        kept |= {"sizes": [1, 2, 4], "seconds": [kept["seconds"][0]] * 3, "saturated": True}
+        path.write_text(json.dumps(kept))
+    done = train_forked(tmp_path, 2, "--resume", "night", "--micro-batch", "auto", "--max-steps", 4)
+    assert done.returncode == 0, done.stderr
+    for plan in metrics(tmp_path / "runs" / "night", "plan"):
+        assert plan["micro_batch"] == ([1, 1] if plan["step"] < 3 else [4, 4])
+    assert plan["step"] >= 3
+
+
 def test_compressed_gradients_are_near_and_the_numbers_beside_them_exact(measured):
     cwd, arguments, _ = measured
     start, runs = {}, ("plain", "packed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -126,6 +128,30 @@ def test_another_launch_on_the_same_ranks_goes_on_from_what_the_last_one_knew():
     plan = first.plan(10, 64)
     again = Follower(LINEAR)
     assert again.plan(10, 64) != plan
-    again.recall(plan, first.slowness)
+    again.recall(plan, json.loads(json.dumps(first.known)))
     assert again.plan(10, 64) == plan
     assert again.slowness == first.slowness
+
+
+CURVE = Speed((1, 2, 4, 8), (1.0, 1.1, 1.3, 1.7))
+"""Of a rank that is fastest with eight rows at once."""
+
+
+def test_another_launch_is_bound_by_what_memory_forbade_and_not_by_the_setting_of_the_last():
+    first = Follower([CURVE.no_larger_than(1), CURVE])
+    first.fits_no_more_than(1, 4)
+    again = Follower([CURVE, CURVE])
+    again.recall(first.plan(0, 64), first.known)
+    assert again.plan(0, 64).micro_batch == (8, 4)
+
+
+def test_of_a_rank_that_was_measured_anew_nothing_old_is_recalled():
+    first = Follower([CURVE, CURVE])
+    first.fits_no_more_than(0, 4)
+    first.fits_no_more_than(1, 4)
+    drive(first, [CURVE.no_larger_than(4)] * 2, [2, 2], 10)
+    anew = Speed(CURVE.sizes, tuple(2 * seconds for seconds in CURVE.seconds))
+    again = Follower([CURVE, anew])
+    again.recall(first.plan(0, 64), first.known)
+    assert again.plan(0, 64).micro_batch == (4, 8)
+    assert again.slowness == pytest.approx((2, 1))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Follower:
             for speed in speeds
         ]
         self._idle = [0] * len(speeds)
+        self._limits: list[int | None] = [None] * len(speeds)
         self._plans: dict[int, Plan] = {}
 
     @property
@@ -52,11 +54,26 @@ class Follower:
         """How many times as long as was measured beforehand each rank takes now."""
         return tuple(statistics.median(recent) if recent else 1.0 for recent in self._recent)
 
-    def recall(self, plan: Plan, slowness: Sequence[float]) -> None:
-        """Go on from where an earlier launch of the run, on the same ranks, had come."""
-        self._recent = [deque([slow] * _REMEMBERED, maxlen=_REMEMBERED) for slow in slowness]
-        for rank, size in enumerate(plan.micro_batch):
-            self.fits_no_more_than(rank, size)
+    @property
+    def known(self) -> list[dict[str, Any]]:
+        """What the steps have told of each rank, as JSON holds it: for `recall`."""
+        return [
+            {"row_seconds": speed.seconds[0], "slowness": slow, "limit": limit}
+            for speed, slow, limit in zip(self._speeds, self.slowness, self._limits, strict=True)
+        ]
+
+    def recall(self, plan: Plan, known: Sequence[Mapping[str, Any]]) -> None:
+        """Go on from where an earlier launch of the run, on the same ranks, had come.
+
+        `known` is what it knew of them. Of a rank that was measured anew since, that is out of
+        date, what its memory held as well: the measuring has tried that too.
+        """
+        for rank, (speed, then) in enumerate(zip(self._speeds, known, strict=True)):
+            if then["row_seconds"] != speed.seconds[0]:
+                continue
+            self._recent[rank] = deque([then["slowness"]] * _REMEMBERED, maxlen=_REMEMBERED)
+            if then["limit"] is not None:
+                self.fits_no_more_than(rank, then["limit"])
         self._plans[sum(plan.rows)] = plan
 
     def plan(self, step: int, rows: int) -> Plan:
@@ -93,6 +110,7 @@ class Follower:
     def fits_no_more_than(self, rank: int, size: int) -> None:
         """Plan from now on with micro-batches of at most `size` rows on `rank`."""
         self._speeds[rank] = self._speeds[rank].no_larger_than(size)
+        self._limits[rank] = min(size, self._limits[rank] or size)
 
     def _asking(self, plan: Plan) -> Plan:
         """Return `plan`, but with a row for a rank that has been idle for long."""

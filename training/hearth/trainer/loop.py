@@ -316,10 +316,10 @@ class Trainer:
         self.keeper.take_up(found, self.model, self.changing)
         self.step = found.step
         self.judge.best = found.facts["best"]
-        followed = found.facts["plan"]
+        followed = found.facts["followed"]
         if isinstance(self.planner, Follower) and followed and self.nodes == found.facts["nodes"]:
             plan = Plan(tuple(followed["rows"]), tuple(followed["micro_batch"]))
-            self.planner.recall(plan, followed["slowness"])
+            self.planner.recall(plan, followed["known"])
 
     def _check_begun_with(self, found: Checkpoint) -> None:
         """Raise `HearthError` if `found` was learned from other data, or from another model.
@@ -342,12 +342,13 @@ class Trainer:
 
     def _facts(self) -> dict[str, Any]:
         """Return what is to be known of a checkpoint beside its files."""
-        plan = self.stepper.plan
-        planned = plan and {
-            "rows": plan.rows,
-            "micro_batch": plan.micro_batch,
-            "slowness": slowness_of(self.planner, self.world.size),
-        }
+        plan, followed = self.stepper.plan, None
+        if plan and isinstance(self.planner, Follower):
+            followed = {
+                "rows": plan.rows,
+                "micro_batch": plan.micro_batch,
+                "known": self.planner.known,
+            }
         return {
             "generation": self.world.generation,
             "launch": self.launch,
@@ -355,7 +356,7 @@ class Trainer:
             "seed": self.settings.seed,
             "data": self.inputs["data"],
             "model": self.inputs["model"],
-            "plan": planned,
+            "followed": followed,
             "best": self.judge.best,
         } | self._choices()
 
