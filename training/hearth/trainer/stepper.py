@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,11 +40,12 @@ class Stepper:
 
     Args:
         flags: what this rank asks all to do after the step, by the names in `StepSum`.
-        on_plan: is told of a plan that differs from the one before it, and of its 0-based step.
+        on_plan: is told of a plan that differs from the one before it, and of its 0-based step;
+            again after the step if a rank computed it in smaller micro-batches than planned.
         in_rounds: how ranks that learn by themselves come together again; None where they do not.
 
     Attributes:
-        plan: that of the last step; None before the first.
+        plan: that of the last step, as it was computed; None before the first.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Stepper:
             **self._sensed(),
             micro_batch=computed.micro_batch,
         )
+        self._note_smaller(step, plan, tuple(summed.micro_batch))
         norm = self._learner.update()
         skipped = not math.isfinite(norm)
         by_scaler = skipped and self._learner.seeks_scale
@@ -137,6 +140,12 @@ class Stepper:
         if plan != before:
             self._on_plan(step, before, plan)
         return plan
+
+    def _note_smaller(self, step: int, plan: Plan, computed: tuple[int, ...]) -> None:
+        """Tell of the micro-batches that were computed where memory did not hold the planned."""
+        if computed != plan.micro_batch:
+            self.plan = replace(plan, micro_batch=computed)
+            self._on_plan(step, plan, self.plan)
 
     def _own_rows(self, batch: np.ndarray, plan: Plan) -> np.ndarray:
         """Return the numbers of this rank's rows of `batch`."""
