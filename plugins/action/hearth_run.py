@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +154,10 @@ LAUNCH_WORDS = frozenset(
 )
 _ARGUMENTS = "script_args="
 
+_REPEATED = frozenset({"nodes", "elastic", "min_nodes", "meeting_port"})
+_OF_ROLES = ("launch_", "hearth_")
+"""How the options of roles begin that change how a run is launched."""
+
 
 def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any]:
     """Return what was typed after `-e`, as plain Python.
@@ -210,6 +214,18 @@ def sort_out(
         settings.setdefault(name, value)
     findings += _misfits(launch)
     return settings, launch, findings
+
+
+def launch_words(typed: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of the `typed` says how to launch a run like this one, for its record.
+
+    `launch` holds the launch words with numbers and truths as such.
+    """
+    return {
+        name: launch.get(name, value)
+        for name, value in typed.items()
+        if name in _REPEATED or name.startswith(_OF_ROLES)
+    }
 
 
 def _foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]:
@@ -329,6 +345,8 @@ class ActionModule(ActionBase):
                 for word in sorted(WORDS & launch.keys())
             ]
             run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser())
+            # A run that goes on has those of its last launch that had any.
+            run = replace(run, launch=launch_words(typed, launch) or run.launch)
         except ConfigError as error:
             return result | {"findings": findings + error.findings}
         if chosen["elastic"] is True:

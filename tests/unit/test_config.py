@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -175,6 +176,12 @@ def test_a_resumed_run_keeps_what_matters_and_takes_what_may_change(tmp_path):
         resolve_run({"resume": "night", "learning_rate": "0.1"}, tmp_path)
     with pytest.raises(ConfigError, match=r"there is no run 'day'.*night"):
         resolve_run({"resume": "day"}, tmp_path)
+
+
+def test_a_resumed_run_remembers_how_it_was_launched(tmp_path):
+    run = resolve_run(PRESET | {"run": "night"}, tmp_path)
+    write_run(replace(run, launch={"nodes": "desk"}), tmp_path / "night" / "run.yml")
+    assert resolve_run({"resume": "night"}, tmp_path).launch == {"nodes": "desk"}
 
 
 def test_a_settings_file_counts_for_a_resumed_run_too(tmp_path):

@@ -74,6 +74,29 @@ def test_settings_launch_words_and_options_are_told_apart():
     assert not findings
 
 
+def test_what_launches_a_run_again_is_kept_of_what_was_typed():
+    typed = {
+        "model": "m",
+        "elastic": "yes",
+        "nodes": "desk",
+        "min_nodes": "1",
+        "wait": "no",
+        "launch_return_timeout": "90",
+        "hearth_nproc": "2",
+        "dashboard_port": "80",
+        "ansible_user": "me",
+    }
+    _, launch, _ = run.sort_out(typed, typed)
+    assert run.launch_words(typed, launch) == {
+        "elastic": True,
+        "nodes": "desk",
+        "min_nodes": 1,
+        "launch_return_timeout": "90",
+        "hearth_nproc": "2",
+    }
+    assert run.launch_words({"model": "m"}, run.sort_out({"model": "m"}, ())[1]) == {}
+
+
 def test_unknown_words_are_refused_with_the_nearest_known():
     _, _, findings = run.sort_out({"modle": 1, "hearth_pyton": 2}, {"hearth_python"})
     assert findings == [

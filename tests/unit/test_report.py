@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -330,6 +331,24 @@ def test_what_a_settings_file_said_is_repeated_too(tmp_path):
     run = resolve_run({"model": "smollm2-135m"}, tmp_path, "-e", file=file)
     write_run(run, tmp_path / "run.yml")
     assert "-e max_steps=7" in repeat_command(read_run(tmp_path / "run.yml"), "ansible-playbook")
+
+
+def test_the_nodes_and_the_options_of_the_launch_are_repeated(tmp_path):
+    words = {"nodes": "desk,laptop", "elastic": True, "min_nodes": 2, "launch_return_timeout": "90"}
+    run = replace(resolve_run(GIVEN, tmp_path, "-e"), launch=words | {"hearth_names": ["a b"]})
+    write_run(run, tmp_path / "run.yml")
+    command = repeat_command(read_run(tmp_path / "run.yml"), "ansible-playbook")
+    assert command.endswith(
+        " -e nodes=desk,laptop -e elastic=true -e min_nodes=2 -e launch_return_timeout=90 "
+        """-e '{"hearth_names": ["a b"]}'"""
+    )
+    assert "nodes" not in repeat_command(run, None)  # by hand it is torchrun that has them
+
+
+def test_a_record_without_words_of_the_launch_still_gives_a_report(run):
+    assert "launch" not in (run / "run.yml").read_text()
+    assert read(run).run.launch == {}
+    assert "train.yml" in Elements(page(read(run))).text
 
 
 # -- on demand -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,11 @@ _HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
 
 @dataclass(frozen=True)
 class Run:
-    """One training run, as `run.yml` records it."""
+    """One training run, as `run.yml` records it.
+
+    `launch` are the words, with their values, that were given with it and say how to launch it: on
+    which nodes, and with which options of the roles. A run by hand has none.
+    """
 
     name: str
     created: str
@@ -64,6 +68,7 @@ class Run:
     origins: dict[str, str]
     source: ModelSource
     dataset_sha256: str | None
+    launch: dict[str, Any] = field(default_factory=dict)
 
     @property
     def resumes(self) -> bool:
@@ -190,6 +195,7 @@ def run_text(run: Run) -> str:
         "origins": run.origins,
         "source": asdict(run.source),
         "dataset_sha256": run.dataset_sha256,
+        "launch": run.launch,
     }
     return _HEADER + yaml.safe_dump(content, sort_keys=False)
 
@@ -222,6 +228,7 @@ def run_of(text: str, where: str) -> Run:
             origins=content["origins"],
             source=ModelSource(**content["source"], wheel=WheelSource(**wheel) if wheel else None),
             dataset_sha256=content["dataset_sha256"],
+            launch=dict(content.get("launch", {})),  # files of earlier versions have none
         )
     except (yaml.YAMLError, ValidationError) as error:
         raise ConfigError(*describe(error, where, Settings.model_fields)) from error

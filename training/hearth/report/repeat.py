@@ -1,4 +1,4 @@
-"""The command that repeats a run, from the settings that somebody gave it."""
+"""The command that repeats a run, from the settings and launch words that somebody gave it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ def repeat_command(run: Run, playbook: str | None) -> str:
     """
     settings = given(run)
     if playbook:
-        return " ".join([playbook, "train.yml", *(variable(*each) for each in settings.items())])
+        words = settings | run.launch
+        return " ".join([playbook, "train.yml", *(variable(*each) for each in words.items())])
     return " ".join(
         ["python training/train_distributed.py", *(_option(*each) for each in settings.items())]
     )
 
 
 def variable(name: str, value: Any) -> str:
-    """Return a setting as a variable of Ansible, which takes NAME=VALUE apart at spaces."""
+    """Return a word as a variable of Ansible, which takes NAME=VALUE apart at spaces."""
+    if isinstance(value, list | dict):
+        return f"-e {shlex.quote(json.dumps({name: value}))}"
     typed = _typed(value)
     if typed and shlex.quote(typed) == typed:
         return f"-e {name}={typed}"
