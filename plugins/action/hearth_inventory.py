@@ -19,7 +19,7 @@ from ansible.utils.vars import load_extra_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
 
 from hearth.controller.inventory.nodes import far_apart, read_nodes
-from hearth.controller.inventory.variables import Given, check, role_options
+from hearth.controller.inventory.variables import Given, check, role_options, unknown
 from hearth.controller.paths import as_typed
 
 DOCUMENTATION = r"""
@@ -43,6 +43,12 @@ options:
     description: Whether what was typed after C(-e) is looked at like the inventory.
     type: bool
     default: false
+  words:
+    description: >-
+      Words of the playbook that may stand after C(-e); what else stands there must be an option of
+      a role or a variable of the inventory. Without it, nothing is looked for.
+    type: list
+    elements: str
 """
 
 RETURN = r"""
@@ -109,6 +115,7 @@ class ActionModule(ActionBase):
                 "runs": {"type": "path", "required": True},
                 "whole": {"type": "bool", "default": False},
                 "typed": {"type": "bool", "default": False},
+                "words": {"type": "list", "elements": "str"},
             }
         )
         hostvars = task_vars["hostvars"]
@@ -125,6 +132,8 @@ class ActionModule(ActionBase):
             sorted(role.name for folder in folders for role in Path(folder).glob("*")),
             {word for words in constants.MAGIC_VARIABLE_MAPPING.values() for word in words},
         )
+        if arguments["words"] is not None:
+            findings += unknown(sorted(typed), arguments["words"], set_here | options.keys())
         limit = context.CLIARGS.get("subset")
         if arguments["whole"] and limit:
             findings.append(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth.controller.inventory.nodes import far_apart, read_nodes
-from hearth.controller.inventory.variables import Given, check, misfit, role_options, stray
+from hearth.controller.inventory.variables import Given, check, misfit, role_options, stray, unknown
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = {
@@ -237,6 +237,7 @@ INTERNAL = {
     "plan_resume",
     "plan_runs",
     "plan_typed",
+    "plan_words",
     "python_miniforge_sha256",
     "python_miniforge_url",
     "python_requirements",
@@ -291,6 +292,32 @@ def test_the_shipped_inventories_pass_their_check(name):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "in order of rank" in done.stdout
+
+
+def test_a_mistyped_word_is_refused_and_what_anybody_knows_is_let_be():
+    typed = ["rnu", "run", "hearth_python", "ansible_user", "room", "zzz"]
+    assert unknown(typed, ["run", "wait"], {"hearth_python", "room"}) == [
+        "-e rnu: this playbook has no such word or option (did you mean 'run'?)",
+        "-e zzz: this playbook has no such word or option",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["attach", "dashboard", "doctor", "logs", "runs", "status", "stop"]
+)
+def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
+    done = subprocess.run(
+        ["ansible-playbook", f"playbooks/{name}.yml", "-e", "rnu=third", "-e", "ansible_user=me"],
+        cwd=ROOT,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "-e rnu: this playbook has no such word or option" in done.stdout
+    assert "ansible_user" not in done.stdout
+    assert "No machine was touched." in done.stdout
 
 
 def test_several_faults_come_at_once_with_file_and_line(tmp_path):

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from hearth.errors import did_you_mean
+
 _TRUE_OR_FALSE = {"true", "false", "yes", "no", "on", "off", "1", "0"}
 # As alike as two names must be to be taken for the same, mistyped. (Ansible's own differ little.)
 _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
@@ -68,6 +70,19 @@ def check(
         whose = "" if len(names) == len(hosts) and where else f"{', '.join(names)}: "
         findings.append(f"{whose}{name}{f' ({where})' if where else ''}: {reason}")
     return findings
+
+
+def unknown(typed: Iterable[str], words: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Return which names after `-e` mean nothing to a playbook, one sentence each.
+
+    `words` are its own; `others` are the options of roles and the variables of the inventory.
+    """
+    known = [*words, *others]
+    return [
+        f"-e {name}: this playbook has no such word or option{did_you_mean(name, known)}"
+        for name in typed
+        if name not in known and not name.startswith("ansible_")
+    ]
 
 
 def stray(name: str, options: Iterable[str], roles: Iterable[str], ansible: Iterable[str]) -> str:
