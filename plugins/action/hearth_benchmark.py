@@ -349,6 +349,7 @@ class ActionModule(ActionBase):
         """End a run at once, if it is under way; what else stands in the way is found later."""
         own = {"run": run, "stop_now": True, "plan_runs": str(folder / "runs")}
         given = {**self._typed(), **own}
+        given.pop("meeting_port", None)  # a word of train.yml alone
         log = folder / "stop.txt"
         self._play(folder, "playbooks/stop.yml", given, log, run)
         log.unlink()

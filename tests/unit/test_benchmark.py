@@ -499,13 +499,13 @@ def test_driver_and_kernel_are_known_of_nodes_that_answer():
 def playing(tmp_path, monkeypatch):
     """Return the plugin over a project whose stop.yml writes down what it was given."""
     (tmp_path / "playbooks").mkdir()
-    told = "{{ [run, stop_now, plan_runs, hearth_workspace] | to_json }}"
+    told = "{{ [run, stop_now, plan_runs, hearth_workspace, meeting_port | default(0)] | to_json }}"
     (tmp_path / "playbooks" / "stop.yml").write_text(
         "- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n"
         f"    - ansible.builtin.copy: {{content: '{told}', dest: '{tmp_path}/told.json'}}\n"
     )
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict(inventory=["localhost,"]))
-    typed = {"hearth_workspace": "/w", "model": "m", "run": "mine"}
+    typed = {"hearth_workspace": "/w", "model": "m", "run": "mine", "meeting_port": 29500}
     typed["ansible_python_interpreter"] = sys.executable
     monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: typed)
     action = object.__new__(plugin.ActionModule)
@@ -516,7 +516,7 @@ def playing(tmp_path, monkeypatch):
 def test_what_was_left_under_way_is_ended_with_the_roles_options_that_were_typed(playing, tmp_path):
     playing._stop(tmp_path, "benchmark-1")
     told = json.loads((tmp_path / "told.json").read_text())
-    assert told == ["benchmark-1", True, f"{tmp_path}/runs", "/w"]
+    assert told == ["benchmark-1", True, f"{tmp_path}/runs", "/w", 0]
     assert not (tmp_path / plugin.OPTIONS).exists()
 
 
