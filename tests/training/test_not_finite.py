@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from hearth.config import resolve_run, write_run
 from hearth.layout import Layout
 from hearth.measure.here import measured_here
 from hearth.model import precision
+from hearth.model.load import load_model
 from hearth.prepare import prepare
+from hearth.trainer import parallel
 from hearth.trainer.loop import Trainer
 from hearth.world import join
 
@@ -113,6 +116,15 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
     monkeypatch.setattr(
         precision, "loss_scaler", lambda _, device: torch.amp.GradScaler(device.type, 2.0**30)
     )
+    # While it loads a model, Transformers replaces functions of its own, for all threads alike: a
+    # second one would leave them replaced.
+    one_at_a_time = threading.Lock()
+
+    def load(*arguments):
+        with one_at_a_time:
+            return load_model(*arguments)
+
+    monkeypatch.setattr(parallel, "load_model", load)
 
     def train(world, runs, **changed):
         given = {
@@ -124,7 +136,8 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
         layout = Layout(runs, runs, cache / "data", cache / "models", in_workspace=False)
         run = resolve_run(given, runs)
         write_run(run, runs / "night" / "run.yml")
-        prepared = prepare(run, layout, print)
+        with one_at_a_time:
+            prepared = prepare(run, layout, print)
         measured = measured_here(run, layout, prepared, print)
         assert Trainer(run, layout, prepared, measured, world).train() == "finished"
 
