@@ -280,16 +280,21 @@ def test_the_example_names_no_option_that_is_none():
                 assert stray(name, options, roles, []) == "", f"{path}: {name}"
 
 
-@pytest.mark.parametrize("name", ["local", "lab", "homelab.example"])
-def test_the_shipped_inventories_pass_their_check(name):
-    done = subprocess.run(
-        ["ansible-playbook", "-i", f"inventory/{name}", "playbooks/inventory.yml"],
+def played(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Play as a person would from the checkout."""
+    return subprocess.run(
+        ["ansible-playbook", *words],
         cwd=ROOT,
         env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=60,
     )
+
+
+@pytest.mark.parametrize("name", ["local", "lab", "homelab.example"])
+def test_the_shipped_inventories_pass_their_check(name):
+    done = played("-i", f"inventory/{name}", "playbooks/inventory.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "in order of rank" in done.stdout
 
@@ -306,14 +311,7 @@ def test_a_mistyped_word_is_refused_and_what_anybody_knows_is_let_be():
     "name", ["attach", "dashboard", "doctor", "logs", "runs", "status", "stop"]
 )
 def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
-    done = subprocess.run(
-        ["ansible-playbook", f"playbooks/{name}.yml", "-e", "rnu=third", "-e", "ansible_user=me"],
-        cwd=ROOT,
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = played(f"playbooks/{name}.yml", "-e", "rnu=third", "-e", "ansible_user=me")
     assert done.returncode == 2
     assert "-e rnu: this playbook has no such word or option" in done.stdout
     assert "ansible_user" not in done.stdout
@@ -328,14 +326,7 @@ def test_several_faults_come_at_once_with_file_and_line(tmp_path):
     }
     file = tmp_path / "hosts.yml"
     file.write_text(yaml.safe_dump({"cluster": {"hosts": hosts}}, sort_keys=False))
-    done = subprocess.run(
-        ["ansible-playbook", "-i", file, "playbooks/inventory.yml", "-e", "python_bas=python3.11"],
-        cwd=ROOT,
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = played("-i", file, "playbooks/inventory.yml", "-e", "python_bas=python3.11")
     assert done.returncode == 2
     for said in (
         f"tower: clustr_address ({file}:5)",
