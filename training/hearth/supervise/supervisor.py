@@ -236,8 +236,9 @@ class _Supervisor:
                 await self._launch(event)
             case Pause():
                 self._say("a node is back: pausing after the step, to start again with it")
-                with suppress(OSError):
-                    self._spec.stop_file.write_text(PAUSE)
+                # Not over what a person has just asked for, which would then be forgotten.
+                with suppress(OSError), self._spec.stop_file.open("x") as file:
+                    file.write(PAUSE)
             case _Exited(status):
                 self._record.exit_code = status
                 self._say(f"torchrun ended with status {status}")
