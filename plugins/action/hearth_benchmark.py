@@ -347,9 +347,9 @@ class ActionModule(ActionBase):
 
     def _stop(self, folder: Path, run: str) -> None:
         """End a run at once, if it is under way; what else stands in the way is found later."""
-        own = {"run": run, "stop_now": True, "plan_runs": str(folder / "runs")}
-        given = {**self._typed(), **own}
-        given.pop("meeting_port", None)  # a word of train.yml alone
+        typed = self._typed()
+        typed.pop("meeting_port", None)  # a word of train.yml alone
+        given = typed | {"run": run, "stop_now": True, "plan_runs": str(folder / "runs")}
         log = folder / "stop.txt"
         self._play(folder, "playbooks/stop.yml", given, log, run)
         log.unlink()

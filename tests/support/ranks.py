@@ -212,6 +212,19 @@ def trained(cwd: Path, run: str, ranks: int, *arguments: object) -> dict[str, to
     return learned(cwd, run)
 
 
+def stopped(cwd: Path, run: str, ranks: int, *arguments: object) -> Path:
+    """Train one step, after which the run stops as asked; return its folder."""
+    folder = cwd / "runs" / run
+    folder.mkdir(parents=True)
+    (folder / "stop").touch()
+    trained(cwd, run, ranks, *arguments)
+    assert [step["step"] for step in metrics(folder, "step")] == [1]
+    end = metrics(folder, "end")[0]
+    assert (end["state"], end["step"]) == ("stopped", 1)
+    (folder / "stop").unlink()
+    return folder
+
+
 def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
     """Return the largest difference of any number in two adapters."""
     assert one.keys() == other.keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.ranks import furthest, learned, metrics, train_forked, trained
+from support.ranks import furthest, learned, metrics, stopped, train_forked, trained
 from support.tiny_model import make_model
 from transformers import GPT2Config
 
@@ -61,12 +61,7 @@ def test_a_models_own_dropout_is_drawn_by_micro_batch_and_again_after_a_resume(
     whole = [*arguments, "--model", drops_by_itself, "--no-lora", "--split", "2:1"]
     whole += ["--max-steps", 4, "--precision", "fp64"]
     expected = trained(tmp_path, "whole", 2, *whole)
-    folder = tmp_path / "runs" / "night"
-    folder.mkdir(parents=True)
-    (folder / "stop").touch()
-    trained(tmp_path, "night", 2, *whole)
-    assert [step["step"] for step in metrics(folder, "step")] == [1]
-    (folder / "stop").unlink()
+    stopped(tmp_path, "night", 2, *whole)
     done = train_forked(tmp_path, 2, "--resume", "night")
     assert done.returncode == 0, done.stderr
     assert furthest(learned(tmp_path, "night"), expected) == 0

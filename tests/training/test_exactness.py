@@ -23,6 +23,7 @@ from support.ranks import (
     furthest,
     learned,
     metrics,
+    stopped,
     train_forked,
     trained,
 )
@@ -245,13 +246,7 @@ def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_p
 def test_a_run_that_was_asked_to_stop_stops_after_its_step_and_goes_on_later(tmp_path, arguments):
     more = [*arguments, "--max-steps", 12]
     expected = trained(tmp_path, "whole", 1, *more)
-    folder = tmp_path / "runs" / "paused"
-    folder.mkdir(parents=True)
-    (folder / "stop").touch()
-    trained(tmp_path, "paused", 1, *more)
-    end = metrics(folder, "end")[0]
-    assert (end["state"], end["step"]) == ("stopped", 1)
-    (folder / "stop").unlink()
+    folder = stopped(tmp_path, "paused", 1, *more)
     assert train_forked(tmp_path, 1, "--resume", "paused").returncode == 0
     found = learned(tmp_path, "paused")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
@@ -280,11 +275,7 @@ def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, argum
 def test_resuming_on_other_ranks_shares_the_checkpoint(tmp_path, arguments):
     more = [*arguments, "--max-steps", 12, "--precision", "fp64"]
     expected = trained(tmp_path, "whole", 1, *more)
-    folder = tmp_path / "runs" / "moved"
-    folder.mkdir(parents=True)
-    (folder / "stop").touch()
-    trained(tmp_path, "moved", 1, *more)
-    (folder / "stop").unlink()
+    stopped(tmp_path, "moved", 1, *more)
     assert train_forked(tmp_path, 2, "--resume", "moved", "--split", "1:3").returncode == 0
     found = learned(tmp_path, "moved")
     assert furthest(found, expected) < 1e-9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from peft import PeftModel
-from support.ranks import learned, metrics, train_forked
+from support.ranks import learned, metrics, stopped, train_forked
 from transformers import AutoModelForCausalLM
 
 from hearth.config import resolve_run, write_run
@@ -57,12 +57,7 @@ def test_two_ranks_learn_what_one_learns(alone, tmp_path):
 
 def test_a_stopped_run_goes_on_bit_for_bit(alone, tmp_path):
     cwd, common = alone
-    folder = tmp_path / "runs" / "night"
-    folder.mkdir(parents=True)
-    (folder / "stop").touch()
-    assert train_forked(tmp_path, 1, "--run-name", "night", *common).returncode == 0
-    assert [step["step"] for step in metrics(folder, "step")] == [1]
-    (folder / "stop").unlink()
+    stopped(tmp_path, "night", 1, *common)
     done = train_forked(tmp_path, 1, "--resume", "night")
     assert done.returncode == 0, done.stderr
     expected, found = learned(cwd, "night"), learned(tmp_path, "night")

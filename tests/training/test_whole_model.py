@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.plainly import held_out_loss
-from support.ranks import metrics, train_forked
+from support.ranks import metrics, stopped, train_forked
 from support.tiny_model import CHAT_TEMPLATE, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -41,12 +41,7 @@ def weights(folder):
 
 def paused_and_resumed(cwd, ranks, *arguments):
     """Train one step, stop as asked, and go on with `ranks`."""
-    folder = cwd / "runs" / "night"
-    folder.mkdir(parents=True)
-    (folder / "stop").touch()
-    trained(cwd, 1, "--run-name", "night", *arguments)
-    assert [step["step"] for step in metrics(folder, "step")] == [1]
-    (folder / "stop").unlink()
+    stopped(cwd, "night", 1, *arguments)
     return trained(cwd, ranks, "--resume", "night")
 
 
@@ -112,11 +107,7 @@ def test_the_best_model_is_kept_and_survives_a_resume(tmp_path, whole):
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, whole, tied_model):
-    folder = tmp_path / "runs" / "night"
-    folder.mkdir(parents=True)
-    (folder / "stop").touch()
-    trained(tmp_path, 1, "--run-name", "night", *whole)
-    (folder / "stop").unlink()
+    folder = stopped(tmp_path, "night", 1, *whole)
     settings = resolve({"model": str(tied_model), "lora": False}).settings
     other = make_model(tmp_path / "other")  # whose last layer has a matrix of its own
     model = load_model(settings, other, torch.device("cpu"), "fp32")
