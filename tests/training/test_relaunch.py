@@ -75,7 +75,7 @@ def test_a_supervisor_that_comes_back_is_waited_for(nodes, victim):
     others = [name for name in run.names if name != victim]
     run.until_down(*run.names, seconds=20)
     until(lambda: all(run.record(name)["state"] == "waiting" for name in others), 20)
-    assert run.record(others[0])["missing"] == [victim]
+    until(lambda: all(run.record(name)["missing"] == [victim] for name in others), 20)
     run.start(victim)
     until_generation(run, 1)
     finish(run)
