@@ -154,7 +154,8 @@ def told(
         )
     ranks = [rank for node in nodes if node.name in chosen.nodes for rank in node.ranks]
     better = better_global_batch(rows, ranks, chosen.exchange_seconds)
-    if better and divided is by_speed:
+    # The steps of a round make up for what one of them cannot share evenly.
+    if better and divided is by_speed and traffic.every == 1:
         lines.append(
             f"global_batch={better} would keep all of them busier than {rows}: rows cannot be cut"
         )

@@ -54,6 +54,15 @@ def command(ranks: int, *arguments: object) -> list[str]:
     return [sys.executable, *(launcher if ranks > 1 else []), str(SCRIPT), *map(str, arguments)]
 
 
+def arguments_of(settings: dict[str, Any]) -> list[str]:
+    """Return the settings as a person types them."""
+    typed = []
+    for name, value in settings.items():
+        option = name.replace("_", "-")
+        typed += [f"--no-{option}"] if value is False else [f"--{option}", str(value)]
+    return typed
+
+
 def train(
     cwd: Path, ranks: int, *arguments: object, timeout: float = 100, **changes: str
 ) -> subprocess.CompletedProcess[str]:

@@ -90,3 +90,17 @@ def test_a_stop_waits_for_the_round_and_what_goes_on_has_the_same_bits(rounds, c
     assert done.returncode == 0, done.stderr
     whole, again = (learned(folder / "rank1", "night") for folder in (cwd, tmp_path))
     assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
+def test_the_plans_of_a_rounds_steps_are_on_record_and_come_to_its_rows(common, tmp_path):
+    trained(tmp_path, "night", "--sync-every", EVERY, *common, "--split", "auto", "--log-every", 4)
+    rows_from = {each["step"]: each["rows"] for each in metrics(of_run(tmp_path), "plan")}
+    rows, since = None, [0] * RANKS
+    lines = {line["step"]: line["rows_by_rank"] for line in metrics(of_run(tmp_path), "step")}
+    for step in range(1, STEPS + 1):
+        rows = rows_from.get(step, rows)
+        since = [sum(each) for each in zip(since, rows, strict=True)]
+        if step in lines:
+            assert lines[step] == since
+            since = [0] * RANKS
+    assert step in lines

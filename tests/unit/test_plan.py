@@ -85,13 +85,37 @@ def test_a_split_that_does_not_fit_the_ranks_is_refused_with_both_numbers():
 
 @given(st.integers(1, 8), st.lists(speeds(), min_size=1, max_size=3))
 def test_no_division_by_speed_finishes_earlier(rows, ranks):
-    plan = by_speed(rows, ranks)
+    plans = by_speed([rows], ranks)
+    (plan,) = plans
     assert sum(plan.rows) == rows
     assert min(plan.rows) >= 0
     every = [
-        seconds_of(Plan(option, plan.micro_batch), ranks) for option in divisions(rows, len(ranks))
+        seconds_of((Plan(option, plan.micro_batch),), ranks)
+        for option in divisions(rows, len(ranks))
     ]
-    assert seconds_of(plan, ranks) == pytest.approx(min(every))
+    assert seconds_of(plans, ranks) == pytest.approx(min(every))
+
+
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=8),
+    st.lists(speeds(), min_size=1, max_size=4),
+)
+def test_a_round_is_never_over_later_than_its_steps_one_by_one(sizes, ranks):
+    plans = by_speed(sizes, ranks)
+    assert [sum(plan.rows) for plan in plans] == sizes
+    assert plans[0] == by_speed(sizes[:1], ranks)[0]
+    one_by_one = sum(seconds_of(by_speed([rows], ranks), ranks) for rows in sizes)
+    assert seconds_of(plans, ranks) <= one_by_one * (1 + 1e-9)
+
+
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=8),
+    st.lists(st.floats(0.1, 10), min_size=1, max_size=4),
+)
+def test_where_every_row_takes_as_long_a_round_is_shared_like_one_large_step(sizes, seconds):
+    ranks = [Speed((1,), (each,)) for each in seconds]
+    as_one = seconds_of(by_speed([sum(sizes)], ranks), ranks)
+    assert seconds_of(by_speed(sizes, ranks), ranks) == pytest.approx(as_one)
 
 
 @given(st.integers(1, 40), st.integers(1, 4), st.data())
@@ -103,15 +127,16 @@ def test_a_division_hands_out_every_row_also_where_many_times_are_alike(rows, ra
 
 def test_a_rank_too_slow_for_a_single_row_is_idle():
     fast, slow = Speed((1,), (1.0,)), Speed((1,), (100.0,))
-    assert by_speed(8, [fast, fast, slow]).rows == (4, 4, 0)
+    assert by_speed([8], [fast, fast, slow])[0].rows == (4, 4, 0)
 
 
 def test_a_rank_takes_rows_in_the_size_that_is_fastest():
     # Eight at once take no longer than four; sixteen are slower a row.
     gpu, cpu = Speed((1, 2, 4, 8, 16), (1, 1, 1, 1, 4)), Speed((1, 2), (1, 2))
-    plan = by_speed(20, [gpu, cpu])
+    plans = by_speed([20], [gpu, cpu])
+    (plan,) = plans
     assert plan.micro_batch == (8, 1)
-    assert plan.rows == (18, 2) or seconds_of(plan, [gpu, cpu]) <= 3
+    assert plan.rows == (18, 2) or seconds_of(plans, [gpu, cpu]) <= 3
     assert all(size <= 8 for size in plan.pieces(0))
     assert sum(plan.pieces(0)) == plan.rows[0]
 
@@ -123,7 +148,7 @@ def test_a_thousand_ranks_are_planned_in_under_a_second():
         for _ in range(1000)
     ]
     began = time.process_time()
-    plan = by_speed(4096, ranks)
+    (plan,) = by_speed([4096], ranks)
     assert time.process_time() - began < 1
     assert sum(plan.rows) == 4096
 

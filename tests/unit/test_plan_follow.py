@@ -13,22 +13,30 @@ from hearth.plan.follow import Follower
 from hearth.plan.speed import UNKNOWN, Speed
 
 
-def computed(plan, speeds, slowness):
-    """Return how long each rank computes its part of a plan when it is so many times slower."""
-    each = zip(speeds, plan.rows, slowness, strict=True)
-    return [speed.of_rows(rows) * slow for speed, rows, slow in each]
+def computed(plans, speeds, slowness):
+    """Return how long each rank computes its part of plans when it is so many times slower."""
+    return [
+        sum(speed.of_rows(plan.rows[rank]) for plan in plans) * slow
+        for rank, (speed, slow) in enumerate(zip(speeds, slowness, strict=True))
+    ]
 
 
-def drive(follower, speeds, slowness, steps, rows=64, noise=0.0, seed=0):
-    """Take so many steps; return the rows a second of each."""
+def planned(follower, rows=64):
+    """Return the plan of a step that all take together."""
+    (plan,) = follower.plans(0, [rows])
+    return plan
+
+
+def drive(follower, speeds, slowness, steps, rows=64, noise=0.0, seed=0, every=1):
+    """Take so many steps, or rounds of `every`; return the rows a second of each."""
     random = np.random.default_rng(seed)
     rates = []
     for _ in range(steps):
-        plan = follower.plan(0, rows)
-        times = computed(plan, speeds, slowness)
+        plans = follower.plans(0, [rows] * every)
+        times = computed(plans, speeds, slowness)
         times = [each * random.uniform(1 - noise, 1 + noise) for each in times]
-        follower.observe(plan, plan.rows, times)
-        rates.append(rows / max(times))
+        follower.observe(plans, np.sum([plan.rows for plan in plans], axis=0), times)
+        rates.append(every * rows / max(times))
     return rates
 
 
@@ -57,43 +65,73 @@ def test_what_was_never_measured_is_learned_from_the_first_steps():
 def test_one_hiccup_moves_nothing():
     follower = Follower(LINEAR)
     drive(follower, LINEAR, [1, 1, 1], 5)
-    before = follower.plan(0, 64)
+    before = planned(follower)
     drive(follower, LINEAR, [1, 9, 1], 1)
-    assert follower.plan(0, 64) == before
+    assert planned(follower) == before
     drive(follower, LINEAR, [1, 9, 1], 1)
-    assert follower.plan(0, 64) != before
+    assert planned(follower) != before
 
 
 def test_a_machine_that_recovers_gets_its_rows_back():
     follower = Follower(LINEAR)
-    before = follower.plan(0, 64)
+    before = planned(follower)
     drive(follower, LINEAR, [3, 1, 1], 6)
-    assert follower.plan(0, 64).rows[0] < before.rows[0]
+    assert planned(follower).rows[0] < before.rows[0]
     assert follower.slowness[0] == pytest.approx(3)
     drive(follower, LINEAR, [1, 1, 1], 6)
-    assert follower.plan(0, 64) == before
+    assert planned(follower) == before
 
 
 def test_an_idle_rank_is_asked_again_after_a_while():
     follower = Follower([UNKNOWN] * 2)
-    assert follower.plan(0, 4).rows == (2, 2)
+    assert planned(follower, 4).rows == (2, 2)
     drive(follower, [UNKNOWN] * 2, [1, 50], 3, rows=4)
-    assert follower.plan(0, 4).rows == (4, 0)
+    assert planned(follower, 4).rows == (4, 0)
     idle = 0
-    while follower.plan(0, 4).rows[1] == 0:
+    while planned(follower, 4).rows[1] == 0:
         drive(follower, [UNKNOWN] * 2, [1, 1], 1, rows=4)
         idle += 1
     assert 20 <= idle <= 100
     drive(follower, [UNKNOWN] * 2, [1, 1], 120, rows=4)
-    assert follower.plan(0, 4).rows == (2, 2)
+    assert planned(follower, 4).rows == (2, 2)
 
 
 def test_what_is_only_looked_at_is_shared_by_speed_and_moves_nothing():
     follower = Follower(LINEAR)
     assert sum(follower.share(17).rows) == 17
-    before = follower.plan(0, 64)
+    before = planned(follower)
     drive(follower, LINEAR, [3, 1, 1], 6)
     assert follower.share(64).rows[0] < before.rows[0]
+
+
+SLOW = [Speed((1,), (1.0,)), Speed((1,), (2.0,)), Speed((1,), (4.0,))]
+
+
+def test_a_round_makes_up_for_what_one_step_cannot_share_evenly():
+    total = sum(speed.rows_per_second for speed in SLOW)
+    (alone,) = drive(Follower(SLOW), SLOW, [1, 1, 1], 1, rows=9)
+    (together,) = drive(Follower(SLOW), SLOW, [1, 1, 1], 1, rows=9, every=7)
+    assert alone < 0.9 * total
+    assert together == pytest.approx(total)
+
+
+def test_a_round_follows_the_machines_too():
+    follower = Follower(SLOW)
+    rates = drive(follower, SLOW, [1, 3, 1], 6, rows=9, every=8)
+    total = 1 + 1 / 6 + 1 / 4
+    assert rates[0] < 0.7 * total
+    assert rates[-1] > 0.95 * total
+
+
+def test_a_rank_that_idles_in_rounds_is_asked_again_in_one_of_their_steps():
+    follower = Follower([UNKNOWN] * 2)
+    drive(follower, [UNKNOWN] * 2, [1, 500], 1, rows=4, every=10)
+    rounds = 0
+    while not any(asked := [plan.rows[1] for plan in follower.plans(0, [4] * 10)]):
+        drive(follower, [UNKNOWN] * 2, [1, 500], 1, rows=4, every=10)
+        rounds += 1
+    assert rounds == 5
+    assert sum(asked) == 1
 
 
 def test_all_ranks_come_to_the_same_plans():
@@ -101,23 +139,23 @@ def test_all_ranks_come_to_the_same_plans():
     for seed in range(5):
         drive(one, LINEAR, [1, 2, 1], 3, noise=0.2, seed=seed)
         drive(other, LINEAR, [1, 2, 1], 3, noise=0.2, seed=seed)
-        assert one.plan(0, 64) == other.plan(0, 64)
+        assert planned(one) == planned(other)
 
 
 def test_short_rows_do_not_look_like_a_fast_rank():
     follower = Follower(LINEAR, full_row=100)
-    plan = follower.plan(0, 64)
+    plan = planned(follower)
     half = [rows * 50 for rows in plan.rows]
-    follower.observe(plan, half, [each / 2 for each in computed(plan, LINEAR, [1, 1, 1])])
+    follower.observe((plan,), half, [each / 2 for each in computed((plan,), LINEAR, [1, 1, 1])])
     assert follower.slowness == pytest.approx((1, 1, 1))
 
 
 def test_after_a_memory_error_the_rank_takes_smaller_pieces():
     curve = Speed((1, 2, 4), (1.0, 1.2, 1.6))
     follower = Follower([curve, curve])
-    assert follower.plan(0, 64).micro_batch == (4, 4)
+    assert planned(follower).micro_batch == (4, 4)
     follower.fits_no_more_than(1, 2)
-    plan = follower.plan(0, 64)
+    plan = planned(follower)
     assert plan.micro_batch == (4, 2)
     assert plan.rows[0] > plan.rows[1]
 
@@ -125,11 +163,11 @@ def test_after_a_memory_error_the_rank_takes_smaller_pieces():
 def test_another_launch_on_the_same_ranks_goes_on_from_what_the_last_one_knew():
     first = Follower(LINEAR)
     drive(first, LINEAR, [1, 2, 1], 10)
-    plan = first.plan(10, 64)
+    plan = planned(first)
     again = Follower(LINEAR)
-    assert again.plan(10, 64) != plan
-    again.recall(plan, json.loads(json.dumps(first.known)))
-    assert again.plan(10, 64) == plan
+    assert planned(again) != plan
+    again.recall(json.loads(json.dumps(first.known)))
+    assert planned(again) == plan
     assert again.slowness == first.slowness
 
 
@@ -141,8 +179,8 @@ def test_another_launch_is_bound_by_what_memory_forbade_and_not_by_the_setting_o
     first = Follower([CURVE.no_larger_than(1), CURVE])
     first.fits_no_more_than(1, 4)
     again = Follower([CURVE, CURVE])
-    again.recall(first.plan(0, 64), first.known)
-    assert again.plan(0, 64).micro_batch == (8, 4)
+    again.recall(first.known)
+    assert planned(again).micro_batch == (8, 4)
 
 
 def test_of_a_rank_that_was_measured_anew_nothing_old_is_recalled():
@@ -152,6 +190,6 @@ def test_of_a_rank_that_was_measured_anew_nothing_old_is_recalled():
     drive(first, [CURVE.no_larger_than(4)] * 2, [2, 2], 10)
     anew = Speed(CURVE.sizes, tuple(2 * seconds for seconds in CURVE.seconds))
     again = Follower([CURVE, anew])
-    again.recall(first.plan(0, 64), first.known)
-    assert again.plan(0, 64).micro_batch == (4, 8)
+    again.recall(first.known)
+    assert planned(again).micro_batch == (4, 8)
     assert again.slowness == pytest.approx((2, 1))

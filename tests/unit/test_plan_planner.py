@@ -16,22 +16,23 @@ FIRST, SECOND = Plan((4, 3), (2, 1)), Plan((5, 2), (2, 1))
 
 def test_fixed_shares_hold_in_every_step_until_a_memory_is_too_small():
     planner = Fixed((2, 1), (4, 4))
-    assert planner.plan(0, 9) == planner.plan(5, 9) == Plan((6, 3), (4, 4))
-    planner.observe(planner.plan(5, 9), [1, 1], [9.0, 1.0])
+    assert planner.plans(5, [9, 9]) == (Plan((6, 3), (4, 4)),) * 2
+    planner.observe(planner.plans(5, [9]), [1, 1], [9.0, 1.0])
     planner.fits_no_more_than(0, 2)
     planner.fits_no_more_than(0, 3)
-    assert planner.plan(6, 9) == Plan((6, 3), (2, 4))
+    assert planner.plans(6, [9]) == (Plan((6, 3), (2, 4)),)
 
 
 def test_a_record_is_repeated_step_by_step():
     planner = Replayed("night", [(0, FIRST), (3, SECOND), (5, FIRST)], ranks=2)
-    assert [planner.plan(step, 7) for step in range(6)] == [FIRST] * 3 + [SECOND] * 2 + [FIRST]
+    assert planner.plans(0, [7] * 6) == (FIRST, FIRST, FIRST, SECOND, SECOND, FIRST)
+    assert planner.plans(4, [7]) == (SECOND,)
     assert planner.share(14) == Plan((8, 6), (2, 1))
 
 
 def test_plans_of_ranks_that_compute_together_stay_so():
     together = Plan((4, 3), (2, 1), together=True)
-    assert Fixed((4, 3), (2, 1), together=True).plan(0, 7) == together
+    assert Fixed((4, 3), (2, 1), together=True).plans(0, [7]) == (together,)
     assert Replayed("night", [(0, together)], ranks=2).share(14).turns == 6
 
 
@@ -45,7 +46,7 @@ def test_plans_of_ranks_that_compute_together_stay_so():
 )
 def test_a_record_that_does_not_fit_is_refused(ranks, step, rows, said):
     with pytest.raises(HearthError, match=said):
-        Replayed("night", [(1, FIRST)], ranks).plan(step, rows)
+        Replayed("night", [(1, FIRST)], ranks).plans(step, [rows])
 
 
 def test_the_plans_are_read_from_the_metrics(tmp_path):
@@ -66,7 +67,7 @@ def test_the_plans_are_read_from_the_metrics(tmp_path):
 
 
 def test_a_move_names_who_slowed_down_and_what_it_means():
-    said = moves(FIRST, SECOND, (1.02, 2.0), ["tower", "laptop"])
+    said = moves(FIRST.rows, SECOND.rows, (1.02, 2.0), ["tower", "laptop"])
     assert said == (
         "the split follows the machines: tower 4 → 5 rows, laptop 3 → 2 rows (at 50% of its "
         "measured speed)"

@@ -38,7 +38,7 @@ def test_a_rank_fetches_what_it_has_not_and_twice(weights, ranks, mbit):
 
 @given(st.integers(1, 200), st.integers(1, 16), st.lists(st.integers(1, 9), min_size=2, max_size=6))
 def test_ranks_take_as_many_turns_as_their_planner_makes(rows, micro_batch, shares):
-    planned = Fixed(shares, [micro_batch] * len(shares), together=True).plan(0, rows)
+    (planned,) = Fixed(shares, [micro_batch] * len(shares), together=True).plans(0, [rows])
     assert turns(rows, micro_batch, shares, len(shares)) == planned.turns
 
 

@@ -120,11 +120,19 @@ def test_shares_are_predicted_as_the_planner_divides_them(nodes, rows, data):
     shares = data.draw(st.lists(share, min_size=len(nodes), max_size=len(nodes)).filter(any))
     speeds = [speed for node in nodes for speed in node.ranks]
     sizes = [speed.micro_batch for speed in speeds]
-    planned = Fixed(shares_for(shares, len(speeds)), sizes).plan(0, rows)
+    planned = Fixed(shares_for(shares, len(speeds)), sizes).plans(0, [rows])
     told = predict(nodes, rows, Traffic(0), in_shares(shares))
     assert told.compute_seconds == seconds_of(planned, speeds)
     by_their_speed = predict(nodes, rows, Traffic(0))
     assert told.rows_per_second <= by_their_speed.rows_per_second * (1 + 1e-9)
+
+
+def test_a_round_is_foreseen_as_the_planner_divides_it():
+    every = predict(HOME, 9, Traffic(0))
+    rounds = predict(HOME, 9, Traffic(0, every=7))
+    assert rounds.rows_per_second > every.rows_per_second
+    total = sum(node.rows_per_second for node in HOME)
+    assert rounds.rows_per_second == pytest.approx(total, rel=0.05)
 
 
 def test_equal_shares_come_to_what_the_slowest_allows():

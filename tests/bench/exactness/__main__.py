@@ -23,7 +23,7 @@ from hearth.model.load import load_model
 from tests.bench.command import Bench
 from tests.bench.exactness.report import table
 from tests.bench.lab import CommandFailed
-from tests.support.ranks import learned, metrics, train_forked
+from tests.support.ranks import arguments_of, learned, metrics, train_forked
 
 MODEL = "smollm2-135m"
 GLOBAL_BATCH = 7
@@ -53,15 +53,6 @@ def settings_of(model: Path, steps: int) -> dict[str, Any]:
         "evaluate": False,
         "wandb": "off",
     }
-
-
-def arguments_of(settings: dict[str, Any]) -> list[str]:
-    """Return the settings as a person types them."""
-    typed = []
-    for name, value in settings.items():
-        option = name.replace("_", "-")
-        typed += [f"--no-{option}"] if value is False else [f"--{option}", str(value)]
-    return typed
 
 
 def change(cwd: Path, run: str, start: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -2,17 +2,19 @@
 
     sudo .venv/bin/python -m tests.bench.slow_link
 
-boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 100
-Mbit/s. All train with an exchange in every step, then each for itself but at the same time as the
-others (../beside.py says why), then all with an exchange every 8 steps, in bf16: the same steps
-over the same text, of which a tenth is held out. It writes the raw figures beside itself and the
-table into docs/benchmarks.md. It takes about half an hour on two cores, on which nothing else
-should run.
+teaches a model English on this computer, from the help texts that come with Python. Then it boots
+three machines, under a name of its own, with shares of a core of 4:2:1 and links of 100 Mbit/s,
+which fine-tune that model on another text. All train with an exchange in every step, then each for
+itself but at the same time as the others (../beside.py says why), then all with an exchange every 8
+steps, in bf16: the same steps over the same text, of which a tenth is held out. It writes the raw
+figures beside itself and the table into docs/benchmarks.md. It takes about an hour on two cores, on
+which nothing else should run.
 """
 
 from __future__ import annotations
 
 import json
+import pydoc_data.topics
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -22,8 +24,9 @@ from tests.bench.beside import parts
 from tests.bench.cluster import UNEQUAL, Cluster, Figures
 from tests.bench.command import Bench, at_least
 from tests.bench.heterogeneous.work import LENGTH, make_model
-from tests.bench.lab import ROOT
+from tests.bench.lab import ROOT, CommandFailed
 from tests.bench.slow_link.report import figures_of, table
+from tests.support.ranks import arguments_of, train
 
 LINK = "100mbit"
 GLOBAL_BATCH = 64
@@ -32,6 +35,8 @@ ROUNDS = {"sync_every": EVERY, "compress": "bf16"}
 ALONE_STEPS = 24
 ALONE_SKIPPED = 5
 """Steps that pay for what later ones find ready; of a run over all nodes, a round is skipped."""
+
+TAUGHT_STEPS = 240
 
 SETTINGS = {
     "sequence_length": LENGTH,
@@ -42,15 +47,26 @@ SETTINGS = {
 }
 
 
-def make_text(path: Path) -> Path:
-    """Write the shipped questions and answers, cut into rows of a token a byte; return the file."""
+def shipped_text() -> str:
+    """Return the shipped questions and answers."""
     shipped = (ROOT / "training" / "datasets" / "homelab-qa.jsonl").read_text(encoding="utf-8")
     said = [
         message["content"]
         for line in shipped.splitlines()
         for message in json.loads(line)["messages"]
     ]
-    text = "\n".join(said).encode("ascii", "replace").decode("ascii")
+    return "\n".join(said)
+
+
+def help_text() -> str:
+    """Return the help on Python's topics, which every Python has."""
+    topics: dict[str, str] = pydoc_data.topics.topics
+    return "\n".join(topics[topic] for topic in sorted(topics))
+
+
+def make_rows(text: str, path: Path) -> Path:
+    """Write `text` cut into rows of a token a byte; return the file."""
+    text = text.encode("ascii", "replace").decode("ascii")
     room = LENGTH - 2
     with path.open("w", encoding="ascii") as file:
         for start in range(0, len(text) - room, room):
@@ -58,11 +74,40 @@ def make_text(path: Path) -> Path:
     return path
 
 
+def make_taught(folder: Path) -> Path:
+    """Return a small model that knows English: what is fine-tuned has learned before.
+
+    Raises `CommandFailed` if it cannot be taught.
+    """
+    lesson = {
+        "model": make_model(folder / "llama"),
+        "dataset": make_rows(help_text(), folder / "help.jsonl"),
+        "lora": False,
+        "evaluate": False,
+        "sequence_length": LENGTH,
+        "global_batch": 32,
+        "micro_batch": 8,
+        "max_steps": TAUGHT_STEPS,
+        "learning_rate": 3e-3,
+        "schedule": "cosine",
+        "warmup_steps": 20,
+        "threads": 2,
+        "checkpoint_every": 10_000,
+        "wandb": "off",
+    }
+    print(f"bench: teaching a model English, {TAUGHT_STEPS} steps", flush=True)
+    done = train(folder, 1, "--run-name", "taught", *arguments_of(lesson), timeout=1800)
+    if done.returncode:
+        raise CommandFailed(f"teaching ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return folder / "runs" / "taught" / "model"
+
+
 class Machines(Cluster):
     """The machines, and runs over a text."""
 
     def __init__(self, folder: Path) -> None:
-        self.model, self.data = make_model(folder / "llama"), make_text(folder / "texts.jsonl")
+        self.model = make_taught(folder)
+        self.data = make_rows(shipped_text(), folder / "texts.jsonl")
         super().__init__(folder, UNEQUAL, LINK, [self.model])
 
     def figures(self, steps: int, **exchange: Any) -> dict[str, Any]:

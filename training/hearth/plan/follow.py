@@ -1,13 +1,14 @@
 """How the split moves when a machine slows down or recovers.
 
-After each step every rank knows how long each of them computed before the exchange (not in all: the
+After each exchange every rank knows how long each of them computed before it (not in all: the
 victims of a slow peer wait for it, and look as slow as it is). From that and what was measured
 beforehand follows how much slower or faster each rank is now. All ranks see the same numbers, so
-all of them come to the same next plan without a word.
+all of them come to the same next plans without a word.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from hearth.plan.speed import UNKNOWN, Speed
-from hearth.plan.split import Plan, divide
+from hearth.plan.split import Plan, Plans, divide_round
 
 _REMEMBERED = 3
-"""Steps whose median says how fast a rank is now: one hiccup moves nothing, a second one does."""
+"""Exchanges whose median says how fast a rank is: one hiccup moves nothing, a second one does."""
 
 _WORTH_MOVING = 0.03
-"""Part of a step's time that another split must save."""
+"""Part of a step's time that another split must save: less is within what a step varies by."""
 
 _ASKED_AGAIN = 50
 """Steps after which an idle rank gets one row, to see whether it has recovered."""
@@ -47,7 +48,7 @@ class Follower:
         ]
         self._idle = [0] * len(speeds)
         self._limits: list[int | None] = [None] * len(speeds)
-        self._plans: dict[int, Plan] = {}
+        self._held: dict[tuple[int, ...], Plans] = {}
 
     @property
     def slowness(self) -> tuple[float, ...]:
@@ -55,56 +56,85 @@ class Follower:
         return tuple(statistics.median(recent) if recent else 1.0 for recent in self._recent)
 
     @property
-    def known(self) -> list[dict[str, Any]]:
-        """What the steps have told of each rank, as JSON holds it: for `recall`."""
-        return [
-            {"row_seconds": speed.seconds[0], "slowness": slow, "limit": limit}
-            for speed, slow, limit in zip(self._speeds, self.slowness, self._limits, strict=True)
-        ]
+    def known(self) -> dict[str, Any]:
+        """What the steps have told of each rank and the plans it led to, as JSON holds it."""
+        ranks = zip(self._speeds, self.slowness, self._limits, strict=True)
+        return {
+            "ranks": [
+                {"row_seconds": speed.seconds[0], "slowness": slow, "limit": limit}
+                for speed, slow, limit in ranks
+            ],
+            "plans": [
+                [{"rows": plan.rows, "micro_batch": plan.micro_batch} for plan in plans]
+                for plans in self._held.values()
+            ],
+        }
 
-    def recall(self, plan: Plan, known: Sequence[Mapping[str, Any]]) -> None:
-        """Go on from where an earlier launch of the run, on the same ranks, had come.
+    def recall(self, known: Mapping[str, Any]) -> None:
+        """Go on from what an earlier launch of the run, on the same ranks, knew of them.
 
-        `known` is what it knew of them. Of a rank that was measured anew since, that is out of
-        date, what its memory held as well: the measuring has tried that too.
+        Of a rank that was measured anew since, that is out of date, what its memory held as well:
+        the measuring has tried that too.
         """
-        for rank, (speed, then) in enumerate(zip(self._speeds, known, strict=True)):
+        for rank, (speed, then) in enumerate(zip(self._speeds, known["ranks"], strict=True)):
             if then["row_seconds"] != speed.seconds[0]:
                 continue
             self._recent[rank] = deque([then["slowness"]] * _REMEMBERED, maxlen=_REMEMBERED)
             if then["limit"] is not None:
                 self.fits_no_more_than(rank, then["limit"])
-        self._plans[sum(plan.rows)] = plan
+        for plans in known["plans"]:
+            held = tuple(Plan(tuple(each["rows"]), tuple(each["micro_batch"])) for each in plans)
+            self._held[_sizes(held)] = held
 
-    def plan(self, step: int, rows: int) -> Plan:
-        """Return the plan for a step of `rows`: the last one, unless another is worth moving to."""
-        best, last = self.share(rows), self._plans.get(rows)
-        if last is None or last.micro_batch != best.micro_batch or self._saves(best, last, rows):
-            self._plans[rows] = best
-        return self._asking(self._plans[rows])
+    def plans(self, step: int, sizes: Sequence[int]) -> Plans:
+        """Return the plans for steps of these sizes up to the next exchange.
+
+        They are those of the last time, unless others are worth moving to.
+        """
+        best, last = self._best(sizes), self._held.get(tuple(sizes))
+        if (
+            last is None
+            or last[0].micro_batch != best[0].micro_batch
+            or self._saves(best, last, sizes)
+        ):
+            self._held[tuple(sizes)] = best
+        first, *others = self._held[tuple(sizes)]
+        return (self._asking(first), *others)
 
     def share(self, rows: int) -> Plan:
         """Return the plan by which `rows` are done soonest."""
-        sizes = tuple(speed.micro_batch for speed in self._speeds)
-        return Plan(divide(rows, self._times(rows)), sizes)
+        return self._best([rows])[0]
+
+    def _best(self, sizes: Sequence[int]) -> Plans:
+        """Return the plans by which steps of these sizes are done soonest."""
+        micro_batch = tuple(speed.micro_batch for speed in self._speeds)
+        divided = divide_round(sizes, self._times(max(sizes)))
+        return tuple(Plan(rows, micro_batch) for rows in divided)
 
     def _times(self, rows: int) -> list[np.ndarray]:
         """Return the seconds of each rank for 0, 1 … `rows` rows, as slow as it is now."""
         each = zip(self._speeds, self.slowness, strict=True)
         return [speed.times(rows) * slow for speed, slow in each]
 
-    def _saves(self, best: Plan, last: Plan, rows: int) -> bool:
-        """Return whether a step is over enough sooner under `best` than under `last`."""
-        times = self._times(rows)
-        return _over(best, times) < _over(last, times) * (1 - _WORTH_MOVING)
+    def _saves(self, best: Plans, last: Plans, sizes: Sequence[int]) -> bool:
+        """Return whether the steps are over enough sooner under `best` than under `last`.
 
-    def observe(self, plan: Plan, tokens: Sequence[int], compute_seconds: Sequence[float]) -> None:
-        """Take note of how long each rank computed for its part of `plan`, and its tokens."""
-        for rank, rows in enumerate(plan.rows):
-            self._idle[rank] = 0 if rows else self._idle[rank] + 1
-            if rows and compute_seconds[rank] > 0:
-                fullness = tokens[rank] / (rows * self._full_row) if self._full_row else 1.0
-                expected = self._speeds[rank].of_rows(rows) * fullness
+        Less is enough over many steps, since their mean varies less than each of them.
+        """
+        times = self._times(max(sizes))
+        enough = _WORTH_MOVING / math.sqrt(len(sizes))
+        return _over(best, times) < _over(last, times) * (1 - enough)
+
+    def observe(
+        self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
+    ) -> None:
+        """Take note of how long each rank computed for its part of `plans`, and its tokens."""
+        for rank, speed in enumerate(self._speeds):
+            rows = [plan.rows[rank] for plan in plans]
+            self._idle[rank] = 0 if any(rows) else self._idle[rank] + len(plans)
+            if any(rows) and compute_seconds[rank] > 0:
+                fullness = tokens[rank] / (sum(rows) * self._full_row) if self._full_row else 1.0
+                expected = sum(map(speed.of_rows, rows)) * fullness
                 self._recent[rank].append(compute_seconds[rank] / expected)
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
@@ -123,6 +153,13 @@ class Follower:
         return Plan(tuple(rows), plan.micro_batch)
 
 
-def _over(plan: Plan, times: Sequence[np.ndarray]) -> float:
-    """Return when a step under `plan` is over."""
-    return max(float(each[rows]) for each, rows in zip(times, plan.rows, strict=True))
+def _sizes(plans: Plans) -> tuple[int, ...]:
+    """Return how many rows each step has."""
+    return tuple(sum(plan.rows) for plan in plans)
+
+
+def _over(plans: Plans, times: Sequence[np.ndarray]) -> float:
+    """Return when the steps under `plans` are over."""
+    return max(
+        sum(float(each[plan.rows[rank]]) for plan in plans) for rank, each in enumerate(times)
+    )

@@ -11,20 +11,22 @@ from dataclasses import replace
 from typing import Protocol
 
 from hearth.errors import HearthError
-from hearth.plan.split import Plan, by_shares
+from hearth.plan.split import Plan, Plans, by_shares
 
 
 class Planner(Protocol):
-    """What the trainer asks before each step, and tells after it; the same on every rank."""
+    """What the trainer asks before each exchange, and tells after it; the same on every rank."""
 
-    def plan(self, step: int, rows: int) -> Plan:
-        """Return the plan of 0-based `step`, which has so many rows."""
+    def plans(self, step: int, sizes: Sequence[int]) -> Plans:
+        """Return the plans of the steps from 0-based `step` to the exchange, of so many rows."""
 
     def share(self, rows: int) -> Plan:
         """Return who takes how many of `rows` that are not learned from but only looked at."""
 
-    def observe(self, plan: Plan, tokens: Sequence[int], compute_seconds: Sequence[float]) -> None:
-        """Take note of how long each rank computed for its part of `plan`, and its tokens."""
+    def observe(
+        self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
+    ) -> None:
+        """Take note of how long each rank computed for its part of `plans`, and its tokens."""
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
         """Plan from now on with micro-batches of at most `size` rows on `rank`."""
@@ -40,15 +42,17 @@ class Fixed:
         self._micro_batch = list(micro_batch)
         self._together = together
 
-    def plan(self, step: int, rows: int) -> Plan:
+    def plans(self, step: int, sizes: Sequence[int]) -> Plans:
         """Return the rows by share."""
-        return self.share(rows)
+        return tuple(self.share(rows) for rows in sizes)
 
     def share(self, rows: int) -> Plan:
         """Return the rows by share."""
         return Plan(by_shares(rows, self._shares), tuple(self._micro_batch), self._together)
 
-    def observe(self, plan: Plan, tokens: Sequence[int], compute_seconds: Sequence[float]) -> None:
+    def observe(
+        self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
+    ) -> None:
         """Change nothing."""
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
@@ -77,11 +81,15 @@ class Replayed:
         self._from = [step for step, _ in plans]
         self._plans = [plan for _, plan in plans]
 
-    def plan(self, step: int, rows: int) -> Plan:
-        """Return the plan that held in `step`.
+    def plans(self, step: int, sizes: Sequence[int]) -> Plans:
+        """Return the plans that held in these steps.
 
         Raises `HearthError` if there was none, or it was for another number of rows.
         """
+        return tuple(self._plan(number, rows) for number, rows in enumerate(sizes, step))
+
+    def _plan(self, step: int, rows: int) -> Plan:
+        """Return the plan that held in `step`; raise as `plans`."""
         at = bisect.bisect_right(self._from, step) - 1
         if at < 0:
             raise HearthError(f"replay: run '{self._run}' has no record of step {step + 1}")
@@ -98,7 +106,9 @@ class Replayed:
         first = self._plans[0]
         return replace(first, rows=by_shares(rows, first.rows))
 
-    def observe(self, plan: Plan, tokens: Sequence[int], compute_seconds: Sequence[float]) -> None:
+    def observe(
+        self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
+    ) -> None:
         """Change nothing: what happened, happened."""
 
     def fits_no_more_than(self, rank: int, size: int) -> None:

@@ -50,6 +50,10 @@ class Plan:
         return replace(self, micro_batch=(1,) * len(self.rows))
 
 
+Plans = tuple[Plan, ...]
+"""Of steps after which the ranks wait for each other: of one, or of a round of local steps."""
+
+
 def divide(rows: int, times: Sequence[np.ndarray]) -> tuple[int, ...]:
     """Return how many of `rows` each rank takes so that the slowest finishes earliest.
 
@@ -67,6 +71,24 @@ def divide(rows: int, times: Sequence[np.ndarray]) -> tuple[int, ...]:
         given_back = min(surplus, taken[rank] - before)
         taken[rank] -= given_back
         surplus -= given_back
+    return tuple(taken)
+
+
+def divide_round(sizes: Sequence[int], times: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:
+    """Return how many rows of each step each rank takes where none waits before the last step.
+
+    `sizes` are the rows of the steps and `times` as in `divide`, up to the largest of them. In each
+    step the rows go where they are done first, what the steps before have left to do counted. So
+    what one step cannot share evenly the next ones make up for, and the round is never over later
+    than if each step were divided by itself.
+    """
+    busy = np.zeros(len(times))
+    taken = []
+    for rows in sizes:
+        taken.append(
+            divide(rows, [before + each for before, each in zip(busy, times, strict=True)])
+        )
+        busy += [each[own] for each, own in zip(times, taken[-1], strict=True)]
     return tuple(taken)
 
 
@@ -92,16 +114,15 @@ def shares_for(split: Sequence[int] | None, world_size: int) -> tuple[int, ...]:
     return tuple(split)
 
 
-def by_speed(rows: int, speeds: Sequence[Speed]) -> Plan:
-    """Return the plan under which a step of `rows` is computed soonest."""
-    return Plan(
-        divide(rows, [speed.times(rows) for speed in speeds]),
-        tuple(speed.micro_batch for speed in speeds),
-    )
+def by_speed(sizes: Sequence[int], speeds: Sequence[Speed]) -> Plans:
+    """Return the plans under which steps of so many rows are computed soonest."""
+    micro_batch = tuple(speed.micro_batch for speed in speeds)
+    times = [speed.times(max(sizes)) for speed in speeds]
+    return tuple(Plan(rows, micro_batch) for rows in divide_round(sizes, times))
 
 
-Division = Callable[[int, Sequence[Speed]], Plan]
-"""How so many rows are shared over ranks of these speeds."""
+Division = Callable[[Sequence[int], Sequence[Speed]], Plans]
+"""How steps of so many rows are shared over ranks of these speeds."""
 
 
 def in_shares(split: Sequence[int] | None) -> Division:
@@ -110,16 +131,19 @@ def in_shares(split: Sequence[int] | None) -> Division:
     It raises `ConfigError` as `shares_for`.
     """
 
-    def divided(rows: int, speeds: Sequence[Speed]) -> Plan:
+    def divided(sizes: Sequence[int], speeds: Sequence[Speed]) -> Plans:
         shares = shares_for(split, len(speeds))
-        return Plan(by_shares(rows, shares), tuple(speed.micro_batch for speed in speeds))
+        micro_batch = tuple(speed.micro_batch for speed in speeds)
+        return tuple(Plan(by_shares(rows, shares), micro_batch) for rows in sizes)
 
     return divided
 
 
-def seconds_of(plan: Plan, speeds: Sequence[Speed]) -> float:
-    """Return how long the slowest rank computes under `plan`."""
-    return max(speed.of_rows(rows) for speed, rows in zip(speeds, plan.rows, strict=True))
+def seconds_of(plans: Plans, speeds: Sequence[Speed]) -> float:
+    """Return how long the slowest rank computes under `plans`."""
+    return max(
+        sum(speed.of_rows(plan.rows[rank]) for plan in plans) for rank, speed in enumerate(speeds)
+    )
 
 
 def lost_to_whole_rows(rows: int, speeds: Sequence[Speed], exchange: float) -> float:
@@ -127,7 +151,7 @@ def lost_to_whole_rows(rows: int, speeds: Sequence[Speed], exchange: float) -> f
 
     `exchange` are the seconds in which the ranks exchange gradients.
     """
-    computed = seconds_of(by_speed(rows, speeds), speeds)
+    computed = seconds_of(by_speed([rows], speeds), speeds)
     return 1 - _ideal(rows, speeds, exchange) / (computed + exchange)
 
 

@@ -20,6 +20,9 @@ _WORTH_JOINING = 0.01
 _WORTH_APPROXIMATING = 1 / 3
 """Part of a step that the exchange must take before `sync_every` is advised."""
 
+_FORESEEN = 8
+"""Of the steps of a round so many are divided to foresee it: longer ones lose hardly less."""
+
 ADVISED = 16
 """The `sync_every` that is advised."""
 
@@ -71,7 +74,7 @@ class Prediction:
 
     Attributes:
         nodes: their names.
-        compute_seconds: of the slowest rank in a step.
+        compute_seconds: of the slowest rank in a step; in a round of local steps, their mean.
         exchange_seconds: of a step; where nodes exchange every so many steps, its part of that.
         rows_per_second: of all together.
     """
@@ -107,7 +110,8 @@ def predict(
 ) -> Prediction:
     """Return how steps of `rows` would go on `nodes`, so `divided` over their ranks."""
     speeds = [speed for node in nodes for speed in node.ranks]
-    compute = seconds_of(divided(rows, speeds), speeds)
+    sizes = (rows,) * min(traffic.every, _FORESEEN)
+    compute = seconds_of(divided(sizes, speeds), speeds) / len(sizes)
     exchange = exchange_seconds(nodes, traffic.size) / traffic.every
     return Prediction(
         tuple(node.name for node in nodes), compute, exchange, rows / (compute + exchange)

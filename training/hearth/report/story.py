@@ -109,9 +109,7 @@ class Story:
         both = (each for each in samples if each.before is not None and each.after is not None)
         return next(both, samples[0] if samples else None)
 
-    def _take(
-        self, line: Mapping[str, Any], plans: list[tuple[float, int, dict[str, int]]]
-    ) -> None:
+    def _take(self, line: Mapping[str, Any], plans: list[tuple[Mark, dict[str, int]]]) -> None:
         """Take in one line; plans are put aside until all are known."""
         at = self._at(line)
         match line["kind"]:
@@ -125,7 +123,10 @@ class Story:
                 self.step, self.steps = line["step"], line.get("steps", self.steps)
                 self._window(line, at)
             case "plan":
-                plans.append((at, line["step"], self._by_node(line["rows"], sum)))
+                per = "round" if "rows_of_round" in line else "step"
+                rows = self._by_node(line.get("rows_of_round", line["rows"]), sum)
+                shares = ", ".join(f"{node} {count}" for node, count in rows.items())
+                plans.append((Mark(at, line["step"], f"rows a {per}: {shares}"), rows))
             case "evaluate":
                 step = line.get("step", self.step)
                 self.evaluations.append(
@@ -217,16 +218,14 @@ def read_lines(metrics: Path) -> Iterator[dict[str, Any]]:
                 yield said
 
 
-def _changes(plans: Iterable[tuple[float, int, dict[str, int]]]) -> list[Mark]:
-    """Return what changed between the plans of whole batches."""
-    plans = list(plans)
-    whole = max((sum(rows.values()) for _, _, rows in plans), default=0)
+def _changes(plans: Sequence[tuple[Mark, dict[str, int]]]) -> list[Mark]:
+    """Return what changed between the plans of whole batches, or of whole rounds."""
+    whole = max((sum(rows.values()) for _, rows in plans), default=0)
     marks, before = [], None
-    for at, step, rows in plans:
+    for mark, rows in plans:
         if sum(rows.values()) < whole:
             continue
         if before not in (None, rows):
-            shares = ", ".join(f"{node} {count}" for node, count in rows.items())
-            marks.append(Mark(at, step, f"rows a step: {shares}"))
+            marks.append(mark)
         before = rows
     return marks

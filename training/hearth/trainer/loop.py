@@ -23,7 +23,7 @@ from hearth.model.seam import TrainableModel
 from hearth.optimizer import choose_optimizer, means_here
 from hearth.plan.follow import Follower
 from hearth.plan.order import Order
-from hearth.plan.split import Plan
+from hearth.plan.split import Plans
 from hearth.prepare import Prepared, facts_of, versions_here
 from hearth.telemetry import Telemetry, step_line
 from hearth.trainer import parallel, rounds
@@ -33,7 +33,7 @@ from hearth.trainer.exchange import Exchange
 from hearth.trainer.judging import Judge
 from hearth.trainer.keeping import BEST, Keeper
 from hearth.trainer.learner import Learner
-from hearth.trainer.planning import choose_planner, moves, slowness_of
+from hearth.trainer.planning import choose_planner, moves, rows_over, slowness_of
 from hearth.trainer.stepper import Stepper
 from hearth.trainer.window import LogWindow, Taken
 from hearth.world import World, agree
@@ -109,7 +109,7 @@ class Trainer:
             self.exchange,
             learner,
             self._flags,
-            self._on_plan,
+            self._on_plans,
             self.rounds,
         )
         self.judge = Judge(
@@ -209,19 +209,25 @@ class Trainer:
             "keep": self.keeper.too_long_ago(),
         }
 
-    def _on_plan(self, step: int, before: Plan | None, plan: Plan) -> None:
-        """Record another plan, and tell of it where the split follows the machines."""
+    def _on_plans(self, step: int, before: Plans, plans: Plans) -> None:
+        """Record each plan that is another, and tell of it where the split follows the machines."""
+        was, now = rows_over(before), rows_over(plans)
         slowness = slowness_of(self.planner, self.world.size)
-        self.telemetry.record(
-            "plan",
-            step=step + 1,
-            rows=plan.rows,
-            micro_batch=plan.micro_batch,
-            slowness=slowness,
-        )
-        following = isinstance(self.planner, Follower)
-        if following and before and sum(before.rows) == sum(plan.rows) and before.rows != plan.rows:
-            self.telemetry.say(moves(before, plan, slowness, self.nodes))
+        in_round = {"rows_of_round": now} if len(plans) > 1 else {}
+        last = before[-1] if before else None
+        for number, plan in enumerate(plans, step + 1):
+            if plan != last:
+                self.telemetry.record(
+                    "plan",
+                    step=number,
+                    rows=plan.rows,
+                    micro_batch=plan.micro_batch,
+                    slowness=slowness,
+                    **in_round,
+                )
+            last = plan
+        if isinstance(self.planner, Follower) and sum(was) == sum(now) and was != now:
+            self.telemetry.say(moves(was, now, slowness, self.nodes))
 
     def _blame(self, taken: Taken, failures: int) -> None:
         """Name the rows of all ranks that were not finite.
@@ -318,8 +324,7 @@ class Trainer:
         self.judge.best = found.facts["best"]
         followed = found.facts["followed"]
         if isinstance(self.planner, Follower) and followed and self.nodes == found.facts["nodes"]:
-            plan = Plan(tuple(followed["rows"]), tuple(followed["micro_batch"]))
-            self.planner.recall(plan, followed["known"])
+            self.planner.recall(followed)
 
     def _check_begun_with(self, found: Checkpoint) -> None:
         """Raise `HearthError` if `found` was learned from other data, or from another model.
@@ -342,13 +347,6 @@ class Trainer:
 
     def _facts(self) -> dict[str, Any]:
         """Return what is to be known of a checkpoint beside its files."""
-        plan, followed = self.stepper.plan, None
-        if plan and isinstance(self.planner, Follower):
-            followed = {
-                "rows": plan.rows,
-                "micro_batch": plan.micro_batch,
-                "known": self.planner.known,
-            }
         return {
             "generation": self.world.generation,
             "launch": self.launch,
@@ -356,7 +354,7 @@ class Trainer:
             "seed": self.settings.seed,
             "data": self.inputs["data"],
             "model": self.inputs["model"],
-            "followed": followed,
+            "followed": self.planner.known if isinstance(self.planner, Follower) else None,
             "best": self.judge.best,
         } | self._choices()
 

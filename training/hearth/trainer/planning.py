@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hearth.measure.here import most_rows
 from hearth.measure.probe import Measured
 from hearth.plan.follow import Follower
 from hearth.plan.planner import Fixed, Planner, Replayed
-from hearth.plan.split import Plan, shares_for
+from hearth.plan.split import Plan, Plans, shares_for
 from hearth.world import World
 
 _NOTEWORTHY = 0.1
@@ -84,12 +85,22 @@ def slowness_of(planner: Planner, ranks: int) -> list[float]:
     return [round(slow, 3) for slow in known]
 
 
-def moves(before: Plan, after: Plan, slowness: list[float], nodes: list[str]) -> str:
-    """Return the sentence that tells who takes more or fewer rows from now on, and why."""
+def rows_over(plans: Plans) -> list[int]:
+    """Return how many rows each rank takes in all these steps together; none without steps."""
+    return [sum(of_steps) for of_steps in zip(*(plan.rows for plan in plans), strict=True)]
+
+
+def moves(
+    before: Sequence[int], after: Sequence[int], slowness: Sequence[float], nodes: Sequence[str]
+) -> str:
+    """Return the sentence that tells who takes more or fewer rows from now on, and why.
+
+    They are rows of a step, or of a round of local steps.
+    """
     changed = [
         f"{node} {was} → {now} rows"
         + (f" (at {1 / slow:.0%} of its measured speed)" if abs(slow - 1) > _NOTEWORTHY else "")
-        for node, was, now, slow in zip(nodes, before.rows, after.rows, slowness, strict=True)
+        for node, was, now, slow in zip(nodes, before, after, slowness, strict=True)
         if was != now
     ]
     return f"the split follows the machines: {', '.join(changed)}"

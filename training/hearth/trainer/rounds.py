@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 import torch
 
 from hearth.errors import ConfigError
-from hearth.plan.split import Plan
 from hearth.trainer.compute import Computed
 from hearth.trainer.exchange import Exchange, StepSum
 
@@ -49,8 +48,7 @@ class Local:
     """What this rank has done by itself since the round began.
 
     Attributes:
-        plans: of each step.
-        micro_batch: most rows at once that its memory held.
+        micro_batch: most rows at once that its memory held; None before the first step.
         tokens: of its rows.
         seconds: in which it computed.
         loss: the sum over the steps of its part of the mean loss of the global batch.
@@ -62,8 +60,7 @@ class Local:
         bad: the rows of the skipped steps that were not finite by themselves.
     """
 
-    plans: list[Plan] = field(default_factory=list)
-    micro_batch: int = 0
+    micro_batch: int | None = None
     tokens: int = 0
     seconds: float = 0.0
     loss: float = 0.0
@@ -74,14 +71,12 @@ class Local:
     norms: float = 0.0
     bad: list[str] = field(default_factory=list)
 
-    def begin_step(self, plan: Plan, rank: int, of_all: int) -> int:
-        """Note a step under `plan`; return how many rows this rank may compute at once.
+    def begin_step(self, planned: int, of_all: int) -> int:
+        """Note a step; return how many rows this rank may compute at once.
 
-        That is less than planned once its memory has turned out too small.
+        That is less than `planned` once its memory has turned out too small.
         """
-        planned = plan.micro_batch[rank]
-        self.micro_batch = min(planned, self.micro_batch) if self.plans else planned
-        self.plans.append(plan)
+        self.micro_batch = min(planned, self.micro_batch or planned)
         self.of_all += of_all
         return self.micro_batch
 

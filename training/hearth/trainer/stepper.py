@@ -14,8 +14,7 @@ without rows adds zero. (Where ranks learn by themselves for some steps, this do
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +25,7 @@ from hearth.heat import celsius
 from hearth.memory import peak_mib
 from hearth.plan.order import Order
 from hearth.plan.planner import Planner
-from hearth.plan.split import Plan
+from hearth.plan.split import Plan, Plans
 from hearth.trainer import rounds
 from hearth.trainer.compute import Compute, Computed
 from hearth.trainer.exchange import Exchange
@@ -40,12 +39,10 @@ class Stepper:
 
     Args:
         flags: what this rank asks all to do after the step, by the names in `StepSum`.
-        on_plan: is told of a plan that differs from the one before it, and of its 0-based step;
-            again after the step if a rank computed it in smaller micro-batches than planned.
+        on_plans: is told of the 0-based step, of the plans up to the last exchange and of those up
+            to the next; after a step that all take together again, with the last of these first
+            and with that by which it was computed.
         in_rounds: how ranks that learn by themselves come together again; None where they do not.
-
-    Attributes:
-        plan: that of the last step, as it was computed; None before the first.
     """
 
     def __init__(
@@ -59,26 +56,31 @@ class Stepper:
         exchange: Exchange,
         learner: Learner,
         flags: Callable[[], Mapping[str, bool]],
-        on_plan: Callable[[int, Plan | None, Plan], None],
+        on_plans: Callable[[int, Plans, Plans], None],
         in_rounds: rounds.Rounds | None,
     ) -> None:
         self._settings, self._rows, self._order, self._world = settings, rows, order, world
         self._planner, self._compute, self._exchange = planner, compute, exchange
-        self._learner, self._flags, self._on_plan = learner, flags, on_plan
+        self._learner, self._flags, self._on_plans = learner, flags, on_plans
         self._rounds = in_rounds
-        self.plan: Plan | None = None
+        self._plans: Plans = ()  # as they were computed
 
     def take(self, step: int, most: int) -> Taken:
         """Take the 0-based `step`, or a round of at most `most` that begins with it."""
-        taken = self._round(self._rounds, step, most) if self._rounds else self._step(step)
+        count = min(self._settings.sync_every, most) if self._rounds else 1
+        batches = [self._order.batch(number) for number in range(step, step + count)]
+        plans = self._planner.plans(step, [len(batch) for batch in batches])
+        self._note(step, plans)
+        if self._rounds:
+            taken = self._round(self._rounds, step, batches, plans)
+        else:
+            taken = self._step(step, batches[0], plans[0])
         self._tell_planner(taken)
         return taken
 
-    def _step(self, step: int) -> Taken:
+    def _step(self, step: int, batch: np.ndarray, plan: Plan) -> Taken:
         """Take one step together: this rank's gradients, the sum of all, the optimizer."""
         rate = self._learner.rate
-        batch = self._order.batch(step)
-        plan = self._planned(step, len(batch))
         own = self._own_rows(batch, plan)
         denominator = int(self._rows.label_tokens[batch].sum())
         most = plan.micro_batch[self._world.rank]
@@ -91,7 +93,8 @@ class Stepper:
             **self._sensed(),
             micro_batch=computed.micro_batch,
         )
-        self._note_smaller(step, plan, tuple(summed.micro_batch))
+        # Smaller than planned where a rank's memory did not hold that.
+        self._note(step, (replace(plan, micro_batch=tuple(summed.micro_batch)),))
         norm = self._learner.update()
         skipped = not math.isfinite(norm)
         by_scaler = skipped and self._learner.seeks_scale
@@ -101,30 +104,30 @@ class Stepper:
         self._learner.use_up_rate()
         return Taken((plan,), summed, rate, norm, int(skipped), by_scaler, bad)
 
-    def _round(self, round_: rounds.Rounds, step: int, most: int) -> Taken:
+    def _round(
+        self, round_: rounds.Rounds, step: int, batches: Sequence[np.ndarray], plans: Plans
+    ) -> Taken:
         """Take steps by itself up to the next synchronisation, then average what all learned."""
         local = rounds.Local()
         round_.begin()
-        for number in range(step, step + min(self._settings.sync_every, most)):
+        for number, (batch, plan) in enumerate(zip(batches, plans, strict=True), step):
             rate = self._learner.rate
-            self._local_step(number, local)
+            self._local_step(number, batch, plan, local)
             self._learner.use_up_rate()
         summed = round_.end(local, **self._flags(), **self._sensed())
         skipped = sum(summed.skipped)
-        return Taken(local.plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=local.bad)
+        return Taken(plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=local.bad)
 
     def _sensed(self) -> dict[str, float]:
         """Return what the others are told of this rank's memory and heat."""
         device = self._world.device
         return {"peak_memory_mib": peak_mib(device), "celsius": celsius(device)}
 
-    def _local_step(self, step: int, local: rounds.Local) -> None:
+    def _local_step(self, step: int, batch: np.ndarray, plan: Plan, local: rounds.Local) -> None:
         """Take one step with this rank's rows alone, and add what came of it to `local`."""
-        batch = self._order.batch(step)
-        plan = self._planned(step, len(batch))
         own = self._own_rows(batch, plan)
         of_all, labels = (int(self._rows.label_tokens[rows].sum()) for rows in (batch, own))
-        most = local.begin_step(plan, self._world.rank, of_all)
+        most = local.begin_step(plan.micro_batch[self._world.rank], of_all)
         if not labels:
             return
         computed = self._gradients(step, own, most, labels)
@@ -133,19 +136,10 @@ class Stepper:
         if not math.isfinite(norm):
             local.bad += self._bad_rows(own, labels)
 
-    def _planned(self, step: int, rows: int) -> Plan:
-        """Return the plan of this step, of so many rows."""
-        plan, before = self._planner.plan(step, rows), self.plan
-        self.plan = plan
-        if plan != before:
-            self._on_plan(step, before, plan)
-        return plan
-
-    def _note_smaller(self, step: int, plan: Plan, computed: tuple[int, ...]) -> None:
-        """Tell of the micro-batches that were computed where memory did not hold the planned."""
-        if computed != plan.micro_batch:
-            self.plan = replace(plan, micro_batch=computed)
-            self._on_plan(step, plan, self.plan)
+    def _note(self, step: int, plans: Plans) -> None:
+        """Tell of the plans that begin with this step, and keep them."""
+        self._on_plans(step, self._plans, plans)
+        self._plans = plans
 
     def _own_rows(self, batch: np.ndarray, plan: Plan) -> np.ndarray:
         """Return the numbers of this rank's rows of `batch`."""
@@ -178,12 +172,8 @@ class Stepper:
 
     def _tell_planner(self, taken: Taken) -> None:
         """Tell the planner how fast the ranks were, and what their memory holds."""
-        summed, steps = taken.summed, len(taken.plans)
-        plan = statistics.mode(taken.plans)  # all but that of an epoch's last, short step
-        for rank, (had, planned) in enumerate(
-            zip(summed.micro_batch, plan.micro_batch, strict=True)
-        ):
-            if had < planned:
+        summed, planned = taken.summed, taken.plans[-1].micro_batch
+        for rank, (had, most) in enumerate(zip(summed.micro_batch, planned, strict=True)):
+            if had < most:
                 self._planner.fits_no_more_than(rank, had)
-        tokens = [count / steps for count in summed.tokens]
-        self._planner.observe(plan, tokens, [each / steps for each in summed.compute_seconds])
+        self._planner.observe(taken.plans, summed.tokens, summed.compute_seconds)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hearth.plan.split import Plan
+from hearth.plan.split import Plan, Plans
 from hearth.trainer.exchange import StepSum
 
 
@@ -24,7 +24,7 @@ class Taken:
         bad: those of this rank's rows that were not finite by themselves.
     """
 
-    plans: Sequence[Plan]
+    plans: Plans
     summed: StepSum
     rate: float
     norm: float
