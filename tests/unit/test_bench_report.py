@@ -11,6 +11,7 @@ import pytest
 
 from tests.bench import beside
 from tests.bench.distribute import report as distribute
+from tests.bench.elastic import report as elastic
 from tests.bench.exactness import report as exactness
 from tests.bench.follow import report as follow
 from tests.bench.heterogeneous import report as heterogeneous
@@ -296,3 +297,29 @@ def test_what_all_copies_take_is_compared_with_one():
     assert "| 2 | 1 | 2 | 25.0 | 24.0 to 26.0 | 1.00 | 12.0 | 31.5 s |" in told
     assert "| 8 | 7 | 1 | 37.5 | 37.5 to 37.5 | 1.50 | 8.0 | 50.0 s |" in told
     assert [line.endswith("met (1.50).") for line in distribute.aims(figures)] == [True, False]
+
+
+def test_what_a_loss_costs_is_told_of_both_engines():
+    steps = [elastic.Step(at / 5, at, 3) for at in range(1, 61)]  # the last one at second 12
+    later = elastic.Step(12.4, 61, 3)  # on record by now, but done after the loss
+    on, past = elastic.Step(32.0, 51, 2), elastic.Step(35.0, 61, 2)
+    run = elastic.figures_of(12.0, [*steps, later], on, past)
+    assert run == pytest.approx(
+        {"step_seconds": 0.2, "seconds_until_on": 20, "seconds_until_past": 23, "steps_again": 10}
+    )
+    quick = {
+        "step_seconds": 0.3, "seconds_until_on": 5, "seconds_until_past": 5,
+        "steps_again": 0, "seconds_until_in": 9,
+    }  # fmt: skip
+    figures = SEEN | {
+        "torch": "2", "load": 1.6, "torchft": "0.2.0", "work": "A Llama.", "lost_after": 60,
+        "hearth_runs": [run | {"seconds_until_in": 31}],
+        "runs": [quick, quick | {"seconds_until_on": 7}],
+    }  # fmt: skip
+    told = elastic.table(figures)
+    assert (
+        "| Hearth | 1 | 0.20 | 20.0 (20.0 to 20.0) | 23.0 (23.0 to 23.0) | 10 | 31.0 (31.0 to"
+        in told
+    )
+    assert "| torchft 0.2.0 | 2 | 0.30 | 6.0 (5.0 to 7.0) | 5.0 (5.0 to 5.0) | 0 | 9.0 (9" in told
+    assert "| | Hearth | torchft 0.2.0 |" in told
