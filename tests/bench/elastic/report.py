@@ -65,9 +65,20 @@ def figures_of(lost: float, steps: Sequence[Step], on: Step, past: Step) -> dict
 
 
 def _spread(runs: Sequence[Mapping[str, float]], name: str) -> str:
-    """Return the median of a figure, with the least and the most."""
+    """Return the median of a figure, with the least and the most if there are several."""
     values = [run[name] for run in runs]
+    if len(values) == 1:
+        return f"{values[0]:.1f}"
     return f"{median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+
+def _sooner(what: str, figures: Mapping[str, Any], name: str) -> str:
+    """Return a line that says which of the two is sooner."""
+    hearth, torchft = (
+        median(run[name] for run in figures[runs]) for runs in ("hearth_runs", "runs")
+    )
+    sooner = "torchft" if torchft < hearth else "Hearth"
+    return f"- {what}: {sooner} is sooner, by {abs(hearth - torchft):.0f} s."
 
 
 def table(figures: Mapping[str, Any]) -> str:
@@ -95,6 +106,9 @@ def table(figures: Mapping[str, Any]) -> str:
     return "\n".join(
         [
             *lines,
+            "",
+            _sooner("The others' next step", figures, "seconds_until_on"),
+            _sooner("A step of all three", figures, "seconds_until_in"),
             "",
             f"| | {' | '.join(engines)} |",
             "|---|---|---|",
