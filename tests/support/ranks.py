@@ -25,6 +25,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from hearth.config import resolve
+from hearth.model.load import load_model
+
 TRAINING = Path(__file__).resolve().parents[2] / "training"
 SCRIPT = TRAINING / "train_distributed.py"
 
@@ -238,3 +241,22 @@ def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
     """Return the largest difference of any number in two adapters."""
     assert one.keys() == other.keys()
     return max((one[name] - other[name]).abs().max().item() for name in one)
+
+
+def beginning(settings: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the adapter that every run with these settings begins with, by name."""
+    chosen = resolve(settings).settings
+    torch.manual_seed(chosen.seed)
+    fresh = load_model(chosen, Path(chosen.model), torch.device("cpu"), chosen.precision)
+    return {name.replace(".default", ""): value.detach() for name, value in fresh.trainable()}
+
+
+def change(end: dict[str, torch.Tensor], start: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return what was learned: an adapter less the one it began with, float64 (parameters,)."""
+    parts = [end[name].double() - start[name].double() for name in sorted(end)]
+    return torch.cat([part.flatten() for part in parts])
+
+
+def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return how far a change lies from the expected one, as a part of that."""
+    return ((found - expected).norm() / expected.norm()).item()

@@ -16,14 +16,13 @@ from typing import Any
 
 import torch
 
-from hearth.config import Settings, load_preset, resolve
+from hearth.config import load_preset
 from hearth.layout import Layout
 from hearth.model.fetch import fetch_model
-from hearth.model.load import load_model
 from tests.bench.command import Bench
 from tests.bench.exactness.report import table
 from tests.bench.lab import CommandFailed
-from tests.support.ranks import arguments_of, learned, metrics, train_forked
+from tests.support.ranks import arguments_of, beginning, change, learned, metrics, train_forked
 
 MODEL = "smollm2-135m"
 GLOBAL_BATCH = 7
@@ -55,27 +54,13 @@ def settings_of(model: Path, steps: int) -> dict[str, Any]:
     }
 
 
-def change(cwd: Path, run: str, start: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return what a run learned: its adapter less the one it began with, float64 (parameters,)."""
-    end = learned(cwd, run)
-    parts = [end[name].double() - start[name].double() for name in sorted(end)]
-    return torch.cat([part.flatten() for part in parts])
-
-
-def beginning(settings: Settings, model: Path) -> dict[str, torch.Tensor]:
-    """Return the adapter that every run begins with."""
-    torch.manual_seed(settings.seed)
-    fresh = load_model(settings, model, torch.device("cpu"), settings.precision)
-    return {name.replace(".default", ""): value.detach() for name, value in fresh.trainable()}
-
-
 def measured(model: Path, steps: int, folder: Path) -> list[dict[str, Any]]:
     """Train in each of the ways in this folder, and return how far each is from the first.
 
     Raises `CommandFailed` if one does not end well.
     """
     chosen = settings_of(model, steps)
-    start = beginning(resolve(chosen).settings, model)
+    start = beginning(chosen)
     figures: list[dict[str, Any]] = []
     first: torch.Tensor | None = None
     for number, (name, (ranks, split, micro_batch)) in enumerate(WAYS.items()):
@@ -84,7 +69,7 @@ def measured(model: Path, steps: int, folder: Path) -> list[dict[str, Any]]:
         done = train_forked(folder, ranks, *arguments_of(chosen), *how, timeout=1200)
         if done.returncode:
             raise CommandFailed(f"{name}: {done.stderr[-2000:]}")
-        changed = change(folder, run, start)
+        changed = change(learned(folder, run), start)
         first = changed if first is None else first
         figures.append(
             {
