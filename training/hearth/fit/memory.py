@@ -15,6 +15,8 @@ from hearth.model.shape import Shape
 
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 
+_STORED = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+
 _NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Bytes a weight in 4 bits, with its scales: one a block of 64, themselves in blocks of 256."""
 
@@ -59,6 +61,7 @@ class Case:
         optimizer: adamw or adamw_8bit.
         lora: whether an adapter learns; else the model itself does.
         rounds: whether ranks take steps by themselves between exchanges (`sync_every`).
+        scratch: whether the weights are drawn and not read.
         sharers: ranks that hold a part each of what does not learn (`parallel: fsdp`); 1 where
             every rank holds all of it.
     """
@@ -76,6 +79,7 @@ class Case:
     lora_rank: int
     lora_targets: tuple[str, ...] | str
     rounds: bool = False
+    scratch: bool = False
     sharers: int = 1
 
 
@@ -109,6 +113,7 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: in
         lora_rank=settings.lora_rank,
         lora_targets=settings.lora_targets,
         rounds=settings.sync_every > 1 and ranks > 1,
+        scratch=settings.scratch,
         sharers=ranks if sharded else 1,
         **chosen,
     )
@@ -129,6 +134,9 @@ class Estimate:
         rounds: what ranks that take steps by themselves exchange besides, and keep of the round.
         runtime: CUDA's context, or what a rank on a CPU takes besides.
         imports: Python and its libraries, for a rank on a CPU.
+        loading: no part of it: what of the computer's memory a rank takes for a moment, before it
+            trains, where it has the whole model there and keeps it elsewhere, or only a part of it;
+            0 where it does not.
     """
 
     weights: int
@@ -141,16 +149,17 @@ class Estimate:
     rounds: int
     runtime: int
     imports: int
+    loading: int
 
     @property
     def total(self) -> int:
-        """All parts together."""
+        """All parts together, which is what training takes."""
         return sum(self.parts.values())
 
     @property
     def parts(self) -> dict[str, int]:
         """The parts by name."""
-        return dict(vars(self))
+        return {name: size for name, size in vars(self).items() if name != "loading"}
 
     def table(self) -> str:
         """Return a line a part, in GiB, and the sum."""
@@ -176,7 +185,28 @@ def estimate(shape: Shape, case: Case) -> Estimate:
         rounds=OF_ROUNDS * learned * size if case.rounds else 0,
         runtime=_CUDA_CONTEXT if case.gpu else _CPU_RUNTIME,
         imports=0 if case.gpu else _IMPORTS,
+        loading=_loading(shape, case),
     )
+
+
+def _loaded(case: Case) -> str:
+    """Return the precision in which the model is loaded (see hearth.model.transformers_backend)."""
+    as_computed = (case.lora and not case.scratch) or case.precision == "fp64"
+    return case.precision if as_computed else "fp32"
+
+
+def _loading(shape: Shape, case: Case) -> int:
+    """Return what of the computer's memory loading takes beyond what training does.
+
+    What needs no conversion is mapped: the system gives those pages up whenever it lacks memory.
+    4 bits and Unsloth place each tensor where it stays; so does a rank on a CPU that keeps all.
+    """
+    if case.load_in_4bit or case.backend == "unsloth" or not (case.gpu or case.sharers > 1):
+        return 0
+    kept = _loaded(case)
+    if _STORED[kept] == shape.stored and not case.scratch:
+        return 0
+    return shape.parameters * _BYTES[kept] + _CPU_RUNTIME + _IMPORTS
 
 
 def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...] | str) -> int:

@@ -19,12 +19,20 @@ class Room:
         gpu: name of the card; '' for a rank on a CPU.
         ranks: how many share the card or the computer.
         limited: whether `memory_limit` says how much a rank on a CPU may have.
+        beside: of a rank with a card, the bytes of the computer's free memory; None where they are
+            not known, or where the card has no other.
     """
 
     size: int
     gpu: str = ""
     ranks: int = 1
     limited: bool = False
+    beside: int | None = None
+
+    @property
+    def computer(self) -> int | None:
+        """Bytes of the computer's memory; None where they are not known."""
+        return self.beside if self.gpu else self.size
 
     @property
     def told(self) -> str:
@@ -58,4 +66,6 @@ def room_of(
         return Room((facts["free_mib"] << 20) // ranks, ranks=ranks)
     mebibytes, name = min((gpu["memory_mib"] or facts["free_mib"], gpu["name"]) for gpu in gpus)
     on_one = math.ceil(ranks / len(gpus))
-    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one)
+    own = all(gpu["memory_mib"] for gpu in gpus)
+    beside = (facts["free_mib"] << 20) // ranks if own else None
+    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one, beside=beside)

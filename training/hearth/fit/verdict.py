@@ -41,27 +41,51 @@ def misfits(
     """
     found = needs(settings, shape, rooms, ranks)
     fitting = {node: rooms[node] for node, need in found.items() if _fits(need, rooms[node])}
-    return {
-        node: _sentence(
-            model, need, rooms[node], _advice(node, settings, shape, rooms, fitting, ranks)
-        )
-        for node, need in found.items()
-        if node not in fitting
-    }
+    said = {}
+    for node, need in found.items():
+        if node in fitting:
+            continue
+        room = rooms[node]
+        to_do = _to_do(_advice(node, settings, shape, rooms, fitting, ranks))
+        if need.total > room.size:
+            why = _too_large(need, room)
+        else:
+            why = _not_loaded(need, room, settings, shape)
+        said[node] = f"{model} {why}; {to_do}; fit=warn tries it all the same"
+    return said
 
 
 def _fits(need: Estimate, room: Room) -> bool:
-    return need.total <= room.size
+    return need.total <= room.size and _loads(need, room)
 
 
-def _sentence(model: str, need: Estimate, room: Room, advice: list[str]) -> str:
-    """Return what is wrong on a node and what to do about it."""
+def _loads(need: Estimate, room: Room) -> bool:
+    """Return whether the computer's memory holds what loading takes, as far as that is known."""
+    return room.computer is None or need.loading <= room.computer
+
+
+def _too_large(need: Estimate, room: Room) -> str:
+    """Return why a model does not fit where it trains."""
     largest = sorted(need.parts.items(), key=lambda part: -part[1])[:3]
     parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in largest)
     unverified = ", which for GPUs is not verified" if room.gpu else ""
     return (
-        f"{model} does not fit: it is estimated to need {need.total / GIB:.1f} GiB ({parts} GiB"
-        f"{unverified}), and {room.told}; {_to_do(advice)}; fit=warn tries it all the same"
+        f"does not fit: it is estimated to need {need.total / GIB:.1f} GiB ({parts} GiB"
+        f"{unverified}), and {room.told}"
+    )
+
+
+def _not_loaded(need: Estimate, room: Room, settings: Settings, shape: Shape) -> str:
+    """Return why a model that would fit where it trains cannot be brought there."""
+    made = (
+        "its weights are drawn"
+        if settings.scratch
+        else f"its files hold {shape.stored}, which the run converts"
+    )
+    has = f"a rank has {room.beside / GIB:.1f} GiB of it" if room.gpu else room.told
+    return (
+        f"does not fit while it is loaded: {made}, all of it in the computer's memory first, of "
+        f"which a rank is estimated to need {need.loading / GIB:.1f} GiB, and {has}"
     )
 
 
@@ -87,6 +111,8 @@ def _advice(
         return _fits(needs(changed, shape, rooms, ranks)[node], rooms[node])
 
     measures = _measures(settings)
+    if not _loads(needs(settings, shape, rooms, ranks)[node], rooms[node]):
+        measures += _as_stored(settings, shape, rooms)
     ways: list[str] = []
     for count in range(1, len(measures) + 1):
         for chosen in itertools.combinations(measures, count):
@@ -119,6 +145,15 @@ def _measures(settings: Settings) -> list[dict[str, Any]]:
     if settings.sequence_length // 2 >= _SHORTEST:
         measures.append({"sequence_length": settings.sequence_length // 2})
     return measures
+
+
+def _as_stored(settings: Settings, shape: Shape, rooms: Mapping[str, Room]) -> list[dict[str, Any]]:
+    """Return the change to the precision of the files, where the ranks can compute with it."""
+    if settings.scratch:
+        return []
+    if shape.stored == "float16" and all(room.gpu for room in rooms.values()):
+        return [{"precision": "fp16"}]
+    return [{"precision": "bf16"}] if shape.stored == "bfloat16" else []
 
 
 def _typed(name: str, value: Any) -> str:

@@ -59,6 +59,7 @@ class Shape:
 
     Attributes:
         parameters: of the whole model, parts beside the decoder (such as a vision tower) included.
+        stored: torch's name of the type of the numbers in its files.
     """
 
     model_type: str
@@ -71,6 +72,7 @@ class Shape:
     vocab_size: int
     tie_word_embeddings: bool
     parameters: int
+    stored: str = "bfloat16"
 
     def __post_init__(self) -> None:
         if self.model_type not in FAMILIES:
@@ -149,6 +151,7 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
                 config.get("tie_word_embeddings", FAMILIES[config["model_type"]].tied)
             ),
             parameters=0,
+            stored=str(config.get("dtype") or config.get("torch_dtype") or "float32"),
         )
     except (KeyError, TypeError, ValueError):
         return None
