@@ -239,8 +239,9 @@ def test_an_estimate_of_memory_is_set_against_what_was_measured():
     far = run | {"checkpointing": False, "peak": 2400 * mib, "estimated": 1600 * mib}
     where = {"date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc", "libc": "glibc 2"}
     told = memory.table(where | {"runs": [close]})
-    assert "| 40M | 4 × 512 | yes | 1000 | 1050 | +5% |" in told
+    assert "| 40M | 1 | 4 × 512 | yes | 1000 | 1050 | +5% |" in told
     assert "- Within 15% of what is measured: met (at most 5%)." in told
+    assert "| 40M | 2 | 4 × 512 | yes |" in memory.table(where | {"runs": [close | {"ranks": 2}]})
     assert "**not met** (at most 20%)" in memory.table(where | {"runs": [close, far]})
 
 

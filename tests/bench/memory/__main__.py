@@ -3,8 +3,9 @@
     .venv/bin/python -m tests.bench.memory
 
 trains models of three sizes for two steps, each in a process of its own, with and without gradient
-checkpointing. It writes the raw figures beside itself and the table into docs/benchmarks.md. It
-takes a few minutes on two cores and needs 5 GB of memory.
+checkpointing, and once over two ranks that share the weights out (`parallel: fsdp`). It writes the
+raw figures beside itself and the table into docs/benchmarks.md. It takes some minutes on two
+cores and needs 8 GB of memory.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from tests.bench.memory.sizes import SIZES  # noqa: E402
 CASES = {"small": (4, 512), "middle": (2, 512), "large": (1, 512)}
 """Rows of a micro-batch and tokens of a row, by size."""
 
+SHARED = {"small": False, "middle": False, "large": True}
+"""Whether two ranks that share the weights out use gradient checkpointing, by size."""
+
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     """Return what each model took."""
     runs = []
     for size in [given.only] if given.only else SIZES:
-        for checkpointing in (False, True):
-            runs.append(taken(folder, size, *CASES[size], checkpointing))
+        for checkpointing, ranks in ((False, 1), (True, 1), (SHARED[size], 2)):
+            runs.append(taken(folder, size, *CASES[size], checkpointing, ranks))
             print(f"bench: {runs[-1]}", flush=True)
     return {"libc": " ".join(platform.libc_ver()), "runs": runs}
 

@@ -18,20 +18,22 @@ def off(run: Mapping[str, Any]) -> float:
 def table(figures: Mapping[str, Any]) -> str:
     """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
     lines = [
-        "One rank on a CPU, Llamas with random weights, LoRA on all linear layers, fp32, two steps "
-        "of one full micro-batch. Measured is the peak of resident memory over what the imports "
+        "On a CPU, Llamas with random weights, LoRA on all linear layers, fp32, two steps of one "
+        "full micro-batch a rank; several ranks share the weights out (`parallel=fsdp`), and the "
+        "one that takes most counts. Measured is the peak of resident memory over what the imports "
         f"take ({figures['libc']}). On {figures['date']} on {figures['computer']}; Hearth "
         f"{figures['hearth']}. GPUs have not been measured.",
         "",
-        "| parameters | rows × tokens | checkpointing | measured MiB | estimated MiB | off |",
-        "|--:|---|---|--:|--:|--:|",
+        "| parameters | ranks | rows × tokens | checkpointing | measured MiB | estimated MiB "
+        "| off |",
+        "|--:|--:|---|---|--:|--:|--:|",
     ]
     for run in figures["runs"]:
         measured, estimated = (run["peak"] - run["before"]) >> 20, run["estimated"] >> 20
         lines.append(
-            f"| {run['parameters'] / 1e6:.0f}M | {run['rows']} × {run['length']} | "
-            f"{'yes' if run['checkpointing'] else 'no'} | {measured} | {estimated} | "
-            f"{round(100 * off(run)):+d}% |"
+            f"| {run['parameters'] / 1e6:.0f}M | {run.get('ranks', 1)} | "
+            f"{run['rows']} × {run['length']} | {'yes' if run['checkpointing'] else 'no'} | "
+            f"{measured} | {estimated} | {round(100 * off(run)):+d}% |"
         )
     worst = max((abs(off(run)) for run in figures["runs"]), default=0)
     aim = (
