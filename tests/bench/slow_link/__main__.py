@@ -147,6 +147,7 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
         "shares": UNEQUAL,
         "link": LINK,
         "exchange": ROUNDS,
+        "model": f"that had learned English for {TAUGHT_STEPS} steps",
         "steps": given.steps,
         "rows": GLOBAL_BATCH,
         "length": LENGTH,

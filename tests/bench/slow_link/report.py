@@ -32,7 +32,7 @@ def table(figures: Mapping[str, Any]) -> str:
     lines = [
         f"Emulated: machines of the lab with a share of a core each ({shares}), CPU, gloo, links "
         f"of {figures['link']}. Measured on {figures['date']} on {figures['computer']}; Hearth "
-        f"{figures['hearth']}. A Llama of 8 layers with random weights, LoRA, "
+        f"{figures['hearth']}. A Llama of 8 layers {figures['model']}, LoRA, "
         f"{figures['steps']} steps of {figures['rows']} rows of {figures['length']} tokens. "
         "Medians of n, of tokens/s with the least and the most. Each node trained for itself at "
         "the same time as the others; parts are medians of those within a turn.",
