@@ -266,7 +266,8 @@ def test_rounds_are_set_against_the_sum_and_the_loss_of_an_exchange_in_every_ste
         return [{"tokens_per_second": speed, "held_out_loss": loss, "bytes_a_step": size}]
 
     figures = {
-        "date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc", "link": "100mbit", "model": "of chance",
+        "date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc", "link": "100mbit",
+        "model": "with random weights",
         "shares": {"tower": 0.8, "laptop": 0.4}, "steps": 64, "rows": 64,
         "length": 128, "exchange": {"sync_every": 8, "compress": "bf16"},
         "alone": {"tower": trained(400), "laptop": trained(200)},
