@@ -67,7 +67,7 @@ class Cluster(Lab):
         self.runs = 0
         self._folder, self._link, self._paths = folder, link, paths
         self.shares = dict(shares)
-        self._measured: set[str] = set()
+        self._measured: set[tuple[str, bool]] = set()
         self._naming = threading.Lock()
 
     @contextlib.contextmanager
@@ -112,8 +112,10 @@ class Cluster(Lab):
             run = self.next_run()
             self.runs += 1
         train = {**_SETTINGS, **settings, "run": run}
-        # Where the speeds are known already, nothing before the first step is of interest.
-        hurry = self._measured.issuperset(nodes) or settings.get("split") == "equal"
+        # Where the speeds are known already, nothing before the first step is of interest. With
+        # rounds of local steps, which want more memory, they are measured once more.
+        measures = {(node, settings.get("sync_every", 1) > 1) for node in nodes}
+        hurry = self._measured.issuperset(measures) or settings.get("split") == "equal"
         with self._all_cores_until_it_trains(run, nodes) if hurry else contextlib.nullcontext():
             # Not followed: whoever looks takes from what the machine has.
             said = self.play(
@@ -124,7 +126,7 @@ class Cluster(Lab):
             )
             self._await(run, nodes)
         if settings.get("split") != "equal":
-            self._measured.update(nodes)
+            self._measured |= measures
         lines = self.inside(nodes[0], "cat", f"{_RESULTS}/{run}/metrics.jsonl").splitlines()
         return Trained(said, [json.loads(line) for line in lines])
 

@@ -298,3 +298,52 @@ def test_a_verdict_stays_and_every_failure_gets_one_in_time(steps):
         assert verdict is None or decided == verdict
         verdict = decided
         assert failed is None or verdict or at <= failed + 17
+
+
+of_two = st.lists(
+    st.tuples(
+        st.sampled_from(["well", "killed", "gone", "stop", "join", "leave"]),
+        st.sampled_from(NODES[:2]),
+        st.floats(0, 5),
+    )
+)
+
+
+@given(of_two)
+def test_an_elastic_launch_never_ends_as_if_it_had_not_been_asked_to_pause_or_to_stop(steps):
+    council = started(NODES[:2], again=True, least=2)
+    at, well, asked = 0.0, set(), False
+    for kind, node, after in steps:
+        at += after
+        for each in NODES[:2]:
+            council.heard(each, at)
+        match kind:
+            case "join":
+                council.join("shelf", at)
+                if council.back and not council.paused:
+                    council.pause()
+            case "leave" if "shelf" in council.back:
+                council.gone("shelf")
+            case "gone":
+                council.gone(node)
+            case "stop":
+                council.stop(node, at_once=False)
+                asked = True
+            case "well":
+                council.ended(node, Ended(0), at)
+                well.add(node)
+            case "killed" if node not in well:
+                council.ended(node, Ended(-9, 0, "", killed=True), at)
+        if verdict := council.decide(at):
+            match verdict.state:
+                case "finished":
+                    assert well == set(NODES[:2])
+                    assert not (asked or council.paused)
+                case "again":
+                    assert not asked
+                    taken_in = cause(verdict).kind == "node_back"
+                    assert taken_in == (council.paused and well == set(NODES[:2]))
+                case "stopped":
+                    assert asked
+                    assert well == set(NODES[:2])
+            break

@@ -20,7 +20,7 @@ from hearth.plan.speed import UNKNOWN, Speed
 from hearth.plan.split import Plan, Plans, divide_round
 
 _REMEMBERED = 3
-"""Exchanges whose median says how fast a rank is: one hiccup moves nothing, a second one does."""
+"""Steps whose median says how fast a rank is now: one hiccup moves nothing, a second one does."""
 
 _WORTH_MOVING = 0.03
 """Part of a step's time that another split must save: less is within what a step varies by."""
@@ -135,7 +135,8 @@ class Follower:
             if any(rows) and compute_seconds[rank] > 0:
                 fullness = tokens[rank] / (sum(rows) * self._full_row) if self._full_row else 1.0
                 expected = sum(map(speed.of_rows, rows)) * fullness
-                self._recent[rank].append(compute_seconds[rank] / expected)
+                # The mean of many steps says as much as each of them would.
+                self._recent[rank].extend([compute_seconds[rank] / expected] * len(plans))
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
         """Plan from now on with micro-batches of at most `size` rows on `rank`."""
