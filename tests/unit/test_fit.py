@@ -284,7 +284,9 @@ def test_a_change_that_is_advised_does_make_it_fit(shape, gib):
 
 
 def test_a_model_that_is_converted_needs_the_computers_memory_while_it_is_loaded():
-    settings = Settings(model="m", gradient_checkpointing=True, backend="transformers")
+    settings = Settings(
+        model="m", gradient_checkpointing=True, backend="transformers", precision="bf16"
+    )
     box = {"box": Room(24 * GIB, "RTX 3090", beside=8 * GIB)}
     said = misfits("m", settings, LLAMA_7B, box)["box"]  # stored in fp16, computed in bf16
     assert "m does not fit while it is loaded: its files hold float16" in said
@@ -293,8 +295,14 @@ def test_a_model_that_is_converted_needs_the_computers_memory_while_it_is_loaded
     assert "precision=fp16" in said
     assert "fit=warn" in said
     assert not misfits("m", settings, replace(LLAMA_7B, stored="bfloat16"), box)  # mapped
-    assert not misfits("m", settings, LLAMA_7B, {"box": Room(24 * GIB, "RTX 3090")})  # not known
-    for changes in ({"precision": "fp16"}, {"load_in_4bit": True}, {"backend": "auto"}):
+    assert not misfits("m", settings, replace(LLAMA_7B, stored=""), box)  # nobody knows
+    assert not misfits("m", settings, LLAMA_7B, {"box": Room(24 * GIB, "RTX 3090")})
+    for changes in (
+        {"precision": "auto"},
+        {"precision": "fp16"},
+        {"load_in_4bit": True},
+        {"backend": "auto"},
+    ):
         assert not misfits("m", settings.model_copy(update=changes), LLAMA_7B, box)
 
 

@@ -104,7 +104,7 @@ def test_what_is_only_looked_at_is_shared_by_speed_and_moves_nothing():
     assert follower.share(64).rows[0] < before.rows[0]
 
 
-SLOW = [Speed((1,), (1.0,)), Speed((1,), (2.0,)), Speed((1,), (4.0,))]
+SLOW = [Speed((1,), (0.5,)), Speed((1,), (1.0,)), Speed((1,), (2.0,))]
 
 
 def test_a_round_makes_up_for_what_one_step_cannot_share_evenly():
@@ -117,10 +117,39 @@ def test_a_round_makes_up_for_what_one_step_cannot_share_evenly():
 
 def test_a_round_follows_the_machines_too():
     follower = Follower(SLOW)
+    drive(follower, SLOW, [1, 1, 1], 1, rows=9, every=8)
     before, after = drive(follower, SLOW, [1, 3, 1], 2, rows=9, every=8)
-    total = 1 + 1 / 6 + 1 / 4
+    total = 2 + 1 / 3 + 1 / 2
     assert before < 0.7 * total
     assert after > 0.95 * total
+
+
+@pytest.mark.parametrize("every", [1, 2, 4, 8])
+def test_what_the_first_steps_find_not_ready_moves_nothing(every):
+    follower = Follower(SLOW)
+    before = follower.plans(0, [9] * every)
+    seconds = computed(before, SLOW, [1, 1, 1])
+    seconds[0] += 60
+    follower.observe(before, np.sum([plan.rows for plan in before], axis=0), seconds)
+    assert follower.plans(every, [9] * every) == before
+
+
+def test_rounds_that_vary_a_little_are_not_shared_out_anew():
+    follower = Follower(LINEAR)
+    random = np.random.default_rng(0)
+    told = set()
+    for _ in range(50):
+        told.add(plans := follower.plans(0, [64] * 8))
+        times = computed(plans, LINEAR, random.uniform(0.99, 1.01, 3))
+        follower.observe(plans, np.sum([plan.rows for plan in plans], axis=0), times)
+    assert len(told) == 1
+
+
+def test_the_plans_of_a_few_sizes_are_held():
+    follower = Follower(LINEAR)
+    for rows in range(1, 50):
+        follower.plans(0, [64] * 15 + [rows])
+    assert len(follower.known["plans"]) < 20
 
 
 def test_a_rank_that_idles_in_rounds_is_asked_again_in_one_of_their_steps():

@@ -69,6 +69,5 @@ def test_the_plans_are_read_from_the_metrics(tmp_path):
 def test_a_move_names_who_slowed_down_and_what_it_means():
     said = moves(FIRST.rows, SECOND.rows, (1.02, 2.0), ["tower", "laptop"])
     assert said == (
-        "the split follows the machines: tower 4 → 5 rows, laptop 3 → 2 rows (at 50% of its "
-        "measured speed)"
+        "follows the machines: tower 4 → 5 rows, laptop 3 → 2 rows (at 50% of its measured speed)"
     )

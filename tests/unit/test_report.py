@@ -109,6 +109,24 @@ def test_an_epochs_short_last_step_is_no_new_split(known):
     )
 
 
+def test_what_the_steps_of_a_round_make_up_for_is_no_new_split():
+    def plan(step: int, *rows: int, of_round: tuple[int, int]) -> dict:
+        return {"kind": "plan", "step": step, "rows": rows, "rows_of_round": of_round}
+
+    ranks = [{"node": "desk"}, {"node": "laptop"}]
+    story = Story.of(
+        [
+            {"kind": "start", "ranks": ranks},
+            plan(1, 5, 2, of_round=(9, 5)),
+            plan(2, 4, 3, of_round=(9, 5)),
+            plan(3, 5, 2, of_round=(9, 5)),
+            plan(5, 6, 1, of_round=(11, 3)),
+        ]
+    )
+    (mark,) = story.replans
+    assert (mark.step, mark.text) == (5, "rows a round: desk 11, laptop 3")
+
+
 @pytest.mark.parametrize("most", [1, 7, 30, 1000])
 def test_fewer_points_tell_the_same_in_sum(known, most):
     windows = known.story.windows

@@ -142,10 +142,11 @@ class Torchft:
 
     def close(self) -> None:
         """End every process."""
-        for process in (*self._replicas.values(), self._lighthouse):
-            if process:
-                process.kill()
-                process.wait(10)
+        begun = [each for each in (*self._replicas.values(), self._lighthouse) if each]
+        for process in begun:
+            process.kill()
+        for process in begun:
+            process.wait(10)
 
     def _replica(self, number: int) -> None:
         record = self._folder / f"{number}.jsonl"

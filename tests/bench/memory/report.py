@@ -17,11 +17,15 @@ def off(run: Mapping[str, Any]) -> float:
 
 def table(figures: Mapping[str, Any]) -> str:
     """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    shared = ""
+    if any(run.get("ranks", 1) > 1 for run in figures["runs"]):
+        shared = (
+            "; several share the weights out (`parallel=fsdp`), and the one that takes most counts"
+        )
     lines = [
         "On a CPU, Llamas with random weights, LoRA on all linear layers, fp32, two steps of one "
-        "full micro-batch a rank; several ranks share the weights out (`parallel=fsdp`), and the "
-        "one that takes most counts. Measured is the peak of resident memory over what the imports "
-        f"take ({figures['libc']}). On {figures['date']} on {figures['computer']}; Hearth "
+        f"full micro-batch a rank{shared}. Measured is the peak of resident memory over what the "
+        f"imports take ({figures['libc']}). On {figures['date']} on {figures['computer']}; Hearth "
         f"{figures['hearth']}. GPUs have not been measured.",
         "",
         "| parameters | ranks | rows × tokens | checkpointing | measured MiB | estimated MiB "

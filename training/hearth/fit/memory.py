@@ -62,6 +62,7 @@ class Case:
         lora: whether an adapter learns; else the model itself does.
         rounds: whether ranks take steps by themselves between exchanges (`sync_every`).
         scratch: whether the weights are drawn and not read.
+        settled: whether `precision` is known: what `auto` comes to on a card shows there.
         sharers: ranks that hold a part each of what does not learn (`parallel: fsdp`); 1 where
             every rank holds all of it.
     """
@@ -80,6 +81,7 @@ class Case:
     lora_targets: tuple[str, ...] | str
     rounds: bool = False
     scratch: bool = False
+    settled: bool = True
     sharers: int = 1
 
 
@@ -114,6 +116,7 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: in
         lora_targets=settings.lora_targets,
         rounds=settings.sync_every > 1 and ranks > 1,
         scratch=settings.scratch,
+        settled=settings.precision != "auto" or not gpus,
         sharers=ranks if sharded else 1,
         **chosen,
     )
@@ -198,13 +201,15 @@ def _loaded(case: Case) -> str:
 def _loading(shape: Shape, case: Case) -> int:
     """Return what of the computer's memory loading takes beyond what training does.
 
-    What needs no conversion is mapped: the system gives those pages up whenever it lacks memory.
+    What needs no conversion is mapped: the system gives those pages up whenever it lacks memory. So
+    nothing is said where nobody knows what the files hold, or what `auto` comes to on a card.
     4 bits and Unsloth place each tensor where it stays; so does a rank on a CPU that keeps all.
     """
     if case.load_in_4bit or case.backend == "unsloth" or not (case.gpu or case.sharers > 1):
         return 0
     kept = _loaded(case)
-    if _STORED[kept] == shape.stored and not case.scratch:
+    unknown = not shape.stored or (kept != "fp32" and not case.settled)
+    if not case.scratch and (unknown or _STORED[kept] == shape.stored):
         return 0
     return shape.parameters * _BYTES[kept] + _CPU_RUNTIME + _IMPORTS
 

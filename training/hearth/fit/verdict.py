@@ -151,7 +151,12 @@ def _as_stored(settings: Settings, shape: Shape, rooms: Mapping[str, Room]) -> l
     """Return the change to the precision of the files, where the ranks can compute with it."""
     if settings.scratch:
         return []
-    if shape.stored == "float16" and all(room.gpu for room in rooms.values()):
+    # Each rank would find a loss scale of its own, where they learn by themselves.
+    if (
+        shape.stored == "float16"
+        and settings.sync_every == 1
+        and all(room.gpu for room in rooms.values())
+    ):
         return [{"precision": "fp16"}]
     return [{"precision": "bf16"}] if shape.stored == "bfloat16" else []
 

@@ -59,7 +59,7 @@ class Shape:
 
     Attributes:
         parameters: of the whole model, parts beside the decoder (such as a vision tower) included.
-        stored: torch's name of the type of the numbers in its files.
+        stored: torch's name of the type of the numbers in its files; '' where nobody knows.
     """
 
     model_type: str
@@ -151,7 +151,7 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
                 config.get("tie_word_embeddings", FAMILIES[config["model_type"]].tied)
             ),
             parameters=0,
-            stored=str(config.get("dtype") or config.get("torch_dtype") or "float32"),
+            stored=str(config.get("dtype") or config.get("torch_dtype") or ""),
         )
     except (KeyError, TypeError, ValueError):
         return None

@@ -25,6 +25,13 @@ _REMEMBERED = 3
 _WORTH_MOVING = 0.03
 """Part of a step's time that another split must save: less is within what a step varies by."""
 
+_WORTH_MOVING_A_ROUND = 0.02
+"""The same of a round of local steps, whose mean varies less."""
+
+_HELD = 8
+"""Of so many sizes of steps and rounds, the last ones, the plans are held: an epoch's last, short
+step is now here in a round, now there."""
+
 _ASKED_AGAIN = 50
 """Steps after which an idle rank gets one row, to see whether it has recovered."""
 
@@ -49,6 +56,7 @@ class Follower:
         self._idle = [0] * len(speeds)
         self._limits: list[int | None] = [None] * len(speeds)
         self._held: dict[tuple[int, ...], Plans] = {}
+        self._observed = False
 
     @property
     def slowness(self) -> tuple[float, ...]:
@@ -91,14 +99,17 @@ class Follower:
 
         They are those of the last time, unless others are worth moving to.
         """
-        best, last = self._best(sizes), self._held.get(tuple(sizes))
+        best, last = self._best(sizes), self._held.pop(tuple(sizes), None)
         if (
             last is None
             or last[0].micro_batch != best[0].micro_batch
             or self._saves(best, last, sizes)
         ):
-            self._held[tuple(sizes)] = best
-        first, *others = self._held[tuple(sizes)]
+            last = best
+        self._held[tuple(sizes)] = last
+        if len(self._held) > _HELD:
+            del self._held[next(iter(self._held))]
+        first, *others = last
         return (self._asking(first), *others)
 
     def share(self, rows: int) -> Plan:
@@ -117,26 +128,28 @@ class Follower:
         return [speed.times(rows) * slow for speed, slow in each]
 
     def _saves(self, best: Plans, last: Plans, sizes: Sequence[int]) -> bool:
-        """Return whether the steps are over enough sooner under `best` than under `last`.
-
-        Less is enough over many steps, since their mean varies less than each of them.
-        """
+        """Return whether the steps are over enough sooner under `best` than under `last`."""
         times = self._times(max(sizes))
-        enough = _WORTH_MOVING / math.sqrt(len(sizes))
+        enough = _WORTH_MOVING if len(sizes) == 1 else _WORTH_MOVING_A_ROUND
         return _over(best, times) < _over(last, times) * (1 - enough)
 
     def observe(
         self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
     ) -> None:
-        """Take note of how long each rank computed for its part of `plans`, and its tokens."""
+        """Take note of how long each rank computed for its part of `plans`, and its tokens.
+
+        The mean of many steps says as much as the median of a few; but the first steps of a launch
+        pay for what later ones find ready, and such a hiccup must not move the split.
+        """
+        counts = max(1, min(_REMEMBERED, len(plans) // 2)) if self._observed else 1
+        self._observed = True
         for rank, speed in enumerate(self._speeds):
             rows = [plan.rows[rank] for plan in plans]
             self._idle[rank] = 0 if any(rows) else self._idle[rank] + len(plans)
             if any(rows) and compute_seconds[rank] > 0:
                 fullness = tokens[rank] / (sum(rows) * self._full_row) if self._full_row else 1.0
-                expected = sum(map(speed.of_rows, rows)) * fullness
-                # The mean of many steps says as much as each of them would.
-                self._recent[rank].extend([compute_seconds[rank] / expected] * len(plans))
+                expected = math.fsum(map(speed.of_rows, rows)) * fullness
+                self._recent[rank].extend([compute_seconds[rank] / expected] * counts)
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
         """Plan from now on with micro-batches of at most `size` rows on `rank`."""
@@ -160,7 +173,7 @@ def _sizes(plans: Plans) -> tuple[int, ...]:
 
 
 def _over(plans: Plans, times: Sequence[np.ndarray]) -> float:
-    """Return when the steps under `plans` are over."""
+    """Return when the steps under `plans` are over; alike in every Python, as `sum` is not."""
     return max(
-        sum(float(each[plan.rows[rank]]) for plan in plans) for rank, each in enumerate(times)
+        math.fsum(float(each[plan.rows[rank]]) for plan in plans) for rank, each in enumerate(times)
     )

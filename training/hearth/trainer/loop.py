@@ -214,7 +214,8 @@ class Trainer:
         was, now = rows_over(before), rows_over(plans)
         slowness = slowness_of(self.planner, self.world.size)
         in_round = {"rows_of_round": now} if len(plans) > 1 else {}
-        last = before[-1] if before else None
+        # A round that is shared out anew is on record also where its first step is like the last.
+        last = before[-1] if before and not (in_round and was != now) else None
         for number, plan in enumerate(plans, step + 1):
             if plan != last:
                 self.telemetry.record(
@@ -227,7 +228,8 @@ class Trainer:
                 )
             last = plan
         if isinstance(self.planner, Follower) and sum(was) == sum(now) and was != now:
-            self.telemetry.say(moves(was, now, slowness, self.nodes))
+            what = "the split of a round" if in_round else "the split"
+            self.telemetry.say(f"{what} {moves(was, now, slowness, self.nodes)}")
 
     def _blame(self, taken: Taken, failures: int) -> None:
         """Name the rows of all ranks that were not finite.
@@ -322,9 +324,9 @@ class Trainer:
         self.keeper.take_up(found, self.model, self.changing)
         self.step = found.step
         self.judge.best = found.facts["best"]
-        followed = found.facts["followed"]
-        if isinstance(self.planner, Follower) and followed and self.nodes == found.facts["nodes"]:
-            self.planner.recall(followed)
+        known = found.facts.get("known")
+        if isinstance(self.planner, Follower) and known and self.nodes == found.facts["nodes"]:
+            self.planner.recall(known)
 
     def _check_begun_with(self, found: Checkpoint) -> None:
         """Raise `HearthError` if `found` was learned from other data, or from another model.
@@ -354,7 +356,7 @@ class Trainer:
             "seed": self.settings.seed,
             "data": self.inputs["data"],
             "model": self.inputs["model"],
-            "followed": self.planner.known if isinstance(self.planner, Follower) else None,
+            "known": self.planner.known if isinstance(self.planner, Follower) else None,
             "best": self.judge.best,
         } | self._choices()
 

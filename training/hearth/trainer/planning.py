@@ -93,14 +93,11 @@ def rows_over(plans: Plans) -> list[int]:
 def moves(
     before: Sequence[int], after: Sequence[int], slowness: Sequence[float], nodes: Sequence[str]
 ) -> str:
-    """Return the sentence that tells who takes more or fewer rows from now on, and why.
-
-    They are rows of a step, or of a round of local steps.
-    """
+    """Return the words that tell who takes more or fewer rows from now on, and why."""
     changed = [
         f"{node} {was} → {now} rows"
         + (f" (at {1 / slow:.0%} of its measured speed)" if abs(slow - 1) > _NOTEWORTHY else "")
         for node, was, now, slow in zip(nodes, before, after, slowness, strict=True)
         if was != now
     ]
-    return f"the split follows the machines: {', '.join(changed)}"
+    return f"follows the machines: {', '.join(changed)}"
