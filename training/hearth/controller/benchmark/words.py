@@ -137,7 +137,7 @@ def compared(before: Benchmark | None, now: Benchmark) -> list[str]:
     if 1 in (before.asked.repeat, now.asked.repeat) and found:
         lines += wrapped(
             "A configuration that ran once tells nothing of its spread; 10% was taken. "
-            "-e benchmark_repeat=3 tells it.",
+            "benchmark_repeat=3 tells it.",
             "  ",
         )
     return lines
