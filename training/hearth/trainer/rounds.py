@@ -48,7 +48,7 @@ class Local:
     """What this rank has done by itself since the round began.
 
     Attributes:
-        micro_batch: most rows at once that its memory held; None before the first step.
+        micro_batch: most rows at once that its memory held; 0 before the first step.
         tokens: of its rows.
         seconds: in which it computed.
         loss: the sum over the steps of its part of the mean loss of the global batch.
@@ -60,7 +60,7 @@ class Local:
         bad: the rows of the skipped steps that were not finite by themselves.
     """
 
-    micro_batch: int | None = None
+    micro_batch: int = 0
     tokens: int = 0
     seconds: float = 0.0
     loss: float = 0.0
