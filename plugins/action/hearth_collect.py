@@ -42,6 +42,9 @@ collected:
   type: list
 """
 
+_COMING = ".coming-"
+"""How the folder is named in which files arrive; the process that brings them comes next."""
+
 
 def safe(name: str) -> bool:
     """Return whether a file name that a node reported stays inside the folder it belongs in."""
@@ -72,6 +75,17 @@ def put(fresh: Path, place: Path) -> bool:
     return True
 
 
+def sweep(into: Path) -> None:
+    """Remove what a process that is gone was bringing: Ctrl-C ends it without its clean-up."""
+    for left in into.glob(f"{_COMING}*"):
+        try:
+            os.kill(int(left.name.removeprefix(_COMING).partition("-")[0]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(left, ignore_errors=True)
+        except (ValueError, PermissionError):
+            continue
+
+
 class ActionModule(ActionBase):
     """Fetches from one node."""
 
@@ -97,9 +111,10 @@ class ActionModule(ActionBase):
         workspace = there["stdout"].strip()
         into = Path(options["into"])
         into.mkdir(parents=True, exist_ok=True)
+        sweep(into)
         changed, collected = False, []
         # Beside the place where it goes, so that a rename is enough in the end.
-        with tempfile.TemporaryDirectory(dir=into, prefix=".coming-") as folder:
+        with tempfile.TemporaryDirectory(dir=into, prefix=f"{_COMING}{os.getpid()}-") as folder:
             for here, there in options["files"].items():
                 fresh = Path(folder) / here
                 if self._fetch(f"{workspace}/{there}", fresh):

@@ -16,6 +16,7 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from hearth.controller.ends import ENDED
 from hearth.controller.paths import for_shell
 from hearth.controller.runs.listing import local_time
 from hearth.controller.screen import Screen
@@ -78,7 +79,6 @@ since:
   type: str
 """
 
-ENDED = ("finished", "stopped", "failed")
 _MARK = "--hearth--"
 _TO_THE_SECOND = len("2026-11-20T07:46:11")
 _SECONDS_TILL_MENTIONED = 15.0
@@ -222,9 +222,10 @@ class ActionModule(ActionBase):
             if gone > (_LOOKS_FOR_A_UNIT if record.get("unit") else 2):
                 why = "its supervisor is gone without a word: killed, or the machine was restarted"
                 return {"state": "lost", "message": why}
-            pid = record["pid"]
-            if self._draws:
+            # The first look, which does not know yet whose the metrics are, has not read them.
+            if self._draws and pid:
                 self._screen.progress(state_text(record, self._progress), self._progress.tenth)
+            pid = record["pid"]
             time.sleep(options["interval"])
 
     def _look(self, options: Mapping[str, Any], pid: int) -> tuple[dict[str, Any] | None, bool]:

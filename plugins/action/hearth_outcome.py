@@ -40,8 +40,13 @@ class ActionModule(ActionBase):
         )
         node, ends = task_vars["inventory_hostname"], options["ends"]
         failed = failures(ends, Path(options["logs"]))
-        if node in failed:
-            return result | {"failed": True, "msg": failed[node]}
+        here = task_vars["ansible_play_hosts_all"]
+        told = [failed[node]] if node in failed else []
+        # For those that this command does not reach, the first that it does speaks.
+        if node == next(name for name in here if name in ends):
+            told += [f"{name}: {message}" for name, message in failed.items() if name not in here]
+        if told:
+            return result | {"failed": True, "msg": "\n".join(told)}
         if failed and ends[node].get("state") == "failed":
             return result | {"note": f"stopped because {' and '.join(failed)} failed"}
         return result

@@ -11,9 +11,10 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.config import read_run
-from hearth.controller.ends import launches_of, state_of
+from hearth.controller.ends import launches_of, silent, state_of
 from hearth.controller.paths import as_typed
 from hearth.controller.script.run import ScriptRun, read_script
+from hearth.errors import ConfigError
 from hearth.report.repeat import variable
 from hearth.report.story import Story, read_lines
 from hearth.words import duration
@@ -105,7 +106,7 @@ def script_summary(
 ) -> str:
     """Return the closing words for the run of a person's script, as `summary` does."""
     files, state = set(files), state_of(ends)
-    rows = interruptions(ends)
+    rows = interruptions(ends) + unseen(ends)
     rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]
     if state != "finished":
         rows.append(("go on", f"{playbook} train.yml -e resume={script.name}"))
@@ -133,6 +134,12 @@ def interruptions(ends: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str 
     more = [f"and {len(told) - _LINES} more"] if len(told) > _LINES else []
     lines = [line for words in told[:_LINES] for line in textwrap.wrap(words, _WIDTH)]
     return [("went on after", lines + more)]
+
+
+def unseen(ends: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str | list[str]]]:
+    """Return which nodes did not tell how a run ended that ended well."""
+    lines = [line for node, why in silent(ends).items() for line in paragraph(f"{node}: {why}")]
+    return [("not seen to its end", lines)] if lines else []
 
 
 def summary(
@@ -164,7 +171,7 @@ def summary(
             for word, said in (("  before", sample.before), ("  after", sample.after))
             if said is not None
         ]
-    rows += interruptions(ends)
+    rows += interruptions(ends) + unseen(ends)
     places = [
         ("report", "report.html"),
         ("adapter", "adapter"),
@@ -216,14 +223,23 @@ class ActionModule(ActionBase):
             [path.name for path in folder.glob("*")],
             options["playbook"],
         )
-        if script := read_script(folder / "run.yml"):
+        script, model = self._what(folder / "run.yml")
+        if script:
             text = script_summary(script, *common)
         else:
-            model, story = self._model(folder / "run.yml"), read_lines(folder / "metrics.jsonl")
-            text = summary(options["run"], model, Story.of(story), *common)
+            story = Story.of(read_lines(folder / "metrics.jsonl"))
+            text = summary(options["run"], model, story, *common)
         return result | {"say": f"\n{text}\n"}
 
     @staticmethod
-    def _model(path: Path) -> str:
-        """Return the model that a run file names."""
-        return read_run(path).settings.model if path.exists() else "MODEL"
+    def _what(path: Path) -> tuple[ScriptRun | None, str]:
+        """Return the script that a run file is of, or None, and the model that it names.
+
+        One that is torn, or of another version, must not hide how the run ended.
+        """
+        try:
+            if script := read_script(path):
+                return script, ""
+            return None, read_run(path).settings.model
+        except ConfigError:
+            return None, "MODEL"

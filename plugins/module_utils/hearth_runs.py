@@ -12,6 +12,7 @@ import pwd
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -140,14 +141,18 @@ def paths(workspace: str, run: str) -> list[str]:
 
 
 def size(path: str) -> int:
-    """Return the bytes of a file, or of all files below a folder; links are not followed."""
-    if os.path.islink(path) or not os.path.isdir(path):
-        return os.lstat(path).st_size
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size
-        for folder, _, names in os.walk(path)
-        for name in names
-    )
+    """Return the bytes of a file, or of all files below a folder; links are not followed.
+
+    The run may be at work there: what vanishes meanwhile counts for nothing.
+    """
+    files = [path]
+    if os.path.isdir(path) and not os.path.islink(path):
+        files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    total = 0
+    for file in files:
+        with suppress(FileNotFoundError):
+            total += os.lstat(file).st_size
+    return total
 
 
 def remove(workspace: str, run: str) -> None:

@@ -210,6 +210,14 @@ def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
     assert (house.runs / "short" / "report.html").read_text() == page
 
 
+def test_a_look_at_some_of_the_nodes_is_told_by_them(short):
+    house, _ = short
+    status, screen = house.play("playbooks/attach.yml", "-e", "run=short", "--limit", "laptop")
+    assert status == 0
+    assert "short finished: 3 of 3 steps" in screen
+    assert "not seen to its end  desk: not asked" in screen
+
+
 def test_a_detached_run_is_attached_to_stopped_and_goes_on_where_it_was(house):
     endless = house.tiny(run="night", max_steps=100_000, checkpoint_every=5)
     status, screen = house.play("train.yml", *endless, "-e", "wait=false")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.plugins import PLUGINS, load
 
 from hearth.config import Settings
-from hearth.controller.ends import culprits, told
+from hearth.controller.ends import culprits, silent, told
 from hearth.controller.paths import as_typed
 from hearth.controller.screen import Screen
 
@@ -416,8 +416,18 @@ def test_a_node_out_of_reach_is_blamed_by_its_peers():
 
 
 def test_a_node_that_alone_knows_nothing_speaks_for_itself():
+    ends = {"desk": {"state": "unknown"}, "lap": {"state": "lost", "message": "no answer"}}
+    assert culprits(ends)["lap"] == "no answer"
+
+
+def test_a_run_that_the_others_saw_to_its_end_did_not_fail_where_a_node_was_not_seen():
     ends = {"desk": {"state": "finished"}, "lap": {"state": "lost", "message": "no answer"}}
-    assert culprits(ends) == {"lap": "no answer"}
+    assert culprits(ends) == {}
+    assert silent(ends) == {"lap": "no answer"}
+    assert silent(FAILED) == {}
+    told = summary.summary("evening", "m", summary.Story.of([]), ends, "runs/evening", [], "play")
+    assert "finished" in told.splitlines()[0]
+    assert "not seen to its end  lap: no answer" in told
 
 
 def test_nobody_is_blamed_for_a_good_end():
@@ -480,6 +490,23 @@ def test_an_equal_folder_is_left_as_it_is(tmp_path):
     (tmp_path / "one" / "deep" / "file").write_text("other")
     assert collect.put(tmp_path / "one", tmp_path / "two")
     assert (tmp_path / "two" / "deep" / "file").read_text() == "other"
+
+
+def test_what_an_interrupted_collecting_left_goes_and_what_another_is_at_stays(tmp_path):
+    over = subprocess.Popen(["true"])
+    over.wait()
+    for process in (over.pid, os.getpid()):
+        (tmp_path / f".coming-{process}-x").mkdir()
+        (tmp_path / f".coming-{process}-x" / "model").write_text("half")
+    collect.sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [f".coming-{os.getpid()}-x"]
+
+
+def test_a_run_file_that_cannot_be_read_hides_no_end(tmp_path):
+    file = tmp_path / "run.yml"
+    for text in ("run: [", "hearth: 1\nunheard_of: 2\n"):
+        file.write_text(text)
+        assert summary.ActionModule._what(file) == (None, "MODEL")
 
 
 def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_no_node_needs(tmp_path):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 
 import pytest
+from ansible.module_utils import hearth_runs
 from support.modules import call
 
 NOW = "2026-11-20T20:10:00+00:00"
@@ -86,6 +88,18 @@ def test_broken_files_hide_no_run(workspace):
     (run,) = call("hearth_runs", workspace=str(workspace))["runs"]
     assert (run["record"], run["silent_seconds"]) == (None, None)
     assert run["metrics"] == {"step": {"kind": "step"}}
+
+
+def test_what_vanishes_while_it_is_looked_at_counts_for_nothing(workspace, monkeypatch):
+    walked = os.walk
+
+    def walk(top):
+        for folder, folders, names in walked(top):
+            yield folder, folders, [*names, ".supervisor.json.4242"]  # renamed meanwhile
+
+    monkeypatch.setattr(hearth_runs.os, "walk", walk)
+    assert hearth_runs.size(str(workspace / "checkpoints" / "evening")) == 4
+    assert hearth_runs.size(str(workspace / "logs" / "gone.log")) == 0
 
 
 def test_what_is_removed_is_that_run_and_nothing_else(workspace):

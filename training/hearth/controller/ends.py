@@ -14,6 +14,8 @@ from hearth.files import write_whole
 
 FILE = "ends.json"
 """The record's name in the run's folder on the controller."""
+ENDED = frozenset({"finished", "stopped", "failed"})
+"""The states in which a node knows how the run ended."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Ends:
 
 def state_of(ends: Mapping[str, Mapping[str, Any]]) -> str:
     """Return how the run ended: the word of the nodes that know, if any does."""
-    known = {str(end["state"]) for end in ends.values()} & {"finished", "stopped", "failed"}
+    known = {str(end["state"]) for end in ends.values()} & ENDED
     if "failed" in known or not known:
         return "failed"
     return "finished" if known == {"finished"} else "stopped"
@@ -62,6 +64,8 @@ def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     The supervisors record one cause on all nodes: the first real failure. A node that cannot
     tell its own end is taken at the word of its peers; if nobody knows more, it speaks for itself.
     """
+    if state_of(ends) != "failed":
+        return {}
     found: dict[str, str] = {}
     for end in ends.values():
         cause = end.get("cause") or {}
@@ -76,6 +80,17 @@ def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
                 cause.get("message") or end.get("message") or "ended without saying why"
             )
     return found
+
+
+def silent(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return why the nodes do not tell their own end of a run that the others saw to its end."""
+    if state_of(ends) == "failed":
+        return {}
+    return {
+        node: str(end.get("message") or "its end is not known")
+        for node, end in ends.items()
+        if end.get("state") not in ENDED
+    }
 
 
 def told(message: str, log: str, by_rank: bool) -> str:
