@@ -57,7 +57,8 @@ class ActionModule(ActionBase):
         }
         # In check mode this only looks; else it also makes the folders.
         answer = self._execute_module("hearth_workspace", arguments, task_vars=task_vars)
-        if answer.get("differing") and not self._task.check_mode:
+        sends = answer.get("differing") and not answer.get("under_way")
+        if sends and not self._task.check_mode:
             changed = answer["changed"]
             answer = self._send(arguments, archive(source, files), task_vars)
             answer["changed"] = bool(answer.get("changed") or changed)

@@ -7,6 +7,7 @@ DOCUMENTATION = r"""
 module: hearth_workspace
 short_description: Make the workspace of this node what it should be
 description:
+  - Code that a run under way may start again with is let be, on this node as on the others.
   - The action plugin of the same name builds the archive on the controller and sends it only
     when the code on the node is not the same, so that a node that is up to date costs one
     small call.
@@ -54,13 +55,17 @@ differing:
   returned: always
   type: list
   elements: str
+under_way:
+  description: The run for which the code was let be although it differs; empty if there is none.
+  returned: always
+  type: str
 """
 
 import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_folder import checksum, files_below, take_place, unpack
-from ansible.module_utils.hearth_node import absolute
+from ansible.module_utils.hearth_node import absolute, run_under_way
 
 
 def found(scripts: str) -> dict[str, str]:
@@ -70,10 +75,7 @@ def found(scripts: str) -> dict[str, str]:
 
 
 def replace(scripts: str, archive: str, temporary: str) -> None:
-    """Put the content of `archive` in place of `scripts`.
-
-    A run that is under way has its modules in memory.
-    """
+    """Put the content of `archive` in place of `scripts`."""
     fresh = f"{scripts}.new"
     unpack(archive, fresh)
     take_place(fresh, scripts, temporary)
@@ -103,20 +105,26 @@ def main() -> None:
         differing = sorted(
             name for name in here.keys() | code.keys() if here.get(name) != code.get(name)
         )
-        if differing and module.params["archive"] and not module.check_mode:
+        under_way = run_under_way(path) if differing else ""
+        if differing and not under_way and module.params["archive"] and not module.check_mode:
             replace(scripts, module.params["archive"], module.tmpdir)
     except OSError as error:
         module.exit_json(
             changed=False,
             path=path,
             differing=[],
+            under_way="",
             findings=[
                 f"the workspace {path} cannot be written ({error.strerror}: {error.filename}); "
                 "give this user the right to, or set hearth_workspace to another folder"
             ],
         )
     module.exit_json(
-        changed=bool(missing or differing), path=path, differing=differing, findings=[]
+        changed=bool(missing or (differing and not under_way)),
+        path=path,
+        differing=differing,
+        under_way=under_way,
+        findings=[],
     )
 
 

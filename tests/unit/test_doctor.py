@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from hearth.controller.doctor import software
 from hearth.controller.doctor.checks import CHECKS, HOME, warnings
 from hearth.controller.doctor.examine import examine, mends
+from hearth.controller.doctor.finding import not_checked
 from hearth.controller.doctor.node import Cluster, Node
 from hearth.controller.doctor.table import doctor_lines
 from hearth.controller.verdict import EXIT
@@ -508,6 +510,19 @@ def test_a_single_node_has_no_pairs():
     assert {
         each["check"] for each in seen["checks"] if each["seen"] == "there is no other node"
     } == {"link", "latency", "reach", "MTU"}
+
+
+@pytest.mark.parametrize(
+    ("path", "check"),
+    [
+        ("/home/ann/ai-cluster/data/0123456789ab-words.jsonl", software.data),
+        ("/home/ann/ai-cluster/models/llama/model.safetensors", software.models),
+    ],
+)
+def test_what_was_too_large_to_be_read_is_not_said_to_be_whole(path, check):
+    nodes = looks("laptop", unread=[path])
+    said = check(nodes["laptop"], Cluster(list(nodes.values())))
+    assert said == not_checked(f"{path} is too large to be read at every look")
 
 
 def test_a_node_that_does_not_answer_is_broken_once_and_not_checked_further():

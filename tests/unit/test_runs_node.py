@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import tarfile
 
 import pytest
 from ansible.module_utils import hearth_runs
@@ -136,3 +138,38 @@ def test_only_a_name_is_removed(workspace, name):
     answer = call("hearth_runs", workspace=str(workspace), remove=name)
     assert "cannot be the name of a run" in answer["msg"]
     assert (workspace / "results" / "evening" / "run.yml").exists()
+
+
+# -- the code that runs start with -----------------------------------------------------------------
+
+
+def brought(workspace, tmp_path_factory, check=False):
+    """Call hearth_workspace with one changed file of code; return its answer, and the file then."""
+    source = tmp_path_factory.mktemp("code")
+    (source / "train.py").write_text("new\n")
+    packed = source / "code.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(source / "train.py", "train.py")
+    scripts = workspace / "scripts"
+    scripts.mkdir()
+    (scripts / "train.py").write_text("old\n")
+    answer = call(
+        "hearth_workspace",
+        check=check,
+        path=str(workspace),
+        folders=["scripts"],
+        code={"train.py": hashlib.sha256(b"new\n").hexdigest()},
+        archive=str(packed),
+    )
+    return answer, (scripts / "train.py").read_text()
+
+
+def test_other_code_takes_the_place_of_the_old(workspace, tmp_path_factory):
+    answer, code = brought(workspace, tmp_path_factory)
+    assert (answer["changed"], answer["under_way"], code) == (True, "", "new\n")
+
+
+def test_the_code_of_a_run_under_way_is_let_be(held, tmp_path_factory):
+    answer, code = brought(held, tmp_path_factory)
+    assert (answer["changed"], answer["under_way"], code) == (False, "evening", "old\n")
+    assert answer["differing"] == ["train.py"]

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
-from hearth.controller.doctor.finding import Finding, broken, degraded, good, not_applicable
+from hearth.controller.doctor.finding import (
+    Finding,
+    broken,
+    degraded,
+    good,
+    not_applicable,
+    not_checked,
+)
 from hearth.controller.doctor.node import Cluster, Node
 from hearth.verify.verdict import differing
 
@@ -94,6 +102,8 @@ def models(node: Node, cluster: Cluster) -> Finding:
             )
     if not its:
         return not_applicable("no model yet")
+    if unread := [path for path in node.look["unread"] if not _staged(path, node)]:
+        return not_checked(_too_much(unread))
     return good(f"{len(its)} as their checksums say" if len(its) > 1 else f"{next(iter(its))}")
 
 
@@ -108,8 +118,22 @@ def data(node: Node, cluster: Cluster) -> Finding:
         )
     if not node.look["data"]:
         return not_applicable("no data file yet")
+    if unread := [path for path in node.look["unread"] if _staged(path, node)]:
+        return not_checked(_too_much(unread))
     count = len(node.look["data"])
     return good(f"{count} file{'s' if count > 1 else ''} as their checksums say")
+
+
+def _staged(path: str, node: Node) -> bool:
+    """Return whether a file that a node names is one of data, not of a model."""
+    return PurePosixPath(path).name in node.look["data"]
+
+
+def _too_much(unread: Sequence[str]) -> str:
+    """Return that files were not read, of which the first is named."""
+    more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+    verb = "are" if more else "is"
+    return f"{unread[0]}{more} {verb} too large to be read at every look"
 
 
 def _usual(name: str, cluster: Cluster) -> str:
