@@ -32,7 +32,9 @@ options:
     type: dict
     default: {}
   run_file:
-    description: Text of C(run.yml); wanted by V(start).
+    description:
+      - Text of C(run.yml); wanted by V(start). With V(check), that another run has left its files
+        under the name is a finding.
     type: str
   now:
     description: Stop at once, without finishing the step.
@@ -73,6 +75,7 @@ workspace:
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -86,6 +89,8 @@ from ansible.module_utils.hearth_node import (
     text_of,
     write_private,
 )
+
+_CREATED = re.compile(r"^created: ['\"]?([^'\"\n]+)", re.MULTILINE)
 
 
 def main() -> None:
@@ -132,10 +137,22 @@ def _call(module: AnsibleModule, spec: dict, *arguments: str) -> Report:
 
 
 def check(module: AnsibleModule, spec: dict) -> Report:
-    """Return what stands in the way of the run here. The spec lies in a file only meanwhile."""
+    """Return what stands in the way of the run here. The spec lies in a file only meanwhile.
+
+    With a run file, another run of that name does: its results, checkpoints and code would mix.
+    """
     path = os.path.join(module.tmpdir, "spec.json")
     write_private(path, json.dumps(spec))
-    return _call(module, spec, "check", "--spec", path)
+    report = _call(module, spec, "check", "--spec", path)
+    folder = os.path.join(spec["workspace"], "results", spec["run"])
+    there = _CREATED.search(text_of(os.path.join(folder, "run.yml")))
+    asked = _CREATED.search(module.params["run_file"] or "")
+    if there and asked and there[1] != asked[1]:
+        report.findings.append(
+            f"run: another run '{spec['run']}' lies in {folder}, made {there[1]}; choose another "
+            f"name, or remove it with playbooks/runs.yml -e delete={spec['run']}"
+        )
+    return report
 
 
 def start(module: AnsibleModule, spec: dict) -> Report:
@@ -193,7 +210,10 @@ def _lay_down_and_start(module: AnsibleModule, spec: dict, path: str, text: str)
 
 
 def stop(module: AnsibleModule, spec: dict) -> Report:
-    """Ask the run to stop here."""
+    """Ask the run to stop here; a node that has lost its record, with its disk, has none to ask."""
+    record = os.path.join(spec["workspace"], "results", spec["run"], "supervisor.json")
+    if not os.path.exists(record):
+        return Report([], record={"asked": False})
     now = ["--now"] if module.params["now"] else []
     return _call(module, spec, "stop", "--workspace", spec["workspace"], "--run", spec["run"], *now)
 

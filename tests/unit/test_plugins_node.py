@@ -179,6 +179,30 @@ def test_check_leaves_nothing_behind(tmp_path, answering):
     assert not list((tmp_path / "ws" / "config").iterdir())
 
 
+def test_the_files_of_another_run_of_that_name_stand_in_the_way(tmp_path, answering):
+    its = spec(tmp_path, answering('{"ok": true, "findings": [], "facts": {}}'))
+    results = tmp_path / "ws" / "results" / "r"
+    results.mkdir(parents=True)
+    (results / "run.yml").write_text("# By Hearth.\nrun: r\ncreated: '2026-11-20T10:00:00+00:00'\n")
+
+    def findings(**its_file: str) -> list[str]:
+        return call("hearth_supervise", verb="check", spec=its, token=SECRET, **its_file)[
+            "findings"
+        ]
+
+    (found,) = findings(run_file="run: r\ncreated: '2026-11-21T10:00:00+00:00'\n")
+    assert "another run 'r' lies in" in found
+    assert "-e delete=r" in found
+    assert findings(run_file="run: r\ncreated: 2026-11-20T10:00:00+00:00\n") == []
+    assert findings() == []
+
+
+def test_a_node_that_lost_its_record_of_the_run_is_not_asked_to_stop(tmp_path, answering):
+    its = spec(tmp_path, answering('{"ok": false, "findings": ["no run"]}', 2))
+    answer = call("hearth_supervise", verb="stop", spec=its)
+    assert (answer["findings"], answer["changed"]) == ([], False)
+
+
 def test_check_mode_starts_nothing_and_foretells(tmp_path, answering):
     python = answering("{}")
     answer = call(
