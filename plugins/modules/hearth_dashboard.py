@@ -78,7 +78,7 @@ from ansible.module_utils.hearth_dashboard import (
     start,
     stop,
 )
-from ansible.module_utils.hearth_node import absolute
+from ansible.module_utils.hearth_node import absolute, text_of
 
 
 def main() -> None:
@@ -114,6 +114,10 @@ def _started(module: AnsibleModule, workspace: str, there: dict) -> dict:
     given, python = module.params, absolute(module.params["python"])
     run = given["run"]
     if not os.path.isdir(curves(workspace, run)):
+        if "\nscript:" in text_of(os.path.join(workspace, "results", run, "run.yml")):
+            raise DashboardError(
+                f"'{run}' is the run of a script, which keeps its curves where and how it likes"
+            )
         raise DashboardError(
             f"there are no curves of '{run}' here yet ({curves(workspace, run)}): its ranks begin "
             "them with the first step"

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from support.modules import call
 
 from hearth.controller.dashboard import login, told
+from hearth.controller.script.run import ScriptRun, script_text
 
 HOME = {
     "inventory_hostname": "tower",
@@ -57,6 +58,16 @@ def test_without_curves_there_is_nothing_to_show(workspace):
     said = asked(workspace, run="morning")
     assert said["failed"]
     assert "there are no curves of 'morning' here yet" in said["msg"]
+
+
+def test_the_run_of_a_script_never_has_curves_here(workspace):
+    run = ScriptRun("morning", "2026-11-22", "/p", "train.py", (), None, "0" * 64, None)
+    folder = workspace / "results" / "morning"
+    folder.mkdir()
+    (folder / "run.yml").write_text(script_text(run))
+    said = asked(workspace, run="morning")
+    assert said["failed"]
+    assert "'morning' is the run of a script" in said["msg"]
 
 
 def test_an_id_that_belongs_to_another_process_by_now_is_no_tensorboard(workspace):
