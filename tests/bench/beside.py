@@ -1,4 +1,4 @@
-"""How fast machines are that train at the same time, each for itself. Pure.
+"""Machines that train at the same time on one computer: where, and how fast each is. Pure.
 
 The machines of the lab share this computer's memory bus and caches, and its speed, which goes up
 and down with what its host has to do. Machines that train one after the other would be measured at
@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Any
 
 LEAST_STEPS = 3
+FULL = 0.85
+"""How much of a core is given away at most. Where 0.9 was, one of three got a quarter less."""
 
 
 @dataclass(frozen=True)
@@ -63,3 +65,25 @@ def parts(shares: Mapping[str, float], rows: int) -> dict[str, int]:
     """Return by node about as many of the `rows` as a split by these shares would give it."""
     total = sum(shares.values())
     return {node: max(1, round(rows * share / total)) for node, share in shares.items()}
+
+
+def places(shares: Mapping[str, float], cores: int) -> dict[str, int]:
+    """Return by node the core that it is held to, by its share of one: the last with room.
+
+    Machines that may go from core to core push each other off them: three with 0.4 of a core each
+    came to some 7% less than three times one of them, and to 5% less again where they had to meet,
+    as after a step. The first core is taken last, since the computer's own work is there as a rule.
+
+    Raises ValueError that names a node for which no core has room.
+    """
+    taken = dict.fromkeys(reversed(range(cores)), 0.0)
+    found = {}
+    for node, share in shares.items():
+        fits = [core for core, its in taken.items() if its + share <= FULL]
+        if not fits:
+            raise ValueError(
+                f"{node}: no core has {share} left, since at most {FULL} is given away"
+            )
+        found[node] = fits[0]
+        taken[fits[0]] += share
+    return found

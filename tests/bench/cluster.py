@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.beside import speeds
+from tests.bench.beside import places, speeds
 from tests.bench.lab import NAME, ROOT, CommandFailed, Lab
 
 READY = "/opt/lab/venv/bin/python"
@@ -83,8 +83,9 @@ class Cluster(Lab):
             self.play("playbooks/workspace.yml")
             for path in self._paths:
                 bring(path, self.names)
-            for node in self.names:
+            for node, core in places(self.shares, os.cpu_count() or 1).items():
                 self.do("link", node, self._link)
+                self._hold_to(node, core)
                 self.share(node, self.shares[node])
             yield
         finally:
@@ -93,6 +94,17 @@ class Cluster(Lab):
     def share(self, node: str, cores: float | None) -> None:
         """Hold a machine to so many cores; None gives it all of them."""
         self.do("cpu", node, "off" if cores is None else str(cores))
+
+    def _hold_to(self, node: str, core: int) -> None:
+        """Have all that runs on a machine, and all that it starts later, on one core.
+
+        Raises `CommandFailed` if the machine is not held.
+        """
+        everything = f"taskset --all-tasks --pid --cpu-list {core} ${{process#/proc/}}"
+        self.inside(node, "sh", "-c", f"for process in /proc/[0-9]*; do {everything}; done")
+        said = self.inside(node, "taskset", "--pid", "--cpu-list", "1").strip()
+        if not said.endswith(f": {core}"):
+            raise CommandFailed(f"{node} is not held to core {core}: {said}")
 
     def inside(self, node: str, *command: str) -> str:
         """Return what a command says on a machine, reached without its network; "" if it fails."""

@@ -98,6 +98,7 @@ def trained(*speeds: float, predicted: float | None = None) -> list[dict]:
 
 def test_what_unequal_machines_come_to_is_set_against_the_sum_and_the_equal_split():
     unequal = {
+        **SEEN,
         "shares": {"tower": 0.8, "laptop": 0.4, "oldbox": 0.2},
         "global_batch": 64,
         "alone": {
@@ -111,9 +112,6 @@ def test_what_unequal_machines_come_to_is_set_against_the_sum_and_the_equal_spli
     }
     told = heterogeneous.table(
         {
-            "date": "2026-11-20",
-            "computer": "2 cores of X",
-            "hearth": "abc",
             "model": "A Llama",
             "at_once": 3,
             "skipped": 2,
@@ -177,6 +175,15 @@ def test_a_machine_has_as_many_rows_for_itself_as_by_its_share():
         "oldbox": 9,
     }
     assert beside.parts({"tower": 0.8, "laptop": 0.01}, 8)["laptop"] == 1
+
+
+def test_machines_are_held_to_cores_with_room_for_their_shares_the_first_core_taken_last():
+    unequal = {"tower": 0.8, "laptop": 0.4, "oldbox": 0.2}
+    assert beside.places(unequal, 2) == {"tower": 1, "laptop": 0, "oldbox": 0}
+    equal = dict.fromkeys(["tower", "laptop", "oldbox"], 0.25)
+    assert set(beside.places(equal, 2).values()) == {1}
+    with pytest.raises(ValueError, match="laptop: no core has"):
+        beside.places(unequal, 1)
 
 
 SEEN = {"date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc"}

@@ -48,8 +48,7 @@ def spread(runs: Sequence[Mapping[str, Any]]) -> str:
 def table(figures: Mapping[str, Any]) -> str:
     """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
     lines = [
-        f"Emulated: machines of the lab with a share of a core each, CPU, gloo, links of 1 Gbit/s. "
-        f"Measured on {figures['date']} on {figures['computer']}; Hearth {figures['hearth']}. "
+        "Emulated: machines of the lab with a share of a core each, CPU, gloo, links of 1 Gbit/s. "
         f"{figures['model']}. Tokens/s of the steps after the first {figures['skipped']}; medians "
         "of n, with the least and the most. Each node trained for itself at the same time as the "
         "others, between the runs together, with as many rows a step as it has in them; parts are "
@@ -60,7 +59,8 @@ def table(figures: Mapping[str, Any]) -> str:
         shares = ", ".join(f"{node} {share}" for node, share in sitting["shares"].items())
         lines += [
             "",
-            f"Shares of a core: {shares}; {sitting['global_batch']} rows a step.",
+            f"Shares of a core: {shares}; {sitting['global_batch']} rows a step. "
+            f"Measured on {sitting['date']} on {sitting['computer']}; Hearth {sitting['hearth']}.",
             "",
             "| | n | tokens/s | | of the sum of the nodes alone |",
             "|---|--:|--:|---|--:|",
