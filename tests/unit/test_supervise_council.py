@@ -144,6 +144,20 @@ def test_who_comes_back_and_leaves_before_anyone_was_asked_to_pause_changes_noth
     assert council.decide(1) == Verdict("finished")
 
 
+def test_who_left_before_the_start_is_not_back_until_it_joins_again():
+    council = called(least=1, again=True)
+    for node in ("desk", "laptop"):
+        council.join(node, 0)
+    council.gone("laptop")
+    council.start(("desk",))
+    assert council.back == ()
+    council.join("laptop", 1)
+    assert council.back == ("laptop",)
+    council.gone("laptop")
+    council.ended("desk", Ended(0), 1)
+    assert council.decide(1) == Verdict("finished")
+
+
 def test_what_is_launched_again():
     killed, raised = Ended(1, 1, "killed by signal 9", killed=True), Ended(1, 1, REAL)
     for again, report, state in (
@@ -309,9 +323,27 @@ of_two = st.lists(
 )
 
 
-@given(of_two)
-def test_an_elastic_launch_never_ends_as_if_it_had_not_been_asked_to_pause_or_to_stop(steps):
-    council = started(NODES[:2], again=True, least=2)
+def come_and_go(council: Council, visits: list[tuple[bool, str]]) -> None:
+    """Let each node of `visits` join, or leave if it is there."""
+    for comes, node in visits:
+        if comes:
+            council.join(node, 0)
+        elif node not in council.missing:
+            council.gone(node)
+
+
+before_the_start = st.lists(st.tuples(st.booleans(), st.sampled_from(NODES)))
+
+
+@given(before_the_start, of_two)
+def test_an_elastic_launch_never_ends_as_if_it_had_not_been_asked_to_pause_or_to_stop(
+    visits, steps
+):
+    council = called(again=True, least=2)
+    come_and_go(council, [*visits, *((node != "shelf", node) for node in NODES)])
+    council.start(council.ready(SETTLE))
+    assert council.team == NODES[:2]
+    shelf_is_there = False
     at, well, asked = 0.0, set(), False
     for kind, node, after in steps:
         at += after
@@ -320,10 +352,12 @@ def test_an_elastic_launch_never_ends_as_if_it_had_not_been_asked_to_pause_or_to
         match kind:
             case "join":
                 council.join("shelf", at)
+                shelf_is_there = True
                 if council.back and not council.paused:
                     council.pause()
-            case "leave" if "shelf" in council.back:
+            case "leave" if shelf_is_there:
                 council.gone("shelf")
+                shelf_is_there = False
             case "gone":
                 council.gone(node)
             case "stop":
@@ -334,6 +368,7 @@ def test_an_elastic_launch_never_ends_as_if_it_had_not_been_asked_to_pause_or_to
                 well.add(node)
             case "killed" if node not in well:
                 council.ended(node, Ended(-9, 0, "", killed=True), at)
+        assert council.back == (("shelf",) if shelf_is_there else ())
         if verdict := council.decide(at):
             match verdict.state:
                 case "finished":

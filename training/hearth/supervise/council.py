@@ -79,8 +79,10 @@ class Council:
 
     @property
     def back(self) -> tuple[str, ...]:
-        """The nodes that came back after the launch had begun without them."""
-        return tuple(n for n in self._members if self.started and n not in self.team)
+        """The nodes that are there, and that the launch has begun without."""
+        if not self.started:
+            return ()
+        return tuple(n for n in self._members if n not in self.team and self._connected(n))
 
     @property
     def paused(self) -> bool:
@@ -125,10 +127,7 @@ class Council:
 
     def gone(self, node: str) -> None:
         """A member's connection broke."""
-        if self.started and node not in self.team:
-            del self._members[node]
-        else:
-            self._members[node].connected = False
+        self._members[node].connected = False
 
     def ended(self, node: str, report: Ended, now: float) -> None:
         """A member's torchrun ended."""
