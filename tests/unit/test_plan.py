@@ -246,6 +246,7 @@ def test_epochs_are_shuffled_anew_and_repeatably():
 
 def test_the_last_batch_of_an_epoch_holds_the_rest():
     order = Order(rows=10, global_batch=4, seed=0)
-    assert [len(order.batch(step)) for step in range(3)] == [4, 4, 2]
+    assert [len(order.batch(step)) for step in range(6)] == [4, 4, 2] * 2
+    assert [order.size(step) for step in range(6)] == [4, 4, 2] * 2
     assert order.steps(epochs=2, max_steps=None) == 6
     assert order.steps(epochs=2, max_steps=5) == 5

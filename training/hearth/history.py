@@ -19,7 +19,7 @@ from hearth.world import World
 METRICS = "metrics.jsonl"
 
 
-def _records(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def records_in(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each whole line and what it says, up to one that a crash cut short."""
     for line in text.splitlines():
         try:
@@ -30,7 +30,7 @@ def _records(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def restore(metrics: Path, kept: Path, step: int) -> None:
     """Take the copy `kept` with the checkpoint after `step`, if the own record ends before it."""
-    own = _records(metrics.read_text(encoding="utf-8")) if metrics.exists() else ()
+    own = records_in(metrics.read_text(encoding="utf-8")) if metrics.exists() else ()
     reached = any(record["kind"] == "step" and record["step"] == step for _, record in own)
     if not reached and kept.exists():
         shutil.copyfile(kept, metrics)
@@ -42,7 +42,7 @@ def forget_after(metrics: Path, step: int) -> None:
         return
     kept = []
     # A run that begins anew has no history.
-    for line, record in _records(metrics.read_text(encoding="utf-8")) if step else ():
+    for line, record in records_in(metrics.read_text(encoding="utf-8")) if step else ():
         over = record["kind"] == "end" or record.get("when") == "after"
         if over or record.get("step", 0) > step:
             continue

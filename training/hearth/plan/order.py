@@ -38,6 +38,11 @@ class Order:
         """Return how many epochs are done before 0-based `step`."""
         return step / self.steps_per_epoch
 
+    def size(self, step: int) -> int:
+        """Return how many rows 0-based `step` has."""
+        before = step % self.steps_per_epoch * self.global_batch
+        return min(self.global_batch, self.rows - before)
+
     def batch(self, step: int) -> np.ndarray:
         """Return the row numbers of 0-based `step`, int64, in the order the ranks share them."""
         epoch, position = divmod(step, self.steps_per_epoch)

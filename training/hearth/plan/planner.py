@@ -67,24 +67,27 @@ class Replayed:
         run: its name, for messages.
         plans: each with the 0-based step from which it held, in order; at least one.
         ranks: how many there are now.
+        steps: how many the earlier run had. Those beyond them take its last plan, if it fits.
 
     Raises:
-        HearthError: the earlier run had another number of ranks.
+        HearthError: the earlier run began with another number of ranks.
     """
 
-    def __init__(self, run: str, plans: Sequence[tuple[int, Plan]], ranks: int) -> None:
-        if len(plans[0][1].rows) != ranks:
+    def __init__(self, run: str, plans: Sequence[tuple[int, Plan]], ranks: int, steps: int) -> None:
+        began_with = len(plans[0][1].rows)
+        if began_with != ranks:
             raise HearthError(
-                f"replay: run '{run}' had {len(plans[0][1].rows)} ranks and this one has {ranks}"
+                f"replay: run '{run}' began with {began_with} ranks and this one has {ranks}; take "
+                "nodes with as many ranks, or leave replay out"
             )
-        self._run = run
+        self._run, self._ranks, self._steps = run, ranks, steps
         self._from = [step for step, _ in plans]
         self._plans = [plan for _, plan in plans]
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
         """Return the plans that held in these steps.
 
-        Raises `HearthError` if there was none, or it was for another number of rows.
+        Raises `HearthError` if there was none, or it was for another number of rows or ranks.
         """
         return tuple(self._plan(number, rows) for number, rows in enumerate(sizes, step))
 
@@ -94,6 +97,17 @@ class Replayed:
         if at < 0:
             raise HearthError(f"replay: run '{self._run}' has no record of step {step + 1}")
         plan = self._plans[at]
+        if len(plan.rows) != self._ranks:
+            raise HearthError(
+                f"replay: step {step + 1} of run '{self._run}' had {len(plan.rows)} ranks and here "
+                f"it has {self._ranks}; end before it with max_steps={step}, or leave replay out"
+            )
+        if sum(plan.rows) != rows and step >= self._steps:
+            raise HearthError(
+                f"replay: run '{self._run}' has only {self._steps} steps, and the plan of its last "
+                f"one, of {sum(plan.rows)} rows, does not fit step {step + 1}, of {rows}; take "
+                f"max_steps={self._steps}"
+            )
         if sum(plan.rows) != rows:
             raise HearthError(
                 f"replay: step {step + 1} of run '{self._run}' had {sum(plan.rows)} rows and here "

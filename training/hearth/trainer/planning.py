@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from hearth.config import Settings
 from hearth.errors import ConfigError
-from hearth.history import METRICS
+from hearth.history import METRICS, records_in
 from hearth.layout import Layout
 from hearth.measure.here import most_rows
 from hearth.measure.probe import Measured
@@ -29,9 +28,10 @@ def choose_planner(settings: Settings, measured: Measured, layout: Layout, world
     """
     together = settings.parallel == "fsdp"
     if settings.replay:
-        plans = _recorded(settings.replay, layout.run_dir(settings.replay) / METRICS, world)
+        path = layout.run_dir(settings.replay) / METRICS
+        plans, steps = _recorded(settings.replay, path, world)
         plans = [(step, replace(plan, together=together)) for step, plan in plans]
-        return Replayed(settings.replay, plans, world.size)
+        return Replayed(settings.replay, plans, world.size, steps)
     everyone = world.gather(measured)
     speeds = [each.speed.no_larger_than(most_rows(settings)) for each in everyone]
     if settings.split == "auto" and not together:
@@ -44,9 +44,9 @@ def choose_planner(settings: Settings, measured: Measured, layout: Layout, world
     return Fixed(shares_for(shares, world.size), sizes, together)
 
 
-def _recorded(run: str, path: Path, world: World) -> list[tuple[int, Plan]]:
-    """Return the plans that rank 0's node has on record of an earlier run."""
-    found: list[tuple[int, Plan]] | ConfigError | None = None
+def _recorded(run: str, path: Path, world: World) -> tuple[list[tuple[int, Plan]], int]:
+    """Return what rank 0's node has on record of an earlier run, as `recorded_plans`."""
+    found: tuple[list[tuple[int, Plan]], int] | ConfigError = ([], 0)
     if world.leads:
         try:
             found = recorded_plans(run, path)
@@ -55,28 +55,30 @@ def _recorded(run: str, path: Path, world: World) -> list[tuple[int, Plan]]:
     found = world.from_leader(found)
     if isinstance(found, ConfigError):
         raise found
-    return found or []
+    return found
 
 
-def recorded_plans(run: str, path: Path) -> list[tuple[int, Plan]]:
-    """Return the plans that stand in a run's metrics, each with its first 0-based step.
+def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
+    """Return the plans in a run's metrics, each with its first 0-based step, and all its steps.
 
     Raises `ConfigError` if there are none.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"replay: {path} cannot be read ({error.strerror}); the record of run '{run}' must lie "
             "on the node that is rank 0"
         ) from error
-    records = [json.loads(line) for line in lines if '"kind": "plan"' in line]
-    if not records:
-        raise ConfigError(f"replay: {path} holds no plans")
-    return [
+    records = [record for _, record in records_in(text) if record["kind"] in ("plan", "step")]
+    plans = [
         (record["step"] - 1, Plan(tuple(record["rows"]), tuple(record["micro_batch"])))
         for record in records
+        if record["kind"] == "plan"
     ]
+    if not plans:
+        raise ConfigError(f"replay: {path} holds no plans")
+    return plans, max(record["step"] for record in records)
 
 
 def slowness_of(planner: Planner, ranks: int) -> list[float]:

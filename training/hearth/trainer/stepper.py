@@ -24,7 +24,7 @@ from hearth.data import Rows
 from hearth.heat import celsius
 from hearth.memory import peak_mib
 from hearth.plan.order import Order
-from hearth.plan.planner import Planner
+from hearth.plan.planner import Planner, Replayed
 from hearth.plan.split import Plan, Plans
 from hearth.trainer import rounds
 from hearth.trainer.compute import Compute, Computed
@@ -66,7 +66,13 @@ class Stepper:
         self._plans: Plans = ()  # as they were computed
 
     def take(self, step: int, most: int) -> Taken:
-        """Take the 0-based `step`, or a round of at most `most` that begins with it."""
+        """Take the 0-based `step`, or a round of at most `most` that begins with it.
+
+        Raises `HearthError` before the first if the record of an earlier run does not fit them all.
+        """
+        if not self._plans and isinstance(self._planner, Replayed):
+            # Found at the step itself, all that was computed before it would have been in vain.
+            self._planner.plans(step, [self._order.size(n) for n in range(step, step + most)])
         count = min(self._settings.sync_every, most) if self._rounds else 1
         batches = [self._order.batch(number) for number in range(step, step + count)]
         plans = self._planner.plans(step, [len(batch) for batch in batches])
