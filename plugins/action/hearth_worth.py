@@ -203,6 +203,19 @@ def _turns(run: Mapping[str, Any], ranks: int) -> int:
     return turns(rows, 1 if micro_batch == "auto" else micro_batch, run["split"] or None, ranks)
 
 
+def judging_seconds(
+    run: Mapping[str, Any], prepared: Mapping[str, Any], rows_per_second: float
+) -> float:
+    """Return how long a held-out evaluation takes at most; 0 in a run that has none.
+
+    `prepared` are the facts about the data.
+    """
+    settings = run["settings"]
+    if not (settings["evaluate"] or settings["eval_every"]):
+        return 0.0
+    return prepared["held_out_rows"] / rows_per_second
+
+
 class ActionModule(ActionBase):
     """Measures on a node, or judges on the controller."""
 
@@ -267,6 +280,13 @@ class ActionModule(ActionBase):
         return {
             "names": list(chosen.nodes),
             # A run stops only where its nodes exchange.
-            "stop_grace": stop_grace(chosen.step_seconds * traffic.every, measured=True),
+            "stop_grace": stop_grace(
+                chosen.step_seconds * traffic.every,
+                measured=True,
+                learned=first["exchange_bytes"],  # gradients, each as large as its weight
+                judging=judging_seconds(
+                    run, known[names[0]]["launch_prepared"]["facts"], chosen.rows_per_second
+                ),
+            ),
             "say": "\n".join(f"  {line}" for line in lines),
         }

@@ -47,3 +47,20 @@ def test_a_stop_waits_for_more_than_a_step_and_longest_where_little_is_known(sec
     assert stop_grace(seconds, measured) > seconds + 29
     assert stop_grace(seconds, measured) >= (60 if measured else 900)
     assert stop_grace(seconds) >= stop_grace(seconds, measured=True)
+
+
+@given(st.floats(0, 1e5), st.integers(0, 10**12), st.floats(0, 1e5), st.booleans())
+def test_a_stop_also_waits_for_the_checkpoint_on_a_slow_disk_and_for_an_evaluation(
+    seconds, learned, judging, measured
+):
+    grace = stop_grace(seconds, measured, learned, judging)
+    checkpoint = 4 * learned / 60e6
+    assert grace > seconds + judging + checkpoint + 29
+    assert grace >= stop_grace(seconds, measured)
+    assert stop_grace(seconds, measured, learned, judging=0.0) <= grace
+
+
+def test_a_stop_waits_seven_minutes_for_a_billion_weights_that_all_learn():
+    assert stop_grace(1.0, measured=True, learned=4 * 10**9) == 3 + 30 + 400
+    assert stop_grace(1.0, measured=True, learned=20_000_000, judging=10) == 60
+    assert stop_grace(1.0, measured=True, judging=100) == 3 + 30 + 100

@@ -29,6 +29,7 @@ def known(**nodes: tuple[float, float]) -> dict:
                     ]
                 },
             },
+            "launch_prepared": {"facts": {"held_out_rows": 12}},
             "launch_links": {
                 "facts": {
                     "mbit": {peer: min(mbit, nodes[peer][1]) for peer in nodes if peer != name},
@@ -126,6 +127,9 @@ def answered(names, wanted, facts=None, parallel="ddp", split=(), **settings):
     return worth.ActionModule._chosen(given, facts or {})
 
 
+SETTINGS = {"micro_batch": "auto", "compress": "none", "evaluate": True, "eval_every": None}
+
+
 def measured(facts, **choices):
     """Return the answer about a run whose nodes were all measured."""
     run = {
@@ -135,7 +139,7 @@ def measured(facts, **choices):
         "parallel": "ddp",
         "by_speed": True,
         "split": [],
-        "settings": {"micro_batch": "auto", "compress": "none"},
+        "settings": SETTINGS,
     }
     given = {"nodes": [{"name": name} for name in facts], "run": run | choices}
     return worth.ActionModule._chosen(given, facts)
@@ -157,8 +161,7 @@ def test_shares_for_other_ranks_are_refused():
 def test_half_the_bytes_leave_a_node_in_that_all_of_them_would_not():
     facts = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 180))
     all_, half = (
-        measured(facts, settings={"micro_batch": "auto", "compress": compress})
-        for compress in ("none", "bf16")
+        measured(facts, settings=SETTINGS | {"compress": compress}) for compress in ("none", "bf16")
     )
     assert all_["names"] == ["tower", "laptop"]
     assert "LEFT OUT: oldbox" in all_["say"]
@@ -172,10 +175,23 @@ def test_micro_batches_are_predicted_no_larger_than_they_will_be():
         "sizes": [1, 2, 4],
         "seconds": [0.1, 0.15, 0.2],
     }
-    small = measured(facts, settings={"micro_batch": 2, "compress": "none"})
+    small = measured(facts, settings=SETTINGS | {"micro_batch": 2})
     assert small["stop_grace"] == max(60, 3 * 35 * 0.15 + 30)
     slow = measured(known(oldbox=(4.0, 940)))
-    assert slow["stop_grace"] == pytest.approx(3 * 70 * 4 + 30)
+    assert slow["stop_grace"] == pytest.approx(3 * 70 * 4 + 30 + 2 + 12 * 4)
+
+
+def test_a_stop_waits_for_a_large_checkpoint_and_for_an_evaluation_if_there_is_one():
+    facts = known(oldbox=(4.0, 940))
+    step = 3 * 70 * 4 + 30
+    (rank,) = facts["oldbox"]["launch_measured"]["facts"]["ranks"]
+    rank["exchange_bytes"] = 4 * 10**9
+    with_judging = measured(facts)["stop_grace"]
+    assert with_judging == pytest.approx(step + 400 + 12 * 4)
+    for evaluate, eval_every, judging in ((False, None, 0), (False, 5, 12 * 4)):
+        settings = SETTINGS | {"evaluate": evaluate, "eval_every": eval_every}
+        grace = measured(facts, settings=settings)["stop_grace"]
+        assert grace == pytest.approx(step + 400 + judging)
 
 
 GIB = 1 << 30
