@@ -41,6 +41,11 @@ options:
     description: Last line of the message, what the findings mean for the user.
     type: str
     default: ""
+  without:
+    description: Whether C(-e nodes) can leave a node out. Then the message ends with how, if some
+      nodes cannot be reached and others can.
+    type: bool
+    default: false
 """
 
 
@@ -89,6 +94,18 @@ def shared(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list
     return findings
 
 
+def way_out(results: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
+    """Return how to go on without the nodes that cannot be reached, or nothing.
+
+    `results` are by node. Nothing is said where all can be reached, or none can.
+    """
+    away = [node for node, of in results.items() if any(each.get("unreachable") for each in of)]
+    there = [node for node in results if node not in away]
+    if not away or not there:
+        return ""
+    return f"To go on without {', '.join(away)}: -e nodes={','.join(there)}"
+
+
 def as_message(by_node: Mapping[str, list[str]], common: list[str], then: str) -> str:
     """Return all findings as one text, a paragraph of lines each, nodes by name."""
     lines = list(common)
@@ -113,17 +130,20 @@ class ActionModule(ActionBase):
                 "same": {"type": "list", "elements": "str", "default": []},
                 "distinct": {"type": "list", "elements": "str", "default": []},
                 "then": {"type": "str", "default": ""},
+                "without": {"type": "bool", "default": False},
             }
         )
         of, hostvars = arguments["of"], task_vars["hostvars"]
         common: list[str] = []
         by_node: dict[str, list[str]] = {}
         facts: dict[str, dict[str, Any]] = {}
+        in_play: dict[str, list[Mapping[str, Any]]] = {}
         if not arguments["nodes"]:
             common = findings_of(task_vars[name] for name in of if name in task_vars)
         for node in arguments["nodes"]:
             results = [hostvars[node][name] for name in of if name in hostvars[node]]
             if node in task_vars["ansible_play_hosts"]:
+                in_play[node] = results
                 by_node[node] = [said.removeprefix(f"{node}: ") for said in findings_of(results)]
             else:
                 by_node[node] = ["failed, see above"]
@@ -132,5 +152,7 @@ class ActionModule(ActionBase):
                 facts[node] |= each.get("facts", {})
         common += differing(facts, arguments["same"]) + shared(facts, arguments["distinct"])
         if common or any(by_node.values()):
-            result |= {"failed": True, "msg": as_message(by_node, common, arguments["then"])}
+            last = [arguments["then"], way_out(in_play) if arguments["without"] else ""]
+            then = "\n".join(filter(None, last))
+            result |= {"failed": True, "msg": as_message(by_node, common, then)}
         return result

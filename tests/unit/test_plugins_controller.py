@@ -198,6 +198,41 @@ def test_an_unreachable_node_is_a_finding():
     assert found == ["cannot be reached: Failed to connect"]
 
 
+AWAY, THERE = [{"skipped": True}, {"unreachable": True, "msg": "timed out"}], [{"facts": {}}]
+
+
+def test_nodes_that_answered_are_the_way_to_go_on_without_one_that_did_not():
+    assert verdict.way_out({"tower": THERE, "laptop": AWAY, "oldbox": THERE}) == (
+        "To go on without laptop: -e nodes=tower,oldbox"
+    )
+    assert verdict.way_out({"tower": THERE, "oldbox": THERE}) == ""
+    assert verdict.way_out({"tower": AWAY, "oldbox": AWAY}) == ""
+    assert verdict.way_out({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"without": True}, "\nTo go on without laptop: -e nodes=tower"),
+        ({}, ""),
+    ],
+)
+def test_the_way_on_is_said_last_and_only_where_there_is_one(monkeypatch, asked, said):
+    arguments = {"of": ["state"], "nodes": ["tower", "laptop", "oldbox"], "then": "Nothing began."}
+    plugin = object.__new__(verdict.ActionModule)
+    arguments = {"same": [], "distinct": [], "without": False} | arguments | asked
+    monkeypatch.setattr(verdict.ActionBase, "run", lambda *_: {})
+    monkeypatch.setattr(plugin, "validate_argument_spec", lambda _: (None, arguments))
+    results = {"tower": THERE[0], "laptop": AWAY[1], "oldbox": THERE[0]}
+    task_vars = {
+        "ansible_play_hosts": ["tower", "laptop"],  # oldbox failed earlier
+        "hostvars": {node: {"state": result} for node, result in results.items()},
+    }
+    assert plugin.run(None, task_vars)["msg"] == (
+        f"laptop: cannot be reached: timed out\noldbox: failed, see above\nNothing began.{said}"
+    )
+
+
 def test_facts_must_be_the_same_everywhere():
     facts = {"a": {"torch": "2.13", "data": 1}, "b": {"torch": "2.12", "data": 1}, "c": {}}
     assert verdict.differing(facts, ["torch", "data"]) == [
