@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -25,7 +26,7 @@ from hearth.memory import free_gib, limit_memory
 from hearth.model.load import prime_backend
 
 _OF_FREE = 0.8
-"""Part of the free memory of a computer that the rows tried on its CPU may take."""
+"""Part of the free memory of a computer that the rows tried on its CPU may take, of all ranks."""
 
 _IDLE = 60.0
 """Seconds without a question after which what answers the other nodes ends."""
@@ -90,6 +91,14 @@ def _rank(given: argparse.Namespace) -> dict[str, Any]:
     return {}
 
 
+def part_of_free(free: float, environment: Mapping[str, str]) -> float:
+    """Return how much of `free` memory this rank may take beside the others of its node.
+
+    They are measured at once. torchrun and `_ranks` say how many they are.
+    """
+    return free * _OF_FREE / int(environment.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def _measure(path: Path) -> None:
     """Measure this rank for the run in `path`."""
     run, layout = read_run(path), Layout.from_environment()
@@ -107,7 +116,7 @@ def _measure(path: Path) -> None:
     if settings.threads:
         torch.set_num_threads(settings.threads)
     if device.type == "cpu":
-        limit_memory(settings.memory_limit or free_gib() * _OF_FREE)
+        limit_memory(settings.memory_limit or part_of_free(free_gib(), os.environ))
     chosen = str(case["precision"])
     model = load_model(settings, prepared.model.path, device, chosen)
     scaler = precision.loss_scaler(chosen, device)
