@@ -19,7 +19,15 @@ from hearth.files import level_modes
 
 
 class TrainableModel(ABC):
-    """A causal language model that learns: its LoRA adapter, or with `lora: off` all of it."""
+    """A causal language model that learns: its LoRA adapter, or with `lora: off` all of it.
+
+    Attributes:
+        joins_rows: whether documents share a row also where they are not packed.
+        keeps_apart: the setting with which they do not.
+    """
+
+    joins_rows = False
+    keeps_apart = "packing=false (by hand --no-packing)"
 
     def __init__(self, network: Any, tokenizer: Any, device: torch.device) -> None:
         self.network = network

@@ -28,6 +28,9 @@ _ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 class UnslothModel(TrainableModel):
     """A PEFT model whose forward, loss and backward are Unsloth's kernels."""
 
+    joins_rows = True
+    keeps_apart = "backend=transformers"
+
     def before_step(self) -> None:
         """Let Unsloth switch compiled functions back to eager between steps, never within one."""
         apply_pending_eager_fallbacks()

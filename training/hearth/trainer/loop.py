@@ -19,6 +19,7 @@ from hearth.layout import Layout
 from hearth.measure.probe import Measured
 from hearth.memory import limit_memory
 from hearth.model import precision
+from hearth.model.borders import check_borders
 from hearth.model.seam import TrainableModel
 from hearth.optimizer import choose_optimizer, means_here
 from hearth.plan.follow import Follower
@@ -91,6 +92,9 @@ class Trainer:
         self.exchange = Exchange(self.parameters, world, settings.compress, parts)
         scaler = precision.loss_scaler(self.precision, world.device)
         self.model.use_scaler(scaler)
+        autocast = functools.partial(precision.autocast, self.precision, world.device)
+        if settings.packing or self.model.joins_rows:
+            check_borders(self.model, run.source.id, world, autocast)
         learner = Learner(self.chosen_optimizer, settings, self.parameters, scaler, self.steps)
         self.changing: dict[str, Any] = learner.changing
         self.rounds: rounds.Rounds | None = None
@@ -98,7 +102,6 @@ class Trainer:
             rounds.check(self.precision)
             self.rounds = rounds.Rounds(self.parameters, learner.optimizer, self.exchange)
             self.changing = self.changing | {"outer": self.rounds.outer}
-        autocast = functools.partial(precision.autocast, self.precision, world.device)
         self.stepper = Stepper(
             settings,
             self.rows,

@@ -1,0 +1,65 @@
+"""A model that does not keep the documents of a packed row apart is refused before it learns."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from support.ranks import metrics, train_forked
+from support.tiny_model import make_model
+from transformers import FalconConfig, GPT2Config, LlamaConfig, OPTConfig
+
+from hearth.config import resolve
+from hearth.errors import ModelError
+from hearth.model.borders import check_borders
+from hearth.model.load import load_model
+from hearth.world import join
+
+OPT = {"ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.3}
+CPU = torch.device("cpu")
+
+
+def loaded(folder, family, precision="fp64", more=(), **settings):
+    folder = make_model(folder, family=family, **dict(more))
+    chosen = resolve({"model": str(folder), **settings}).settings
+    return load_model(chosen, folder, CPU, precision)
+
+
+@pytest.mark.parametrize("precision", ["fp64", "fp32"])
+@pytest.mark.parametrize("lora", [True, False])
+@pytest.mark.parametrize(("family", "more"), [(OPTConfig, OPT), (FalconConfig, {})])
+def test_a_family_that_mixes_documents_is_refused_by_name(tmp_path, family, more, lora, precision):
+    model = loaded(tmp_path / "mixes", family, precision, more, lora=lora)
+    with pytest.raises(ModelError, match=r"home/mixes: this model does not keep .*packing=false"):
+        check_borders(model, "home/mixes", join({}), nullcontext)
+
+
+@pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("family", "more"), [(LlamaConfig, {}), (GPT2Config, {"resid_pdrop": 0.3, "embd_pdrop": 0.3})]
+)
+def test_one_that_keeps_them_apart_is_left_as_it_was(tmp_path, family, more, precision):
+    model = loaded(tmp_path / "apart", family, precision, more, lora_dropout=0.3)
+    modes = [module.training for module in model.network.modules()]
+    weights = {name: value.clone() for name, value in model.network.state_dict().items()}
+    drawn = torch.get_rng_state()
+    with torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext():
+        check_borders(model, "home/apart", join({}), nullcontext)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert [module.training for module in model.network.modules()] == modes
+    assert all(modes)
+    assert all(torch.equal(weights[n], value) for n, value in model.network.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.network.parameters())
+
+
+def test_a_run_is_refused_before_its_first_step_and_goes_without_packing(tmp_path, arguments):
+    opt = make_model(tmp_path / "opt", family=OPTConfig, **OPT)
+    more = [*arguments, "--model", opt, "--max-steps", 1, "--no-lora"]
+    done = train_forked(tmp_path, 2, "--run-name", "packed", *more)
+    assert done.returncode == 2
+    assert f"{opt}: this model does not keep packed documents apart" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = train_forked(tmp_path, 2, "--run-name", "single", *more, "--no-packing")
+    assert done.returncode == 0, done.stderr
+    assert len(metrics(tmp_path / "runs" / "single", "step")) == 1
