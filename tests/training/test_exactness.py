@@ -301,6 +301,24 @@ def test_the_best_adapter_is_kept_and_survives_a_resume_on_other_ranks(tmp_path,
     assert again == (last if better else kept)
 
 
+def test_what_was_to_be_judged_at_a_stop_is_judged_when_the_run_goes_on(tmp_path, arguments):
+    more = [*arguments, "--eval-every", 1, "--max-steps", 3]
+    trained(tmp_path, "whole", 2, *more)
+    stopped(tmp_path, "paused", 2, *more)
+    done = train_forked(tmp_path, 2, "--resume", "paused")
+    assert done.returncode == 0, done.stderr
+    whole, paused = (tmp_path / "runs" / run for run in ("whole", "paused"))
+    judged, again = (
+        [(each["step"], each["when"], each["loss"]) for each in metrics(run, "evaluate")]
+        for run in (whole, paused)
+    )
+    assert [step for step, *_ in again] == [1, 2, 3]
+    assert again == judged
+    assert furthest(*(learned(tmp_path, run, "best") for run in ("whole", "paused"))) == 0
+    (facts,) = (paused / "checkpoints").glob("step-00000001/checkpoint.json")
+    assert not json.loads(facts.read_text())["unjudged"]
+
+
 def test_a_checkpoint_is_taken_after_some_minutes_too(tmp_path, arguments):
     soon = ("--checkpoint-every", 1000, "--checkpoint-minutes", 1e-6)
     trained(tmp_path, "night", 2, *arguments, "--max-steps", 4, *soon)

@@ -125,6 +125,8 @@ class Trainer:
             keep_best=lambda: self.keeper.save(self.model, BEST),
         )
         self.step = 0
+        # A stop is not kept waiting: what is due then is judged when the run goes on.
+        self.unjudged = False
         self.recent_seconds: deque[float] = deque(maxlen=20)
         self._go_on_from(found)
 
@@ -151,6 +153,9 @@ class Trainer:
         self._announce()
         if self.step == 0:
             self._judge("before")
+        elif self.unjudged and self.settings.eval_every and self.step < self.steps:
+            self._judge("during")
+            self._checkpoint()  # So that it is not judged once more.
         stopped = self._steps()
         self._checkpoint()
         if not stopped:
@@ -191,11 +196,12 @@ class Trainer:
             if keep or self._passed(before, self.settings.log_every):
                 self._log(since_log, taken)
                 since_log = LogWindow()
+            eval_every = self.settings.eval_every
+            self.unjudged = bool(not last and eval_every and self._passed(before, eval_every))
             if taken.summed.stop and not last:
                 self.telemetry.say(f"stopping after step {self.step}, as asked")
                 return True
-            eval_every = self.settings.eval_every
-            if not last and eval_every and self._passed(before, eval_every):
+            if self.unjudged:
                 self._judge("during")
             if keep and not last:
                 self._checkpoint()
@@ -311,6 +317,7 @@ class Trainer:
     def _judge(self, when: str) -> None:
         """Record how good what was learned so far is."""
         self.judge.judge(when, self.step, self.telemetry)
+        self.unjudged = False
 
     def _go_on_from(self, found: Checkpoint | None) -> None:
         """Take up the run where a checkpoint left it.
@@ -327,6 +334,7 @@ class Trainer:
         self.keeper.take_up(found, self.model, self.changing)
         self.step = found.step
         self.judge.best = found.facts["best"]
+        self.unjudged = found.facts.get("unjudged", False)
         known = found.facts.get("known")
         if isinstance(self.planner, Follower) and known and self.nodes == found.facts["nodes"]:
             self.planner.recall(known)
@@ -361,6 +369,7 @@ class Trainer:
             "model": self.inputs["model"],
             "known": self.planner.known if isinstance(self.planner, Follower) else None,
             "best": self.judge.best,
+            "unjudged": self.unjudged,
         } | self._choices()
 
     def _checkpoint(self) -> None:
