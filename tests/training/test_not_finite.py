@@ -105,6 +105,15 @@ def test_three_rounds_in_a_row_end_the_run(tmp_path, poisoned):
     assert "x.jsonl:" in done.stderr
 
 
+def test_rounds_from_which_something_was_learned_do_not_end_the_run(tmp_path, poisoned):
+    """A round is an epoch here, so each has the one bad line."""
+    done = trained(tmp_path, poisoned, {7}, "--sync-every", 4, "--epochs", 4)
+    assert done.returncode == 0, done.stderr
+    skips = metrics(tmp_path / "runs" / "night", "skip")
+    assert [each["step"] for each in skips] == [4, 8, 12, 16]
+    assert all(each["rows"][0].endswith("x.jsonl:7") for each in skips)
+
+
 @pytest.fixture
 def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
     """Return what trains a rank on a CPU that is said to train in fp16.

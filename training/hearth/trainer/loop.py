@@ -185,9 +185,11 @@ class Trainer:
             started, before = time.perf_counter(), self.step
             taken = self.stepper.take(self.step, self.steps - self.step)
             self.step += len(taken.plans)
-            failures = failures + 1 if taken.skipped and not taken.by_scaler else 0
+            bad = taken.skipped and not taken.by_scaler
+            # A round from which some of it was learned has not failed; a step has no such labels.
+            failures = failures + 1 if bad and not sum(taken.summed.labels) else 0
             since_log.add(taken, time.perf_counter() - started)
-            if failures:
+            if bad:
                 self._blame(taken, failures)
             last = self.step == self.steps
             due = taken.summed.keep or self._passed(before, self.settings.checkpoint_every)
