@@ -77,6 +77,7 @@ def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned):
     assert done.returncode != 0
     assert "the gradient was not finite in 3 steps in a row, the last being step 3" in done.stderr
     assert "x.jsonl:" in done.stderr
+    assert "start a new run with a lower learning_rate or precision=fp32" in done.stderr
     assert len(metrics(tmp_path / "runs" / "night", "skip")) == 3
 
 

@@ -39,7 +39,9 @@ def choose_optimizer(wanted: str, ranks: Sequence[Means], averaged: bool = False
     if wanted == "adamw_8bit" and lacking:
         raise ConfigError(
             f"optimizer: adamw_8bit needs bitsandbytes, which is not installed on "
-            f"{', '.join(dict.fromkeys(lacking))}; install it there or take optimizer=adamw"
+            f"{', '.join(dict.fromkeys(lacking))}; install it there, leave that out "
+            "(-e nodes=…), or start a new run with optimizer=adamw (a run that goes on keeps what "
+            "it began with)"
         )
     if wanted == "auto":
         able = not averaged and not lacking and all(rank.gpu for rank in ranks)

@@ -46,7 +46,8 @@ def choose(wanted: str, ranks: Sequence[tuple[str, tuple[str, ...]]]) -> str:
     if unable:
         raise ConfigError(
             f"precision: {wanted} is not possible on {', '.join(dict.fromkeys(unable))}; "
-            "take precision=auto"
+            "leave that out (-e nodes=…), or start a new run with precision=auto (a run that goes "
+            "on keeps what it began with)"
         )
     return wanted
 

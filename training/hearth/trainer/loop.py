@@ -260,8 +260,8 @@ class Trainer:
             last = f"that up to step {self.step}" if self.rounds else f"step {self.step}"
             raise HearthError(
                 f"the gradient was not finite in {failures} {unit}s in a row, the last being "
-                f"{last} ({rows}); look at these rows, lower learning_rate, or take "
-                "precision=fp32"
+                f"{last} ({rows}); look at these rows, or start a new run with a "
+                "lower learning_rate or precision=fp32"
             )
 
     def _log(self, window: LogWindow, last: Taken) -> None:
