@@ -13,6 +13,7 @@ from ansible.module_utils.hearth_node import run_under_way, text_of
 
 # Also said in training/hearth/supervise/workers.py, which a machine may not have yet.
 _MARK = "HEARTH_SUPERVISED"
+_TORCHRUN = "hearth.supervise.torchrun"
 
 
 def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[str, Any]]]:
@@ -45,7 +46,7 @@ def _what(folder: str, workspace: str) -> str:
     environment = text_of(os.path.join(folder, "environ")).split("\0")
     if f"{_MARK}={workspace}" not in environment:
         return ""
-    if "torch.distributed.run" in words:
+    if _TORCHRUN in words:
         return "torchrun"
     return "rank" if any(word.endswith("train_distributed.py") for word in words) else "process"
 

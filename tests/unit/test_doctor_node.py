@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.modules import call
@@ -16,6 +17,8 @@ from support.plugins import load
 
 from hearth.controller.verified import seen
 from hearth.model.folder import take_stock
+from hearth.supervise.messages import Go
+from hearth.supervise.workers import command
 from hearth.verify.verdict import Seen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,6 +111,31 @@ def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank):
     (orphan,) = doctor(workspace)["orphans"]
     assert orphan == {"pid": rank.pid, "what": "rank"}
     assert doctor(workspace.parent / "another")["orphans"] == []
+
+
+def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace):
+    spec = SimpleNamespace(
+        workspace=workspace,
+        run="evening",
+        node="desk",
+        nproc=1,
+        address="127.0.0.1",
+        meeting=SimpleNamespace(address="127.0.0.1"),
+        python=sys.executable,
+        script="scripts/train_distributed.py",
+        words=[],
+    )
+    words = command(spec, Go(port=29500, generation=1, nodes=("desk",)))
+    # What it is told by is its command line, under which anything may run here.
+    torchrun = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)", *words[1:]],
+        env=os.environ | {"HEARTH_SUPERVISED": str(workspace)},
+    )
+    try:
+        assert doctor(workspace)["orphans"] == [{"pid": torchrun.pid, "what": "torchrun"}]
+    finally:
+        torchrun.kill()
+        torchrun.wait()
 
 
 def test_the_processes_of_a_run_under_way_are_no_orphans(workspace):
