@@ -196,6 +196,74 @@ def test_an_abort_without_a_reason_is_a_crash(more):
     assert diagnosis("rank 1 was killed by signal 6 (SIGABRT)", kernel).id == "read-only-disk"
 
 
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        ("torch.AcceleratorError: CUDA error: out of memory", "gpu-out-of-memory"),
+        ("RuntimeError: CUDA error: out of memory", "gpu-out-of-memory"),
+        ("RuntimeError: CUDA driver error: out of memory", "gpu-out-of-memory"),
+        (
+            "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled cuda "
+            "error (run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2\n"
+            "ncclUnhandledCudaError: Call to CUDA function failed.\n"
+            "Last error:\nCuda failure 2 'out of memory'",
+            "gpu-out-of-memory",
+        ),
+        ("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable", "gpu-busy"),
+        ("RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable", "gpu-busy"),
+        (
+            "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 803: system has "
+            "unsupported display driver / cuda driver combination",
+            "driver-mismatch",
+        ),
+        (
+            "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 804: forward "
+            "compatibility was attempted on non supported HW",
+            "driver-mismatch",
+        ),
+        (
+            "torch.distributed.DistNetworkError: The client socket has failed to connect to any "
+            "network address of (192.0.2.7, 29500).",
+            "rendezvous-timeout",
+        ),
+    ],
+)
+def test_what_a_gpu_and_torch_say_in_several_ways_is_known(error, wanted):
+    assert diagnosis(error).id == wanted
+
+
+@pytest.mark.parametrize(
+    ("last", "wanted"),
+    [
+        ("", "nccl-system-error"),
+        (
+            "socketStartConnect: Connect to 192.0.2.7<42639> failed : Software caused connection "
+            "abort",
+            "nccl-system-error",
+        ),
+        ("Cuda failure 2 'out of memory'", "gpu-out-of-memory"),
+        (
+            "socketStartConnect: Connect to 192.0.2.7<52822> failed : No route to host",
+            "wrong-interface",
+        ),
+        ("Bootstrap : no socket interface found", "interface-not-found"),
+        ("socketProgress: Connection closed by remote peer desk<51159>", "peer-lost"),
+        (
+            "Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888)",
+            "shared-memory-full",
+        ),
+    ],
+)
+def test_nccl_says_what_failed_in_the_system_before_that_something_did(last, wanted):
+    error = (
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled "
+        "system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5\n"
+        "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or "
+        f"device error.\nLast error:\n{last}"
+    )
+    assert [entry.id for entry in entries() if entry.fits(error)] == [wanted]
+
+
 def test_an_unknown_failure_says_so():
     assert diagnosis("ValueError: the moon is not round") is None
     (line,) = explained(None)
