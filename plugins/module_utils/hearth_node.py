@@ -10,8 +10,8 @@ from typing import Any
 
 # Also said in training/hearth/supervise/spec.py, which a machine may not have yet.
 _LOCK = os.path.join("config", "supervisor.lock")
-# Of no use to what is started here, and none of its business: a started run finds its model in the
-# cache. (On this computer a node would otherwise inherit them from the shell of the controller.)
+# Nothing inherits them from the shell of the controller, as it would on this computer: a run of
+# Hearth's own finds its model in the cache, and who needs one is given it.
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN")
 
 

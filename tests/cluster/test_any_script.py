@@ -14,6 +14,7 @@ from support.house import NODES, House, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
+HUB_TOKEN = "hf_planted0123456789planted0123456789"
 SCRIPTS = Path(__file__).resolve().parents[1] / "fixtures" / "scripts"
 
 
@@ -49,7 +50,8 @@ def go(house: House, run: str, *more: str, script: str = "plain") -> tuple[int, 
     return house.play("train.yml", "-e", f"script={at}", "-e", f"run={run}", *more)
 
 
-def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home):
+def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home, monkeypatch):
+    monkeypatch.setitem(home.environment, "HF_TOKEN", HUB_TOKEN)
     give_ranks(home, desk=4, laptop=2)
     rows = home.folder / "rows.csv"
     rows.write_text("".join(f"{n % 5},{n % 3},1,{n % 5 + n % 3 + 1}\n" for n in range(30)))
@@ -75,6 +77,10 @@ def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home):
     assert {each["WORLD_SIZE"] for each in told.values()} == {"6"}
     assert [told[name]["LOCAL_WORLD_SIZE"] for name in sorted(told)] == [*"4444", *"22"]
     assert {each["GLOO_SOCKET_IFNAME"] for each in told.values()} == {"lo"}
+    assert {each["has a token"] for each in told.values()} == {True}
+    assert HUB_TOKEN not in screen
+    kept = [path for path in home.folder.rglob("*") if path.is_file()]
+    assert not [path for path in kept if HUB_TOKEN.encode() in path.read_bytes()]
     assert len({round(each["weights"], 5) for each in told.values()}) == 1
     assert "step 4 loss" in (home.runs / "plain" / "logs" / "desk.log").read_text()
     for node in NODES:

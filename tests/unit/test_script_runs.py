@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader
+from ansible.template import Templar
 from hypothesis import given
 from hypothesis import strategies as st
 from support.digests import digest
@@ -28,6 +30,7 @@ run = load("action", "hearth_run")
 follow = load("action", "hearth_follow")
 summary = load("action", "hearth_summary")
 
+ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
 
 
@@ -65,6 +68,21 @@ def refused(folder: Path, **given: object) -> str:
 
 
 # -- what goes to the nodes ------------------------------------------------------------------------
+
+
+def test_a_script_gets_the_token_of_the_shell_and_hearths_own_ranks_do_not(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_planted")
+    monkeypatch.setenv("WANDB_API_KEY", "key")
+    init_plugin_loader()
+    loader = DataLoader()
+    tasks = ROOT / "roles" / "launch" / "tasks" / "start.yml"
+    start = loader.load_from_file(str(tasks), trusted_as_template=True)[0]["hearth_supervise"]
+    own, script = (
+        Templar(loader, variables={"plan_run": described}).template(start["secrets"])
+        for described in ({"name": "own"}, {"name": "script", "spec": {"scripted": True}})
+    )
+    assert own == {"WANDB_API_KEY": "key", "HF_TOKEN": ""}
+    assert script == {"WANDB_API_KEY": "key", "HF_TOKEN": "hf_planted"}
 
 
 def test_code_goes_and_what_tools_made_stays_and_is_named(tmp_path):
