@@ -174,6 +174,6 @@ def test_all_ranks_compute_in_one_precision(wanted, ranks, chosen):
 
 
 def test_a_precision_that_a_node_lacks_is_refused_by_its_name():
-    cure = r"leave that out \(-e nodes=…\), or start a new run with precision=auto"
+    cure = r"leave such nodes out \(-e nodes=…\), or start a new run with precision=auto"
     with pytest.raises(ConfigError, match=f"bf16 is not possible on turing; {cure}"):
         precision.choose("bf16", [AMPERE, TURING])

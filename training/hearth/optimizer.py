@@ -39,7 +39,7 @@ def choose_optimizer(wanted: str, ranks: Sequence[Means], averaged: bool = False
     if wanted == "adamw_8bit" and lacking:
         raise ConfigError(
             f"optimizer: adamw_8bit needs bitsandbytes, which is not installed on "
-            f"{', '.join(dict.fromkeys(lacking))}; install it there, leave that out "
+            f"{', '.join(dict.fromkeys(lacking))}; install it there, leave such nodes out "
             "(-e nodes=…), or start a new run with optimizer=adamw (a run that goes on keeps what "
             "it began with)"
         )
