@@ -46,8 +46,8 @@ def choose(wanted: str, ranks: Sequence[tuple[str, tuple[str, ...]]]) -> str:
     if unable:
         raise ConfigError(
             f"precision: {wanted} is not possible on {', '.join(dict.fromkeys(unable))}; "
-            "leave such nodes out (-e nodes=…), or start a new run with precision=auto (a run that goes "
-            "on keeps what it began with)"
+            "leave such nodes out (-e nodes=…), or start a new run with precision=auto (a run that "
+            "goes on keeps what it began with)"
         )
     return wanted
 

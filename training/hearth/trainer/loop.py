@@ -315,6 +315,11 @@ class Trainer:
                 f"sync_every={self.settings.sync_every}: each rank learns by itself for so many "
                 "steps, and the result is approximate"
             )
+        if self.settings.compress != "none" and self.world.size > 1:
+            self.telemetry.say(
+                f"compress={self.settings.compress}: gradients travel in it, and the result is "
+                "approximate"
+            )
 
     def _judge(self, when: str) -> None:
         """Record how good what was learned so far is."""
