@@ -186,6 +186,17 @@ def test_setup_installs_once_adds_what_is_missing_and_repairs(small_project):
     assert "requirements/cpu.lock" not in more.stdout
     assert installed() == training | {"tests==1.0"}
 
+    # A link is put aside: where it leads may be another project's.
+    elsewhere = project / "another"
+    (project / ".venv").rename(elsewhere)
+    (project / ".venv").symlink_to(elsewhere)
+    afresh = setup()
+    assert afresh.returncode == 0
+    assert "the one here is a link" in afresh.stdout
+    assert not (project / ".venv").is_symlink()
+    assert (elsewhere / "bin" / "python").exists()
+    assert installed() == training
+
     # A file that is not what the lock file says is refused, and the next call starts afresh.
     lock = project / "requirements" / "cpu.lock"
     good = lock.read_text()
