@@ -27,6 +27,15 @@ def test_what_a_run_writes_again_is_forgotten(metrics):
     assert metrics.read_text() == ""
 
 
+def test_an_evaluation_that_is_still_owed_is_recorded_once(metrics):
+    judged = [
+        json.dumps({"kind": "evaluate", "step": step, "when": "during"}) + "\n" for step in (1, 2)
+    ]
+    metrics.write_text(lines(1) + judged[0] + lines(2) + judged[1])
+    forget_after(metrics, 2, unjudged=True)
+    assert metrics.read_text() == lines(1) + judged[0] + lines(2)
+
+
 @pytest.mark.parametrize(
     ("own", "expected"),
     [

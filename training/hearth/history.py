@@ -36,15 +36,19 @@ def restore(metrics: Path, kept: Path, step: int) -> None:
         shutil.copyfile(kept, metrics)
 
 
-def forget_after(metrics: Path, step: int) -> None:
-    """Drop from `metrics` what a run that goes on after `step` steps will write again."""
+def forget_after(metrics: Path, step: int, unjudged: bool = False) -> None:
+    """Drop from `metrics` what a run that goes on after `step` steps will write again.
+
+    `unjudged`: that the run still owes the evaluation after that step, whatever came of it before.
+    """
     if not metrics.exists():
         return
     kept = []
     # A run that begins anew has no history.
     for line, record in records_in(metrics.read_text(encoding="utf-8")) if step else ():
         over = record["kind"] == "end" or record.get("when") == "after"
-        if over or record.get("step", 0) > step:
+        owed = unjudged and record["kind"] == "evaluate" and record["step"] == step
+        if over or owed or record.get("step", 0) > step:
             continue
         kept.append(line + "\n")
     write_whole(metrics, "".join(kept))

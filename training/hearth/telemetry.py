@@ -26,13 +26,21 @@ from hearth.words import duration
 
 
 class Telemetry:
-    """The writers of one run; on every rank but 0 it writes nothing."""
+    """The writers of one run; on every rank but 0 it writes nothing.
 
-    def __init__(self, run: Run, folder: Path, writes: bool, first_step: int) -> None:
+    Args:
+        writes: whether this is rank 0.
+        first_step: steps that were taken before.
+        unjudged: whether the evaluation after them is still to come.
+    """
+
+    def __init__(
+        self, run: Run, folder: Path, writes: bool, first_step: int, unjudged: bool
+    ) -> None:
         self._writes = writes
         if not writes:
             return
-        forget_after(folder / METRICS, first_step)
+        forget_after(folder / METRICS, first_step, unjudged)
         self._file = (folder / METRICS).open("a", encoding="utf-8", buffering=1)
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
         self._wandb = _start_wandb(run, folder)

@@ -135,7 +135,9 @@ class Trainer:
 
         Raises `HearthError` if the run cannot go on.
         """
-        self.telemetry = Telemetry(self.run, self.folder, self.world.leads, self.step)
+        self.telemetry = Telemetry(
+            self.run, self.folder, self.world.leads, self.step, self.unjudged
+        )
         outcome = None
         try:
             outcome = self._train()
