@@ -15,7 +15,10 @@ options:
     type: str
     required: true
   remove:
-    description: What to remove.
+    description:
+      - What to remove.
+      - The environment is all of C(~/.local/share/hearth) but the workspaces in it, such as those
+        of an inventory that is one computer alone.
     type: list
     elements: str
     choices: [environment, workspace]
@@ -38,7 +41,7 @@ run:
   returned: always
   type: str
 present:
-  description: What there is, path by kind.
+  description: What there is, paths by kind.
   returned: always
   type: dict
 """
@@ -52,14 +55,35 @@ from ansible.module_utils.hearth_node import absolute, run_under_way
 _ENVIRONMENT = "~/.local/share/hearth"
 
 
-def found(workspace: str) -> dict[str, str]:
-    """Return what is there. A folder counts as workspace only with the training code in it."""
-    present = {}
-    if os.path.isdir(os.path.join(workspace, "scripts", "hearth")):
-        present["workspace"] = workspace
-    if os.path.isdir(absolute(_ENVIRONMENT)):
-        present["environment"] = absolute(_ENVIRONMENT)
-    return present
+def is_workspace(folder: str) -> bool:
+    """Tell whether the training code lies in this folder."""
+    return os.path.isdir(os.path.join(folder, "scripts", "hearth"))
+
+
+def environment(folder: str) -> list[str]:
+    """Return the folder of environments, or what lies in it besides workspaces if it has any."""
+    if not os.path.isdir(folder):
+        return []
+    within = sorted(os.path.join(folder, name) for name in os.listdir(folder))
+    others = [path for path in within if not is_workspace(path)]
+    return [folder] if others == within else others
+
+
+def found(workspace: str) -> dict[str, list[str]]:
+    """Return the paths of what is there, by kind."""
+    present = {
+        "workspace": [workspace] if is_workspace(workspace) else [],
+        "environment": environment(absolute(_ENVIRONMENT)),
+    }
+    return {kind: paths for kind, paths in present.items() if paths}
+
+
+def remove(path: str) -> None:
+    """Remove a file, or a folder with all in it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.remove(path)
 
 
 def main() -> None:
@@ -78,10 +102,10 @@ def main() -> None:
     )
     workspace = absolute(module.params["workspace"])
     present = found(workspace)
-    gone = [present[kind] for kind in module.params["remove"] if kind in present]
+    gone = [path for kind in module.params["remove"] for path in present.get(kind, [])]
     try:
         for path in [] if module.check_mode else gone:
-            shutil.rmtree(path)
+            remove(path)
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be removed: {error.strerror}")
     module.exit_json(changed=bool(gone), run=run_under_way(workspace), present=present)

@@ -20,8 +20,8 @@ def home(tmp_path, monkeypatch):
 def test_it_says_what_there_is_and_removes_nothing_unasked(home):
     answer = call("hearth_leave", workspace="~/ai-cluster")
     assert answer["present"] == {
-        "workspace": str(home / "ai-cluster"),
-        "environment": str(home / ".local/share/hearth"),
+        "workspace": [str(home / "ai-cluster")],
+        "environment": [str(home / ".local/share/hearth")],
     }
     assert (answer["run"], answer["changed"]) == ("", False)
 
@@ -36,6 +36,19 @@ def test_only_what_is_asked_for_is_removed_and_in_check_mode_not_even_that(home,
         assert (home / gone).exists() == check
     assert len(call("hearth_leave", workspace="~/ai-cluster")["present"]) == 1
     assert not call("hearth_leave", workspace="~/ai-cluster", remove=[kind])["changed"]
+
+
+def test_the_environment_goes_without_the_runs_of_nodes_that_live_beside_it(home):
+    beside = home / ".local/share/hearth"
+    (beside / "desk/scripts/hearth").mkdir(parents=True)
+    (beside / "desk/checkpoints").mkdir()
+    (beside / "note").touch()
+    (beside / "link").symlink_to(home / "ai-cluster")
+    answer = call("hearth_leave", workspace="~/ai-cluster", remove=["environment"])
+    assert answer["changed"]
+    assert sorted(path.name for path in beside.iterdir()) == ["desk", "link"]
+    assert (beside / "desk/checkpoints").exists()
+    assert "environment" not in call("hearth_leave", workspace="~/ai-cluster")["present"]
 
 
 def test_a_folder_without_the_training_code_is_no_workspace(home):
