@@ -114,7 +114,7 @@ def test_the_controller_is_never_restarted(controller):
     on("tower", "cat >hearth/one.yml", given=_ONE.encode())
     before = boot("tower")
     on("tower", "mkdir -p -m 700 .ssh; ssh-keygen -q -N '' -t ed25519 -f .ssh/id_ed25519")
-    on("tower", "cp .ssh/id_ed25519.pub .ssh/authorized_keys")
+    own_key = on("tower", "tee .ssh/authorized_keys <.ssh/id_ed25519.pub")
     ansible = (
         "cd hearth && LC_ALL=C.UTF-8 ANSIBLE_HOST_KEY_CHECKING=0 PYTHONPATH=training "
         "/opt/lab/venv/bin/python -m ansible playbook -i one.yml"
@@ -127,9 +127,24 @@ def test_the_controller_is_never_restarted(controller):
         screen = on("tower", f"{ansible} playbooks/reboot.yml {how} || echo status $?")
         assert "it is never restarted from here" in screen
         assert "status 2" in screen
+    # The others are restarted, and it is said that this one was not.
+    on("oldbox", "mkdir -p -m 700 .ssh; cat >>.ssh/authorized_keys", given=f"{own_key}\n".encode())
+    on("tower", "cat >hearth/one.yml", given=(_ONE + _OTHER).encode())
+    others = boot("oldbox")
+    screen = on("tower", f"{ansible} playbooks/reboot.yml || echo status $?", timeout=60)
+    assert "tower: This machine plays the playbook" in screen
+    assert "status" not in screen
+    assert boot("oldbox") != others
     assert boot("tower") == before
 
 
+_OTHER = """
+    oldbox:
+      cluster_address: 198.51.100.13
+      ansible_user: lab
+      ansible_become_password: lab
+      ansible_python_interpreter: /usr/bin/python3
+"""
 _ONE = f"""
 cluster:
   hosts:
