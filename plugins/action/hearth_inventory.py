@@ -138,7 +138,7 @@ class ActionModule(ActionBase):
         if arguments["whole"] and limit:
             findings.append(
                 f"--limit {limit}: a run takes all nodes of the inventory, since each waits for "
-                "all others; to train on some, use an inventory that lists only those"
+                "all others; to train on some, name them: -e nodes=A,B"
             )
         return result | {
             "changed": False,

@@ -65,7 +65,7 @@ CHECKS = (
         system.promised("nccl", "uses the right card", "NCCL by hand may take another card"),
     ),
     Check("clock", system.clock),
-    Check("sleep", system.promised("power", "never", "a node that falls asleep ends the run")),
+    Check("sleep", system.promised("power", "never", "a node asleep is lost to its run")),
     Check("disk", system.disk, "look"),
     Check("memory", system.memory, "look"),
     Check("identity", system.identity, "look"),
