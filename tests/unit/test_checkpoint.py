@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from support.several import on_ranks
@@ -112,6 +114,39 @@ def test_what_a_crash_left_half_written_goes_with_the_next(tmp_path):
     (tmp_path / ".writing-step-00000005").mkdir()
     keep(tmp_path, 10)
     assert names(tmp_path) == ["step-00000010"]
+
+
+def crash_before_the_name(patched):
+    """Have the process go down when all is written, so that it tidies nothing away either."""
+
+    def down(*_):
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        raise SystemExit("the power is cut")
+
+    patched.setattr(Path, "rename", down)
+
+
+@pytest.fixture
+def judged(tmp_path, monkeypatch):
+    """The folder of a run whose only checkpoint was to be replaced when the power was cut."""
+    keep(tmp_path, 5)
+    with monkeypatch.context() as patched:
+        crash_before_the_name(patched)
+        with pytest.raises(SystemExit):
+            keep(tmp_path, 5, lambda folder: (folder / "said").write_text("judged"))
+    assert names(tmp_path) == [".writing-step-00000005"]
+    return tmp_path
+
+
+def test_a_crash_while_a_checkpoint_takes_the_place_of_the_only_one_loses_nothing(judged):
+    (found,) = on_ranks(1, lambda world: share_newest(judged, "today", world, pytest.fail))
+    assert (found.step, (found.path / "said").read_text()) == (5, "judged")
+    assert names(judged) == ["step-00000005"]
+
+
+def test_what_a_crash_has_kept_from_its_name_counts_among_those_kept(judged):
+    keep(judged, 10)
+    assert names(judged) == ["step-00000005", "step-00000010"]
 
 
 # -- from node to node -----------------------------------------------------------------------------

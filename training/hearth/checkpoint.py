@@ -21,7 +21,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from hearth.errors import CheckpointError
-from hearth.files import sha256_of
+from hearth.files import sha256_of, sync, sync_below
 from hearth.world import World
 
 DISK_ERRORS = (OSError, SafetensorError)
@@ -57,14 +57,11 @@ def save(
     temporary = folder / f"{_TEMPORARY}{final.name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for left_over in folder.glob(f"{_TEMPORARY}*"):
-            shutil.rmtree(left_over)
+        _settle(folder)
         temporary.mkdir()
         write(temporary)
         _seal(temporary, step, facts)
-        shutil.rmtree(final, ignore_errors=True)
-        temporary.rename(final)
-        _sync(folder)
+        _name(temporary, final)
         for old in sorted(path for path in folder.glob("step-*") if path <= final)[:-keep]:
             shutil.rmtree(old)
     except BaseException as error:
@@ -98,17 +95,28 @@ def _seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
     sums = {str(path.relative_to(folder)): sha256_of(path) for path in files}
     manifest = folder / _MANIFEST
     manifest.write_text(json.dumps({"step": step, **facts, "files": sums}, indent=1) + "\n")
-    for path in [*files, manifest, folder]:
-        _sync(path)
+    sync_below(folder)
 
 
-def _sync(path: Path) -> None:
-    """Bring a file or folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _name(temporary: Path, final: Path) -> None:
+    """Give what is whole its name, which another of the same step may have had."""
+    shutil.rmtree(final, ignore_errors=True)
+    temporary.rename(final)
+    sync(final.parent)
+
+
+def _settle(folder: Path) -> None:
+    """Name what a crash has kept from its name, and remove what was not whole yet.
+
+    Where a checkpoint takes the place of another of its step there may be no third one.
+    """
+    for left_over in folder.glob(f"{_TEMPORARY}*"):
+        try:
+            _opened(left_over)
+        except CheckpointError:
+            shutil.rmtree(left_over)
+        else:
+            _name(left_over, folder / left_over.name.removeprefix(_TEMPORARY))
 
 
 def _opened(path: Path) -> Checkpoint:
@@ -152,6 +160,9 @@ def share_newest(
     with one of the same step that another launch came to: those which go on without each other
     learn different things in as many steps. None if no node holds any.
     """
+    if world.local_rank == 0:
+        _settle(folder)
+    world.barrier()
     own = newest(folder, warn, created)
     held = world.gather((own.step, own.facts.get("launch")) if own else (-1, None))
     steps = [step for step, _ in held]
@@ -199,7 +210,5 @@ def _adopt(folder: Path, step: int, pieces: Iterable[tuple[str, bytes]]) -> None
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(content)
-        _sync(path)
-    shutil.rmtree(final, ignore_errors=True)
-    temporary.rename(final)
-    _sync(folder)
+    sync_below(temporary)
+    _name(temporary, final)

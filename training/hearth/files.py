@@ -27,6 +27,21 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_below(folder: Path) -> None:
+    """Bring a folder and all that is in it to the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        sync(path)
+
+
 def level_modes(folder: Path) -> None:
     """Let whoever may read a model's config.json read all of it: safetensors are made private."""
     for path in folder.iterdir():

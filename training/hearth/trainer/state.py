@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from hearth.files import sync_below
 from hearth.model.seam import TrainableModel
 
 _STATE = "state.pt"
@@ -49,5 +50,6 @@ def replace_folder(final: Path, write: Callable[[Path], object]) -> None:
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     write(beside)
+    sync_below(beside)
     shutil.rmtree(final, ignore_errors=True)
     beside.rename(final)
