@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,8 @@ def write_something(folder):
     (folder / "adapter" / "weights").write_bytes(b"weights")
 
 
-def keep(folder, step, write=write_something, kept=2, launch="first"):
-    return save(folder, step, {"created": "today", "launch": launch}, kept, write)
+def keep(folder, step, write=write_something, kept=2, launch="first", **facts):
+    return save(folder, step, {"created": "today", "launch": launch, **facts}, kept, write)
 
 
 def names(folder):
@@ -116,35 +115,29 @@ def test_what_a_crash_left_half_written_goes_with_the_next(tmp_path):
     assert names(tmp_path) == ["step-00000010"]
 
 
-def crash_before_the_name(patched):
-    """Have the process go down when all is written, so that it tidies nothing away either."""
-
-    def down(*_):
-        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
-        raise SystemExit("the power is cut")
-
-    patched.setattr(Path, "rename", down)
-
-
 @pytest.fixture
 def judged(tmp_path, monkeypatch):
-    """The folder of a run whose only checkpoint was to be replaced when the power was cut."""
+    """The folder of a run that was ended while its only checkpoint was replaced."""
     keep(tmp_path, 5)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patched:
-        crash_before_the_name(patched)
-        with pytest.raises(SystemExit):
+        patched.setattr(Path, "rename", interrupted)
+        with pytest.raises(KeyboardInterrupt):
             keep(tmp_path, 5, lambda folder: (folder / "said").write_text("judged"))
     assert names(tmp_path) == [".writing-step-00000005"]
     return tmp_path
 
 
-def test_a_crash_while_a_checkpoint_takes_the_place_of_the_only_one_loses_nothing(judged):
+def test_an_end_while_a_checkpoint_takes_the_place_of_the_only_one_loses_nothing(judged):
     (found,) = on_ranks(1, lambda world: share_newest(judged, "today", world, pytest.fail))
     assert (found.step, (found.path / "said").read_text()) == (5, "judged")
     assert names(judged) == ["step-00000005"]
 
 
-def test_what_a_crash_has_kept_from_its_name_counts_among_those_kept(judged):
+def test_what_was_kept_from_its_name_counts_among_those_kept(judged):
     keep(judged, 10)
     assert names(judged) == ["step-00000005", "step-00000010"]
 
@@ -195,3 +188,14 @@ def test_of_checkpoints_of_one_step_from_unlike_launches_all_take_the_lowest_ran
         return found.step, found.facts["launch"], (found.path / "said").read_text(), found.path
 
     assert on_ranks(4, act) == [(10, "second", "second", node / "step-00000010") for node in nodes]
+
+
+def test_of_one_launchs_checkpoints_of_one_step_all_take_the_same_best(tmp_path):
+    nodes = [tmp_path / str(rank) for rank in range(2)]
+    keep(nodes[0], 10, best=2.0)
+    keep(nodes[1], 10, best=2.5)
+
+    def act(world):
+        return share_newest(nodes[world.rank], "today", world, pytest.fail).facts["best"]
+
+    assert on_ranks(2, act) == [2.0, 2.0]

@@ -58,17 +58,12 @@ def save(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _settle(folder)
-        temporary.mkdir()
-        write(temporary)
-        _seal(temporary, step, facts)
+        _fill(temporary, step, facts, write)
         _name(temporary, final)
         for old in sorted(path for path in folder.glob("step-*") if path <= final)[:-keep]:
             shutil.rmtree(old)
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, DISK_ERRORS):
-            raise not_written(folder, f"the checkpoint after step {step}", error) from error
-        raise
+    except DISK_ERRORS as error:
+        raise not_written(folder, f"the checkpoint after step {step}", error) from error
     return final
 
 
@@ -87,6 +82,17 @@ def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointErr
     return CheckpointError(
         f"{what} was not written: {cause}; {last}. Free some space and go on with resume"
     )
+
+
+def _fill(folder: Path, step: int, facts: Mapping[str, Any], write: Callable[[Path], None]) -> None:
+    """Make `folder` a whole checkpoint; where that fails, nothing of it stays."""
+    try:
+        folder.mkdir()
+        write(folder)
+        _seal(folder, step, facts)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
@@ -158,14 +164,17 @@ def share_newest(
 
     Nodes without it get it from the lowest rank that has it and keep it as their own. So do nodes
     with one of the same step that another launch came to: those which go on without each other
-    learn different things in as many steps. None if no node holds any.
+    learn different things in as many steps. So do those with another best loss, since the last
+    step is kept once more where its evaluation is the best, and not every node may have come so
+    far: ranks that know of unlike losses would part ways. None if no node holds any.
     """
     if world.local_rank == 0:
         _settle(folder)
     world.barrier()
     own = newest(folder, warn, created)
-    held = world.gather((own.step, own.facts.get("launch")) if own else (-1, None))
-    steps = [step for step, _ in held]
+    facts = own.facts if own else {}
+    held = world.gather((own.step if own else -1, facts.get("launch"), facts.get("best")))
+    steps = [step for step, *_ in held]
     step, source = max(steps), steps.index(max(steps))
     if step < 0:
         return None
