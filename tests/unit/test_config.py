@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -133,6 +134,20 @@ def test_a_run_file_reads_back_as_it_was_written(tmp_path):
     run = resolve_run(PRESET | {"split": "2:1"}, tmp_path)
     write_run(run, tmp_path / "run.yml")
     assert read_run(tmp_path / "run.yml") == run
+
+
+def test_a_run_file_that_a_full_disk_refuses_stays_as_it_was(tmp_path):
+    path = tmp_path / "run.yml"
+    write_run(run := resolve_run(PRESET, tmp_path), path)
+    before = path.read_text()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_run(run, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == before
 
 
 def test_a_resumed_run_keeps_the_revision_of_its_model(tmp_path):

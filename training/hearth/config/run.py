@@ -21,7 +21,7 @@ from hearth.config.problems import describe
 from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import Settings, for_run_name
 from hearth.errors import ConfigError
-from hearth.files import sha256_of
+from hearth.files import sha256_of, write_whole
 from hearth.model.source import ModelSource, WheelSource
 
 # What may differ when a run goes on: none of these changes which rows make up a step or what
@@ -180,9 +180,9 @@ def _sha256(dataset: str) -> str | None:
 
 
 def write_run(run: Run, path: Path) -> None:
-    """Write `run` to `path` as YAML."""
+    """Write `run` to `path` as YAML, whole: without it no checkpoint of the run is of use."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(run_text(run), encoding="utf-8")
+    write_whole(path, run_text(run))
 
 
 def run_text(run: Run) -> str:
