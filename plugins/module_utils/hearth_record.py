@@ -16,7 +16,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 FOLDER = "/var/lib/hearth/record"
@@ -132,19 +132,7 @@ class Record:
 
         `then` are commands that make the original count again once it is back.
         """
-        here = look(path)
-        uid, gid = _ids(owner, here)
-        wanted = Seen(
-            "file",
-            mode=(here.mode if here.kind == "file" else 0o644) if mode is None else mode,
-            uid=uid,
-            gid=gid,
-            sha256=hashlib.sha256(content).hexdigest(),
-        )
-
-        def put() -> None:
-            _replace(path, lambda place: _write(place, content, wanted))
-
+        here, wanted, put = _file(path, content, mode, owner)
         return self._change(path, here, wanted, content, put, stage, then, check)
 
     def link(
@@ -201,14 +189,9 @@ class Record:
         content = with_block(present or "", marker, text).encode(errors="surrogateescape")
         known = self._entries.get(path)
         pure = known is None or bool(known.blocks)
-        change = self.write(
-            path, content, stage=stage, mode=mode, owner=owner, then=then, check=check
-        )
-        entry = self._entries.get(path)
-        if entry and pure and not check and marker not in entry.blocks:
-            entry.blocks.append(marker)
-            self._save()
-        return change
+        here, wanted, put = _file(path, content, mode, owner)
+        blocks = [marker] if pure else []
+        return self._change(path, here, wanted, content, put, stage, then, check, blocks)
 
     def before(self, path: str, *, stage: str, then: list[list[str]] | None = None) -> None:
         """Remember `path` as it is now, for a program that is about to change it."""
@@ -301,8 +284,13 @@ class Record:
         stage: str,
         then: list[list[str]] | None,
         check: bool,
+        blocks: Sequence[str] = (),
     ) -> Change:
-        """Remember what is there, then let `put` change it, unless it is as wanted already."""
+        """Remember what is there, then let `put` change it, unless it is as wanted already.
+
+        Also what Hearth leaves there is on the record before the change: whatever else is found
+        later is somebody's, although Hearth may have been cut off in between.
+        """
         if here.kind == "folder":
             raise RecordError(f"{path} is a folder; a {wanted.kind} was to be there")
         if here == wanted:
@@ -312,10 +300,16 @@ class Record:
             self._folders(os.path.dirname(path), stage, wanted)
             self._remember(path, here, stage)
             self._extend(path, then)
-            self._save()  # before the change: a crash in between loses nothing
-            put()
-            self._entries[path].now = wanted
+            entry = self._entries[path]
+            entry.blocks += [block for block in blocks if block not in entry.blocks]
+            earlier, entry.now = entry.now, wanted
             self._save()
+            try:
+                put()
+            except OSError:  # it is as it was
+                entry.now = earlier or wanted
+                self._save()
+                raise
         return change
 
     def _folders(self, folder: str, stage: str, owner: Seen) -> None:
@@ -433,6 +427,22 @@ def _ids(owner: str | None, here: Seen) -> tuple[int, int]:
     except KeyError:
         raise RecordError(f"there is no user {owner} on this machine") from None
     return user.pw_uid, user.pw_gid
+
+
+def _file(
+    path: str, content: bytes, mode: int | None, owner: str | None
+) -> tuple[Seen, Seen, Callable[[], None]]:
+    """Return what is at `path`, the file that is wanted there, and what puts it there."""
+    here = look(path)
+    uid, gid = _ids(owner, here)
+    wanted = Seen(
+        "file",
+        mode=(here.mode if here.kind == "file" else 0o644) if mode is None else mode,
+        uid=uid,
+        gid=gid,
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    return here, wanted, lambda: _replace(path, lambda place: _write(place, content, wanted))
 
 
 def _replace(path: str, make: Callable[[str], None]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 
 import pytest
+from ansible.module_utils import hearth_record
 from ansible.module_utils.hearth_record import Record, RecordError, run_all, with_block
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,6 +114,42 @@ def test_what_another_program_changes_is_remembered_first(tmp_path, open_record)
     assert entry.then == [["ufw", "reload"]]
     assert open_record().restore(str(path)).state == "restored"
     assert path.read_text() == "rules\n"
+
+
+def test_what_somebody_adds_after_a_change_that_was_cut_off_is_not_thrown_away(
+    tmp_path, open_record, monkeypatch
+):
+    keys = tmp_path / "authorized_keys"
+    keys.write_text("first\n")
+
+    def cut_off(path, make):
+        replace(path, make)
+        if path == str(keys):
+            raise SystemExit("the connection broke off")
+
+    replace = hearth_record._replace
+    with monkeypatch.context() as patched:
+        patched.setattr(hearth_record, "_replace", cut_off)
+        with pytest.raises(SystemExit):
+            open_record().block(str(keys), "controller", "ours", **STAGE)
+    open_record().block(str(keys), "controller", "ours", **STAGE)  # the play is called again
+    keys.write_text(keys.read_text() + "mine\n")
+    assert undo(open_record()) == ["restored"]
+    assert keys.read_text() == "first\nmine\n"
+
+
+def test_a_change_that_the_disk_refuses_leaves_the_record_of_the_one_before(tmp_path, open_record):
+    place = tmp_path / "hosts"
+    record = open_record()
+    record.write(str(place), b"ours\n", **STAGE)
+
+    def full():
+        raise OSError(errno.ENOSPC, "no space left")
+
+    here, wanted, _ = hearth_record._file(str(place), b"ours again\n", None, None)
+    with pytest.raises(OSError, match="no space left"):
+        record._change(str(place), here, wanted, b"ours again\n", full, "power", None, False)
+    assert undo(open_record()) == ["removed"]
 
 
 def test_a_folder_that_others_use_stays(tmp_path, open_record):
