@@ -79,10 +79,13 @@ def undo(record: Record, later: list[str], check: bool) -> tuple[list[Undone], l
     """Undo the record backwards; return what became of each path, and what could not be run."""
     wanted: list[Entry] = [each for each in record.entries() if each.stage not in later]
     done, commands = [], []
-    for entry in reversed(wanted):
-        done.append(record.restore(entry.path, check=check, plain=_SHARED.get(entry.path)))
-        commands += entry.then
-    return done, [] if check else run_all(commands)
+    try:
+        for entry in reversed(wanted):
+            done.append(record.restore(entry.path, check=check, plain=_SHARED.get(entry.path)))
+            commands += entry.then
+    finally:  # what is back counts only then, also where a later one could not be put back
+        failed = [] if check else run_all(commands)
+    return done, failed
 
 
 def ufw_rules(module: AnsibleModule) -> list[list[str]]:
