@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -123,7 +124,8 @@ def disarm() -> bool:
 
 def finish(armed: Armed) -> None:
     """Drop the shadow of a confirmed candidate, whose content is in its place in /etc."""
-    os.unlink(armed.candidate.shadow)
+    with suppress(FileNotFoundError):  # a confirmation that was cut off has come so far
+        os.unlink(armed.candidate.shadow)
     for command in armed.candidate.then:
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     _put("kept", "")

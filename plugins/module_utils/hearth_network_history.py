@@ -32,6 +32,8 @@ def keep(candidate: Candidate, addresses: list[str]) -> None:
     fresh = f"{_FILE}.new"
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump({"candidate": asdict(candidate), "addresses": addresses}, file)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(fresh, _FILE)
 
 

@@ -283,7 +283,7 @@ def keep(change: armed.Armed) -> list:
             )
             for path, content in candidate.also.items():
                 record.write(path, content.encode(), stage="network")
-    except (OSError, RecordError) as error:
+    except (OSError, RecordError, ValueError) as error:  # the last, of what stands in a file
         return [f"{candidate.target} could not be written: {error}"]
     armed.finish(change)
     return []
