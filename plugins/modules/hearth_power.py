@@ -122,7 +122,11 @@ def main() -> None:
     if diff and not module.check_mode:
         findings += run_all(_AGAIN)
     if awake and not module.check_mode:
-        findings += overruled(module)
+        others = overruled(module)
+        if others and not diff:  # an earlier call may have been cut off before logind was told
+            findings += run_all(_AGAIN)
+            others = overruled(module)
+        findings += others
     if findings:
         module.fail_json(msg="\n".join(findings), findings=findings, changed=bool(diff))
     module.exit_json(changed=bool(diff), diff=diff)
