@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import filecmp
 import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -64,6 +67,17 @@ def same(one: Path, other: Path) -> bool:
     )
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Wait until nobody else puts anything into `folder`: who stops a run follows it too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def put(fresh: Path, place: Path) -> bool:
     """Put `fresh` in place of `place`; return whether that changed anything."""
     if same(fresh, place):
@@ -118,7 +132,8 @@ class ActionModule(ActionBase):
             for here, there in options["files"].items():
                 fresh = Path(folder) / here
                 if self._fetch(f"{workspace}/{there}", fresh):
-                    changed |= put(fresh, into / here)
+                    with alone(into):
+                        changed |= put(fresh, into / here)
                     collected.append(here)
         return result | {"changed": changed, "collected": collected}
 
