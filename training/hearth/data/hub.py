@@ -12,6 +12,7 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from hearth.data.locate import HubDataset, shipped_names
 from hearth.errors import DataError, did_you_mean
+from hearth.files import sync
 from hearth.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
 
 
@@ -49,6 +50,7 @@ def keep_hub_rows(data: HubDataset, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         rows.to_parquet(str(unfinished))
+        sync(unfinished)  # what is torn here would be sent to all other nodes
         unfinished.replace(path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)

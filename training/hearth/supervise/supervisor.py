@@ -36,6 +36,7 @@ KILL_GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL when the run has ended already."""
 
 POLL = 0.25
+RETRY = 1.0
 LOG_TAIL = 1 << 20
 """Bytes of this launch's log that are searched for the error."""
 
@@ -146,7 +147,7 @@ class _Supervisor:
         hub = Hub(spec, first, self._record.cause, self._say) if spec.rank == 0 else None
         try:
             if hub:
-                await hub.open()
+                await self._open(hub)
             self._say(
                 f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "
                 f"{spec.meeting.address} port {spec.meeting.port}"
@@ -169,6 +170,21 @@ class _Supervisor:
         if hub:
             await hub.close()
         return self._record
+
+    async def _open(self, hub: Hub) -> None:
+        """Listen; back after a restart, wait for a port that something else has taken meanwhile.
+
+        Raises:
+            LaunchError: the port is taken.
+        """
+        until = time.monotonic() + (self._spec.patience if self._last else 0)
+        while True:
+            try:
+                return await hub.open()
+            except LaunchError:
+                if time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(RETRY)
 
     async def _launch_until_the_end(self) -> Verdict | None:
         """Take part in one launch after another; return how the run ended.
