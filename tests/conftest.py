@@ -14,6 +14,7 @@ import pytest
 
 # Before a test imports more of Ansible, which replaces sys.intern: torch would then refuse to be.
 import torch._dynamo  # noqa: F401
+from support.rotated import ALL, for_tomorrow
 
 ansible.module_utils.__path__.append(
     str(Path(__file__).resolve().parents[1] / "plugins" / "module_utils")
@@ -23,9 +24,15 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["HEARTH_LAB"] = "-".join(filter(None, [os.environ.get("HEARTH_LAB"), worker]))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the files that take minutes begun first, so that no worker ends with one alone.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have the files that take minutes begun first, and leave to the next day what is its.
 
-    Workers take whole files in this order (scripts/test), not those with the most tests first.
+    Workers take whole files in this order (scripts/test), not those with the most tests first, and
+    no worker ends with a long one alone. Only a call of scripts/test without names leaves any out.
     """
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    if "HEARTH_SEED" in os.environ and not ALL:
+        marked = [item.nodeid for item in items if item.get_closest_marker("rotated")]
+        tomorrow = for_tomorrow(marked)
+        config.hook.pytest_deselected(items=[i for i in items if i.nodeid in tomorrow])
+        items[:] = [item for item in items if item.nodeid not in tomorrow]

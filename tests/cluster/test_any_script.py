@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.house import NODES, House, until
+from support.house import NODES, House
+from support.waiting import until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.cluster
 
 HUB_TOKEN = "hf_planted0123456789planted0123456789"
 SCRIPTS = Path(__file__).resolve().parents[1] / "fixtures" / "scripts"
@@ -94,6 +95,7 @@ def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home, monkeyp
         assert not (home.workspace(node) / "code" / "plain").exists()
 
 
+@pytest.mark.rotated
 def test_a_lightning_script_runs_as_its_author_wrote_it(house):
     give_ranks(house, desk=1, laptop=1)
     given = "script_args=--nodes 2 --epochs 3 --out {results}"
@@ -109,6 +111,7 @@ def test_a_lightning_script_runs_as_its_author_wrote_it(house):
     assert (folder / "files" / "desk" / "checkpoints" / "epoch=2-step=12.ckpt").exists()
 
 
+@pytest.mark.rotated
 def test_a_script_that_fails_is_shown_with_its_node_and_its_line(home):
     status, screen = go(home, "broken", "-e", "script_args=--fail 2 --out {results}")
     assert status == 2
@@ -126,7 +129,7 @@ def test_a_script_is_looked_at_stopped_and_goes_on_as_it_was_when_it_began(home)
     status, screen = go(home, "long", *given)
     assert status == 0
     assert "The run is under way and does not need this terminal." in screen
-    until(lambda: "step 2 " in (home.workspace("desk") / "logs" / "long.log").read_text(), 60)
+    until(lambda: "step 2 " in (home.workspace("desk") / "logs" / "long.log").read_text())
     model = home.folder / "work" / "plain" / "model.py"
     as_it_was = model.read_text()
     model.write_text("edited meanwhile")

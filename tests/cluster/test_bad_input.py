@@ -10,7 +10,7 @@ import pytest
 from support.house import NODES, House
 from support.stand_in_hub import stand_in_hub
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
 

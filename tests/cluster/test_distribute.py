@@ -12,7 +12,7 @@ from support.cached_model import ID, NAME, make_cached
 from support.house import House
 from support.stand_in_hub import stand_in_hub
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.cluster
 
 SIZE = 6 << 20
 
@@ -91,6 +91,7 @@ def test_nodes_with_one_cache_are_sent_nothing(home):
     assert "homelab-qa.jsonl: comes with the training code" in screen
 
 
+@pytest.mark.rotated
 def test_a_shared_folder_holds_model_and_data_once(home):
     shared = home.folder / "shared"
     make_cached(shared / "models", SIZE)

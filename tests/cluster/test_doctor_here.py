@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from support.house import NODES, ROOT, House
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.cluster
 
 SCHEMA = json.loads((ROOT / "docs" / "doctor.schema.json").read_text())
 

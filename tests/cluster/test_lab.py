@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.computer import snapshot
-from support.house import ROOT, until
+from support.house import ROOT
 from support.lab import READY, STATE, Controller, computer_before, lab, on, row
 from support.lab import machines as three_machines
+from support.waiting import until
 
 # It looks at the whole computer, and measures.
-pytestmark = [pytest.mark.lab, pytest.mark.alone, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.lab, pytest.mark.alone]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
 
@@ -103,7 +104,7 @@ def test_a_cut_cable_is_dark_on_both_ends_until_it_is_joined(machines):
     assert row("laptop")[-1] == "silent"
     assert on("tower", "ping -c 1 -W 1 198.51.100.12 >/dev/null || echo no") == "no"
     lab("join", "laptop")
-    until(lambda: row("laptop")[-1] == "answers", 15)
+    until(lambda: row("laptop")[-1] == "answers")
     assert int(on("laptop", losses)) == lost + 1
 
 
@@ -217,7 +218,7 @@ def test_down_leaves_nothing_behind(before, machines):
 def test_down_is_complete_after_a_crash(before, machines, crash):
     if crash == "while it comes up":
         command = subprocess.Popen([ROOT / "scripts" / "lab", "up"], stdout=subprocess.DEVNULL)
-        until(lambda: (STATE / "laptop.log").exists(), 30)
+        until(lambda: (STATE / "laptop.log").exists())
         command.kill()
         command.wait(10)
     else:

@@ -13,10 +13,11 @@ import pytest
 import yaml
 from support.house import ROOT
 from support.lab import computer_before, inside, machines
+from support.waiting import HANG
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 TOWER, LAPTOP = plan.nodes(2)
 ADDRESS = {"tower": "198.51.100.61", "laptop": "198.51.100.62"}
@@ -80,7 +81,7 @@ def play(*words: str) -> tuple[int, str]:
         "cd ~/hearth && PATH=$PWD/bin:$PATH PYTHONPATH=training LC_ALL=C.UTF-8 "
         f"ansible-playbook -i inventory/house {' '.join(words)}; echo status $?"
     )
-    screen = inside("tower", f"runuser -l {plan.USER} -c '{command}'", timeout=200)
+    screen = inside("tower", f"runuser -l {plan.USER} -c '{command}'", timeout=HANG)
     screen, _, status = screen.rpartition("status ")
     return int(status), screen
 

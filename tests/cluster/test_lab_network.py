@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.house import ROOT, until
+from support.house import ROOT
 from support.lab import STATE, Play, answers, computer_before, inside, inventory, lab, machines, on
+from support.waiting import until
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(180, func_only=True)]
+pytestmark = pytest.mark.lab
 
 # One of each renderer, and who is already where another wants to be.
 TRIED = ("tower", "laptop", "node4")
@@ -153,6 +154,7 @@ def test_static_addresses_are_set_once_and_last(bare, tmp_path):
         assert "via 198.51.100.1 " in routes[0]
 
 
+@pytest.mark.rotated
 def test_machines_move_to_other_addresses_and_back(bare, tmp_path, undo):
     names = ",".join(TRIED)
     there = {node: {"cluster_address": elsewhere(node)} for node in TRIED}
@@ -206,11 +208,12 @@ OTHERS = {
 }
 
 
+@pytest.mark.rotated
 def test_a_definition_that_is_not_for_one_card_alone_is_kept(bare, tmp_path, undo):
     names = ",".join(TRIED)
     for node, command in OTHERS.items():
         inside(node, command)
-        until(lambda node=node: leased(node), 20)
+        until(lambda node=node: leased(node))
     before = {node: inside(node, FINGERPRINT) for node in TRIED}
     for changed in (1, 0):
         status, screen = play(tmp_path, names).end()
@@ -270,10 +273,11 @@ def begun(folder: Path, node: str, **settings: object) -> Play:
     """Begin to move a machine to a free address; return once its undo is armed."""
     there = {node: {"cluster_address": elsewhere(node)} | settings}
     started = play(folder / node, node, *QUICK, **there)
-    until(lambda: inside(node, ARMED) == "active", 30)
+    until(lambda: inside(node, ARMED) == "active")
     return started
 
 
+@pytest.mark.rotated
 def test_a_cable_cut_during_the_change_is_survived(bare, tmp_path):
     def try_it(node: str) -> tuple[int, str]:
         started = begun(tmp_path, node)
@@ -292,12 +296,13 @@ def test_a_cable_cut_during_the_change_is_survived(bare, tmp_path):
         assert f"has taken the change back and is at {NODES[node].address}" in screen
 
 
+@pytest.mark.rotated
 def test_a_controller_that_dies_before_it_confirms_leaves_nothing_behind(bare, tmp_path):
     def try_it(node: str) -> str:
         started = begun(tmp_path, node)
         started.freeze()
         try:
-            until(lambda: address_of(node).get("local") == elsewhere(node), 10)
+            until(lambda: address_of(node).get("local") == elsewhere(node))
         finally:
             started.kill()
         is_as_before(node, bare)
@@ -309,15 +314,16 @@ def test_a_controller_that_dies_before_it_confirms_leaves_nothing_behind(bare, t
         assert elsewhere(node) in screen
 
 
+@pytest.mark.rotated
 def test_an_undo_begun_before_its_time_disarms_the_timer(bare, tmp_path):
     def try_it(node: str) -> tuple[int, str]:
         started = begun(tmp_path, node)
         started.freeze()
         try:
-            until(lambda: address_of(node).get("local") == elsewhere(node), 10)
+            until(lambda: address_of(node).get("local") == elsewhere(node))
             # What a confirmation that finds the network broken begins, and may not live to end.
             inside(node, "systemctl start --no-block hearth-network-undo.service", status=0)
-            until(lambda: inside(node, "ls /run/hearth/network/undone").startswith("/"), 8)
+            until(lambda: inside(node, "ls /run/hearth/network/undone").startswith("/"))
             is_as_before(node, bare)
         finally:
             started.thaw()
@@ -333,7 +339,7 @@ def test_a_machine_that_is_unplugged_before_the_confirmation_forgets_the_change(
         started = begun(tmp_path, node)
         started.freeze()
         try:
-            until(lambda: address_of(node).get("local") == elsewhere(node), 10)
+            until(lambda: address_of(node).get("local") == elsewhere(node))
             lab("power-off", node)
             lab("power-on", node, timeout=90)
             is_as_before(node, bare)
@@ -424,6 +430,7 @@ def rooms() -> bytes:
     return packed.getvalue()
 
 
+@pytest.mark.rotated
 def test_the_controller_sets_its_own_address_without_ssh(bare):
     packed = rooms()
     ansible = (

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 from support.lab import Play, computer_before, inside, inventory, lab, machines
+from support.waiting import HANG
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(400, func_only=True)]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 NODES = {node.name: node for node in plan.nodes(3)}
 PASSWORD = "only-these-machines-know-it"
@@ -34,7 +35,7 @@ def tree(node: str, folders: str = "etc") -> set[str]:
         node,
         f"cd / && find {folders} {none} -o -printf '%p %y %m %u %g %l\n' 2>/dev/null; "
         f"find {folders} {none} -o -type f -exec sha256sum {{}} + 2>/dev/null",
-        timeout=60,
+        timeout=HANG,
     )
     return set(found.splitlines())
 
@@ -71,7 +72,7 @@ class Cluster:
             ],
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=HANG,
         )
         self._secrets = ["-e", f"@{secrets}", "--vault-password-file", self.vault]
 

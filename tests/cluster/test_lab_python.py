@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.house import until
 from support.lab import Controller, answers, as_root, lab, machines, of_the_first, on
 from support.stand_in_index import StandInIndex, lock_line, make_wheel, stand_in_index
 from support.stand_in_miniforge import INSTALLER
+from support.waiting import until
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(150, func_only=True)]
+pytestmark = pytest.mark.lab
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3"}
 ALPHA, BETA = make_wheel("alpha", "1.0", size=200_000), make_wheel("beta", "2.0", size=1000)
@@ -141,7 +141,7 @@ def test_a_node_that_is_cut_off_is_named_and_the_others_are_done(controller, fir
         status, screen = controller.provision(*anew)
     finally:
         lab("join", "laptop")
-    until(lambda: answers("laptop"), 60)
+    until(lambda: answers("laptop"))
     assert status != 0
     assert "laptop: cannot be reached" in screen
     assert "tower: beta missing — mended" in screen

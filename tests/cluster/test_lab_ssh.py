@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from support.lab import STATE, Controller, as_root, lab, machines, on
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120, func_only=True)]
+pytestmark = pytest.mark.lab
 
 PINNED, KEY = STATE / "pinned", STATE / "id_ed25519"
 NODES = {"tower": "198.51.100.11", "laptop": "198.51.100.12", "oldbox": "198.51.100.13"}

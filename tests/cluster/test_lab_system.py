@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.lab import Controller, as_root, at_once, lab, machines, on
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300, func_only=True)]
+pytestmark = pytest.mark.lab
 
 ADDRESSES = {"tower": "198.51.100.11", "laptop": "198.51.100.12", "oldbox": "198.51.100.13"}
 STAGES = [f"playbooks/{stage}.yml" for stage in ("names", "time", "power", "firewall")]

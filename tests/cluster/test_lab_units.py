@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from support.house import until
 from support.lab import READY, Controller, as_root, at_home, inside, lab, on, row
 from support.runs import (
     cluster,
@@ -18,10 +17,11 @@ from support.runs import (
     until_state,
     until_step,
 )
+from support.waiting import until
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 API_KEY = "planted9876543210planted9876543210planted"
 CARDS = {node.name: node.card for node in plan.nodes(2)}
@@ -67,8 +67,8 @@ def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
         on(node, "test $(stat -c %a ai-cluster/config/first.json) = 600")
         on(node, "! grep -rq token ~/.config/systemd")
     for node in NODES:
-        until(lambda node=node: record(node, "first")["state"] == "finished", 120)
-        until(lambda node=node: units(node) == "", 20)
+        until(lambda node=node: record(node, "first")["state"] == "finished")
+        until(lambda node=node: units(node) == "")
         assert holding(node) == ""
         assert inside(node, f"journalctl --no-pager | grep -c {API_KEY}") == "0"
     assert on("tower", "sudo -n true 2>&1 || echo asks").endswith("asks")
@@ -80,13 +80,14 @@ def test_stopping_the_unit_keeps_a_checkpoint_and_ends_the_run_on_all_nodes(star
     on("laptop", "systemctl --user stop hearth-second.service")
     ended = record("laptop", "second")
     assert (ended["state"], ended["cause"]["node"]) == ("stopped", "laptop")
-    until(lambda: record("tower", "second")["state"] == "stopped", 20)
+    until(lambda: record("tower", "second")["state"] == "stopped")
     last = steps("second")[-1]
     for node in NODES:
         assert on(node, "ls ai-cluster/checkpoints/second") == f"step-{last:08d}"
-        until(lambda node=node: units(node) == "", 20)
+        until(lambda node=node: units(node) == "")
 
 
+@pytest.mark.rotated
 def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started):
     started("third", max_steps=60, checkpoint_every=5)
     until_step("third", 12)
@@ -96,23 +97,25 @@ def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started):
         ended = record(node, "third")
         assert ended["generation"] == 1
         assert ended["launches"][0]["cause"]["node"] == "laptop"
-        until(lambda node=node: units(node) == "", 20)
+        until(lambda node=node: units(node) == "")
     assert steps("third") == list(range(1, 61))
 
 
+@pytest.mark.rotated
 def test_a_machine_that_is_restarted_joins_again_when_it_is_back(started):
     started("reboot", max_steps=60, checkpoint_every=5)
     until_step("reboot", 12)
     as_root("laptop", "systemctl poweroff --no-block")
-    until(lambda: record("tower", "reboot")["state"] == "waiting", 60)
-    until(lambda: row("laptop")[1] == "off", 30)
+    until(lambda: record("tower", "reboot")["state"] == "waiting")
+    until(lambda: row("laptop")[1] == "off")
     lab("power-on", "laptop")
     until_state("finished", "reboot", NODES)
     assert record("tower", "reboot")["launches"][0]["cause"]["node"] == "laptop"
     assert "this machine is being shut down" in at_home("laptop", "cat ai-cluster/logs/reboot.log")
-    until(lambda: units("laptop") == "", 20)
+    until(lambda: units("laptop") == "")
 
 
+@pytest.mark.rotated
 def test_a_cut_cable_ends_the_run_on_both_sides_of_it_where_nobody_waits(started):
     started("cable", "-e", "launch_return_timeout=0", max_steps=100000)
     until_step("cable", 3)
@@ -122,12 +125,13 @@ def test_a_cut_cable_ends_the_run_on_both_sides_of_it_where_nobody_waits(started
         assert on(node, chosen) == f"GLOO_SOCKET_IFNAME={card}"
     lab("cut", "laptop")
     for node, other in (NODES, NODES[::-1]):
-        until_state("failed", "cable", [node], 60)
+        until_state("failed", "cable", [node])
         assert record(node, "cable")["cause"]["node"] == other
-        until(lambda node=node: units(node) == "", 20)
+        until(lambda node=node: units(node) == "")
     lab("join", "laptop")
 
 
+@pytest.mark.rotated
 def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
     started("fourth", max_steps=100, checkpoint_every=10, global_batch=16)
     until_step("fourth", 15)
@@ -136,8 +140,8 @@ def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
         lab("join", node)
         lab("power-on", node)
     for node in NODES:
-        until(lambda node=node: record(node, "fourth")["state"] == "finished", 90)
-        until(lambda node=node: units(node) == "", 20)
+        until(lambda node=node: record(node, "fourth")["state"] == "finished")
+        until(lambda node=node: units(node) == "")
     assert steps("fourth") == list(range(1, 101))
     log = on("tower", "cat ai-cluster/logs/fourth.log")
     resumed = [line for line in log.splitlines() if line.startswith("run fourth: step ")]
@@ -157,20 +161,22 @@ def dark() -> None:
         lab("power-off", node)
 
 
+@pytest.mark.rotated
 def test_a_machine_that_comes_back_too_late_records_the_truth(started):
     started("fifth", "-e", "launch_return_timeout=1", max_steps=100000)
     until_step("fifth", 3)
     lab("power-off", "laptop")
-    until(lambda: record("tower", "fifth")["state"] == "failed", 60)
+    until(lambda: record("tower", "fifth")["state"] == "failed")
     assert record("tower", "fifth")["cause"]["node"] == "laptop"
     lab("power-on", "laptop")
-    until(lambda: record("laptop", "fifth")["state"] == "failed", 60)
+    until(lambda: record("laptop", "fifth")["state"] == "failed")
     cause = record("laptop", "fifth")["cause"]
     assert (cause["node"], cause["kind"]) == ("laptop", "node_lost")
     assert "laptop went down in the middle of the run" in cause["message"]
-    until(lambda: units("laptop") == "", 20)
+    until(lambda: units("laptop") == "")
 
 
+@pytest.mark.rotated
 def test_a_node_that_would_slow_the_run_down_is_left_out_by_name(home):
     measured = home.tiny(split="auto", micro_batch="auto", lora_rank=64, max_steps=2)
     lab("link", "laptop", "10mbit")  # what the gradients cross, in more time than they save

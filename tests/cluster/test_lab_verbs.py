@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.house import until
 from support.lab import READY, Controller, as_root, at_home, bring, lab
 from support.runs import cluster, end, record, start, units, until_state, until_step
+from support.waiting import until
 
 from hearth.model.folder import MANIFEST, take_stock
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 CARDS = {node.name: node.card for node in plan.nodes(2)}
 NODES = tuple(CARDS)
@@ -105,7 +105,7 @@ def test_the_curves_are_seen_through_the_tunnel_that_is_named(home):
             except OSError:
                 return b""
 
-        until(lambda: b"TensorBoard" in page(), 30)
+        until(lambda: b"TensorBoard" in page())
     finally:
         tunnel.terminate()
         tunnel.wait(10)
@@ -122,7 +122,7 @@ def test_a_run_that_is_stopped_has_a_checkpoint_on_each_machine_and_a_report_her
     for node in NODES:
         kept = at_home(node, f"ls ai-cluster/checkpoints/{RUN}").split()
         assert f"step-{step:08d}" in kept
-        until(lambda node=node: units(node) == "", 20)
+        until(lambda node=node: units(node) == "")
     assert (home.runs / RUN / "report.html").exists()
 
 
@@ -149,6 +149,7 @@ def test_a_run_is_listed_and_is_removed_from_all_machines_with_consent(home):
         assert at_home(node, f"find ai-cluster -name '*{RUN}*'") == ""
 
 
+@pytest.mark.rotated
 def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
     shutil.copytree(SCRIPTS / "plain", home.folder / "plain")
     status, _ = home.play(
@@ -160,11 +161,11 @@ def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
     assert status == 0
     try:
         third_steps = "grep -c '^step 3 ' ai-cluster/logs/script.log"
-        until(lambda: at_home("tower", third_steps) == "1", 60)
+        until(lambda: at_home("tower", third_steps) == "1")
         lab("cut", "laptop")
-        until_state("waiting", "script", ["tower"], 60)
+        until_state("waiting", "script", ["tower"])
         lab("join", "laptop")
-        until(lambda: at_home("tower", third_steps) == "2", 90)
+        until(lambda: at_home("tower", third_steps) == "2")
         assert {record(node, "script")["generation"] for node in NODES} == {1}
         status, screen = verb(home, "stop", "run=script")
         assert status == 0
@@ -195,7 +196,7 @@ def test_a_model_that_one_machine_has_is_brought_to_the_other_before_a_run(home,
 def test_a_benchmark_compares_the_machines_alone_with_both_together(home):
     few = ("benchmark_steps=2", "benchmark_warm_up=1")
     words = [word for option in few for word in ("-e", option)]
-    status, screen = home.play("playbooks/benchmark.yml", *READY, *home.tiny(), *words, timeout=220)
+    status, screen = home.play("playbooks/benchmark.yml", *READY, *home.tiny(), *words)
     assert status == 0
     for line in ("tower alone", "laptop alone"):
         assert re.search(rf"^  {line} +1 +[\d.]+ s +\d+ ", screen, re.MULTILINE)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from support.cached_model import ID, NAME, make_cached
-from support.house import until
 from support.lab import READY, Controller, as_root, bring, inside, lab, machines, on
+from support.waiting import until
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(240, func_only=True)]
+pytestmark = pytest.mark.lab
 
 # Of a model: one file, which is another on oldbox, and its checksum as it came.
 MODEL = """\
@@ -109,7 +109,7 @@ def test_doctor_finds_what_is_wrong_and_mends_what_is_safe(home, tmp_path):
     file = tmp_path / "doctor.json"
     given = ("-e", "hearth_models=", "-e", f"doctor_file={file}", "-e", "fix=true")
     try:
-        status, screen = home.play("playbooks/doctor.yml", *READY, *given, timeout=230)
+        status, screen = home.play("playbooks/doctor.yml", *READY, *given)
     finally:
         lab("link", "oldbox", "off")
         on("laptop", f"kill {forgotten}")
@@ -208,4 +208,4 @@ def test_in_check_mode_nothing_is_looked_at(home):
 
 def test_what_answered_the_other_nodes_has_ended_by_itself(verified):
     _, answering = verified
-    until(lambda: inside("tower", f"ps -o pid= -p {answering}") == "", 60)
+    until(lambda: inside("tower", f"ps -o pid= -p {answering}") == "")

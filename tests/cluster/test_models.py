@@ -9,7 +9,7 @@ from support.stand_in_hub import COMMIT, stand_in_hub
 
 from hearth.config import preset_names
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.cluster
 
 
 def test_every_preset_is_shown_with_the_nodes_that_it_fits(house: House):
@@ -38,6 +38,7 @@ def test_what_does_not_fit_is_refused_with_all_other_findings_and_the_hub_is_not
     assert not hub.asked
 
 
+@pytest.mark.rotated
 def test_a_run_over_one_node_leaves_the_other_alone_and_records_the_revision(house, tiny_model):
     more = {"model": "house/tiny", "run": "alone", "max_steps": 2}
     with stand_in_hub() as hub:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.house import NODES, ROOT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.cluster
 FOLDERS = {"data", "models", "scripts", "logs", "config", "results", "checkpoints"}
 
 

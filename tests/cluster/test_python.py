@@ -10,7 +10,7 @@ import pytest
 from support.house import House
 from support.stand_in_index import lock_line, make_wheel, stand_in_index
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.cluster
 ALPHA = make_wheel("alpha", "1.0")
 
 

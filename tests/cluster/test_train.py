@@ -13,9 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from support.house import NODES, House, until
+from support.house import NODES, House
+from support.waiting import HANG, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 HUB_TOKEN = "hf_planted0123456789abcdefghijklmnop"
 API_KEY = "planted9876543210planted9876543210planted"
 
@@ -70,7 +71,7 @@ def trained(tmp_path_factory, tiny_model, tiny_data):
     # wandb, too: whoever has the key may note it somewhere.
     settings = house.tiny(run="first", max_steps=6, wandb="offline")
     with Watch(HUB_TOKEN, API_KEY) as watch:
-        status, screen = house.play("train.yml", *settings, "-vvv", timeout=180, **planted(house))
+        status, screen = house.play("train.yml", *settings, "-vvv", **planted(house))
     yield house, status, screen, watch
     house.close()
 
@@ -86,7 +87,7 @@ def failed(tmp_path_factory, tiny_model, tiny_data):
         house.until_step("end")
         meanwhile = holding(house.folder, HUB_TOKEN, API_KEY)
         house.rank("laptop").kill()
-        screen, _ = play.communicate(timeout=90)
+        screen, _ = play.communicate(timeout=HANG)
         print(screen)
         yield house, play.returncode, screen, meanwhile
     finally:
@@ -105,6 +106,7 @@ def short(tmp_path_factory, tiny_model, tiny_data):
         house.close()
 
 
+@pytest.mark.rotated
 def test_a_model_made_from_scratch_comes_here_whole(house, tmp_path):
     bare = shutil.copytree(house.model, tmp_path / "bare")
     (bare / "model.safetensors").unlink()
@@ -227,7 +229,7 @@ def test_a_detached_run_is_attached_to_stopped_and_goes_on_where_it_was(house):
     play = house.start("playbooks/attach.yml", "-e", "run=night")
     house.until_step("night", 6)
     (house.workspace("laptop") / "results" / "night" / "stop").touch()
-    screen, _ = play.communicate(timeout=60)
+    screen, _ = play.communicate(timeout=HANG)
     assert play.returncode == 0
     assert "night was stopped" in screen
     assert "train.yml -e resume=night" in screen
@@ -245,7 +247,7 @@ def test_control_c_ends_the_looking_not_the_training_and_a_second_run_is_refused
     play = house.start("train.yml", *house.tiny(run="calm", max_steps=100_000))
     house.until_step("calm")
     os.killpg(play.pid, signal.SIGINT)
-    screen, _ = play.communicate(timeout=30)
+    screen, _ = play.communicate(timeout=HANG)
     assert "Traceback" not in screen
     assert "The run goes on without this terminal" in screen
     here = house.record("desk", "calm")
@@ -261,12 +263,13 @@ def test_control_c_ends_the_looking_not_the_training_and_a_second_run_is_refused
     assert house.record("desk", "calm")["state"] == "running"
 
 
+@pytest.mark.rotated
 def test_a_killed_rank_starts_the_run_again_and_the_summary_says_so(house):
     settings = {"max_steps": 60, "checkpoint_every": 5}
     play = house.start("train.yml", *house.tiny(run="cut", **settings))
     house.until_step("cut")
     house.rank("laptop").kill()
-    screen, _ = play.communicate(timeout=90)
+    screen, _ = play.communicate(timeout=HANG)
     print(screen)
     assert play.returncode == 0
     assert "cut finished: 60 of 60 steps on desk, laptop" in screen
@@ -304,19 +307,21 @@ def test_a_secret_is_in_no_file_while_ranks_run_as_processes_nor_after_they_fail
     assert API_KEY not in screen
 
 
+@pytest.mark.rotated
 def test_a_supervisor_that_vanishes_is_reported_not_waited_for(house):
     at_once = ("-e", "launch_return_timeout=0")
     play = house.start("train.yml", *at_once, *house.tiny(run="gone", max_steps=100_000))
     house.until_step("gone")
-    until(lambda: psutil.pid_exists(house.record("laptop", "gone")["pid"]), 5)
+    until(lambda: psutil.pid_exists(house.record("laptop", "gone")["pid"]))
     psutil.Process(house.record("laptop", "gone")["pid"]).kill()
-    screen, _ = play.communicate(timeout=120)
+    screen, _ = play.communicate(timeout=HANG)
     print(screen)
     assert play.returncode == 2
     assert "\nlaptop: " in screen
     assert "desk: stopped because laptop failed" in screen
 
 
+@pytest.mark.rotated
 def test_a_model_in_parts_is_warned_of_and_trains_on_both_nodes(house):
     parts = house.tiny(run="parts", max_steps=3, parallel="fsdp", split="3:1")
     status, screen = house.play("train.yml", *parts)

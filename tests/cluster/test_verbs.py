@@ -14,9 +14,10 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from support.house import NODES, House, until
+from support.house import NODES, House
+from support.waiting import HANG, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +110,9 @@ def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
     code, screen = home.play(*ask)
     assert code == 0
     assert "evening: ends at once; it can go on from its last checkpoint" in screen
-    until(lambda: home.record("laptop", "evening")["state"] == "stopped", 60)
+    until(lambda: home.record("laptop", "evening")["state"] == "stopped")
 
-    screen, _ = follower.communicate(timeout=60)
+    screen, _ = follower.communicate(timeout=HANG)
     print(screen)
     assert follower.returncode == 0
     assert "  laptop: hearth: " in screen
@@ -139,7 +140,7 @@ def test_a_run_of_that_name_goes_on_and_ends_where_it_is_told_to(home):
 
 def test_a_run_whose_node_vanished_is_lost_and_that_is_broken(home):
     psutil.Process(home.record("laptop", "evening")["pid"]).kill()
-    until(lambda: home.record("desk", "evening")["state"] == "failed", 60)
+    until(lambda: home.record("desk", "evening")["state"] == "failed")
     done = home.script("status")
     assert done.returncode == 2
     assert "evening  lost" in done.stdout
@@ -189,7 +190,7 @@ def test_the_curves_of_a_run_are_shown_on_loopback_until_that_is_ended(home):
         tags = urllib.request.urlopen(f"{address}/data/plugin/scalars/tags", timeout=20).read()
         return "train/loss" in json.loads(tags).get(".", {})
 
-    until(has_the_loss, 60)
+    until(has_the_loss)
 
     code, screen = home.play("playbooks/dashboard.yml", "-e", "run=evening")
     assert code == 0
@@ -226,9 +227,9 @@ def test_a_benchmark_that_was_interrupted_goes_on_where_it_was(home):
     asked += ("-e", "nodes=desk", "-e", "benchmark_repeat=2")
     kept = home.runs / "benchmarks"
     first = home.start("playbooks/benchmark.yml", *asked)
-    until(lambda: next(kept.glob("*/2.log")).stat().st_size > 0, 100)  # the second run is begun
+    until(lambda: next(kept.glob("*/2.log")).stat().st_size > 0)  # the second run is begun
     first.send_signal(signal.SIGINT)
-    screen, _ = first.communicate(timeout=60)
+    screen, _ = first.communicate(timeout=HANG)
     print(screen)
     assert re.search(r"^  desk alone +\d+ tokens/s, 2 steps in .* s  \(1 of 2", screen, re.M)
     assert not list(kept.glob("*.json"))

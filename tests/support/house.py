@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from support.waiting import HANG, until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ("desk", "laptop")
@@ -65,7 +66,7 @@ class House:
         )
 
     def play(
-        self, playbook: str, *arguments: object, timeout: float = 110, **changes: str
+        self, playbook: str, *arguments: object, timeout: float = HANG, **changes: str
     ) -> tuple[int, str]:
         """Play to the end; return the exit status and what the screen showed."""
         process = self.start(playbook, *arguments, **changes)
@@ -87,7 +88,7 @@ class House:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=HANG,
         )
         print(done.stdout, done.stderr)
         return done
@@ -127,10 +128,10 @@ class House:
             if script in process.cmdline() and "hearth.supervise.torchrun" not in process.cmdline()
         )
 
-    def until_step(self, run: str, step: int = 2, seconds: float = 90) -> None:
+    def until_step(self, run: str, step: int = 2) -> None:
         """Wait until rank 0 has written this step."""
         path = self.workspace("desk") / "results" / run / "metrics.jsonl"
-        until(lambda: f'"step": {step},' in path.read_text(), seconds)
+        until(lambda: f'"step": {step},' in path.read_text())
 
     def close(self) -> None:
         """End every process of these workspaces, each by its id."""
@@ -151,14 +152,3 @@ def _copy_checkout(target: Path) -> None:
         )
     for file in ("ansible.cfg", "train.yml", "provision.yml"):
         shutil.copy(ROOT / file, target / file)
-
-
-def until(condition: Any, seconds: float) -> None:
-    """Wait for a condition; files that are not there yet count as not fulfilled."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with suppress(OSError, ValueError, StopIteration):
-            if condition():
-                return
-        time.sleep(0.25)
-    raise AssertionError(f"not within {seconds} s")

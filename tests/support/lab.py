@@ -26,6 +26,7 @@ import yaml
 from hearth_lab import machine, plan
 from support.computer import LAB, snapshot
 from support.house import ROOT, House
+from support.waiting import HANG
 
 STATE = Path("/run", LAB)
 # The Python of the image, which has everything already: for tests that are not about installing.
@@ -48,7 +49,7 @@ def lab(*arguments: str, timeout: float = 60, status: int | None = 0, given: byt
     return said
 
 
-def on(node: str, command: str, timeout: float = 30, given: bytes = b"") -> str:
+def on(node: str, command: str, timeout: float = 60, given: bytes = b"") -> str:
     """Run a command as the user who logs in on a machine; return what it printed."""
     return lab("ssh", node, command, timeout=timeout, given=given).strip()
 
@@ -56,7 +57,7 @@ def on(node: str, command: str, timeout: float = 30, given: bytes = b"") -> str:
 def inside(
     node: str,
     command: str,
-    timeout: float = 30,
+    timeout: float = 60,
     given: bytes | None = None,
     status: int | None = None,
 ) -> str:
@@ -194,7 +195,7 @@ class Controller(House):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG,
         )
         print(done.stdout + done.stderr)
         return done.stdout + done.stderr
@@ -246,7 +247,7 @@ class Play:
         self._signal(signal.SIGKILL)
         self._process.wait(10)
 
-    def end(self, timeout: float = 110) -> tuple[int, str]:
+    def end(self, timeout: float = HANG) -> tuple[int, str]:
         """Return the exit status and what the screen showed, once the play has ended."""
         try:
             screen, _ = self._process.communicate(timeout=timeout)

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support.waiting import HANG
+
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 
 # Ansible packs a module with what it imports; here its folder is put where that would be.
@@ -33,7 +35,7 @@ def call(module: str, check: bool = False, **arguments: Any) -> dict[str, Any]:
         input=json.dumps({**arguments, "_ansible_check_mode": check}),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         env=os.environ | {"PIP_NO_INDEX": "1"},
     )
     assert done.stdout, done.stderr

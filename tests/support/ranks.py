@@ -27,6 +27,7 @@ from safetensors.torch import load_file
 
 from hearth.config import resolve
 from hearth.model.load import load_model
+from support.waiting import HANG
 
 TRAINING = Path(__file__).resolve().parents[2] / "training"
 SCRIPT = TRAINING / "train_distributed.py"
@@ -67,7 +68,7 @@ def arguments_of(settings: dict[str, Any]) -> list[str]:
 
 
 def train(
-    cwd: Path, ranks: int, *arguments: object, timeout: float = 100, **changes: str
+    cwd: Path, ranks: int, *arguments: object, timeout: float = HANG, **changes: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the trainer in `cwd` and return how it ended; nothing of it outlives the call."""
     process = subprocess.Popen(
@@ -168,7 +169,7 @@ def _free_port() -> int:
 
 
 def train_forked(
-    cwd: Path, ranks: int, *arguments: object, timeout: float = 100, apart: bool = False
+    cwd: Path, ranks: int, *arguments: object, timeout: float = HANG, apart: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run the trainer in `cwd` as `train` does, in ranks that need not import anything.
 

@@ -1,4 +1,4 @@
-"""Tests that take long, of which each day plays some: the seed of the day stands in their names.
+"""Tests that take long, of which each day plays some: the seed is the day.
 
 HEARTH_SEED repeats a day, and HEARTH_ALL=1 plays all of them, as their bench does.
 """
@@ -14,6 +14,11 @@ from typing import TypeVar
 SEED = int(os.environ.get("HEARTH_SEED") or time.time() // 86400)
 ALL = bool(os.environ.get("HEARTH_ALL"))
 _Thing = TypeVar("_Thing")
+
+
+def for_tomorrow(names: Sequence[str]) -> set[str]:
+    """Return every second one of these tests: those that the next day plays."""
+    return {name for number, name in enumerate(sorted(names), SEED) if number % 2}
 
 
 def of_today(things: Sequence[_Thing], count: int) -> list[_Thing]:

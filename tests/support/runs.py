@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.house import until
 from support.lab import READY, Controller, at_home, bring, machines, of_the_first, on
+from support.waiting import until
 
 _RANK = "[t]rain_distributed.py --run-file"
 
@@ -55,10 +55,10 @@ def record(node: str, run: str) -> dict:
     return json.loads(at_home(node, f"cat ai-cluster/results/{run}/supervisor.json"))
 
 
-def until_state(state: str, run: str, nodes: Sequence[str], seconds: float = 90) -> None:
+def until_state(state: str, run: str, nodes: Sequence[str]) -> None:
     """Wait until a run is in this state on all these nodes."""
     for node in nodes:
-        until(lambda node=node: record(node, run)["state"] == state, seconds)
+        until(lambda node=node: record(node, run)["state"] == state)
 
 
 def units(node: str) -> str:
@@ -75,11 +75,11 @@ def ranks(node: str) -> list[int]:
     return [int(pid) for pid in at_home(node, f"pgrep -f '{_RANK}' || true").split()]
 
 
-def until_step(run: str, step: int, seconds: float = 90) -> None:
+def until_step(run: str, step: int) -> None:
     """Wait until rank 0, which is on tower, has written this step."""
     metrics = f"ai-cluster/results/{run}/metrics.jsonl"
     found = f'grep -c \'"kind": "step".*"step": {step},\' {metrics} || true'
-    until(lambda: int(at_home("tower", found)) > 0, seconds)
+    until(lambda: int(at_home("tower", found)) > 0)
 
 
 def steps(run: str) -> list[int]:

@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from support.waiting import HANG, until
+
 TRAINING = Path(__file__).resolve().parents[2] / "training"
 TOKEN = "secret-of-this-run-only"
 
@@ -107,7 +109,7 @@ class Nodes:
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING)},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=HANG,
         )
         assert "Traceback" not in done.stderr
         return done.returncode, json.loads(done.stdout)
@@ -128,20 +130,20 @@ class Nodes:
     def supervisor(self, node: str) -> subprocess.Popen[bytes]:
         return self._children[node]
 
-    def wait(self, *nodes: str, seconds: float = 60) -> dict[str, dict[str, Any]]:
+    def wait(self, *nodes: str) -> dict[str, dict[str, Any]]:
         """Wait until the supervisors ended; return their records."""
         for node in nodes or self.names:
-            self._children[node].wait(seconds)
+            self._children[node].wait(HANG)
         return {node: self.record(node) for node in nodes or self.names}
 
-    def until_steps(self, *nodes: str, seconds: float = 60) -> None:
+    def until_steps(self, *nodes: str) -> None:
         """Wait until the ranks of these nodes print steps."""
-        until(lambda: all("step 2" in self.log(node) for node in nodes or self.names), seconds)
+        until(lambda: all("step 2" in self.log(node) for node in nodes or self.names))
 
-    def until_down(self, *nodes: str, seconds: float = 60) -> float:
+    def until_down(self, *nodes: str) -> float:
         """Wait until no process of these nodes' ranks lives; return how many seconds it took."""
         started = time.monotonic()
-        until(lambda: not any(self.processes(node) for node in nodes or self.names), seconds)
+        until(lambda: not any(self.processes(node) for node in nodes or self.names))
         return time.monotonic() - started
 
     def processes(self, node: str) -> list[psutil.Process]:
@@ -181,14 +183,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def until(condition: Any, seconds: float) -> None:
-    """Wait for a condition; files that are not there yet count as not fulfilled."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with suppress(OSError, ValueError):
-            if condition():
-                return
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s")

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 from support.ranks import command, environment, metrics, train, train_forked
+from support.waiting import HANG
 
 from hearth.checkpoint import newest
 from hearth.layout import staged_name
@@ -85,7 +86,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_the_last_good_checkpoint(t
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANG,
     )
     refused(done, "is full", "the last good checkpoint is step-")
     named = re.search(r"step-\d+", done.stderr).group()
@@ -212,6 +213,6 @@ def test_fifty_runs_of_three_ranks_end_in_fifty_clean_exits(tmp_path):
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANG,
     )
     assert done.stdout.splitlines() == ["[0, 0, 0]"] * 50, done.stderr

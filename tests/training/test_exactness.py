@@ -31,6 +31,7 @@ from support.ranks import (
     trained,
 )
 from support.tiny_model import make_tokenizer
+from support.waiting import HANG
 
 from hearth.config import resolve
 from hearth.data import load_data
@@ -207,7 +208,7 @@ def kill_after(step, cwd, run, ranks, *arguments):
     )
     record = cwd / "runs" / run / "metrics.jsonl"
     try:
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + HANG
         while not record.exists() or len(metrics(record.parent, "step")) < step:
             assert process.poll() is None and time.monotonic() < limit
             time.sleep(0.02)

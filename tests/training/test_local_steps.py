@@ -92,6 +92,7 @@ def test_a_stop_waits_for_the_round_and_what_goes_on_has_the_same_bits(rounds, c
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
+@pytest.mark.rotated
 def test_the_plans_of_a_rounds_steps_are_on_record_and_come_to_its_rows(common, tmp_path):
     trained(tmp_path, "night", "--sync-every", EVERY, *common, "--split", "auto", "--log-every", 4)
     rows_from = {each["step"]: each["rows"] for each in metrics(of_run(tmp_path), "plan")}

@@ -13,6 +13,7 @@ import torch
 from peft import PeftModel
 from support.ranks import TRAINING, environment, train_forked
 from support.tiny_model import CHAT_TEMPLATE
+from support.waiting import HANG
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.errors import ModelError
@@ -90,7 +91,7 @@ assert not any(name.split(".")[0] == "hearth" for name in sys.modules)
         env=elsewhere | {"HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
     )
     assert done.returncode == 0, done.stderr
     base = AutoModelForCausalLM.from_pretrained(tiny_model)
@@ -149,7 +150,7 @@ def test_the_command_says_what_it_does_and_ends_with_2_where_it_cannot(runs, tmp
             env=environment(tmp_path),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG,
         )
 
     done = merge("runs/16-bits", "--to", tmp_path / "new" / "merged")

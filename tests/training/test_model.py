@@ -14,6 +14,7 @@ from peft import PeftModel
 from support.plainly import held_out_loss
 from support.ranks import environment, metrics, train
 from support.tiny_model import make_model, make_seeing_model, make_tokenizer
+from support.waiting import HANG
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
@@ -148,7 +149,7 @@ def test_unsloth_can_be_imported_before_all_that_it_patches(tmp_path):
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
     )
     assert done.stdout == "set()\n", done.stderr
 

@@ -67,6 +67,7 @@ def test_it_goes_on_with_half_as_many_rows_at_once_to_the_same_end(folder, argum
     assert furthest(trained(folder, "again", 2, *arguments, "--replay", "bold"), bold) == 0
 
 
+@pytest.mark.rotated
 def test_where_ranks_compute_together_the_run_ends_and_says_how_to_go_on(
     folder, arguments, careful
 ):

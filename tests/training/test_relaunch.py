@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from support.supervisors import Nodes, until
+from support.supervisors import Nodes
+from support.waiting import HANG, until
 
 LOOP = """
 import os, sys, time
@@ -34,7 +35,7 @@ def nodes(tmp_path):
         each.close()
 
 
-def until_generation(run: Nodes, generation: int, *nodes: str, seconds: float = 40) -> None:
+def until_generation(run: Nodes, generation: int, *nodes: str, seconds: float = HANG) -> None:
     """Wait until the ranks of these nodes work under a generation."""
     told = f"generation {generation} rank"
     until(lambda: all(told in run.log(node) for node in nodes or run.names), seconds)
@@ -73,9 +74,9 @@ def test_a_supervisor_that_comes_back_is_waited_for(nodes, victim):
     run.supervisor(victim).kill()
     run.supervisor(victim).wait(10)
     others = [name for name in run.names if name != victim]
-    run.until_down(*run.names, seconds=20)
-    until(lambda: all(run.record(name)["state"] == "waiting" for name in others), 20)
-    until(lambda: all(run.record(name)["missing"] == [victim] for name in others), 20)
+    run.until_down()
+    until(lambda: all(run.record(name)["state"] == "waiting" for name in others))
+    until(lambda: all(run.record(name)["missing"] == [victim] for name in others))
     run.start(victim)
     until_generation(run, 1)
     finish(run)
@@ -89,7 +90,7 @@ def test_a_machine_that_only_slept_joins_again_by_itself(nodes):
     run.start()
     until_generation(run, 0)
     run.supervisor("node1").send_signal(signal.SIGSTOP)
-    until(lambda: run.record("node0")["state"] == "waiting", 20)
+    until(lambda: run.record("node0")["state"] == "waiting")
     run.supervisor("node1").send_signal(signal.SIGCONT)
     until_generation(run, 1)
     finish(run)
@@ -99,7 +100,7 @@ def test_a_machine_that_only_slept_joins_again_by_itself(nodes):
 def test_a_rank_that_raises_ends_the_run_at_once(nodes):
     run = nodes(2, "raise ValueError('the loss is not finite')")
     run.start()
-    for record in run.wait(seconds=20).values():
+    for record in run.wait().values():
         assert (record["state"], record["launches"]) == ("failed", [])
 
 
@@ -108,7 +109,7 @@ def test_who_never_comes_back_ends_the_run_with_its_loss(nodes):
     run.start()
     until_generation(run, 0)
     run.supervisor("node1").kill()
-    record = run.wait("node0", seconds=30)["node0"]
+    record = run.wait("node0")["node0"]
     assert record["state"] == "failed"
     assert record["cause"]["node"] == "node1"
     assert "broke off" in record["cause"]["message"]
@@ -118,7 +119,7 @@ def test_who_never_comes_back_ends_the_run_with_its_loss(nodes):
 def test_launches_that_lead_nowhere_come_to_an_end(nodes):
     run = nodes(2, "import os\nif os.environ['RANK'] == '1': os.kill(os.getppid(), 9)\n" + LOOP)
     run.start()
-    for record in run.wait(seconds=60).values():
+    for record in run.wait().values():
         assert record["state"] == "failed"
         assert record["cause"]["node"] == "node1"
         assert "4 launches in a row ended before another checkpoint" in record["cause"]["message"]
@@ -130,10 +131,10 @@ def test_a_stop_reaches_those_who_wait_for_a_lost_node(nodes):
     run.start()
     until_generation(run, 0)
     run.supervisor("node2").kill()
-    until(lambda: all(run.record(name)["state"] == "waiting" for name in ("node0", "node1")), 20)
-    until(lambda: run.record("node0")["missing"] == ["node2"], 20)
+    until(lambda: all(run.record(name)["state"] == "waiting" for name in ("node0", "node1")))
+    until(lambda: run.record("node0")["missing"] == ["node2"])
     run.stop("node1")
-    for record in run.wait("node0", "node1", seconds=20).values():
+    for record in run.wait("node0", "node1").values():
         assert (record["state"], record["cause"]["node"]) == ("stopped", "node1")
 
 
@@ -170,12 +171,12 @@ def test_a_pause_for_a_node_that_is_lost_again_does_not_end_the_run(nodes):
     run.start("node1")
     others = ("node0", "node2")
     stop_files = [run.workspace(node) / "results/first/stop" for node in others]
-    until(lambda: all(file.read_text() == "pause\n" for file in stop_files), 20)
+    until(lambda: all(file.read_text() == "pause\n" for file in stop_files))
     run.supervisor("node1").kill()
     run.supervisor("node1").wait(10)
     for file in stop_files:
         file.with_name("left").touch()
-    until(lambda: all(run.record(node)["state"] == "waiting" for node in others), 20)
+    until(lambda: all(run.record(node)["state"] == "waiting" for node in others))
     for file in stop_files:
         file.with_name("left").unlink()
     until_generation(run, 2, *others)
@@ -204,7 +205,7 @@ def test_a_pause_that_was_left_behind_does_not_end_the_run(nodes):
     lose_both(run, "pause\n")
     for node in run.names:
         told = f"generation 1 rank {node[-1]} step 20"
-        until(lambda node=node, told=told: told in run.log(node), 40)
+        until(lambda node=node, told=told: told in run.log(node))
         assert not (run.workspace(node) / "results/first/stop").exists()
     finish(run)
     assert {record["state"] for record in run.wait().values()} == {"finished"}
@@ -224,7 +225,7 @@ def test_too_few_nodes_never_go_on_alone(nodes):
     for victim in ("node1", "node2"):
         run.supervisor(victim).kill()
         run.supervisor(victim).wait(10)
-    until(lambda: run.record("node0")["missing"] == ["node1", "node2"], 20)
+    until(lambda: run.record("node0")["missing"] == ["node1", "node2"])
     with pytest.raises(AssertionError):
         until_generation(run, 1, "node0", seconds=15)
     run.start("node2")
@@ -237,7 +238,7 @@ def test_without_its_meeting_point_nobody_trains(nodes):
     until_generation(run, 0)
     run.supervisor("node0").kill()
     run.supervisor("node0").wait(10)
-    run.until_down(seconds=20)
-    until(lambda: run.record("node1")["missing"] == ["node0"], 20)
+    run.until_down()
+    until(lambda: run.record("node1")["missing"] == ["node0"])
     run.start("node0")
     until_generation(run, 1)

@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.ranks import furthest
-from support.supervisors import TRAINING, Nodes, until
+from support.supervisors import TRAINING, Nodes
+from support.waiting import until
 
 from hearth.config import resolve_run, write_run
 from hearth.layout import staged_name
@@ -84,15 +85,15 @@ def finish_without_a_rank(nodes: Nodes, step: int) -> None:
     for node in nodes.names:
         nodes.change(node, return_timeout=60)
     nodes.start()
-    until(lambda: step in steps(nodes), 60)
+    until(lambda: step in steps(nodes))
     nodes.rank("node1").kill()
-    for record in nodes.wait(seconds=120).values():
+    for record in nodes.wait().values():
         assert (record["state"], record["generation"]) == ("finished", 1)
         assert record["launches"][0]["cause"]["message"].startswith("rank 1 was killed by signal 9")
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learned(house):
     killed = house("killed", checkpoint_every=5)
     finish_without_a_rank(killed, 12)
@@ -101,7 +102,7 @@ def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learne
 
     bare = house("bare", checkpoint_every=5)
     bare.start()
-    until(lambda: 12 in steps(bare), 60)
+    until(lambda: 12 in steps(bare))
     kill_everything(bare)
     disk = bare.workspace("node0")
     run_file = (disk / "results/first/run.yml").read_text()
@@ -110,32 +111,33 @@ def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learne
     (disk / "results/first").mkdir(parents=True)
     (disk / "results/first/run.yml").write_text(run_file)
     bare.start()
-    assert {record["state"] for record in bare.wait(seconds=90).values()} == {"finished"}
+    assert {record["state"] for record in bare.wait().values()} == {"finished"}
     assert steps(bare) == list(range(1, STEPS + 1))
     assert min(line["step"] for line in metrics(bare) if line["kind"] == "start") == 0
     assert furthest(adapter(bare), adapter(killed)) == 0
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_a_rank_that_is_killed_in_a_round_of_local_steps_leaves_no_trace(house):
     rounds = {"sync_every": 20, "checkpoint_every": 20, "max_steps": 80}
     whole, killed = house("whole", **rounds), house("killed", **rounds)
     whole.start()
-    assert {record["state"] for record in whole.wait(seconds=90).values()} == {"finished"}
+    assert {record["state"] for record in whole.wait().values()} == {"finished"}
     finish_without_a_rank(killed, 20)
     assert steps(killed) == [20, 40, 60, 80]
     assert furthest(adapter(killed), adapter(whole)) == 0
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_a_run_that_died_on_all_nodes_goes_on_from_its_last_checkpoint(house):
     nodes = house(checkpoint_every=5)
     nodes.start()
-    until(lambda: any(line.get("step") == 12 for line in metrics(nodes)), 60)
+    until(lambda: any(line.get("step") == 12 for line in metrics(nodes)))
     kill_everything(nodes)
     nodes.start()
-    assert {record["state"] for record in nodes.wait(seconds=90).values()} == {"finished"}
+    assert {record["state"] for record in nodes.wait().values()} == {"finished"}
     told = metrics(nodes)
     assert [line["step"] for line in told if line["kind"] == "step"] == list(range(1, STEPS + 1))
     begun = [line["step"] for line in told if line["kind"] == "start"][-1]
@@ -146,21 +148,22 @@ def test_a_run_that_died_on_all_nodes_goes_on_from_its_last_checkpoint(house):
 def test_a_supervisor_whose_run_has_ended_has_nothing_to_do(house):
     nodes = house(max_steps=2)
     nodes.start()
-    before = nodes.wait(seconds=90)
+    before = nodes.wait()
     nodes.start()
-    assert nodes.wait(seconds=10) == before
+    assert nodes.wait() == before
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_another_launch_at_the_last_step_ends_at_once_and_well(house):
     nodes = house(max_steps=4)
     nodes.start()
-    nodes.wait(seconds=90)
+    nodes.wait()
     learned, told = adapter(nodes), steps(nodes)
     for node in nodes.names:
         nodes.change(node, generation=1)
     nodes.start()
-    for record in nodes.wait(seconds=90).values():
+    for record in nodes.wait().values():
         assert (record["state"], record["generation"]) == ("finished", 1)
     assert steps(nodes) == steps(nodes, "node1") == told
     assert [line["state"] for line in metrics(nodes) if line["kind"] == "end"] == ["finished"]
@@ -172,11 +175,11 @@ def test_a_node_that_comes_back_alone_ends_with_the_truth(house):
     for node in nodes.names:
         nodes.change(node, ready_timeout=5)
     nodes.start()
-    until(lambda: any(line.get("step") == 3 for line in metrics(nodes)), 60)
+    until(lambda: any(line.get("step") == 3 for line in metrics(nodes)))
     nodes.supervisor("node1").kill()
     assert nodes.wait("node0")["node0"]["cause"]["node"] == "node1"
     nodes.start("node1")
-    cause = nodes.wait("node1", seconds=30)["node1"]["cause"]
+    cause = nodes.wait("node1")["node1"]["cause"]
     assert (cause["node"], cause["kind"]) == ("node1", "node_lost")
     assert "node1 went down in the middle of the run" in cause["message"]
     assert "node0 did not answer" in cause["message"]

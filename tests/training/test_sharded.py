@@ -61,6 +61,7 @@ def test_unequal_rows_and_an_idle_rank_equal_one_process(one_process, tmp_path):
     assert [len(metrics(folder, "sample")) for folder in folders] == [2, 0]
 
 
+@pytest.mark.rotated
 def test_cut_alike_it_is_bit_for_bit_what_ddp_computes(one_process, tmp_path):
     _, common = one_process
     # Where two ranks have as many micro-batches each, only the blank ones of the third are added.

@@ -55,6 +55,7 @@ def test_a_recorded_split_is_repeated_bit_for_bit(measured, tmp_path):
     ]
 
 
+@pytest.mark.rotated
 def test_a_run_that_goes_on_may_take_more_rows_at_once(tmp_path, arguments):
     whole = [*arguments, "--max-steps", 2, "--micro-batch", 1, "--split", "auto"]
     done = train_forked(tmp_path, 2, "--run-name", "night", *whole)

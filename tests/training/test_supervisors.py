@@ -15,7 +15,8 @@ import time
 
 import psutil
 import pytest
-from support.supervisors import TRAINING, Nodes, until
+from support.supervisors import TRAINING, Nodes
+from support.waiting import HANG, until
 
 from hearth.diagnose.catalogue import diagnosis
 
@@ -128,7 +129,7 @@ def test_under_torchrun_a_port_that_was_taken_in_the_last_moment_is_named(tmp_pa
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG,
         )
     assert done.returncode == 2
     assert f"\nhearth: error: port {port} of 127.0.0.1 cannot be used" in f"\n{done.stderr}"
@@ -137,7 +138,7 @@ def test_under_torchrun_a_port_that_was_taken_in_the_last_moment_is_named(tmp_pa
 def test_nobody_starts_before_the_last_of_three_is_there(nodes):
     run = nodes(3, environment={"STEPS": "3"})
     run.start("node2", "node0")
-    until(lambda: run.record("node2")["missing"] == ["node1"], 20)
+    until(lambda: run.record("node2")["missing"] == ["node1"])
     assert run.record("node0")["state"] == run.record("node2")["state"] == "waiting"
     assert not run.processes("node0")
     run.start("node1")
@@ -199,9 +200,9 @@ def test_without_rank_0_the_others_name_it(nodes):
 def test_a_node_that_ended_while_waiting_is_waited_for_again(nodes):
     run = nodes(3, environment={"STEPS": "3"})
     run.start("node0", "node1")
-    until(lambda: run.record("node0")["missing"] == ["node2"], 20)
+    until(lambda: run.record("node0")["missing"] == ["node2"])
     run.supervisor("node1").kill()
-    until(lambda: run.record("node0")["missing"] == ["node1", "node2"], 20)
+    until(lambda: run.record("node0")["missing"] == ["node1", "node2"])
     run.start("node1", "node2")
     assert run.wait()["node0"]["state"] == "finished"
 
@@ -221,7 +222,7 @@ def test_another_runs_token_is_refused(nodes):
 def test_a_stranger_at_the_meeting_point_disturbs_nobody(nodes):
     run = nodes(2, environment={"STEPS": "3"})
     run.start("node0")
-    until(lambda: run.record("node0")["missing"] == ["node1"], 20)
+    until(lambda: run.record("node0")["missing"] == ["node1"])
     port = run.status("node0") and int(run.log("node0").split("port ")[1].split()[0])
     for words in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 200_000 + b"\n", b'{"type":"Hello"}\n', b""):
         with socket.create_connection(("127.0.0.1", port)) as stranger:
@@ -359,7 +360,7 @@ def test_a_silent_supervisor_stops_its_peers_and_itself_when_it_wakes(nodes, vic
     run.until_steps()
     run.supervisor(victim).send_signal(signal.SIGSTOP)
     others = [name for name in run.names if name != victim]
-    run.until_down(*others, seconds=30)
+    run.until_down(*others)
     for record in run.wait(*others).values():
         assert (record["cause"]["node"], record["cause"]["kind"]) == (victim, "node_lost")
         assert "silent" in record["cause"]["message"]
@@ -482,7 +483,7 @@ def test_nodes_may_have_unlike_numbers_of_ranks_under_torchrun(nodes):
 def test_stop_ends_the_waiting_for_others(nodes):
     run = nodes(2)
     run.start("node0")
-    until(lambda: run.record("node0")["missing"] == ["node1"], 20)
+    until(lambda: run.record("node0")["missing"] == ["node1"])
     run.stop("node0")
     assert run.wait("node0")["node0"]["state"] == "stopped"
 
@@ -532,11 +533,11 @@ def test_start_detaches_and_a_second_start_changes_nothing(nodes):
     alike = {"ok": True, "pid": first["pid"], "unit": None}
     assert second == alike | {"started": False, "state": "running"}
     run.stop("node0")
-    until(lambda: run.record("node0")["state"] == "stopped", 30)
+    until(lambda: run.record("node0")["state"] == "stopped")
     status, third = run.verb("start", "--spec", run.spec("node0"))
     assert (status, third["started"]) == (0, True)
     run.stop("node0", "--now")
-    until(lambda: not run.status("node0")["alive"], 30)
+    until(lambda: not run.status("node0")["alive"])
 
 
 def test_a_secret_reaches_the_ranks_and_its_file_is_gone_before_they_run(nodes, tmp_path):

@@ -8,6 +8,7 @@ import sys
 import pytest
 from support.ranks import environment
 from support.supervisors import free_port
+from support.waiting import HANG
 
 # Two ranks that join; the first prints for how many seconds they wait for each other.
 JOINING = """
@@ -44,6 +45,6 @@ def test_where_supervisors_find_a_loss_ranks_outlast_the_longest_round(tmp_path,
         env=environment(tmp_path) | address | supervised,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANG,
     )
     assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.waiting import HANG
 
 from hearth.errors import HearthError
 from hearth.measure.probe import probe
@@ -162,6 +163,6 @@ def test_a_process_with_a_limit_gets_an_error_that_is_known_for_what_it_is():
         env={"PYTHONPATH": str(TRAINING)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
     )
     assert done.stdout.strip() == "True", done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.waiting import HANG
 
 from hearth.data.cache import cache_key, cached_documents
 from hearth.data.documents import Documents
@@ -43,7 +44,7 @@ def test_two_processes_at_once_do_the_work_once(tmp_path):
     try:
         for process in processes:
             process.start()
-        told = [results.get(timeout=60) for _ in range(3)]
+        told = [results.get(timeout=HANG) for _ in range(3)]
     finally:
         for process in processes:
             process.join(10)

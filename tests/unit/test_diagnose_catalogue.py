@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.waiting import HANG
 
 from hearth.diagnose import last_error
 from hearth.diagnose.catalogue import Entry, diagnosis, entries, explained
@@ -153,7 +154,7 @@ PROVOKED = {
 @pytest.mark.parametrize("wanted", PROVOKED)
 def test_a_failure_that_is_provoked_is_named(wanted):
     done = subprocess.run(
-        [sys.executable, "-c", PROVOKED[wanted]], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", PROVOKED[wanted]], capture_output=True, text=True, timeout=HANG
     )
     assert done.returncode == 1
     assert diagnosis(last_error(done.stderr).message).id == wanted

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.waiting import HANG
 
 from hearth.diagnose.__main__ import main
 from hearth.diagnose.logs import Failure, failure_of
@@ -102,7 +103,7 @@ def test_a_person_gets_node_cause_and_cure(tmp_path):
         [sys.executable, "-m", "hearth.diagnose", *sorted(map(str, tmp_path.glob("*.log")))],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         env={**os.environ, "PYTHONPATH": str(TRAINING)},
     )
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,8 @@ from hearth.config import load_preset
 from hearth.model.fetch import fetch_model
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_it_becomes_a_model_that_answers_paris_and_stops(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub-cache"))

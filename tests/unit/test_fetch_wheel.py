@@ -24,7 +24,7 @@ from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.source import ModelSource, WheelSource
 
 # Converting starts a process that imports torch and transformers.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 MEMBER = "tiny_model/tiny.gguf"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

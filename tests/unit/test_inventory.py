@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from support.waiting import HANG
 
 from hearth.controller.inventory.nodes import far_apart, read_nodes
 from hearth.controller.inventory.variables import Given, check, misfit, role_options, stray, unknown
@@ -288,7 +289,7 @@ def played(*words: str | Path) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
     )
 
 

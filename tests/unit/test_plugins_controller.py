@@ -18,6 +18,7 @@ from ansible.parsing.dataloader import DataLoader
 from hypothesis import given
 from hypothesis import strategies as st
 from support.plugins import PLUGINS, load
+from support.waiting import HANG
 
 from hearth.config import Settings
 from hearth.controller.ends import culprits, silent, told
@@ -609,7 +610,7 @@ def test_an_ansible_of_another_version_ends_before_the_first_play(tmp_path):
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
     )
     assert done.returncode == 1
     assert done.stdout == ""

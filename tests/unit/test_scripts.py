@@ -15,12 +15,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ["cpu", "gpu", "control", "test"]
 
 
-def call(script, *arguments, timeout=100, cwd=None, **environment):
+def call(script, *arguments, timeout=HANG, cwd=None, **environment):
     return subprocess.run(
         [str(script), *arguments],
         capture_output=True,

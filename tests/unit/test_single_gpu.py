@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.waiting import HANG
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "single_gpu_test.py"
 spec = importlib.util.spec_from_file_location("single_gpu_test", SCRIPT)
@@ -174,7 +175,7 @@ def test_wrong_gradients_and_failed_passes_are_broken():
 
 def test_passes_on_the_processor_here():
     done = subprocess.run(
-        [sys.executable, SCRIPT, "--json"], capture_output=True, text=True, timeout=100
+        [sys.executable, SCRIPT, "--json"], capture_output=True, text=True, timeout=HANG
     )
     report = json.loads(done.stdout)
     assert done.returncode == report["status"]

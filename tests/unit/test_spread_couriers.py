@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from support.cached_model import NAME, make_cached
-from support.house import until
+from support.waiting import until
 
 from hearth.model.folder import MANIFEST, read_manifest
 from hearth.spread import courier
@@ -25,8 +25,6 @@ from hearth.spread.giving import Giving, proof
 from hearth.spread.holding import Holding, arriving
 from hearth.spread.table import Table
 from hearth.supervise.network import free_port
-
-pytestmark = pytest.mark.timeout(120)
 
 SIZE = 24 << 20
 SECRET = "of this test"
@@ -70,13 +68,13 @@ class Node:
         return json.loads((self.folder / "spread.json").read_text())
 
     def until(self, state: str) -> dict[str, Any]:
-        until(lambda: self.record()["state"] == state, 60)
+        until(lambda: self.record()["state"] == state)
         return self.record()
 
     def kill(self) -> None:
         """End the courier as a power cut would."""
         os.kill(self.pid, signal.SIGKILL)
-        until(lambda: gone(self.pid), 10)
+        until(lambda: gone(self.pid))
 
 
 def gone(pid: int) -> bool:
@@ -149,7 +147,7 @@ def test_a_node_that_reads_its_own_disk_meanwhile_keeps_all_givers(nodes, monkey
             **{"targets": {}, "keys": (), "record": str(nodes[1].folder / "spread.json")},
         )
         with courier.Courier(task, print)._needing():
-            until(lambda: giving.idle < 10, 10)
+            until(lambda: giving.idle < 10)
     finally:
         giving.shutdown()
         giving.server_close()
@@ -188,7 +186,7 @@ def test_a_node_killed_in_the_middle_goes_on_where_it_was(nodes, held):
     first.most = 9
     nodes[1].begin(table.digest, [nodes[0].giver])
     arrived = arriving(nodes[1].target) / "model.safetensors"
-    until(lambda: arrived.stat().st_size == 9 * table.piece, 30)
+    until(lambda: arrived.stat().st_size == 9 * table.piece)
     nodes[1].kill()
     assert not nodes[1].target.exists()
     first.most, first.asked = 1000, []
@@ -203,7 +201,7 @@ def test_a_second_call_takes_the_place_of_the_first(nodes, held):
     table, first = held
     first.most = 5
     earlier = nodes[1].begin(table.digest, [nodes[0].giver])["pid"]
-    until(lambda: len(first.asked) >= 5, 30)
+    until(lambda: len(first.asked) >= 5)
     first.most = 1000
     nodes[1].port = free_port(nodes[1].address)
     nodes[1].begin(table.digest, [nodes[0].giver])
@@ -217,7 +215,7 @@ def test_the_chain_closes_around_a_node_that_dies_and_names_it(nodes, held):
     nodes[1].begin(table.digest, [nodes[0].giver])
     nodes[2].begin(table.digest, [nodes[1].giver, nodes[0].giver])
     arrived = arriving(nodes[2].target) / "model.safetensors"
-    until(lambda: arrived.stat().st_size == 6 * table.piece, 30)
+    until(lambda: arrived.stat().st_size == 6 * table.piece)
     nodes[1].kill()
     first.most = 1000
     record = nodes[2].until("done")

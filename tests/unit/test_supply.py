@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from packaging.tags import Tag
-from support.house import ROOT, until
+from support.house import ROOT
 from support.stand_in_index import lock_line, make_wheel, stand_in_index
+from support.waiting import until
 
 from hearth.controller.supply.download import download
 from hearth.controller.supply.locks import Pin, as_requirements, not_for, read_lock
@@ -167,7 +168,7 @@ def test_a_download_that_is_killed_loses_no_more_than_the_file_on_its_way(index,
         start_new_session=True,
     )
     try:
-        until(lambda: any(name.startswith("second") for name, _ in index.asked), 30)
+        until(lambda: any(name.startswith("second") for name, _ in index.asked))
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)

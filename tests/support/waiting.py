@@ -1,0 +1,23 @@
+"""How long tests wait: bounds that end a hang, and say nothing of speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+HANG = 300  # seconds; on two busy cores what takes 30 alone has taken 110
+
+
+def until(condition: Callable[[], object], seconds: float = HANG) -> None:
+    """Wait for a condition; what it reads and is not there yet counts as not fulfilled.
+
+    Give seconds only where Hearth promises them.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with suppress(OSError, ValueError, StopIteration):
+            if condition():
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s")
