@@ -45,7 +45,7 @@ from hearth.controller.benchmark.words import coming, conclusion, ran, title
 from hearth.controller.paths import as_typed
 from hearth.controller.screen import ON_TERMINAL, Screen
 from hearth.errors import LaunchError
-from hearth.files import write_whole
+from hearth.files import alone, taken, write_whole
 from hearth.report.story import read_lines
 
 DOCUMENTATION = r"""
@@ -231,11 +231,13 @@ class ActionModule(ActionBase):
             case "begin":
                 return result | self._begin(folder, given, task_vars["hostvars"])
             case "stop":
-                for run in given["left_over"]:
-                    self._stop(folder, run)
+                with alone(folder):
+                    for run in given["left_over"]:
+                        self._stop(folder, run)
                 return result
             case "run":
-                return result | self._train(folder)
+                with alone(folder):
+                    return result | self._train(folder)
             case _:
                 return result | self._conclude(folder)
 
@@ -261,6 +263,14 @@ class ActionModule(ActionBase):
         now = circumstances(nodes, known, version_of(self._project))
         fresh = self._fresh(wanted.source.name, asked_of(wanted, nodes, *counts), now)
         begun = unfinished(folder, nodes)
+        findings = [
+            f"{each.name}: this benchmark of {', '.join(each.asked.nodes)} is under way: wait for "
+            "its end, or end it with Ctrl-C where it plays (called again, it goes on where it was)"
+            for path, each in begun.items()
+            if taken(path)
+        ]
+        if findings:
+            return {"findings": findings}
         same = [
             each
             for each in begun.values()

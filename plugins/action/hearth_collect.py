@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import filecmp
 import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from hearth.controller.paths import for_shell
+from hearth.files import alone
 
 DOCUMENTATION = r"""
 module: hearth_collect
@@ -65,17 +63,6 @@ def same(one: Path, other: Path) -> bool:
     return names == {path.relative_to(other) for path in other.rglob("*")} and all(
         same(one / name, other / name) for name in names
     )
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Wait until nobody else puts anything into `folder`: who stops a run follows it too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def put(fresh: Path, place: Path) -> bool:

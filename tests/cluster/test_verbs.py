@@ -227,6 +227,10 @@ def test_a_benchmark_that_was_interrupted_goes_on_where_it_was(home):
     asked += ("-e", "nodes=desk", "-e", "benchmark_repeat=2")
     kept = home.runs / "benchmarks"
     first = home.start("playbooks/benchmark.yml", *asked)
+    until(lambda: next(kept.glob("*/1.log")).stat().st_size > 0)
+    code, screen = home.play("playbooks/benchmark.yml", *asked)
+    assert code == 2
+    assert "this benchmark of desk is under way: wait for its end" in screen
     until(lambda: next(kept.glob("*/2.log")).stat().st_size > 0)  # the second run is begun
     first.send_signal(signal.SIGINT)
     screen, _ = first.communicate(timeout=HANG)

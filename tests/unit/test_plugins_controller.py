@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 import tarfile
-from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 
 import pytest
@@ -527,21 +526,6 @@ def test_an_equal_folder_is_left_as_it_is(tmp_path):
     (tmp_path / "one" / "deep" / "file").write_text("other")
     assert collect.put(tmp_path / "one", tmp_path / "two")
     assert (tmp_path / "two" / "deep" / "file").read_text() == "other"
-
-
-def test_one_puts_a_runs_files_in_their_place_at_a_time(tmp_path):
-    def second():
-        with collect.alone(tmp_path):
-            (tmp_path / "second").touch()
-
-    with ThreadPoolExecutor(1) as pool:
-        with collect.alone(tmp_path):
-            waiting = pool.submit(second)
-            with pytest.raises(TimeoutError):
-                waiting.result(0.3)
-            assert not (tmp_path / "second").exists()
-        waiting.result(5)
-    assert (tmp_path / "second").exists()
 
 
 def test_what_an_interrupted_collecting_left_goes_and_what_another_is_at_stays(tmp_path):
