@@ -7,6 +7,7 @@ is told from one that is as Hearth left it, and only the latter is put back.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
@@ -16,7 +17,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
 FOLDER = "/var/lib/hearth/record"
@@ -106,13 +108,16 @@ def with_block(text: str, marker: str, block: str | None) -> str:
 
 
 class Record:
-    """The record of this machine. Every method that takes `check` only foretells with it."""
+    """The record of this machine. Every method that takes `check` only foretells with it.
+
+    Two playbooks may be at one machine: each change is made alone, on the record as it then is.
+    """
 
     def __init__(self, folder: str = FOLDER, originals: str = ORIGINALS) -> None:
         self._folder, self._originals = folder, originals
         self._file = os.path.join(folder, "record.json")
-        self._entries: dict[str, Entry] = {}
-        self._notes: list[dict[str, str]] = []
+        self._entries: dict[str, Entry]
+        self._notes: list[dict[str, str]]
         self._load()
 
     # -- changing --------------------------------------------------------------------------------
@@ -132,8 +137,9 @@ class Record:
 
         `then` are commands that make the original count again once it is back.
         """
-        here, wanted, put = _file(path, content, mode, owner)
-        return self._change(path, here, wanted, content, put, stage, then, check)
+        with self._alone(check):
+            here, wanted, put = _file(path, content, mode, owner)
+            return self._change(path, here, wanted, content, put, stage, then, check)
 
     def link(
         self,
@@ -146,14 +152,16 @@ class Record:
         check: bool = False,
     ) -> Change:
         """Make `path` a symbolic link, such as one to /dev/null that masks a unit."""
-        here = look(path)
-        uid, gid = _ids(owner, here)
-        wanted = Seen("link", uid=uid, gid=gid, target=target)
+        with self._alone(check):
+            here = look(path)
+            uid, gid = _ids(owner, here)
+            wanted = Seen("link", uid=uid, gid=gid, target=target)
+            content = f"-> {target}\n".encode()
 
-        def put() -> None:
-            _replace(path, lambda place: _link(place, wanted))
+            def put() -> None:
+                _replace(path, lambda place: _link(place, wanted))
 
-        return self._change(path, here, wanted, f"-> {target}\n".encode(), put, stage, then, check)
+            return self._change(path, here, wanted, content, put, stage, then, check)
 
     def remove(
         self,
@@ -164,8 +172,9 @@ class Record:
         check: bool = False,
     ) -> Change:
         """Take away the file or link at `path`."""
-        here, wanted = look(path), Seen("absent")
-        return self._change(path, here, wanted, b"", lambda: os.unlink(path), stage, then, check)
+        with self._alone(check):
+            here, gone = look(path), Seen("absent")
+            return self._change(path, here, gone, b"", lambda: os.unlink(path), stage, then, check)
 
     def block(
         self,
@@ -183,32 +192,35 @@ class Record:
 
         The lines around it stay the owner's: a reset takes out the block and keeps them.
         """
-        present = _text(path)
-        if present is None and text is None:
-            return Change(False)
-        content = with_block(present or "", marker, text).encode(errors="surrogateescape")
-        known = self._entries.get(path)
-        pure = known is None or bool(known.blocks)
-        here, wanted, put = _file(path, content, mode, owner)
-        blocks = [marker] if pure else []
-        return self._change(path, here, wanted, content, put, stage, then, check, blocks)
+        with self._alone(check):
+            present = _text(path)
+            if present is None and text is None:
+                return Change(False)
+            content = with_block(present or "", marker, text).encode(errors="surrogateescape")
+            known = self._entries.get(path)
+            pure = known is None or bool(known.blocks)
+            here, wanted, put = _file(path, content, mode, owner)
+            blocks = [marker] if pure else []
+            return self._change(path, here, wanted, content, put, stage, then, check, blocks)
 
     def before(self, path: str, *, stage: str, then: list[list[str]] | None = None) -> None:
         """Remember `path` as it is now, for a program that is about to change it."""
-        if path not in self._entries:
-            self._remember(path, look(path), stage)
-        self._extend(path, then)
-        self._entries[path].now = None
-        self._save()
+        with self._alone():
+            if path not in self._entries:
+                self._remember(path, look(path), stage)
+            self._extend(path, then)
+            self._entries[path].now = None
+            self._save()
 
     def note(self, stage: str, text: str) -> bool:
         """Note what no reset undoes, such as an installed package; return whether it is new."""
         note = {"stage": stage, "text": text}
-        if note in self._notes:
-            return False
-        self._notes.append(note)
-        self._save()
-        return True
+        with self._alone():
+            if note in self._notes:
+                return False
+            self._notes.append(note)
+            self._save()
+            return True
 
     # -- undoing ---------------------------------------------------------------------------------
 
@@ -237,33 +249,10 @@ class Record:
         `plain` takes out of a text. Any other file that somebody has changed since is left; a copy
         of the original then lies in the folder of originals.
         """
-        entry = self._entries[path]
-        if entry.blocks and plain is None:
-            plain = functools.partial(_without_blocks, markers=entry.blocks)
-        here = look(path)
-        ours = entry.now is None or here == entry.now
-        if here == entry.first:
-            undone = Undone(path, "restored")
-        elif plain and here.kind == "file" and entry.first.kind in ("file", "absent"):
-            undone = self._take_out(entry, here, plain, check)
-        elif ours:
-            undone = Undone(path, "removed" if entry.first.kind == "absent" else "restored")
-            if not check and not self._put_back(entry):
-                undone = Undone(path, "left", "it holds files that are not Hearth's")
-        elif here.kind == "absent":
-            undone = Undone(path, "left", "somebody has removed it since")
-        else:
-            undone = Undone(path, "left", "somebody has changed it since")
-        if undone.state == "left" and entry.first.kind == "file" and not check:
-            kept = self._originals + path
-            os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)
-            shutil.copyfile(self._copy(entry.first), kept)
-            os.chmod(kept, 0o600)
-            undone = Undone(path, "left", f"{undone.why}; the original is in {kept}")
-        if not check:
-            del self._entries[path]
-            self._save()
-        return undone
+        with self._alone(check):
+            if path not in self._entries:  # another reset was faster
+                return Undone(path, "restored")
+            return self._restore(self._entries[path], check, plain)
 
     def forget(self) -> None:
         """Remove the record itself, once everything that is on it is undone."""
@@ -273,6 +262,21 @@ class Record:
         self._notes = []
 
     # -- the parts -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self, check: bool = False) -> Iterator[None]:
+        """Keep every other process from changing the record, and know what others have changed."""
+        if check:
+            yield
+            return
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._load()
+            yield
+        finally:
+            os.close(descriptor)
 
     def _change(
         self,
@@ -359,6 +363,36 @@ class Record:
             os.unlink(path)
         return True
 
+    def _restore(self, entry: Entry, check: bool, plain: Callable[[str], str] | None) -> Undone:
+        """Put a path back as `restore` says."""
+        path = entry.path
+        if entry.blocks and plain is None:
+            plain = functools.partial(_without_blocks, markers=entry.blocks)
+        here = look(path)
+        ours = entry.now is None or here == entry.now
+        if here == entry.first:
+            undone = Undone(path, "restored")
+        elif plain and here.kind == "file" and entry.first.kind in ("file", "absent"):
+            undone = self._take_out(entry, here, plain, check)
+        elif ours:
+            undone = Undone(path, "removed" if entry.first.kind == "absent" else "restored")
+            if not check and not self._put_back(entry):
+                undone = Undone(path, "left", "it holds files that are not Hearth's")
+        elif here.kind == "absent":
+            undone = Undone(path, "left", "somebody has removed it since")
+        else:
+            undone = Undone(path, "left", "somebody has changed it since")
+        if undone.state == "left" and entry.first.kind == "file" and not check:
+            kept = self._originals + path
+            os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)
+            shutil.copyfile(self._copy(entry.first), kept)
+            os.chmod(kept, 0o600)
+            undone = Undone(path, "left", f"{undone.why}; the original is in {kept}")
+        if not check:
+            del self._entries[path]
+            self._save()
+        return undone
+
     def _take_out(
         self, entry: Entry, here: Seen, plain: Callable[[str], str], check: bool
     ) -> Undone:
@@ -379,6 +413,7 @@ class Record:
         return Undone(path, "restored", "Hearth's lines only; others have changed since")
 
     def _load(self) -> None:
+        self._entries, self._notes = {}, []
         try:
             with open(self._file, encoding="utf-8") as file:
                 found = json.load(file)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from ansible.module_utils.hearth_record import Record, RecordError, run_all, wit
 from hypothesis import given
 from hypothesis import strategies as st
 from support.modules import call
+from support.waiting import HANG
 
 STAGE = {"stage": "power"}
 
@@ -250,3 +253,29 @@ def test_our_part_of_a_shared_file_is_taken_out_as_the_caller_says(tmp_path, ope
     assert path.read_text() == "theirs\nours\nadded\n"
     assert open_record().restore(str(path), plain=plain) == foretold
     assert path.read_text() == "theirs\nadded\n"
+
+
+def test_two_that_change_a_machine_at_once_lose_nothing_of_each_other(tmp_path, open_record):
+    shared = tmp_path / "hosts"
+    shared.write_text("theirs\n")
+    before = tree(tmp_path)
+
+    def change(name: str) -> None:
+        record = open_record()
+        everyone.wait()  # both have read the record before either changes anything
+        for number in range(10):
+            record.write(str(tmp_path / f"{name}-{number}"), b"ours\n", **STAGE)
+            record.block(str(shared), f"{name} {number}", "a line", **STAGE)
+            record.note("power", f"{name} installed {number}")
+
+    names = ("provision", "reset")
+    everyone = threading.Barrier(len(names), timeout=HANG)
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(change, names))
+    record = open_record()
+    assert len(record.notes()) == 20
+    assert len(record.entries()) == 21
+    assert shared.read_text().count("a line") == 20
+    assert "left" not in undo(record)
+    record.forget()
+    assert tree(tmp_path) == before
