@@ -118,6 +118,7 @@ class Record:
         self._file = os.path.join(folder, "record.json")
         self._entries: dict[str, Entry]
         self._notes: list[dict[str, str]]
+        self._due: list[list[str]]
         self._load()
 
     # -- changing --------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ class Record:
     ) -> Change:
         """Make `path` a file with this content. Mode and owner are kept, or 0644 and root's.
 
-        `then` are commands that make the original count again once it is back.
+        `then` are commands that make the original count again once it is back (`settle`).
         """
         with self._alone(check):
             here, wanted, put = _file(path, content, mode, owner)
@@ -253,6 +254,20 @@ class Record:
             if path not in self._entries:  # another reset was faster
                 return Undone(path, "restored")
             return self._restore(self._entries[path], check, plain)
+
+    def settle(self) -> list[str]:
+        """Run what makes restored paths count again; return a sentence for each that failed.
+
+        Until then it is on the record: also a reset that was cut off in between leaves it to the
+        next one.
+        """
+        tried = list(self._due)
+        failed = run_all(tried)
+        if tried:
+            with self._alone():
+                self._due = [command for command in self._due if command not in tried]
+                self._save()
+        return failed
 
     def forget(self) -> None:
         """Remove the record itself, once everything that is on it is undone."""
@@ -390,6 +405,7 @@ class Record:
             undone = Undone(path, "left", f"{undone.why}; the original is in {kept}")
         if not check:
             del self._entries[path]
+            self._due += [command for command in entry.then if command not in self._due]
             self._save()
         return undone
 
@@ -413,7 +429,7 @@ class Record:
         return Undone(path, "restored", "Hearth's lines only; others have changed since")
 
     def _load(self) -> None:
-        self._entries, self._notes = {}, []
+        self._entries, self._notes, self._due = {}, [], []
         try:
             with open(self._file, encoding="utf-8") as file:
                 found = json.load(file)
@@ -427,12 +443,13 @@ class Record:
             now = Seen(**each.pop("now")) if each["now"] else each.pop("now")
             entry = Entry(**each | {"first": Seen(**each["first"])}, now=now)
             self._entries[entry.path] = entry
-        self._notes = found["notes"]
+        self._notes, self._due = found["notes"], found.get("due", [])
 
     def _save(self) -> None:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         entries = [asdict(entry) for entry in self._entries.values()]
-        text = json.dumps({"entries": entries, "notes": self._notes}, indent=1) + "\n"
+        kept = {"entries": entries, "notes": self._notes, "due": self._due}
+        text = json.dumps(kept, indent=1) + "\n"
         _replace(self._file, lambda place: _write(place, text.encode(), Seen("file", mode=0o600)))
 
 

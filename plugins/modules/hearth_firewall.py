@@ -96,7 +96,7 @@ def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], 
         ours = [entry.path for entry in record.entries() if entry.path == _ZONE]
         for path in ours:
             record.restore(path, check=check)
-        return ours, run_all([_RELOAD]) if ours and not check else []
+        return ours, [] if check else record.settle()
     zones = firewalld_sources(said(module, "firewall-cmd", "--get-active-zones"))
     findings = [
         f"firewalld has {peer} in the zone {zones[peer]}, where Hearth lets it be; for the other "

@@ -115,11 +115,14 @@ def main() -> None:
     )
     awake = module.params["keep_awake"]
     try:
-        diff = (keep_awake if awake else let_sleep)(Record(), module.check_mode)
+        record = Record()
+        diff = (keep_awake if awake else let_sleep)(record, module.check_mode)
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"sleep cannot be switched: {error}")
     findings = []
-    if diff and not module.check_mode:
+    if not awake and not module.check_mode:
+        findings += record.settle()
+    elif diff and not module.check_mode:
         findings += run_all(_AGAIN)
     if awake and not module.check_mode:
         others = overruled(module)

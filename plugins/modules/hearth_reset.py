@@ -78,13 +78,12 @@ _SHARED = {"/etc/hosts": restored}
 def undo(record: Record, later: list[str], check: bool) -> tuple[list[Undone], list[str]]:
     """Undo the record backwards; return what became of each path, and what could not be run."""
     wanted: list[Entry] = [each for each in record.entries() if each.stage not in later]
-    done, commands = [], []
+    done = []
     try:
         for entry in reversed(wanted):
             done.append(record.restore(entry.path, check=check, plain=_SHARED.get(entry.path)))
-            commands += entry.then
     finally:  # what is back counts only then, also where a later one could not be put back
-        failed = [] if check else run_all(commands)
+        failed = [] if check else record.settle()
     return done, failed
 
 
