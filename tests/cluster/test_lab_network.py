@@ -283,7 +283,7 @@ def test_a_cable_cut_during_the_change_is_survived(bare, tmp_path):
         started = begun(tmp_path, node)
         lab("cut", node)
         try:
-            until(lambda: inside(node, ARMED) == "inactive", CONFIRM_WITHIN + 10)
+            until(lambda: inside(node, ARMED) == "inactive", UNDONE_WITHIN)
         finally:
             lab("join", node)
         is_as_before(node, bare)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import replace
 from importlib import util
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import hearth_network_armed as armed
+from ansible.module_utils import hearth_network_change as change
 from ansible.module_utils import hearth_network_history as history
 from ansible.module_utils.hearth_network_change import Candidate, fingerprint
 
@@ -103,6 +105,32 @@ def test_the_undo_takes_the_candidate_away_before_it_asks_for_the_original():
     order = [lines.index(line) for line in lines if line.startswith(("rm -f", "netplan", "touch"))]
     assert len(order) == 3
     assert order == sorted(order)
+
+
+@pytest.mark.parametrize(
+    ("addressed", "restarts"), [("true", []), ("test $tries -eq 5", []), ("false", ["networkd"])]
+)
+def test_networkd_starts_afresh_where_it_leaves_a_card_without_address(
+    addressed, restarts, tmp_path
+):
+    # Stand-ins for `ip` (an address from some look on), `sleep` and `systemctl`.
+    stand_ins = {
+        "ip": f"echo >>tries; tries=$(wc -l <tries); {addressed} && echo inet; :",
+        "sleep": ":",
+        "systemctl": 'test "$*" = "restart systemd-networkd" && echo networkd >>restarts',
+    }
+    for name, text in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "restarts").touch()
+    subprocess.run(
+        ["sh", "-c", change.ADDRESSED, "", "enp5s0"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        cwd=tmp_path,
+        check=True,
+        timeout=30,
+    )
+    assert (tmp_path / "restarts").read_text().split() == restarts
 
 
 @pytest.mark.parametrize("over", [True, False])
