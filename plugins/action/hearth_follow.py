@@ -49,6 +49,14 @@ state:
   description: How the run ended here - C(finished), C(stopped), C(failed), C(lost) or C(unknown).
   returned: always
   type: str
+gone:
+  description: Whether the node answers, and its supervisor is gone without a word.
+  returned: if so
+  type: bool
+message:
+  description: Why it is not known how the run ended here.
+  returned: with C(lost) and C(unknown)
+  type: str
 cause:
   description: Why, as the supervisor recorded it.
   returned: if there is one
@@ -221,7 +229,7 @@ class ActionModule(ActionBase):
             gone = 0 if alive else gone + 1
             if gone > (_LOOKS_FOR_A_UNIT if record.get("unit") else 2):
                 why = "its supervisor is gone without a word: killed, or the machine was restarted"
-                return {"state": "lost", "message": why}
+                return {"state": "lost", "gone": True, "message": why}
             # The first look, which does not know yet whose the metrics are, has not read them.
             if self._draws and pid:
                 self._screen.progress(state_text(record, self._progress), self._progress.tenth)

@@ -11,7 +11,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.config import read_run
-from hearth.controller.ends import launches_of, silent, state_of
+from hearth.controller.ends import ENDED, launches_of, silent, state_of
 from hearth.controller.paths import as_typed
 from hearth.controller.script.run import ScriptRun, read_script
 from hearth.errors import ConfigError
@@ -67,15 +67,41 @@ def table(rows: Iterable[tuple[str, str | list[str]]]) -> list[str]:
 
 def outcome(run: str, story: Story, ends: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the first line: how the run ended."""
-    steps = f"{story.step} of {story.steps} steps" if story.steps else "before its first step"
+    if story.steps:
+        steps = f"{story.step} of {story.steps} steps"
+    elif rank_0_known(ends):
+        steps = "before its first step"
+    else:
+        steps = "how far it came is on its rank 0's node, which does not answer"
     took = f" in {duration(story.seconds)}" if story.seconds else ""
     match state_of(ends):
         case "finished":
             return f"{run} finished: {steps} on {', '.join(ends)}{took}"
         case "stopped":
             return f"{run} was stopped: {steps}{took}"
+        case "lost":
+            return f"{run} was lost from sight, and may still be under way: {steps}"
         case _:
             return f"{run} failed: {steps}"
+
+
+def rank_0_known(ends: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether rank 0's node, which has the record, was there in the end."""
+    return any(
+        end.get("rank") == 0 and (end["state"] in ENDED or end.get("gone")) for end in ends.values()
+    )
+
+
+def going_on(
+    state: str, run: str, playbook: str, possible: bool
+) -> list[tuple[str, str | list[str]]]:
+    """Return how to go on with a run; `possible` says whether it has left something to go on from.
+
+    What is lost from sight may still be under way: first somebody has to look.
+    """
+    if state == "lost":
+        return [("look again", f"{playbook} playbooks/attach.yml -e run={run}")]
+    return [("go on", f"{playbook} train.yml -e resume={run}")] if possible else []
 
 
 def script_outcome(run: str, script: ScriptRun, ends: Mapping[str, Mapping[str, Any]]) -> str:
@@ -93,6 +119,8 @@ def script_outcome(run: str, script: ScriptRun, ends: Mapping[str, Mapping[str, 
             return f"{run} finished: {script.program} on {', '.join(ends)}{took}"
         case "stopped":
             return f"{run} was stopped: {script.program}{took}"
+        case "lost":
+            return f"{run} was lost from sight, and may still be under way: {script.program}"
         case _:
             return f"{run} failed: {script.program}{took}"
 
@@ -108,8 +136,7 @@ def script_summary(
     files, state = set(files), state_of(ends)
     rows = interruptions(ends) + unseen(ends)
     rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]
-    if state != "finished":
-        rows.append(("go on", f"{playbook} train.yml -e resume={script.name}"))
+    rows += going_on(state, script.name, playbook, possible=state != "finished")
     if state == "failed":
         rows.append(what_happened(ends, folder))
     return "\n".join([script_outcome(script.name, script, ends), *table(rows)])
@@ -193,8 +220,7 @@ def summary(
             ),
             ("every setting", "python training/train_distributed.py --help"),
         ]
-    elif story.checkpoints:
-        rows.append(("go on", f"{playbook} train.yml -e resume={run}"))
+    rows += going_on(state, run, playbook, possible=state != "finished" and bool(story.checkpoints))
     if state == "failed":
         rows.append(what_happened(ends, folder))
     return "\n".join([outcome(run, story, ends), *table(rows)])

@@ -220,6 +220,18 @@ def test_a_look_at_some_of_the_nodes_is_told_by_them(short):
     assert "not seen to its end  desk: not asked" in screen
 
 
+def test_without_rank_0_s_node_its_record_comes_from_another(short, tmp_path):
+    house, _ = short
+    elsewhere = ("-e", f"plan_runs={tmp_path}")
+    status, screen = house.play(
+        "playbooks/attach.yml", "-e", "run=short", "--limit", "laptop", *elsewhere
+    )
+    assert status == 0
+    assert "short finished: 3 of 3 steps" in screen
+    assert '"kind": "step"' in (tmp_path / "short" / "metrics.jsonl").read_text()
+    assert not (tmp_path / "short" / "adapter").exists()
+
+
 def test_a_detached_run_is_attached_to_stopped_and_goes_on_where_it_was(house):
     endless = house.tiny(run="night", max_steps=100_000, checkpoint_every=5)
     status, screen = house.play("train.yml", *endless, "-e", "wait=false")

@@ -410,8 +410,23 @@ def test_the_summary_of_a_whole_model_says_where_it_and_the_best_one_lie():
 
 
 def test_a_run_that_never_began_has_a_summary_too():
-    text = closing([], {"desk": {"state": "lost"}}, files=())
-    assert text.startswith("r1 failed: before its first step")
+    gone = {"state": "lost", "gone": True, "rank": 0}
+    assert closing([], {"desk": gone}, files=()).startswith("r1 failed: before its first step")
+
+
+def test_a_run_that_failed_without_rank_0_s_record_is_not_said_to_have_done_nothing():
+    text = closing([], FAILED | {"desk": {"state": "lost", "message": "no answer"}}, files=())
+    assert text.startswith("r1 failed: how far it came is on its rank 0's node")
+
+
+def test_a_run_of_which_no_node_answers_may_still_be_under_way():
+    ends = {node: {"state": "lost", "message": "no answer"} for node in ("desk", "lap")}
+    text = closing(TOLD[:5], ends, files=("logs",), playbook="ansible-playbook -i x")
+    assert text.startswith("r1 was lost from sight, and may still be under way: 60 of 60 steps")
+    assert "ansible-playbook -i x playbooks/attach.yml -e run=r1" in text
+    assert "resume" not in text
+    assert "what happened" not in text
+    assert culprits(ends) == {"desk": "no answer", "lap": "no answer"}
 
 
 def test_a_node_that_left_at_the_end_does_not_make_a_run_fail():

@@ -127,6 +127,11 @@ def test_what_the_steps_of_a_round_make_up_for_is_no_new_split():
     assert (mark.step, mark.text) == (5, "rows a round: desk 11, laptop 3")
 
 
+def test_a_split_before_any_launch_is_on_record_tells_nothing():
+    step = {"kind": "step", "step": 5, "steps": 9}
+    assert Story.of([{"kind": "plan", "step": 1, "rows": [4, 2]}, step]).step == 5
+
+
 @pytest.mark.parametrize("most", [1, 7, 30, 1000])
 def test_fewer_points_tell_the_same_in_sum(known, most):
     windows = known.story.windows

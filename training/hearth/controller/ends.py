@@ -46,9 +46,15 @@ class Ends:
 
 
 def state_of(ends: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return how the run ended: the word of the nodes that know, if any does."""
+    """Return how the run ended: the word of the nodes that know, if any does.
+
+    Otherwise it failed if a supervisor is gone for good; and is `lost` from sight, perhaps still
+    under way, if no node answers.
+    """
     known = {str(end["state"]) for end in ends.values()} & ENDED
-    if "failed" in known or not known:
+    if not known:
+        return "failed" if any(end.get("gone") for end in ends.values()) else "lost"
+    if "failed" in known:
         return "failed"
     return "finished" if known == {"finished"} else "stopped"
 
@@ -59,12 +65,14 @@ def launches_of(ends: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 
 def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the message of each node on which the run failed; empty if it did not fail.
+    """Return the message of each node on which the run failed or was lost from sight.
+
+    Empty if it did neither.
 
     The supervisors record one cause on all nodes: the first real failure. A node that cannot
     tell its own end is taken at the word of its peers; if nobody knows more, it speaks for itself.
     """
-    if state_of(ends) != "failed":
+    if state_of(ends) not in ("failed", "lost"):
         return {}
     found: dict[str, str] = {}
     for end in ends.values():
@@ -84,7 +92,7 @@ def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def silent(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return why the nodes do not tell their own end of a run that the others saw to its end."""
-    if state_of(ends) == "failed":
+    if state_of(ends) in ("failed", "lost"):
         return {}
     return {
         node: str(end.get("message") or "its end is not known")

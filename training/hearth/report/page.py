@@ -26,6 +26,7 @@ _HEADLINES = {
     "finished": "finished",
     "stopped": "was stopped",
     "failed": "failed",
+    "lost": "was lost from sight: no node answered any more, and it may still be under way",
     "without an end": "has no end on record: it is still under way, or was killed",
 }
 

@@ -39,7 +39,7 @@ class Known:
 
     @property
     def state(self) -> str:
-        """`finished`, `stopped`, `failed`, or `without an end` if nobody has it on record."""
+        """`finished`, `stopped`, `failed`, `lost`, or `without an end` if none is on record."""
         if self.ends:
             return state_of(self.ends.by_node)
         return self.story.state or "without an end"
@@ -67,6 +67,5 @@ def read(folder: Path) -> Known:
     if not story.windows:
         lacks.append("No step is on record, so there is nothing to draw.")
     name = folder.resolve().name
-    failed = ends is not None and state_of(ends.by_node) == "failed"
-    causes = failures(ends.by_node, folder / "logs") if failed else {}
+    causes = failures(ends.by_node, folder / "logs") if ends else {}
     return Known(run.name if run else name, story, run, hearth, ends, files, causes, lacks)

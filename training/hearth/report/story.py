@@ -86,7 +86,7 @@ class Story:
         """Read the lines of a `metrics.jsonl`. One that is not as it should be tells nothing."""
         story, plans = cls(), []
         for line in lines:
-            with suppress(KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
+            with suppress(LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError):
                 story._take(line, plans)
         story.replans = _changes(plans)
         return story
