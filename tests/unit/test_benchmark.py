@@ -112,6 +112,14 @@ def test_a_node_that_failed_alone_takes_part_in_nothing_further():
     ]
 
 
+def test_turns_that_were_made_with_a_node_that_fails_later_are_whole():
+    benchmark = measured({each: [100] for each in (("tower",), ("laptop",), ("oldbox",), NODES)})
+    benchmark.asked = replace(benchmark.asked, repeat=2)
+    benchmark.runs.append(Ran(configuration(["tower"]), 1, failure="no memory"))
+    rest = [(1, ("laptop",)), (1, ("oldbox",)), (1, ("laptop", "oldbox"))]
+    assert [(turn, each.nodes) for turn, each in left(benchmark)] == rest
+
+
 @given(
     st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True),
     st.integers(1, 3),
@@ -120,7 +128,7 @@ def test_a_node_that_failed_alone_takes_part_in_nothing_further():
 )
 def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, pairs, failing):
     benchmark = Benchmark("x", "", asked(nodes, repeat=repeat, pairs=pairs), Circumstances("", {}))
-    for number in range(100):
+    for number in range(len(left(benchmark)) + 1):  # as many as were said in the beginning
         ahead = left(benchmark)
         if not ahead:
             break
@@ -344,6 +352,20 @@ def test_the_last_benchmark_of_the_same_work_counts():
     ]
     assert last_alike(now, others) is others[1]
     assert last_alike(now, [now]) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "same"),
+    [
+        ({"sync_every": 1}, True),
+        ({"sync_every": 8}, False),
+        ({"a_setting_that_is_no_more": 3}, True),
+    ],
+)
+def test_a_setting_that_only_one_version_of_hearth_has_counts_as_its_default(settings, same):
+    now = asked(settings=SETTINGS | settings)
+    assert now.like(asked()) is same
+    assert asked(repeat=3).like(now) is same
 
 
 def test_versions_that_a_node_has_told_are_compared_too():

@@ -33,12 +33,19 @@ def left(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
     """
     asked = benchmark.asked
     failed = {ran.configuration for ran in benchmark.runs if ran.failure}
-    alone = [each.nodes[0] for each in failed if each.kind == "alone"]
+    since = {
+        ran.configuration.nodes[0]: ran.turn
+        for ran in benchmark.runs
+        if ran.failure and ran.configuration.kind == "alone"
+    }
     done = {(ran.turn, ran.configuration) for ran in benchmark.runs}
     return [
         (turn, each)
         for turn in range(asked.repeat)
-        for each in configurations(asked.nodes, asked.pairs, alone)
+        # The turns before a node failed alone were made with it, and are whole.
+        for each in configurations(
+            asked.nodes, asked.pairs, [node for node, failing in since.items() if failing <= turn]
+        )
         if (turn, each) not in done and each not in failed
     ]
 

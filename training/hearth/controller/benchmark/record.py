@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from hearth.config import Settings
 from hearth.files import write_whole
 
 Kind = Literal["alone", "pair", "together"]
@@ -79,9 +80,22 @@ class Asked:
     pairs: bool
 
     def like(self, other: Asked) -> bool:
-        """Return whether the same work was asked of the same nodes, however often."""
-        repeat = {"repeat": self.repeat, "pairs": self.pairs}
-        return dataclasses.replace(other, **repeat) == self
+        """Return whether the same work was asked of the same nodes, however often.
+
+        A setting that one of the two lacks, as it is of another version of Hearth, counts as its
+        default there; one that is no more counts for nothing.
+        """
+        count = {"repeat": self.repeat, "pairs": self.pairs, "settings": _whole(other.settings)}
+        return dataclasses.replace(other, **count) == dataclasses.replace(
+            self, settings=_whole(self.settings)
+        )
+
+
+def _whole(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the defaults of those that are not there, without what is none."""
+    defaults = Settings.model_construct().model_dump(mode="json")
+    known = defaults | dict(settings)
+    return {name: known[name] for name in (*defaults, "dataset_sha256") if name in known}
 
 
 @dataclass(frozen=True)
