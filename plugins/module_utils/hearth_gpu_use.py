@@ -5,6 +5,7 @@ The parser is pure; `look` asks `nvidia-smi`, whose XML alone also names program
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Collection
@@ -71,7 +72,8 @@ def gpus_of(text: str, ours: Collection[int]) -> list[dict[str, Any]]:
 def _program(process: ElementTree.Element) -> dict[str, Any]:
     return {
         "pid": _figure(process, "pid"),
-        "name": _text(process, "process_name").split(" ")[0].rpartition("/")[2],
+        # Of a game for Windows the path is one of Windows.
+        "name": re.split(r"[/\\]", _text(process, "process_name").split(" ")[0])[-1],
         "mib": _figure(process, "used_memory"),
         "computes": "C" in _text(process, "type"),
     }

@@ -311,6 +311,11 @@ BROKEN = [
     ("torch and GPU", says("laptop", devices=0), "playbooks/reboot.yml"),
     ("versions", says("laptop", torch="2.12.0"), "--tags python"),
     ("versions", says("laptop", nccl="2.26.1"), "--tags python"),
+    (
+        "versions",
+        another(verify=Seen("laptop", 1, "192.0.2.2", findings=("torch cannot be loaded",))),
+        "--tags python",
+    ),
     ("lock file", another(packages=PACKAGES | {"present": False}), "--tags python"),
     (
         "lock file",
@@ -437,7 +442,10 @@ def test_every_check_has_a_bad_case_above():
         ("firewall", stage("firewall", failed=True, msg="no rules"), "not checked", "no rules"),
         (
             "versions",
-            another(verify=Seen("laptop", 1, "192.0.2.2", findings=("no torch",))),
+            another(
+                verify=Seen("laptop", 1, "192.0.2.2", findings=("no torch",)),
+                packages=PACKAGES | {"present": False},
+            ),
             "not checked",
             "no torch",
         ),
@@ -462,6 +470,27 @@ def test_a_slow_wi_fi_is_degraded_and_a_slow_cable_broken():
     assert found(nodes, "link")["outcome"] == "degraded"
     # The others are measured with each other, too, and nobody's cable counts against them.
     assert found(nodes, "link", "tower")["outcome"] == "good"
+
+
+@pytest.mark.parametrize(
+    ("peer", "mbit", "outcome"),
+    [
+        ({"wireless": True, "nic_mbit": None}, 150.0, "good"),
+        ({"nic_mbit": 100}, 94.0, "good"),
+        ({"nic_mbit": 1000}, 94.0, "broken"),
+        ({"nic_mbit": None}, 94.0, "broken"),
+        ({"nic_mbit": 1000}, 941.0, "good"),
+        ({"nic_mbit": 2500}, 941.0, "degraded"),
+    ],
+)
+def test_of_two_nodes_the_one_whose_own_link_is_slow_is_named(peer, mbit, outcome):
+    nodes = {name: its for name, its in talks(laptop=mbit).items() if name != "oldbox"}
+    for name, changes in (("tower", {"nic_mbit": 2500}), ("laptop", peer)):
+        its = nodes[name]
+        here = replace(its.verify, facts=its.verify.facts | changes)
+        told = its.verify.talk | {"mbit": {"laptop" if name == "tower" else "tower": mbit}}
+        nodes[name] = replace(its, verify=replace(here, talk=told))
+    assert found(nodes, "link", "tower")["outcome"] == outcome
 
 
 def test_without_root_the_other_nodes_still_know_who_answers_at_an_address():

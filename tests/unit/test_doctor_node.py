@@ -37,7 +37,7 @@ GPU_XML = """<?xml version="1.0" ?>
    <process_info><pid>812</pid><type>G</type>
     <process_name>/usr/lib/xorg/Xorg</process_name><used_memory>310 MiB</used_memory></process_info>
    <process_info><pid>4242</pid><type>C+G</type>
-    <process_name>/games/game.exe -fullscreen</process_name><used_memory>6200 MiB</used_memory>
+    <process_name>Z:\\games\\game.exe -fullscreen</process_name><used_memory>6200 MiB</used_memory>
    </process_info>
    <process_info><pid>{ours}</pid><type>C</type>
     <process_name>python</process_name><used_memory>[N/A]</used_memory></process_info>

@@ -5,6 +5,7 @@ What is wrong with a node comes in the order in which it must be mended, so the 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,35 @@ def link_mbit(name: str, nodes: Sequence[Seen]) -> float | None:
     received = [node.talk["mbit"][name] for node in nodes if name in node.talk.get("mbit", {})]
     best = [max(way) for way in (sent, received) if way]
     return min(best) if best else None
+
+
+def peers_allow(name: str, nodes: Sequence[Seen]) -> float:
+    """Return the Mbit/s that the best link of a node's measured peers should carry.
+
+    That of a card on Wi-Fi counts as none, since it promises nothing; of one that does not say what
+    it has negotiated, as without end.
+    """
+    peers = [
+        node.facts
+        for node in nodes
+        if node.facts
+        and any(
+            {name, node.name} == {other.name, peer}
+            for other in nodes
+            for peer in other.talk.get("mbit", {})
+        )
+    ]
+    allowed = [0.0 if peer["wireless"] else peer["nic_mbit"] or math.inf for peer in peers]
+    return max(allowed, default=math.inf)
+
+
+def held_by_peers(name: str, nodes: Sequence[Seen]) -> bool:
+    """Return whether a node's link is slow because no peer has a faster one.
+
+    Of a card that is itself slow, or does not say so, that is not known.
+    """
+    own = next(node.facts["nic_mbit"] for node in nodes if node.name == name) or 0
+    return own > SLOW_MBIT >= peers_allow(name, nodes)
 
 
 def supports(arch: Sequence[str], capability: str) -> bool:
@@ -220,7 +250,7 @@ def _hints(node: Seen, nodes: Sequence[Seen], lock: str) -> Iterator[str]:
     if mbit is not None and mbit < SLOW_MBIT:
         if facts["wireless"]:
             yield f"{mbit:.0f} Mbit/s over Wi-Fi: a cable would be several times faster"
-        else:
+        elif not held_by_peers(node.name, nodes):
             own = facts["nic_mbit"] or 0
             where = (
                 f"its card negotiated {own}, so look at the switch and the ports behind it"

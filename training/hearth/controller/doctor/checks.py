@@ -38,7 +38,7 @@ CHECKS = (
     Check("driver", gpus.driver, "look"),
     Check("Secure Boot", gpus.secure_boot, "look"),
     Check("torch and GPU", gpus.torch, "facts"),
-    Check("versions", software.versions, "facts"),
+    Check("versions", software.versions),
     Check("lock file", software.lock, "packages"),
     Check("code", software.code, "code"),
     Check("address", network.address, "look"),

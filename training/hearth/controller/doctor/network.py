@@ -12,7 +12,13 @@ from hearth.controller.doctor.finding import (
 )
 from hearth.controller.doctor.node import Cluster, Node
 from hearth.verify.table import speed
-from hearth.verify.verdict import SLOW_MBIT, SLOW_MILLISECONDS, link_mbit
+from hearth.verify.verdict import (
+    SLOW_MBIT,
+    SLOW_MILLISECONDS,
+    held_by_peers,
+    link_mbit,
+    peers_allow,
+)
 
 GIGABITS = 2500
 """Up to this speed a card's link should carry at least half of what it has negotiated."""
@@ -76,6 +82,8 @@ def link(node: Node, cluster: Cluster) -> Finding:
             return good(f"{seen}, Wi-Fi")
         return degraded(f"{seen}, Wi-Fi", slow, "a cable would be several times faster")
     own = facts["nic_mbit"] or 0
+    if mbit < SLOW_MBIT and held_by_peers(node.name, cluster.seen):
+        return good(f"{seen}, as much as the links of its peers carry")
     if mbit < SLOW_MBIT:
         where = (
             f"its card negotiated {own} Mbit/s: look at the switch and the ports behind it"
@@ -83,7 +91,7 @@ def link(node: Node, cluster: Cluster) -> Finding:
             else "take a Cat 5e cable and a gigabit port"
         )
         return broken(f"{seen}, over a cable", slow, where)
-    if mbit < own / 2 and own <= GIGABITS:
+    if mbit < min(own, peers_allow(node.name, cluster.seen)) / 2 and own <= GIGABITS:
         return degraded(
             f"{seen}, and the card negotiated {own} Mbit/s",
             slow,

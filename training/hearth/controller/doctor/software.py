@@ -24,7 +24,11 @@ _VITAL = frozenset({"torch", "nvidia-nccl-cu13", "transformers", "peft"})
 
 
 def versions(node: Node, cluster: Cluster) -> Finding:
-    """The versions of Python, torch, CUDA and NCCL are those of the other nodes."""
+    """The environment loads torch, and its versions are those of the other nodes."""
+    if why := node.lacks("facts"):
+        if not node.verify.findings or _named_elsewhere(node):
+            return not_checked(why)
+        return broken(why, "nothing can train here", cluster.stage("python"))
     found = next(differing(node.verify, cluster.seen), None)
     facts = node.facts
     if found:
@@ -37,6 +41,15 @@ def versions(node: Node, cluster: Cluster) -> Finding:
         )
     nccl = f", NCCL {facts['nccl']}" if facts["nccl"] else ""
     return good(f"torch {facts['torch']}{nccl}")
+
+
+def _named_elsewhere(node: Node) -> bool:
+    """Return whether another check may say why a node's environment does not answer."""
+    packages, code = node.packages, node.code
+    if any(node.lacks(part) for part in ("look", "packages", "code")):
+        return True
+    amiss = packages["differing"], code["findings"], code["differing"]
+    return not packages["present"] or not node.look["card"]["name"] or any(amiss)
 
 
 def lock(node: Node, cluster: Cluster) -> Finding:
