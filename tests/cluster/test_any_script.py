@@ -51,6 +51,7 @@ def go(house: House, run: str, *more: str, script: str = "plain") -> tuple[int, 
     return house.play("train.yml", "-e", f"script={at}", "-e", f"run={run}", *more)
 
 
+@pytest.mark.rotated
 def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home, monkeypatch):
     monkeypatch.setitem(home.environment, "HF_TOKEN", HUB_TOKEN)
     give_ranks(home, desk=4, laptop=2)
@@ -124,6 +125,7 @@ def test_a_script_that_fails_is_shown_with_its_node_and_its_line(home):
     assert "Traceback" not in screen
 
 
+@pytest.mark.rotated
 def test_a_script_is_looked_at_stopped_and_goes_on_as_it_was_when_it_began(home):
     given = ("-e", "script_args=--steps 100000 --pause 0.1 --out {results}", "-e", "wait=false")
     status, screen = go(home, "long", *given)

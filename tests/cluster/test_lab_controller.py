@@ -117,6 +117,7 @@ def test_a_second_run_changes_nothing(tower):
     assert "laptop changed=0 · tower changed=0" in screen
 
 
+@pytest.mark.rotated
 def test_no_loopback_address_leaves_it(tower):
     for node in ADDRESS:
         for name, address in ADDRESS.items():

@@ -88,6 +88,7 @@ def test_logs_are_those_of_the_machine_that_is_asked_for(home):
     assert "tower: ~" not in screen
 
 
+@pytest.mark.rotated
 def test_the_curves_are_seen_through_the_tunnel_that_is_named(home):
     status, _ = verb(home, "ssh")  # until then there is a password, which the tunnel would ask for
     assert status == 0
@@ -175,6 +176,7 @@ def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
         end(NODES, ["script"])
 
 
+@pytest.mark.rotated
 def test_a_model_that_one_machine_has_is_brought_to_the_other_before_a_run(home, tiny_model):
     # Not below /tmp, which a machine has for itself.
     kept = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
@@ -193,6 +195,7 @@ def test_a_model_that_one_machine_has_is_brought_to_the_other_before_a_run(home,
     assert "brought finished: " in screen
 
 
+@pytest.mark.rotated
 def test_a_benchmark_compares_the_machines_alone_with_both_together(home):
     few = ("benchmark_steps=2", "benchmark_warm_up=1")
     words = [word for option in few for word in ("-e", option)]

@@ -222,6 +222,7 @@ def test_a_run_is_removed_only_with_consent(home):
         assert (home.workspace(node) / "results" / "other" / "run.yml").exists()
 
 
+@pytest.mark.rotated
 def test_a_benchmark_that_was_interrupted_goes_on_where_it_was(home):
     asked = (*home.tiny(), "-e", "benchmark_steps=2", "-e", "benchmark_warm_up=1")
     asked += ("-e", "nodes=desk", "-e", "benchmark_repeat=2")
