@@ -16,10 +16,10 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
-from hearth.controller.ends import ENDED
 from hearth.controller.paths import for_shell
 from hearth.controller.runs.listing import local_time
 from hearth.controller.screen import Screen
+from hearth.supervise.cause import ENDS
 from hearth.words import duration
 
 DOCUMENTATION = r"""
@@ -222,7 +222,7 @@ class ActionModule(ActionBase):
                 return {"state": "unknown", "message": why}
             wanted = ("rank", "nodes", "generation", "launches", "script", "since")
             self._part = {name: record.get(name) for name in wanted}
-            if record["state"] in ENDED:
+            if record["state"] in ENDS:
                 return {"state": record["state"], "cause": record.get("cause")}
             # A supervisor that has just ended may have been seen between its two last words.
             # One that is a unit comes back after its machine, a little later than the login.

@@ -11,12 +11,13 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.config import read_run
-from hearth.controller.ends import ENDED, launches_of, silent, state_of
+from hearth.controller.ends import launches_of, silent, state_of
 from hearth.controller.paths import as_typed
 from hearth.controller.script.run import ScriptRun, read_script
 from hearth.errors import ConfigError
 from hearth.report.repeat import variable
 from hearth.report.story import Story, read_lines
+from hearth.supervise.cause import ENDS
 from hearth.words import duration
 
 DOCUMENTATION = r"""
@@ -88,7 +89,7 @@ def outcome(run: str, story: Story, ends: Mapping[str, Mapping[str, Any]]) -> st
 def rank_0_known(ends: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether rank 0's node, which has the record, was there in the end."""
     return any(
-        end.get("rank") == 0 and (end["state"] in ENDED or end.get("gone")) for end in ends.values()
+        end.get("rank") == 0 and (end["state"] in ENDS or end.get("gone")) for end in ends.values()
     )
 
 

@@ -481,6 +481,21 @@ def test_a_run_that_the_others_saw_to_its_end_did_not_fail_where_a_node_was_not_
     assert "not seen to its end  lap: no answer" in told
 
 
+@pytest.mark.parametrize("kind", ["not_ready", "node_lost"])
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_node_that_came_back_and_found_nobody_does_not_make_a_run_fail(kind, generation):
+    alone = {"node": "desk", "kind": kind, "message": "desk did not answer"}
+    ends = {
+        "desk": {"state": "finished", "generation": 1},
+        "lap": {"state": "failed", "generation": generation, "cause": alone},
+    }
+    assert closing(TOLD, ends).startswith("r1 finished")
+    assert culprits(ends) == {}
+    assert silent(ends) == {"lap": "desk did not answer"}
+    # Where it is all that is known, it counts.
+    assert culprits({"lap": ends["lap"]} | {"desk": {"state": "lost"}})["desk"]
+
+
 def test_nobody_is_blamed_for_a_good_end():
     assert culprits(FINISHED | {"x": {"state": "stopped"}}) == {}
 

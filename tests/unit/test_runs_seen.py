@@ -67,6 +67,34 @@ def test_the_others_know_better_than_a_node_that_went_down_before_the_end():
     assert lost.parts["laptop"].state == "gone"
 
 
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+@pytest.mark.parametrize("kind", ["not_ready", "node_lost"])
+@pytest.mark.parametrize("generation", [0, 1])
+def test_nor_does_one_that_came_back_and_found_nobody_say_how_it_ended(state, kind, generation):
+    alone = {"cause": cause("desk", kind, "desk did not answer"), "generation": generation}
+    ended = {"generation": 1}
+    run = seen(
+        digest("desk", state, False, record_more=ended),
+        digest("laptop", "failed", False, record_more=alone),
+    )
+    assert run.state == state
+    assert run.why is None
+
+
+def test_a_node_that_works_on_a_run_of_which_it_has_not_heard_the_end_can_be_stopped():
+    later = {"generation": 1, "nodes": ["laptop"], "rank": 0}
+    run = seen(digest("desk", "waiting"), digest("laptop", "finished", False, record_more=later))
+    assert run.alive
+    assert list(run.parts) == ["laptop", "desk"]
+    assert pick([run], "evening", under_way=True) is run
+
+
+def test_a_word_to_stop_that_nobody_took_is_of_no_launch_that_goes_on():
+    left = digest("laptop", alive=False, asked="stop\n")
+    assert not seen(digest("desk", record_more={"nodes": ["desk"]}), left).stopping
+    assert seen(digest("desk", asked="stop\n"), left).stopping
+
+
 def test_an_end_of_an_earlier_launch_says_nothing_of_the_last_one():
     run = seen(
         digest("desk", "running", False, record_more={"generation": 3}),
@@ -76,9 +104,20 @@ def test_an_end_of_an_earlier_launch_says_nothing_of_the_last_one():
 
 
 def test_a_node_that_does_not_answer_is_missing_where_the_run_goes_on():
-    run = seen(digest("desk"), None)
+    run = seen(digest("desk", metrics=metrics(nodes=["desk"])), None)
     assert (run.state, run.missing) == ("running", ["laptop"])
     assert run.why == "laptop: does not answer; goes on without laptop"
+
+
+def test_a_node_that_does_not_answer_here_may_well_take_part():
+    run = seen(digest("desk"), None)
+    assert (run.state, run.missing, run.why) == ("running", [], "laptop: does not answer")
+
+
+def test_of_a_node_that_was_not_asked_nothing_is_said():
+    (run,) = runs_seen({"desk": [digest("desk")]})
+    assert run.parts["laptop"].state == "not asked"
+    assert (run.state, run.missing, run.why) == ("running", [], None)
 
 
 def test_a_run_that_goes_on_without_a_node_says_so():
@@ -96,6 +135,10 @@ def test_a_run_that_waits_for_a_lost_node_says_why():
 def test_of_several_metrics_those_with_most_steps_count():
     behind = digest("laptop", "finished", False, metrics=metrics(step=25))
     assert seen(digest("desk", "finished", False), behind).step == 30
+    # A node that is left out knows of steps that the last launch makes anew.
+    again = metrics(step=4, nodes=["laptop"])
+    again["start"]["generation"] = 1
+    assert seen(digest("desk", "finished", False), digest("laptop", metrics=again)).step == 4
     # Rank 0's disk is gone: the copies that came with the checkpoints are what there is.
     assert seen(None, behind).step == 25
 

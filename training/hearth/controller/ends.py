@@ -11,11 +11,10 @@ from typing import Any
 from hearth.diagnose import last_error, last_launch
 from hearth.diagnose.catalogue import diagnosis, explained
 from hearth.files import write_whole
+from hearth.supervise.cause import telling
 
 FILE = "ends.json"
 """The record's name in the run's folder on the controller."""
-ENDED = frozenset({"finished", "stopped", "failed"})
-"""The states in which a node knows how the run ended."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def state_of(ends: Mapping[str, Mapping[str, Any]]) -> str:
     Otherwise it failed if a supervisor is gone for good; and is `lost` from sight, perhaps still
     under way, if no node answers.
     """
-    known = {str(end["state"]) for end in ends.values()} & ENDED
+    known = {str(end["state"]) for end in telling(ends).values()}
     if not known:
         return "failed" if any(end.get("gone") for end in ends.values()) else "lost"
     if "failed" in known:
@@ -75,9 +74,9 @@ def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     if state_of(ends) not in ("failed", "lost"):
         return {}
     found: dict[str, str] = {}
-    for end in ends.values():
+    for end in telling(ends).values():
         cause = end.get("cause") or {}
-        if end.get("state") == "failed" and cause.get("node") in ends:
+        if end["state"] == "failed" and cause.get("node") in ends:
             found.setdefault(cause["node"], str(cause["message"]))
     if found:
         return found
@@ -94,10 +93,13 @@ def silent(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return why the nodes do not tell their own end of a run that the others saw to its end."""
     if state_of(ends) in ("failed", "lost"):
         return {}
+    known = telling(ends)
     return {
-        node: str(end.get("message") or "its end is not known")
+        node: str(
+            end.get("message") or (end.get("cause") or {}).get("message") or "its end is not known"
+        )
         for node, end in ends.items()
-        if end.get("state") not in ENDED
+        if node not in known
     }
 
 

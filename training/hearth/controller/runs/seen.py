@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from hearth.config import Run, run_of
 from hearth.controller.script.run import ScriptRun, script_of
 from hearth.errors import ConfigError, LaunchError, did_you_mean
-from hearth.supervise.cause import ENDS
+from hearth.supervise.cause import ENDS, generation_of, telling
 
 T = TypeVar("T")
 
@@ -31,8 +31,8 @@ class Part:
 
     Attributes:
         state: `waiting` or `running` with a supervisor that is alive; one of the three ends;
-            `gone` without either; `silent` of a node that does not answer; `unknown` of one that
-            has nothing on record.
+            `gone` without either; `silent` of a node that does not answer; `not asked` of one that
+            this look left out; `unknown` of one that has nothing on record.
         rank: of the node in the run.
         silent_seconds: since the supervisor's last sign of life; None where nobody knows.
     """
@@ -167,28 +167,31 @@ class RunSeen:
 def runs_seen(nodes: Mapping[str, Sequence[Digest] | None]) -> list[RunSeen]:
     """Return all runs, those under way first, then the one that began or ended last first.
 
-    `nodes` holds what each node of the inventory has on record; None if it does not answer.
+    `nodes` holds what each node that was asked has on record; None if it does not answer.
     """
     by_run: dict[str, dict[str, Digest]] = {}
     for node, digests in nodes.items():
         for digest in digests or []:
             by_run.setdefault(digest["name"], {})[node] = digest
-    silent = {node for node, digests in nodes.items() if digests is None}
-    runs = [run_seen(name, known, silent) for name, known in by_run.items()]
+    runs = [run_seen(name, known, nodes) for name, known in by_run.items()]
     return sorted(runs, key=lambda run: (run.alive, run.since or run.begun), reverse=True)
 
 
-def run_seen(name: str, known: Mapping[str, Digest], silent: Iterable[str] = ()) -> RunSeen:
-    """Return one run, from what nodes know of it; `silent` nodes do not answer."""
+def run_seen(
+    name: str, known: Mapping[str, Digest], nodes: Mapping[str, Sequence[Digest] | None]
+) -> RunSeen:
+    """Return one run, from what nodes know of it; `nodes` are as in `runs_seen`."""
     records = {node: digest["record"] for node, digest in known.items() if digest["record"]}
-    newest = max(records.values(), key=_generation, default={})
-    names = newest.get("nodes") or list(known)
+    newest = max(records.values(), key=generation_of, default={})
+    names = list(newest.get("nodes") or known)
+    # One that is back from an earlier launch, of which it has not heard the end, works on it too.
+    names += [node for node in known if node not in names and _alive(known[node])]
     parts = {
-        node: _part(rank, known.get(node), node in set(silent)) for rank, node in enumerate(names)
+        node: _part(rank, known.get(node), _unheard(node, nodes)) for rank, node in enumerate(names)
     }
     of_parts = {node: records[node] for node in names if node in records}
     state, told = _state(parts, of_parts)
-    metrics = max((digest["metrics"] for digest in known.values()), key=_steps_known)
+    metrics = max((digest["metrics"] for digest in known.values()), key=_how_far)
     checkpoints = [digest["checkpoint"] for digest in known.values() if digest["checkpoint"]]
     texts = [digest["run_file"] for digest in known.values()]
     return RunSeen(
@@ -204,7 +207,12 @@ def run_seen(name: str, known: Mapping[str, Digest], silent: Iterable[str] = ())
         cause=told.get("cause"),
         missing=_missing(state, parts, told, metrics),
         since=str(told.get("since", "")),
-        stopping=any(digest["asked"] in ("", "stop\n", "now\n") for digest in known.values()),
+        # What lies where a supervisor was killed is of no launch that goes on.
+        stopping=any(
+            digest["asked"] in ("", "stop\n", "now\n")
+            for digest in known.values()
+            if _alive(digest)
+        ),
         files={node: digest["files"] for node, digest in known.items()},
     )
 
@@ -230,9 +238,22 @@ def pick(runs: Sequence[RunSeen], name: str = "", under_way: bool = False) -> Ru
     raise LaunchError(f"no node has a run '{name}'{did_you_mean(name, names)}{there}")
 
 
-def _part(rank: int, digest: Digest | None, silent: bool) -> Part:
-    if silent:
-        return Part("silent", rank)
+def _alive(digest: Digest) -> bool:
+    """Return whether a node's supervisor works on the run."""
+    record = digest["record"]
+    return bool(record and digest["alive"] and record["state"] not in ENDS)
+
+
+def _unheard(node: str, nodes: Mapping[str, Sequence[Digest] | None]) -> str:
+    """Return why nothing was heard of a node, or nothing."""
+    if node not in nodes:
+        return "not asked"
+    return "silent" if nodes[node] is None else ""
+
+
+def _part(rank: int, digest: Digest | None, unheard: str) -> Part:
+    if unheard:
+        return Part(unheard, rank)
     record = digest and digest["record"]
     if not record:
         return Part("unknown", rank)
@@ -248,15 +269,11 @@ def _state(
         for node, part in parts.items():
             if part.state == state:
                 return state, records[node]
-    ended = [record for node, record in records.items() if parts[node].state in ENDS]
-    gone = [record for node, record in records.items() if parts[node].state == "gone"]
-    told = max(ended, key=_generation, default=None)
-    if told is None or any(_generation(record) > _generation(told) for record in gone):
-        return "lost", max(gone, key=_generation, default={}) | {"cause": None}
-    # Every node has the same verdict, but for one that could no longer hear it.
-    for record in ended:
-        if _generation(record) == _generation(told) and record["state"] == "failed":
-            told = record
+    ends = list(telling(records).values())
+    if not ends:
+        gone = [record for node, record in records.items() if parts[node].state == "gone"]
+        return "lost", max(gone, key=generation_of, default={}) | {"cause": None}
+    told = next((record for record in ends if record["state"] == "failed"), ends[0])
     if told["state"] == "failed" and (told["cause"] or {}).get("kind") == "node_lost":
         return "lost", told
     return str(told["state"]), told
@@ -274,23 +291,23 @@ def _missing(
         missing |= set(record.get("missing") or [])
     elif state == "running":
         start = metrics.get("start") or {}
-        # The ranks of the launch before say nothing about this one.
+        # The ranks of the launch before say nothing about this one; its own say all: a node that
+        # does not answer here may well take part.
         if start.get("generation") == record.get("generation"):
             taking_part = {rank["node"] for rank in start.get("ranks", [])}
-            missing |= {node for node in parts if node not in taking_part}
+            missing = {node for node in parts if node not in taking_part}
     else:
         return []
     return [node for node in parts if node in missing]
 
 
-def _generation(record: Mapping[str, Any]) -> int:
-    return int(record.get("generation", -1))
+def _how_far(metrics: Mapping[str, Any]) -> tuple[int, int, str]:
+    """Return by what the record of a run is found that goes furthest: its launch, then steps.
 
-
-def _steps_known(metrics: Mapping[str, Any]) -> tuple[int, str]:
-    """Return by what the fullest of several records of a run is found: steps, then launches."""
+    A node that is not in the last launch may know of more steps, which that launch makes anew.
+    """
     start, step = metrics.get("start") or {}, metrics.get("step") or {}
-    return int(step.get("step", -1)), str(start.get("time", ""))
+    return generation_of(start), int(step.get("step", -1)), str(start.get("time", ""))
 
 
 def _first(reader: Callable[[str, str], T | None], texts: Iterable[str]) -> T | None:

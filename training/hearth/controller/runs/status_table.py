@@ -70,7 +70,8 @@ def _script(run: Mapping[str, Any]) -> str:
 def _part(part: Mapping[str, Any]) -> str:
     """Return a node of a run, with what is unusual about it."""
     state = part["state"]
-    return f"{part['name']} ({state})" if state in ("gone", "silent", "unknown") else part["name"]
+    unusual = state in ("gone", "silent", "not asked", "unknown")
+    return f"{part['name']} ({state})" if unusual else part["name"]
 
 
 def _checkpoint(checkpoint: Mapping[str, Any] | None) -> str:
