@@ -34,6 +34,10 @@ options:
     description: Files and folders; path in O(into), and path in the workspace.
     type: dict
     required: true
+  fuller:
+    description: Whether a file that is here already gives way to a larger one only.
+    type: bool
+    default: false
 """
 
 RETURN = r"""
@@ -65,9 +69,14 @@ def same(one: Path, other: Path) -> bool:
     )
 
 
-def put(fresh: Path, place: Path) -> bool:
-    """Put `fresh` in place of `place`; return whether that changed anything."""
+def put(fresh: Path, place: Path, fuller: bool = False) -> bool:
+    """Put `fresh` in place of `place`; return whether that changed anything.
+
+    With `fuller` a file gives way to a larger one only, as a record does to one that goes further.
+    """
     if same(fresh, place):
+        return False
+    if fuller and place.is_file() and fresh.stat().st_size <= place.stat().st_size:
         return False
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.is_dir():
@@ -100,6 +109,7 @@ class ActionModule(ActionBase):
                 "workspace": {"type": "str", "required": True},
                 "into": {"type": "path", "required": True},
                 "files": {"type": "dict", "required": True},
+                "fuller": {"type": "bool", "default": False},
             }
         )
         if self._task.check_mode:
@@ -120,7 +130,7 @@ class ActionModule(ActionBase):
                 fresh = Path(folder) / here
                 if self._fetch(f"{workspace}/{there}", fresh):
                     with alone(into):
-                        changed |= put(fresh, into / here)
+                        changed |= put(fresh, into / here, options["fuller"])
                     collected.append(here)
         return result | {"changed": changed, "collected": collected}
 

@@ -25,6 +25,7 @@ from hearth.controller.script.tree import Tree
 from hearth.errors import ConfigError, did_you_mean
 from hearth.fit.known import known_shape
 from hearth.layout import Layout, staged_name
+from hearth.report.story import Story, read_lines
 
 DOCUMENTATION = r"""
 module: hearth_run
@@ -120,6 +121,14 @@ global_batch:
   description: Rows of a step.
   type: int
   returned: without findings
+resumes:
+  description: Whether it is an earlier run that goes on.
+  type: bool
+  returned: without findings
+recorded:
+  description: Step of the newest checkpoint that the record here tells of; null without one.
+  type: int
+  returned: without findings, but for a script
 sync_every:
   description: How many steps lie between two exchanges of the nodes.
   type: int
@@ -351,7 +360,8 @@ class ActionModule(ActionBase):
             return result | {"findings": findings + error.findings}
         if chosen["elastic"] is True:
             result["findings"] = findings + not_elastic(run.settings, chosen["min_nodes"])
-        return result | chosen | self._described(run)
+        recorded = Story.of(read_lines(runs / run.name / "metrics.jsonl")).reached
+        return result | chosen | self._described(run) | {"recorded": recorded}
 
     @staticmethod
     def _script(given: Mapping[str, Any], launch: Mapping[str, Any], runs: Path) -> Asked | None:

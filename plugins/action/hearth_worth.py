@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.controller.going_on import going_on, left_behind
 from hearth.errors import ConfigError
 from hearth.plan.grace import stop_grace
 from hearth.plan.sharded import fetch_seconds, network_cost, turns
@@ -216,6 +217,25 @@ def judging_seconds(
     return prepared["held_out_rows"] / rows_per_second
 
 
+def going_on_over(
+    answer: Mapping[str, Any], given: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return what the `answer` has besides where a run goes on: from where, or why it cannot."""
+    run = given["run"]
+    if answer["findings"] or not run["resumes"]:
+        return {}
+    reached = {
+        node["name"]: known[node["name"]]["launch_prepared"]["facts"]["checkpoint"]
+        for node in given["nodes"]
+    }
+    asked = answer["names"], reached, run["recorded"]
+    said = going_on(*asked)
+    return {
+        "findings": left_behind(run["name"], *asked),
+        "say": "\n".join([*filter(None, [answer.get("say")]), *([f"  {said}"] if said else [])]),
+    }
+
+
 class ActionModule(ActionBase):
     """Measures on a node, or judges on the controller."""
 
@@ -235,7 +255,8 @@ class ActionModule(ActionBase):
         )
         known = task_vars["hostvars"]
         if given["verb"] == "choose":
-            return result | {"findings": []} | self._chosen(given, known)
+            answer = {"findings": []} | self._chosen(given, known)
+            return result | answer | going_on_over(answer, given, known)
         peers = [
             {
                 "name": node["name"],

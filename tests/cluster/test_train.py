@@ -245,10 +245,19 @@ def test_a_detached_run_is_attached_to_stopped_and_goes_on_where_it_was(house):
     assert play.returncode == 0
     assert "night was stopped" in screen
     assert "train.yml -e resume=night" in screen
-    last = house.metrics("night")[-1]["step"] + 3
+    kept = house.metrics("night")[-1]["step"]
+    last = kept + 3
+
+    # One that would begin anew beside what another node has is refused.
+    there = house.workspace("laptop") / "checkpoints" / "night"
+    there.rename(there.with_name("aside"))
+    status, screen = house.play("train.yml", "-e", "resume=night", "-e", "nodes=laptop")
+    assert status == 2
+    assert f"resume: night has kept checkpoints up to step {kept}, and none of laptop" in screen
 
     status, screen = house.play("train.yml", "-e", "resume=night", "-e", f"max_steps={last}")
     assert status == 0
+    assert f"  goes on from step {kept}\n" in screen
     assert f"night finished: {last} of {last} steps" in screen
     steps = [line["step"] for line in house.metrics("night") if line["kind"] == "step"]
     assert steps == list(range(1, last + 1))

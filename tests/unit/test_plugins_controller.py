@@ -558,6 +558,14 @@ def test_an_equal_folder_is_left_as_it_is(tmp_path):
     assert (tmp_path / "two" / "deep" / "file").read_text() == "other"
 
 
+def test_a_copy_of_a_record_takes_the_place_of_a_shorter_one_only(tmp_path):
+    here = tmp_path / "metrics.jsonl"
+    for text, kept in (("1\n2\n", "1\n2\n"), ("1\n", "1\n2\n"), ("1\n2\n3\n", "1\n2\n3\n")):
+        (tmp_path / "fresh").write_text(text)
+        collect.put(tmp_path / "fresh", here, fuller=True)
+        assert here.read_text() == kept
+
+
 def test_what_an_interrupted_collecting_left_goes_and_what_another_is_at_stays(tmp_path):
     over = subprocess.Popen(["true"])
     over.wait()

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
+from hearth.checkpoint import newest
 from hearth.config import Run, Settings, preset_names, read_run
 from hearth.data import TokenData, load_data
 from hearth.errors import HearthError
@@ -222,6 +223,14 @@ def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:
     return {"weight_bytes": weights_in(prepared.model.path) * DTYPES[precision].itemsize}
 
 
+def _reached(run: Run, layout: Layout) -> int | None:
+    """Return the step of the newest checkpoint that this node has of a run that goes on."""
+    if not run.resumes:
+        return None
+    found = newest(layout.checkpoint_dir(run.name), print, run.created)
+    return found and found.step
+
+
 def _told(run: Run, model: ModelFolder) -> str:
     """Return one line that says which model it is and where it came from."""
     where = {
@@ -249,6 +258,7 @@ def _prepared(run: Run, layout: Layout) -> dict[str, Any]:
         "model_path": str(prepared.model.path),
         "model_revision": prepared.model.commit,
         "summary": [_told(run, prepared.model), str(prepared.data.report)],
+        "checkpoint": _reached(run, layout),
         **asdict(prepared.data.report),
         **_facts_for_sharding(run, prepared),
     }

@@ -97,6 +97,11 @@ class Story:
         return list(dict.fromkeys(name for launch in self.launches for name in launch.nodes))
 
     @property
+    def reached(self) -> int | None:
+        """The step of the newest checkpoint, None without any."""
+        return max((mark.step for mark in self.checkpoints), default=None)
+
+    @property
     def perplexity(self) -> tuple[float | None, float | None]:
         """Held-out perplexity before and after training."""
         last = {each.when: each.perplexity for each in self.evaluations}
