@@ -51,6 +51,7 @@ say:
 
 _MARK = "--hearth--"
 _GONE = 3
+_PATIENCE = 180.0  # seconds without any answer after which a node that is followed is given up
 """After so many looks without a living supervisor nothing more is expected."""
 
 # A terminal's commands: colours, movements, titles.
@@ -94,11 +95,17 @@ class ActionModule(ActionBase):
 
     def _follow(self, node: str, place: str, size: int, given: Mapping[str, Any]) -> None:
         """Show whole lines as they are added, until the run has ended on this node."""
-        gone, pid, half = 0, 0, ""
+        gone, pid, half, answered = 0, 0, "", time.monotonic()
         while gone < _GONE:
             time.sleep(given["interval"])
-            over, pid = self._over(given, pid)
-            new, text = self._read(place, f"tail -c +{size + 1}")
+            try:
+                over, pid = self._over(given, pid)
+                new, text = self._read(place, f"tail -c +{size + 1}")
+            except AnsibleConnectionFailure:
+                if time.monotonic() - answered > _PATIENCE:
+                    raise
+                continue
+            answered = time.monotonic()
             if new is None or new < size:  # begun anew
                 size, half = 0, ""
                 continue

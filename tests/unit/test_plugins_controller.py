@@ -12,6 +12,7 @@ from io import BytesIO
 
 import pytest
 from ansible import context
+from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.common.collections import ImmutableDict
 from ansible.parsing.dataloader import DataLoader
 from hypothesis import given
@@ -546,6 +547,32 @@ def test_a_node_cannot_write_outside_the_folder(name):
 )
 def test_a_line_of_a_log_has_nothing_for_the_terminal_to_obey(line, text):
     assert log.shown(line) == text
+
+
+@pytest.mark.parametrize(("silent", "given_up"), [(2, False), (9, True)])
+def test_a_log_is_followed_beyond_a_network_that_is_away_for_a_moment(
+    silent, given_up, monkeypatch
+):
+    lines, clock = [], iter(range(0, 10_000, 40))
+    looks = iter([*[AnsibleConnectionFailure("no route")] * silent, (False, 7), *[(True, 7)] * 3])
+    plugin = log.ActionModule.__new__(log.ActionModule)
+
+    def over(given, pid):
+        look = next(looks)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+    monkeypatch.setattr(log.time, "monotonic", lambda: next(clock))  # 40 s a look
+    monkeypatch.setattr(log.time, "sleep", lambda seconds: None)
+    plugin._over, plugin._show = over, lines.extend
+    plugin._read = lambda place, part: (8, "" if lines else "step 2\n")
+    if given_up:
+        with pytest.raises(AnsibleConnectionFailure):
+            plugin._follow("desk", "log", 1, {"interval": 1})
+    else:
+        plugin._follow("desk", "log", 1, {"interval": 1})
+        assert lines == ["  desk: step 2"]
 
 
 def test_an_equal_folder_is_left_as_it_is(tmp_path):
