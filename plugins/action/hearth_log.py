@@ -51,8 +51,9 @@ say:
 
 _MARK = "--hearth--"
 _GONE = 3
-_PATIENCE = 180.0  # seconds without any answer after which a node that is followed is given up
 """After so many looks without a living supervisor nothing more is expected."""
+_PATIENCE = 180.0
+"""After so many seconds without any answer a node that is followed is given up."""
 
 # A terminal's commands: colours, movements, titles.
 _COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
