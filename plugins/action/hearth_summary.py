@@ -93,16 +93,18 @@ def rank_0_known(ends: Mapping[str, Mapping[str, Any]]) -> bool:
     )
 
 
-def going_on(
-    state: str, run: str, playbook: str, possible: bool
+def next_command(
+    state: str, run: str, playbook: str, kept: bool
 ) -> list[tuple[str, str | list[str]]]:
-    """Return how to go on with a run; `possible` says whether it has left something to go on from.
+    """Return what to type next for a run that did not finish; `kept`: it can go on from something.
 
     What is lost from sight may still be under way: first somebody has to look.
     """
     if state == "lost":
         return [("look again", f"{playbook} playbooks/attach.yml -e run={run}")]
-    return [("go on", f"{playbook} train.yml -e resume={run}")] if possible else []
+    if state == "finished" or not kept:
+        return []
+    return [("go on", f"{playbook} train.yml -e resume={run}")]
 
 
 def script_outcome(run: str, script: ScriptRun, ends: Mapping[str, Mapping[str, Any]]) -> str:
@@ -137,7 +139,7 @@ def script_summary(
     files, state = set(files), state_of(ends)
     rows = interruptions(ends) + unseen(ends)
     rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]
-    rows += going_on(state, script.name, playbook, possible=state != "finished")
+    rows += next_command(state, script.name, playbook, kept=True)
     if state == "failed":
         rows.append(what_happened(ends, folder))
     return "\n".join([script_outcome(script.name, script, ends), *table(rows)])
@@ -221,7 +223,7 @@ def summary(
             ),
             ("every setting", "python training/train_distributed.py --help"),
         ]
-    rows += going_on(state, run, playbook, possible=state != "finished" and bool(story.checkpoints))
+    rows += next_command(state, run, playbook, kept=bool(story.checkpoints))
     if state == "failed":
         rows.append(what_happened(ends, folder))
     return "\n".join([outcome(run, story, ends), *table(rows)])

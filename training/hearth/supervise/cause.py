@@ -12,8 +12,6 @@ State = Literal["waiting", "running", "finished", "failed", "stopped"]
 Kind = Literal["rank_failed", "node_lost", "node_back", "not_ready", "stopped"]
 
 ENDS: frozenset[State] = frozenset(("finished", "failed", "stopped"))
-
-
 _LEFT_ALONE: frozenset[Kind] = frozenset(("not_ready", "node_lost"))
 
 

@@ -123,13 +123,12 @@ def peers_allow(name: str, nodes: Sequence[Seen]) -> float:
     return max(allowed, default=math.inf)
 
 
-def held_by_peers(name: str, nodes: Sequence[Seen]) -> bool:
+def held_by_peers(node: Seen, nodes: Sequence[Seen]) -> bool:
     """Return whether a node's link is slow because no peer has a faster one.
 
     Of a card that is itself slow, or does not say so, that is not known.
     """
-    own = next(node.facts["nic_mbit"] for node in nodes if node.name == name) or 0
-    return own > SLOW_MBIT >= peers_allow(name, nodes)
+    return (node.facts["nic_mbit"] or 0) > SLOW_MBIT >= peers_allow(node.name, nodes)
 
 
 def supports(arch: Sequence[str], capability: str) -> bool:
@@ -250,7 +249,7 @@ def _hints(node: Seen, nodes: Sequence[Seen], lock: str) -> Iterator[str]:
     if mbit is not None and mbit < SLOW_MBIT:
         if facts["wireless"]:
             yield f"{mbit:.0f} Mbit/s over Wi-Fi: a cable would be several times faster"
-        elif not held_by_peers(node.name, nodes):
+        elif not held_by_peers(node, nodes):
             own = facts["nic_mbit"] or 0
             where = (
                 f"its card negotiated {own}, so look at the switch and the ports behind it"

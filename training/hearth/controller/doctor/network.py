@@ -82,7 +82,7 @@ def link(node: Node, cluster: Cluster) -> Finding:
             return good(f"{seen}, Wi-Fi")
         return degraded(f"{seen}, Wi-Fi", slow, "a cable would be several times faster")
     own = facts["nic_mbit"] or 0
-    if mbit < SLOW_MBIT and held_by_peers(node.name, cluster.seen):
+    if mbit < SLOW_MBIT and held_by_peers(node.verify, cluster.seen):
         return good(f"{seen}, as much as the links of its peers carry")
     if mbit < SLOW_MBIT:
         where = (
