@@ -5,6 +5,7 @@ HEARTH_LAB names the lab, so that tests can run beside one that is up.
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import shlex
@@ -32,6 +33,7 @@ STATE = Path("/run", LAB)
 # The Python of the image, which has everything already: for tests that are not about installing.
 READY = ("-e", "hearth_python=/opt/lab/venv/bin/python")
 _Answer = TypeVar("_Answer")
+_HELD: list[int] = []  # the lock, open until this process ends in whatever way
 _NEEDED = ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc")
 _UP_SECONDS = 900  # the first time builds the base image
 _DOWN_SECONDS = 300  # the disks of machines with whole environments go too
@@ -120,18 +122,43 @@ def answers(node: str) -> bool:
 
 
 def need_the_lab() -> None:
-    """Skip the test where there can be no lab; in CI it fails instead."""
+    """Skip the test where there can be no lab; in CI it fails instead.
+
+    A lab that tests left up when they were killed is taken down; one of a person stays.
+    """
     reason = ""
     if os.geteuid() != 0:
         reason = "the lab needs root"
     elif missing := [command for command in _NEEDED if not shutil.which(command)]:
         reason = f"the lab needs {', '.join(missing)}; ./scripts/test as root installs them"
+    elif not _ours():
+        reason = "other tests that are under way have the lab"
+    elif STATE.exists() and _of_tests_alone():
+        lab("down", timeout=_DOWN_SECONDS)
     elif STATE.exists():
         reason = "a lab is up already; end it with scripts/lab down"
     if reason and os.environ.get("CI") == "true":
         pytest.fail(f"{reason}: in CI the lab's tests must run")
     elif reason:
         pytest.skip(f"THE LAB IS NOT TESTED: {reason}")
+
+
+def _ours() -> bool:
+    """Return whether no other tests have the lab; none can have it then until these have ended."""
+    if not _HELD:
+        lock = os.open(f"/run/lock/{LAB}", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        _HELD.append(lock)
+    return True
+
+
+def _of_tests_alone() -> bool:
+    """Return whether nobody but tests has a lab of this name: a worker's, or any in CI."""
+    return "PYTEST_XDIST_WORKER" in os.environ or os.environ.get("CI") == "true"
 
 
 def computer_before() -> dict[str, list[str]]:
