@@ -14,7 +14,7 @@ import pytest
 
 # Before a test imports more of Ansible, which replaces sys.intern: torch would then refuse to be.
 import torch._dynamo  # noqa: F401
-from support.rotated import ALL, for_tomorrow
+from support.rotated import ALL, of_other_days
 
 ansible.module_utils.__path__.append(
     str(Path(__file__).resolve().parents[1] / "plugins" / "module_utils")
@@ -25,7 +25,7 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have the files that take minutes begun first, and leave to the next day what is its.
+    """Have the files that take minutes begun first, and leave to other days what is theirs.
 
     Workers take whole files in this order (scripts/test), not those with the most tests first, and
     no worker ends with a long one alone. Only a call of scripts/test without names leaves any out.
@@ -33,6 +33,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     if "HEARTH_SEED" in os.environ and not ALL:
         marked = [item.nodeid for item in items if item.get_closest_marker("rotated")]
-        tomorrow = for_tomorrow(marked)
-        config.hook.pytest_deselected(items=[i for i in items if i.nodeid in tomorrow])
-        items[:] = [item for item in items if item.nodeid not in tomorrow]
+        others = of_other_days(marked)
+        config.hook.pytest_deselected(items=[i for i in items if i.nodeid in others])
+        items[:] = [item for item in items if item.nodeid not in others]

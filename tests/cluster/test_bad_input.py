@@ -124,6 +124,7 @@ def test_a_name_that_is_taken_is_refused(house):
     assert "resume=old" in screen
 
 
+@pytest.mark.rotated
 def test_findings_of_all_nodes_come_in_one_message(house, tmp_path):
     """A taken port (only rank 0 has one) and a workspace that cannot be (only on laptop)."""
     (house.folder / "data" / "hearth").mkdir(parents=True)
@@ -138,6 +139,7 @@ def test_findings_of_all_nodes_come_in_one_message(house, tmp_path):
     assert screen.count("Nothing was started on any node.") == 1
 
 
+@pytest.mark.rotated
 def test_what_is_wrong_with_the_data_is_said_with_its_line(house, tmp_path):
     data = tmp_path / "broken.jsonl"
     data.write_text('{"text": "fine"}\n{"text": "not\n')
@@ -146,6 +148,7 @@ def test_what_is_wrong_with_the_data_is_said_with_its_line(house, tmp_path):
     assert screen.count("broken.jsonl:2") <= 2
 
 
+@pytest.mark.rotated
 def test_a_gated_model_without_a_token_is_explained(house):
     with stand_in_hub() as hub:
         hub.models["house/secret-model"] = None
@@ -159,6 +162,7 @@ def test_a_gated_model_without_a_token_is_explained(house):
     assert "HF_TOKEN" in screen
 
 
+@pytest.mark.rotated
 def test_the_token_of_the_shell_reaches_the_hub_and_is_shown_nowhere(house):
     token = "hf_wrongbutsecret0123456789"
     with stand_in_hub() as hub:
@@ -202,11 +206,13 @@ def half(house, tmp_path) -> Path:
     return inventory
 
 
+@pytest.mark.rotated
 def test_a_node_out_of_reach_is_named_and_the_others_are_checked(house, half):
     screen = refused(house, "-i", half, *house.tiny(epochs=1))
     assert "far: cannot be reached" in screen
 
 
+@pytest.mark.rotated
 def test_logs_and_curves_that_a_node_out_of_reach_has_are_said_to_be_there(house, half):
     def show(verb: str, *words: str) -> tuple[int, str]:
         return house.play(f"playbooks/{verb}.yml", "-i", half, *words)

@@ -244,6 +244,7 @@ MISTAKES = {
 THROUGH_NETPLAN, BY_PROFILE = ("tower", "laptop"), ("tower", "node4")
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("mistake", "nodes"),
     list(zip(MISTAKES, (THROUGH_NETPLAN, BY_PROFILE) * 2, strict=True)),

@@ -74,6 +74,7 @@ def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
     assert on("tower", "sudo -n true 2>&1 || echo asks").endswith("asks")
 
 
+@pytest.mark.rotated
 def test_stopping_the_unit_keeps_a_checkpoint_and_ends_the_run_on_all_nodes(started):
     started("second", max_steps=100000, checkpoint_every=100000)
     until_step("second", 3)

@@ -232,6 +232,7 @@ def test_without_rank_0_s_node_its_record_comes_from_another(short, tmp_path):
     assert not (tmp_path / "short" / "adapter").exists()
 
 
+@pytest.mark.rotated
 def test_a_detached_run_is_attached_to_stopped_and_goes_on_where_it_was(house):
     endless = house.tiny(run="night", max_steps=100_000, checkpoint_every=5)
     status, screen = house.play("train.yml", *endless, "-e", "wait=false")
@@ -264,6 +265,7 @@ def test_a_detached_run_is_attached_to_stopped_and_goes_on_where_it_was(house):
     assert (house.runs / "night" / "adapter" / "adapter_model.safetensors").exists()
 
 
+@pytest.mark.rotated
 def test_control_c_ends_the_looking_not_the_training_and_a_second_run_is_refused(house):
     play = house.start("train.yml", *house.tiny(run="calm", max_steps=100_000))
     house.until_step("calm")

@@ -221,6 +221,7 @@ def kill_after(step, cwd, run, ranks, *arguments):
         process.wait(10)
 
 
+@pytest.mark.rotated
 def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, arguments):
     more = [*arguments, "--max-steps", 60, "--checkpoint-every", 4, "--split", "2:1"]
     expected = trained(tmp_path, "whole", 2, *more)
@@ -250,6 +251,7 @@ def test_a_run_that_was_asked_to_stop_stops_after_its_step_and_goes_on_later(tmp
     assert [end["state"] for end in metrics(folder, "end")] == ["finished"]
 
 
+@pytest.mark.rotated
 def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path, arguments):
     more = [*arguments, "--max-steps", 60]
     expected = trained(tmp_path, "whole", 1, *more)
@@ -269,6 +271,7 @@ def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, argum
     assert rates[4:] == sorted(rates[4:], reverse=True)
 
 
+@pytest.mark.rotated
 def test_resuming_on_other_ranks_shares_the_checkpoint(tmp_path, arguments):
     more = [*arguments, "--max-steps", 12, "--precision", "fp64"]
     expected = trained(tmp_path, "whole", 1, *more)
@@ -389,6 +392,7 @@ def test_a_run_does_not_go_on_from_other_data_or_another_model(
     assert [step["step"] for step in metrics(folder, "step")] == [1, 2, 3, 4]
 
 
+@pytest.mark.rotated
 def test_nodes_that_went_on_without_each_other_go_on_together_from_one_of_both(tmp_path, arguments):
     nodes = [tmp_path / f"rank{rank}" for rank in range(2)]
     more = ("--run-name", "night", *arguments, "--precision", "fp64")
