@@ -6,8 +6,11 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from support.cached_model import NAME, make_cached
-from support.waiting import until
+from support.waiting import HANG, until
 
 from hearth.model.folder import MANIFEST, read_manifest
 from hearth.spread import courier
@@ -47,7 +50,14 @@ class Node:
 
     def begin(self, digest: str = "", givers: Sequence[Giver] = ()) -> dict[str, Any]:
         """Start this node's courier, and return what it says."""
-        task = Task(
+        self.folder.mkdir(exist_ok=True)
+        answer = start(self.task(digest, givers), self.folder / "log")
+        self.pid = answer.get("pid", 0)
+        return answer
+
+    def task(self, digest: str, givers: Sequence[Giver]) -> Task:
+        """Return what this node's courier is to do."""
+        return Task(
             call="1",
             address=self.address,
             port=self.port,
@@ -59,10 +69,6 @@ class Node:
             keys=("model",),
             record=str(self.folder / "spread.json"),
         )
-        self.folder.mkdir(exist_ok=True)
-        answer = start(task, self.folder / "log")
-        self.pid = answer.get("pid", 0)
-        return answer
 
     def record(self) -> dict[str, Any]:
         return json.loads((self.folder / "spread.json").read_text())
@@ -195,6 +201,40 @@ def test_a_node_killed_in_the_middle_goes_on_where_it_was(nodes, held):
     assert record["here"] >= 9 * table.piece
     assert min(piece for number, piece in first.asked if number == 1) == 9
     assert weights(nodes[1].target) == weights(nodes[0].target)
+
+
+TAKE = """
+import json, os, sys
+from pathlib import Path
+from hearth.spread.asking import Giver
+from hearth.spread.courier import Task, start
+task = json.loads(sys.argv[1])
+givers = tuple(Giver(**giver) for giver in task.pop("givers"))
+print(start(Task(**task, givers=givers), Path(task["record"]).with_name("log")))
+os.wait()
+print(Path(task["record"]).read_text())
+print(*os.listdir(Path(task["record"]).parent))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root")
+def test_a_disk_that_fills_up_is_what_the_record_says(nodes, held):
+    table, _ = held
+    node = nodes[1]
+    node.folder.mkdir()
+    task = asdict(node.task(table.digest, [nodes[0].giver]))
+    command = (sys.executable, "-c", TAKE, json.dumps(task))
+    disk = f"mount -t tmpfs -o size=8m tmpfs {node.folder}"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{disk} && exec "$@"', "sh", *command],
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    record, left = done.stdout.splitlines()[-2:]
+    assert json.loads(record)["state"] == "failed"
+    assert "No space left on device" in json.loads(record)["findings"][0]
+    assert sorted(left.split()) == ["log", "models", "spread.json"]
 
 
 def test_a_second_call_takes_the_place_of_the_first(nodes, held):

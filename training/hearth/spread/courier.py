@@ -36,6 +36,9 @@ IDLE = 60.0
 _REMIND = IDLE / 3
 """Seconds between two signs to the givers that this node still needs them."""
 
+_ROOM = 64 << 10
+"""Bytes kept back on the disk of the record while something is taken."""
+
 _EVERY = 0.5
 
 
@@ -124,6 +127,13 @@ class Courier:
             why = f"port {task.port} of {task.address} cannot be used ({error.strerror}): try again"
             self._ready({"findings": [why]})
             return 2
+        # Where a full disk ends it, this goes first, so that there is room to say so.
+        room = Path(f"{task.record}.room")
+        try:
+            room.write_bytes(os.urandom(_ROOM))
+        except OSError as error:
+            self._ready({"findings": [_told(error)]})
+            return 2
         threading.Thread(target=giving.serve_forever, daemon=True).start()
         try:
             if task.givers:
@@ -136,8 +146,10 @@ class Courier:
             if not task.givers:
                 self._ready({"findings": findings})
             self._record.findings = findings
+            room.unlink(missing_ok=True)
             self._state("failed")
             return 2
+        room.unlink()
         while giving.idle < IDLE:
             time.sleep(1)
         return 0
