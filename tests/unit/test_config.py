@@ -26,6 +26,7 @@ from hearth.config import (
 )
 from hearth.config.cli import parse_command_line
 from hearth.config.settings import RUN_NAME, for_run_name
+from hearth.layout import staged_name
 
 PRESET = {"model": "smollm2-135m"}
 
@@ -155,6 +156,14 @@ def test_a_resumed_run_keeps_the_revision_of_its_model(tmp_path):
     write_run(pinned(run, "0123abcd"), tmp_path / "night" / "run.yml")
     assert resolve_run({"resume": "night"}, tmp_path).source.revision == "0123abcd"
     assert pinned(run, None) == run
+
+
+def test_data_given_by_a_link_keep_the_name_that_says_what_they_are(tmp_path):
+    (tmp_path / "9f86d0").write_text('{"text": "a"}\n')
+    (tmp_path / "chats.jsonl").symlink_to("9f86d0")
+    run = resolve_run(PRESET | {"dataset": str(tmp_path / "chats.jsonl")}, tmp_path)
+    assert run.settings.dataset == str(tmp_path / "chats.jsonl")
+    assert staged_name("0" * 64, run.settings.dataset) == "000000000000-chats.jsonl"
 
 
 def test_a_run_is_named_after_model_and_time(tmp_path):

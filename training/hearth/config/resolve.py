@@ -6,6 +6,7 @@ script by hand both come through here, so that a run means the same however it w
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,11 +68,12 @@ def _source_of(model: str) -> ModelSource:
 def _located(dataset: str) -> str:
     """Return the data set's name; a person's own file by its absolute path.
 
+    The name that was typed says what is in it, also where it is a link to one that says nothing.
     Raises `DataError` if a file is meant and cannot be used as one.
     """
     found = locate(dataset)
     if isinstance(found, LocalFile) and dataset not in shipped_names():
-        return str(found.path.resolve())
+        return os.path.abspath(found.path)
     return dataset
 
 
