@@ -103,7 +103,7 @@ def _refuse_other_format(path: Path) -> None:
             f"{path}: this is one JSON array, not one JSON object a line; "
             f"convert it: jq -c '.[]' {path.name}"
         )
-    if suffix == ".jsonl" and _is_csv_header(first):
+    if suffix == ".jsonl" and not first.startswith(b"{") and _is_csv_header(first):
         raise DataError(f"{path}: the name says jsonl, but the content is csv; name it .csv")
     if suffix != ".jsonl" and first.startswith(b"{") and _is_object(first):
         raise DataError(
