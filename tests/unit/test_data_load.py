@@ -108,6 +108,25 @@ def test_a_held_out_question_can_be_asked_as_it_was_trained(load, tmp_path, toke
     assert f" {' '.join(map(str, prompt))} " in f" {' '.join(map(str, batch.input_ids[0]))} "
 
 
+def test_a_greeting_is_no_answer_to_a_question(load, tmp_path):
+    hello = {"role": "assistant", "content": "hello"}
+    turns = [{"role": "user", "content": "ping"}, {"role": "assistant", "content": "pong"}]
+    records = [{"messages": [hello], "split": "held_out"}]
+    told = {"role": "system", "content": "be kind"}
+    records += [{"messages": [told, hello, *turns], "split": "held_out"}, chat(1)]
+    data, _ = load(write(tmp_path / "x.jsonl", records))
+    (question,) = data.questions(limit=5)
+    assert (question.text, question.expected) == ("ping", "pong")
+
+
+def test_the_same_bytes_under_another_ending_are_read_anew(load, tmp_path):
+    table = "prompt,completion\n" + "".join(f"How much is {n}?,{n} much.\n" for n in range(20))
+    (tmp_path / "x.txt").write_text(table)
+    (tmp_path / "x.csv").write_text(table)
+    as_text, as_table = load(tmp_path / "x.txt", held_out=0), load(tmp_path / "x.csv", held_out=0)
+    assert (as_text[0].report.examples, as_table[0].report.examples) == (1, 20)
+
+
 def test_texts_only_have_no_question(load, tmp_path):
     path = tmp_path / "x.txt"
     path.write_text("\n\n".join(f"paragraph {number}" for number in range(30)))

@@ -100,6 +100,19 @@ def test_an_answer_that_its_question_contains_is_not_mistaken(tokenizer):
     assert learned(tokenizer, ("user", "say pong"), ("assistant", "pong")) == ["pong<|im_end|>"]
 
 
+@pytest.mark.parametrize("template", [CHAT_TEMPLATE, TRIMMING, BRACKETS, THINKING])
+def test_a_greeting_that_answers_nobody_is_learned_too(tokenizer, template):
+    tokenizer.chat_template = template
+    first, *_, last = learned(tokenizer, ("assistant", "hello"), *CHAT)
+    assert (first.split("<|im_end|>")[0].strip(), "pong" in last) == ("hello", True)
+
+
+def test_what_a_template_refuses_is_a_finding_whatever_it_raises(tokenizer):
+    tokenizer.chat_template = "{{ raise_exception('no system message') }}"
+    (found,) = encode(tokenizer, [Example(messages=CHAT)])
+    assert "refuses this conversation (no system message)" in str(found)
+
+
 def test_an_earlier_thought_that_the_template_drops_is_not_missed(tokenizer):
     tokenizer.chat_template = THINKING
     first = ("assistant", "<think>hm</think>pong")

@@ -88,7 +88,7 @@ class Question:
     @property
     def text(self) -> str:
         """What was asked last."""
-        return self.messages[-1][1] if self.messages else ""
+        return self.messages[-1][1]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,10 @@ class TokenData:
     _held_out_lines: frozenset[int] = field(repr=False)
 
     def questions(self, limit: int = 1) -> list[Question]:
-        """Return the first held-out conversations of the file; none if it holds only texts."""
+        """Return the first held-out conversations of the file; none if it holds only texts.
+
+        A greeting answers nobody: a question ends with what the user said, and its answer follows.
+        """
         found: list[Question] = []
         last = max(self._held_out_lines, default=0)
         for line, example in examples(self._records, Findings(self._records.name)):
@@ -110,7 +113,11 @@ class TokenData:
                 break
             if line in self._held_out_lines and example.messages:
                 roles = [role for role, _ in example.messages]
-                answer = roles.index("assistant")
+                pairs = zip(roles, roles[1:], strict=False)
+                asked = [at for at, pair in enumerate(pairs) if pair == ("user", "assistant")]
+                if not asked:
+                    continue
+                answer = asked[0] + 1
                 found.append(
                     Question(
                         f"{self._records.name}:{line}",
@@ -155,7 +162,9 @@ def load_data(
         say(f"tokens: reading {records.name}")
         return tokenise(records, tokenizer)
 
-    key = cache_key(records.sha256, tokenizer_fingerprint(tokenizer))
+    # The same bytes under another ending are read otherwise.
+    form = Path(records.name).suffix.lower()
+    key = cache_key(records.sha256, form, tokenizer_fingerprint(tokenizer))
     documents = cached_documents(cache, key, make, say)
     name, empty = records.name, int(documents.empty[0])
     if not len(documents):

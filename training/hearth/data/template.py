@@ -140,13 +140,15 @@ def _find_answers(tokenizer: Any, special: re.Pattern[str], messages: Sequence[M
     for index, (role, content) in enumerate(messages):
         at = text.find(content.strip(), seen) if role != "system" else -1
         if role == "assistant":
-            prompt = _render(tokenizer, messages[:index], add_generation_prompt=True)
-            if text.startswith(prompt):
+            before = messages[:index]
+            prompt = _render(tokenizer, before, add_generation_prompt=True) if before else ""
+            if prompt and text.startswith(prompt):
                 start = len(prompt)
                 at = text.find(content.strip(), start)
             else:
                 # Thinking models open a thought in the prompt only; Mistral moves the system
-                # message to the last question. The answer is then where its content is.
+                # message to the last question; nothing comes before a greeting, and no template
+                # renders nothing. The answer is then where its content is.
                 start = at
             if start < 0:
                 raise Problem(
@@ -175,10 +177,8 @@ def _render(
             add_generation_prompt=add_generation_prompt,
             **_CONSTANTS,
         )
-    except jinja2.TemplateError as error:
-        raise Problem(
-            f"the model's chat template refuses this conversation ({error.message})"
-        ) from None
+    except (jinja2.TemplateError, ValueError) as error:
+        raise Problem(f"the model's chat template refuses this conversation ({error})") from None
 
 
 def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
