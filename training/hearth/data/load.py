@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +114,11 @@ class TokenData:
                 break
             if line in self._held_out_lines and example.messages:
                 roles = [role for role, _ in example.messages]
-                pairs = zip(roles, roles[1:], strict=False)
-                asked = [at for at, pair in enumerate(pairs) if pair == ("user", "assistant")]
-                if not asked:
+                turn = ("user", "assistant")
+                answers = [at for at, pair in enumerate(pairwise(roles), 1) if pair == turn]
+                if not answers:
                     continue
-                answer = asked[0] + 1
+                answer = answers[0]
                 found.append(
                     Question(
                         f"{self._records.name}:{line}",
