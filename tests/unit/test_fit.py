@@ -185,6 +185,15 @@ def test_ranks_that_share_the_weights_hold_a_part_two_layers_and_the_head():
     assert third.optimizer == whole.optimizer
 
 
+def test_on_a_cpu_the_layers_that_were_gathered_leave_holes_in_the_heap():
+    card = replace(PLAIN, precision="fp32", sharers=2)
+    small, large = load_preset("smollm2-135m").shape, LLAMA_7B
+    lost = estimate(small, replace(card, gpu=False)).weights - estimate(small, card).weights
+    assert lost == pytest.approx(0.65 * 4 * small.linear_parameters, abs=1)
+    # Blocks of more than 32 MiB are pages of their own.
+    assert estimate(large, replace(card, gpu=False)).weights == estimate(large, card).weights
+
+
 @given(shapes, cases, st.integers(2, 8))
 def test_the_more_ranks_share_the_weights_the_less_each_holds(shape, case, ranks):
     case = replace(case, lora=True)

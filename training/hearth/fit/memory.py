@@ -235,7 +235,9 @@ def _weights(shape: Shape, case: Case) -> float:
     if not case.lora:
         return shape.parameters * max(size, 4)
     if case.sharers > 1:
-        return (shape.parameters / case.sharers + _gathered(shape)) * size
+        held = (shape.parameters / case.sharers + _gathered(shape)) * size
+        # On a CPU each layer that was given up leaves holes, as its activations do.
+        return held if case.gpu else held + _HEAP * _in_the_heap(shape, size)
     if not case.load_in_4bit:
         return shape.parameters * size
     # PEFT raises what is not in 4 bits to fp32; Unsloth leaves it as it is.
@@ -248,11 +250,20 @@ def _gathered(shape: Shape) -> float:
     """Return how many weights a rank that holds a part has whole at once.
 
     Two layers, the one at work and the next on its way, and the head, or the embeddings that are it
-    too (see hearth.model.sharded). By design; not measured.
+    too (see hearth.model.sharded). By design; not measured on a GPU.
     """
     return (
         2 * shape.linear_parameters / shape.num_hidden_layers + shape.vocab_size * shape.hidden_size
     )
+
+
+def _in_the_heap(shape: Shape, size: int) -> int:
+    """Return how much of all layers, at `size` bytes a weight, is gathered in blocks of the heap.
+
+    What is larger has pages of its own, which the system gets back.
+    """
+    blocks = [linear.features_in * linear.features_out * size for linear in shape.linears.values()]
+    return shape.num_hidden_layers * sum(block for block in blocks if block <= _LARGEST)
 
 
 def _activations(shape: Shape, case: Case) -> float:
