@@ -64,6 +64,26 @@ def test_the_merged_model_answers_as_the_model_with_its_adapter(runs, tmp_path, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["merged", "models"]
 
 
+def test_a_head_that_was_adapted_is_no_longer_the_embeddings(tmp_path, tiny_model, tiny_data):
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    model.config.tie_word_embeddings = True
+    model.tie_weights()
+    model.save_pretrained(tmp_path / "tied")
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "tied")
+    typed = [
+        *("--model", tmp_path / "tied", "--dataset", tiny_data, "--sequence-length", 96),
+        *("--learning-rate", 0.05, "--max-steps", 4, "--no-evaluate", "--split", "equal"),
+        *("--micro-batch", 1, "--lora-targets", "q_proj,lm_head", "--wandb", "off"),
+    ]
+    done = train_forked(tmp_path, 1, "--run-name", "tied", *typed)
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "runs" / "tied"
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "tied")
+    assert base.get_output_embeddings().weight is base.get_input_embeddings().weight
+    expected = logits(PeftModel.from_pretrained(base, run / "adapter"))
+    assert (logits(merged(run, tmp_path / "merged", tmp_path)) - expected).abs().max() < 1e-4
+
+
 def test_the_best_adapter_can_be_merged_instead(runs, tmp_path, tiny_model):
     base = AutoModelForCausalLM.from_pretrained(tiny_model)
     expected = logits(PeftModel.from_pretrained(base, runs / "16-bits" / "best"))

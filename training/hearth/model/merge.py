@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hearth.config import preset_names, read_run
@@ -101,13 +102,30 @@ def _check_space(base: Path, to: Path) -> None:
         )
 
 
+def _untie_if_adapted(model: Any) -> None:
+    """Give an adapted head weights of its own where it shares the embeddings'.
+
+    The adapter changes what the head makes of a vector, not what a token is looked up as; merged
+    into weights that both use, it would change both.
+    """
+    head = model.get_output_embeddings()
+    if isinstance(head, BaseTunerLayer):
+        shared = head.get_base_layer()
+        if shared.weight is model.get_input_embeddings().weight:
+            shared.weight = torch.nn.Parameter(shared.weight.clone())
+            model.config.get_text_config().tie_word_embeddings = False
+            model.config.tie_word_embeddings = False
+
+
 def _write(base: Path, adapter: Path, folder: Path) -> None:
     """Write the merged model with its tokenizer and chat template into `folder`, to the disk."""
     model: Any = AutoModelForCausalLM.from_pretrained(
         base, dtype="auto", local_files_only=True, trust_remote_code=False
     )
     with torch.no_grad():
-        merged = PeftModel.from_pretrained(model, adapter).merge_and_unload(safe_merge=True)
+        adapted = PeftModel.from_pretrained(model, adapter)
+        _untie_if_adapted(model)
+        merged = adapted.merge_and_unload(safe_merge=True)
     merged.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
     ensure_chat_template(tokenizer)  # as the trainer did
