@@ -68,6 +68,25 @@ def test_it_goes_on_with_half_as_many_rows_at_once_to_the_same_end(folder, argum
 
 
 @pytest.mark.rotated
+def test_held_out_rows_too_are_taken_fewer_at_once(folder, arguments):
+    data = folder / "long.jsonl"
+    with data.open("w", encoding="ascii") as file:
+        for number in range(130):
+            text = f"line {number} of a text " * (LENGTH // 15)
+            side = "held_out" if number % 2 else "train"
+            file.write(json.dumps({"text": text[: LENGTH - 2], "split": side}) + "\n")
+    more = ("--dataset", data, "--evaluate", "--max-steps", 1, "--micro-batch", 64)
+    few = ("--dataset", data, "--evaluate", "--max-steps", 1, "--micro-batch", 4)
+    losses = []
+    for name, asked in (("much", (*more, "--memory-limit", LIMIT)), ("little", few)):
+        done = train_forked(folder, 1, "--run-name", name, *arguments, "--split", "1", *asked)
+        assert done.returncode == 0, done.stderr
+        assert ("held-out rows at once do not fit" in done.stdout) == (name == "much")
+        losses.append([each["loss"] for each in metrics(folder / "runs" / name, "evaluate")])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
+@pytest.mark.rotated
 def test_where_ranks_compute_together_the_run_ends_and_says_how_to_go_on(
     folder, arguments, careful
 ):

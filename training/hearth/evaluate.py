@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from hearth.data import Rows
+from hearth.memory import is_out_of_memory, release, row_too_large, too_large_together
 from hearth.model.seam import TrainableModel
-from hearth.plan.speed import pieces_of
+from hearth.plan.speed import micro_batches, pieces_of
 from hearth.plan.split import Plan
 from hearth.world import World
 
@@ -40,17 +41,45 @@ def held_out_loss(
     world: World,
     plan: Plan,
     autocast: Callable[[], AbstractContextManager[object]],
+    say: Callable[[str], None],
 ) -> HeldOut:
     """Return the loss over all held-out tokens, exact: sums are added, never means averaged.
 
-    `plan` divides the rows over the ranks.
+    `plan` divides the rows over the ranks. Where a rank's memory is too small for as many rows at
+    once, it takes half as many. Raises `HearthError` if one is too many, or if all ranks compute
+    together and so no rank can begin again by itself.
     """
     own = np.arange(len(rows))[plan.slice_of(world.rank)]
+    sizes = plan.pieces(world.rank)
     model.network.eval()
-    total = 0.0
-    for numbers in pieces_of(own, plan.pieces(world.rank)):
-        with autocast():
-            total += model.loss(rows.batch_or_blank(numbers), 1).item()
+    while (total := _sum(model, rows, pieces_of(own, sizes), autocast)) is None:
+        largest = max(sizes)
+        if plan.turns:
+            raise too_large_together(largest)
+        if largest == 1:
+            raise row_too_large(int(rows.tokens[own].max()))
+        release(model.device)
+        sizes = micro_batches(len(own), largest // 2)
+        say(f"{largest} held-out rows at once do not fit into the memory; going on with fewer")
     model.network.train()
     tokens = int(rows.label_tokens.sum())
     return HeldOut(loss=sum(world.gather(total)) / tokens, tokens=tokens)
+
+
+def _sum(
+    model: TrainableModel,
+    rows: Rows,
+    pieces: Iterable[np.ndarray],
+    autocast: Callable[[], AbstractContextManager[object]],
+) -> float | None:
+    """Return the loss over all tokens of these rows, or None if a piece did not fit."""
+    total = 0.0
+    try:
+        for numbers in pieces:
+            with autocast():
+                total += model.loss(rows.batch_or_blank(numbers), 1).item()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    return total

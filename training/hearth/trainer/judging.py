@@ -49,7 +49,14 @@ class Judge:
         if not wanted or not len(rows):
             return
         plan = self._planner.share(len(rows))
-        result = evaluate.held_out_loss(self._model, rows, self._world, plan, self._autocast)
+        result = evaluate.held_out_loss(
+            self._model,
+            rows,
+            self._world,
+            plan,
+            self._autocast,
+            say=lambda words: print(f"{self._world.node}: {words}", flush=True),
+        )
         telemetry.record(
             "evaluate",
             step=step,
