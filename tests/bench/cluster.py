@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.beside import places, speeds
-from tests.bench.lab import NAME, ROOT, CommandFailed, Lab
+from tests.bench.lab import NAME, CommandFailed, Lab
 
 READY = "/opt/lab/venv/bin/python"
 UNEQUAL = {"tower": 0.8, "laptop": 0.4, "oldbox": 0.2}
@@ -74,7 +73,6 @@ class Cluster(Lab):
     def up_and_ready(self) -> Iterator[None]:
         """Have the machines booted and provisioned, with their shares, links and folders."""
         os.environ["HEARTH_LAB"] = NAME  # by which what is imported next knows the lab
-        sys.path.insert(0, str(ROOT / "tests"))
         from support.lab import bring
 
         try:

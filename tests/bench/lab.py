@@ -37,7 +37,6 @@ class Lab:
 
     def _write_hosts(self) -> None:
         """Give the inventory the lab's first machines; its own has three."""
-        sys.path.insert(0, str(ROOT / "scripts"))
         from hearth_lab import plan
 
         hosts = {

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support.waiting import HANG
 
 from tests.bench import beside
 from tests.bench.distribute import report as distribute
@@ -25,7 +29,23 @@ BENCHES = sorted(path.parent.name for path in Path(beside.__file__).parent.glob(
 
 
 @pytest.mark.parametrize("name", BENCHES)
-def test_a_bench_can_be_called_and_its_raw_figures_make_the_documents_section(name):
+def test_a_bench_can_be_called(name):
+    # By itself: what the tests find by pyproject.toml, a command does not.
+    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.bench.{name}", "--help"],
+        cwd=DOCUMENT.parents[1],
+        env=alone,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"python -m tests.bench.{name}" in done.stdout
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_a_benchs_raw_figures_make_the_documents_section(name):
     bench = importlib.import_module(f"tests.bench.{name}.__main__")
     figures = Path(bench.__file__).with_name("figures.json")
     section = bench.table(json.loads(figures.read_text())) if figures.exists() else ""

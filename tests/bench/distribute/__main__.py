@@ -21,7 +21,7 @@ from typing import Any
 from tests.bench.cluster import READY
 from tests.bench.command import Bench
 from tests.bench.distribute.report import table
-from tests.bench.lab import NAME, ROOT, CommandFailed, Lab
+from tests.bench.lab import NAME, CommandFailed, Lab
 
 LINK = "100mbit"
 SIZES = (2, 3, 8)
@@ -41,7 +41,6 @@ class Machines(Lab):
     def __enter__(self) -> Machines:
         """Have the machines booted, provisioned and slow, and the first with the model."""
         os.environ["HEARTH_LAB"] = NAME  # by which what is imported next knows the lab
-        sys.path.insert(0, str(ROOT / "tests"))
         from support.cached_model import make_cached
         from support.lab import bring
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 import psutil
+from support.supervisors import TRAINING, Nodes, free_port
 
 from hearth.config import resolve_run, write_run
 from hearth.layout import staged_name
@@ -22,7 +23,6 @@ from hearth.supervise.spec import Spec
 from tests.bench.elastic.report import Step
 from tests.bench.heterogeneous.work import LENGTH
 from tests.bench.lab import CommandFailed
-from tests.support.supervisors import TRAINING, Nodes, free_port
 
 NODES = 3
 LEAST = 2

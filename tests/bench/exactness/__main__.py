@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from support.ranks import arguments_of, beginning, change, learned, metrics, train_forked
 
 from hearth.config import load_preset
 from hearth.layout import Layout
@@ -22,7 +23,6 @@ from hearth.model.fetch import fetch_model
 from tests.bench.command import Bench
 from tests.bench.exactness.report import table
 from tests.bench.lab import CommandFailed
-from tests.support.ranks import arguments_of, beginning, change, learned, metrics, train_forked
 
 MODEL = "smollm2-135m"
 GLOBAL_BATCH = 7

@@ -16,13 +16,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests"))  # for tests/support
-
-from tests.bench.command import Bench  # noqa: E402
-from tests.bench.memory.measure import taken  # noqa: E402
-from tests.bench.memory.report import table  # noqa: E402
-from tests.bench.memory.sizes import SIZES  # noqa: E402
+from tests.bench.command import Bench
+from tests.bench.memory.measure import taken
+from tests.bench.memory.report import table
+from tests.bench.memory.sizes import SIZES
 
 CASES = {"small": (4, 512), "middle": (2, 512), "large": (1, 512)}
 """Rows of a micro-batch and tokens of a row, by size."""

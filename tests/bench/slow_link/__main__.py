@@ -20,13 +20,14 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from support.ranks import arguments_of, train
+
 from tests.bench.beside import parts
 from tests.bench.cluster import UNEQUAL, Cluster, Figures
 from tests.bench.command import Bench, at_least
 from tests.bench.heterogeneous.work import LENGTH, make_model
 from tests.bench.lab import ROOT, CommandFailed
 from tests.bench.slow_link.report import figures_of, table
-from tests.support.ranks import arguments_of, train
 
 LINK = "100mbit"
 GLOBAL_BATCH = 64
