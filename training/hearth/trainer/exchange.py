@@ -40,6 +40,7 @@ class StepSum:
         loss: its mean over the step's label tokens; of a round, the sum of its steps'.
         stop: whether the run is to end after this step.
         keep: whether a checkpoint is to be taken after it.
+        compute_seconds: those of the optimizer included, in its step before or in the round.
         celsius: how warm what computes is; 0 where that is unknown.
         labels, taken, skipped, norm: of a round (see `rounds.Local`); else 0.
     """

@@ -50,7 +50,7 @@ class Local:
     Attributes:
         micro_batch: most rows at once that its memory held; 0 before the first step.
         tokens: of its rows.
-        seconds: in which it computed.
+        seconds: in which it computed, its optimizer's steps included.
         loss: the sum over the steps of its part of the mean loss of the global batch.
         of_all: label tokens of all ranks' rows, learned from or not.
         labels: label tokens that it learned from.

@@ -14,6 +14,7 @@ without rows adds zero. (Where ranks learn by themselves for some steps, this do
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -64,6 +65,7 @@ class Stepper:
         self._learner, self._flags, self._on_plans = learner, flags, on_plans
         self._rounds = in_rounds
         self._plans: Plans = ()  # as they were computed
+        self._updating = 0.0  # seconds of the optimizer's last step
 
     def take(self, step: int, most: int) -> Taken:
         """Take the 0-based `step`, or a round of at most `most` that begins with it.
@@ -95,13 +97,14 @@ class Stepper:
             loss=computed.loss,
             **self._flags(),
             tokens=int(self._rows.tokens[own].sum()),
-            compute_seconds=computed.seconds,
+            # What a slow rank's optimizer takes, the others wait for as well.
+            compute_seconds=self._updating + computed.seconds,
             **self._sensed(),
             micro_batch=computed.micro_batch,
         )
         # Smaller than planned where a rank's memory did not hold that.
         self._note(step, (replace(plan, micro_batch=tuple(summed.micro_batch)),))
-        norm = self._learner.update()
+        norm = self._update()
         skipped = not math.isfinite(norm)
         by_scaler = skipped and self._learner.seeks_scale
         bad = []
@@ -137,10 +140,18 @@ class Stepper:
         if not labels:
             return
         computed = self._gradients(step, own, most, labels)
-        norm = self._learner.update()
+        norm = self._update()
+        computed = replace(computed, seconds=computed.seconds + self._updating)
         local.end_step(computed, int(self._rows.tokens[own].sum()), labels, of_all, norm)
         if not math.isfinite(norm):
             local.bad += self._bad_rows(own, labels)
+
+    def _update(self) -> float:
+        """Have the optimizer take a step and note how long it was; return the gradient's norm."""
+        started = time.perf_counter()
+        norm = self._learner.update()
+        self._updating = time.perf_counter() - started
+        return norm
 
     def _note(self, step: int, plans: Plans) -> None:
         """Tell of the plans that begin with this step, and keep them."""
