@@ -5,7 +5,7 @@
 teaches a model English on this computer, from the help texts that come with Python. Then it boots
 three machines, under a name of its own, with shares of a core of 4:2:1 and links of 100 Mbit/s,
 which fine-tune that model on another text. All train with an exchange in every step, then each for
-itself but at the same time as the others (../beside.py says why), then all with an exchange every 8
+itself but at the same time as the others (../beside.py says why), then all with an exchange every 12
 steps, in bf16: the same steps over the same text, of which a tenth is held out. It writes the raw
 figures beside itself and the table into docs/benchmarks.md. It takes about an hour on two cores, on
 which nothing else should run.
@@ -31,7 +31,7 @@ from tests.bench.slow_link.report import figures_of, table
 
 LINK = "100mbit"
 GLOBAL_BATCH = 64
-EVERY = 8
+EVERY = 12
 ROUNDS = {"sync_every": EVERY, "compress": "bf16"}
 ALONE_STEPS = 24
 ALONE_SKIPPED = 5
@@ -160,7 +160,7 @@ def main() -> int:
     bench = Bench("slow_link", __doc__, table, lab=True)
     bench.option("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
     enough = at_least(EVERY + 1, f"the first {EVERY} are not counted")
-    bench.option("--steps", type=enough, default=64, help="of a run (default: 64)")
+    bench.option("--steps", type=enough, default=72, help="of a run (default: 72)")
     return bench.run(measure)
 
 
