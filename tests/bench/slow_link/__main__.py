@@ -5,10 +5,10 @@
 teaches a model English on this computer, from the help texts that come with Python. Then it boots
 three machines, under a name of its own, with shares of a core of 4:2:1 and links of 100 Mbit/s,
 which fine-tune that model on another text. All train with an exchange in every step, then each for
-itself but at the same time as the others (../beside.py says why), then all with an exchange every 12
-steps, in bf16: the same steps over the same text, of which a tenth is held out. It writes the raw
-figures beside itself and the table into docs/benchmarks.md. It takes about an hour on two cores, on
-which nothing else should run.
+itself but at the same time as the others (../beside.py says why), then all with an exchange every
+12 steps, in bf16: the same steps over the same text, of which a tenth is held out. It writes the
+raw figures beside itself and the table into docs/benchmarks.md. It takes over an hour on two cores,
+on which nothing else should run.
 """
 
 from __future__ import annotations
