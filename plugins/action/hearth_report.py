@@ -29,12 +29,18 @@ options:
     description: How to call C(ansible-playbook) for the same inventory.
     type: str
     default: ansible-playbook
+  page:
+    description: >-
+      Whether there is a report; of a person's script no step and no setting is known that it could
+      show.
+    type: bool
+    default: true
 """
 
 RETURN = r"""
 path:
   description: The report.
-  returned: if it could be written
+  returned: if there is one and it could be written
   type: str
 """
 
@@ -54,6 +60,7 @@ class ActionModule(ActionBase):
                 "folder": {"type": "path", "required": True},
                 "ends": {"type": "dict", "required": True},
                 "playbook": {"type": "str", "default": "ansible-playbook"},
+                "page": {"type": "bool", "default": True},
             }
         )
         if self._task.check_mode:
@@ -66,6 +73,8 @@ class ActionModule(ActionBase):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             Ends(ends, options["playbook"]).write(folder)
+            if not options["page"]:
+                return result
             # Here, since the plots' library takes a second to load and may be what is missing.
             from hearth.report.write import FILE, write_report
 

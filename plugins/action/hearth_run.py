@@ -19,6 +19,7 @@ from ansible.parsing.splitter import parse_kv, unquote
 from ansible.plugins.action import ActionBase
 
 from hearth.config import Run, Settings, newest_run, resolve_run, run_text
+from hearth.controller.ends import Ends, state_of
 from hearth.controller.script.ask import WORDS, Asked, ask, go_on
 from hearth.controller.script.run import script_text
 from hearth.controller.script.tree import Tree
@@ -292,6 +293,22 @@ def not_elastic(settings: Settings, least: int) -> list[str]:
     ]
 
 
+def newest_to_go_on(runs: Path, altered: bool) -> str:
+    """Return the name of the run in the folder `runs` that was begun last.
+
+    Raises `ConfigError` if there is none; also if it is known here to have finished, and nothing of
+    it is `altered`: a script would begin anew, and what is meant is perhaps another run.
+    """
+    name = newest_run(runs)
+    ends = Ends.read(runs / name)
+    if ends and state_of(ends.by_node) == "finished" and not altered:
+        raise ConfigError(
+            f"resume: {name}, the run begun last from here, has finished; say which one is to go "
+            "on with -e run=NAME, and to train one longer -e max_steps=NUMBER as well"
+        )
+    return name
+
+
 def _parcel(tree: Tree, place: str) -> dict[str, Any]:
     """Return what `hearth_tree` has to know of files that go to a place in the workspace."""
     return {
@@ -341,7 +358,8 @@ class ActionModule(ActionBase):
         result |= {"changed": False, "findings": findings}
         try:
             if arguments["resume"]:
-                earlier = given.get("run") or newest_run(runs)
+                altered = bool(given or WORDS & launch.keys())
+                earlier = given.get("run") or newest_to_go_on(runs, altered)
                 given.setdefault("resume", earlier)
             if "script" in launch:
                 findings += _foreign(given, launch)

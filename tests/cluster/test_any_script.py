@@ -155,6 +155,10 @@ def test_a_script_is_looked_at_stopped_and_goes_on_as_it_was_when_it_began(home)
     assert status == 0
     assert "long finished: train.py on desk, laptop" in screen
 
+    status, screen = home.play("playbooks/resume.yml")  # nobody meant it to begin anew
+    assert status == 2
+    assert "has finished; say which one is to go on with -e run=NAME" in screen
+
 
 def test_what_cannot_be_is_refused_all_at_once_before_anything_is_started(home):
     (home.folder / "work" / "notes.txt").write_text("")

@@ -21,9 +21,10 @@ from support.plugins import PLUGINS, load
 from support.waiting import HANG
 
 from hearth.config import Settings
-from hearth.controller.ends import culprits, silent, told
+from hearth.controller.ends import Ends, culprits, silent, told
 from hearth.controller.paths import as_typed
 from hearth.controller.screen import Screen
+from hearth.errors import ConfigError
 
 run = load("action", "hearth_run")
 pin = load("action", "hearth_pin")
@@ -175,6 +176,19 @@ def test_ports_that_can_be_used(port):
 @pytest.mark.parametrize("port", [80, "65536", "-1", "ssh", 1.5])
 def test_ports_that_cannot(port):
     assert "meeting_port" in run.sort_out({"meeting_port": port}, ())[2][0]
+
+
+def test_what_has_finished_goes_on_only_by_its_name_or_as_something_else(tmp_path):
+    (tmp_path / "night").mkdir()
+    (tmp_path / "night" / "run.yml").write_text("run: night\ncreated: 2026-11-20\n")
+    assert run.newest_to_go_on(tmp_path, altered=False) == "night"  # nobody saw its end
+    for state in ("stopped", "failed"):
+        Ends({"tower": {"state": state}}, "ansible-playbook").write(tmp_path / "night")
+        assert run.newest_to_go_on(tmp_path, altered=False) == "night"
+    Ends({"tower": {"state": "finished"}}, "ansible-playbook").write(tmp_path / "night")
+    with pytest.raises(ConfigError, match=r"night, the run begun last from here, has finished; .*"):
+        run.newest_to_go_on(tmp_path, altered=False)
+    assert run.newest_to_go_on(tmp_path, altered=True) == "night"
 
 
 # -- findings --------------------------------------------------------------------------------------
