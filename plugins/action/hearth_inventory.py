@@ -5,7 +5,7 @@ Works on the controller alone; no machine is touched.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,13 @@ from ansible.utils.vars import load_extra_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
 
 from hearth.controller.inventory.nodes import far_apart, read_nodes
-from hearth.controller.inventory.variables import Given, check, role_options, unknown
+from hearth.controller.inventory.variables import (
+    Given,
+    asked_for,
+    check,
+    role_options,
+    unknown,
+)
 from hearth.controller.paths import as_typed
 
 DOCUMENTATION = r"""
@@ -46,7 +52,7 @@ options:
   words:
     description: >-
       Words of the playbook that may stand after C(-e); what else stands there must be an option of
-      a role or a variable of the inventory. Without it, nothing is looked for.
+      a role, a variable of the inventory or what one is made of. Without it, nothing is looked for.
     type: list
     elements: str
 """
@@ -65,7 +71,9 @@ playbook:
   type: str
   returned: always
 known:
-  description: The names of all options and of all variables of the inventory.
+  description: >-
+    The names of all options and of all variables of the inventory, and those that its templates ask
+    for, such as that of a password which a vaulted file holds.
   type: list
   returned: always
 remark:
@@ -132,8 +140,9 @@ class ActionModule(ActionBase):
             sorted(role.name for folder in folders for role in Path(folder).glob("*")),
             {word for words in constants.MAGIC_VARIABLE_MAPPING.values() for word in words},
         )
+        known = set_here | options.keys() | self._asked_for(hostvars, names, set_here)
         if arguments["words"] is not None:
-            findings += unknown(sorted(typed), arguments["words"], set_here | options.keys())
+            findings += unknown(sorted(typed), arguments["words"], known)
         limit = context.CLIARGS.get("subset")
         if arguments["whole"] and limit:
             findings.append(
@@ -143,7 +152,7 @@ class ActionModule(ActionBase):
         return result | {
             "changed": False,
             "nodes": [asdict(node) for node in nodes],
-            "known": sorted(set_here | options.keys()),
+            "known": sorted(known),
             "remark": far_apart(nodes),
             "findings": findings,
             "runs": arguments["runs"],
@@ -167,6 +176,17 @@ class ActionModule(ActionBase):
                     continue  # made of something that is known later; the role that uses it speaks
             given[name] = Given(value, where(name, raw), name in typed)
         return given
+
+    @staticmethod
+    def _asked_for(hostvars: Any, hosts: Iterable[str], names: Container[str]) -> set[str]:
+        """Return what the templates in these variables of the hosts ask for."""
+        return {
+            asked
+            for host in hosts
+            for name, raw in hostvars.raw_get(host).items()
+            if name in names
+            for asked in asked_for(raw)
+        }
 
     @staticmethod
     def _playbook() -> str:

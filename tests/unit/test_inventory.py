@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from support.waiting import HANG
 
 from hearth.controller.inventory.nodes import far_apart, read_nodes
-from hearth.controller.inventory.variables import Given, check, misfit, role_options, stray, unknown
+from hearth.controller.inventory.variables import (
+    Given,
+    asked_for,
+    check,
+    misfit,
+    role_options,
+    stray,
+    unknown,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = {
@@ -308,8 +316,26 @@ def test_a_mistyped_word_is_refused_and_what_anybody_knows_is_let_be():
     ]
 
 
+def test_what_a_variable_is_made_of_is_known_however_deep_it_lies():
+    value = {"a": ["{{ vault_tower | default(other) }}", 3], "b": "plain", "c": "{{ broken"}
+    assert asked_for(value) == {"vault_tower", "other"}
+
+
+def test_a_typed_variable_that_only_the_inventorys_templates_use_is_let_be(tmp_path):
+    hosts = tmp_path / "hosts.yml"
+    tower = {"cluster_address": "10.0.0.1", "ansible_password": "{{ vaulted }}"}
+    hosts.write_text(yaml.safe_dump({"cluster": {"hosts": {"tower": tower}}}))
+    secrets = tmp_path / "secrets.yml"
+    secrets.write_text("vaulted: open sesame\nvaultd: another\n")
+    for name, words in (("status", []), ("launch", ["-e", "model=smollm2-135m"])):
+        done = played("-i", hosts, f"playbooks/{name}.yml", *words, "-e", f"@{secrets}")
+        assert done.returncode == 2
+        assert re.search(r"-e vaultd: .* \(did you mean 'vaulted'\?\)", done.stdout)
+        assert "-e vaulted" not in done.stdout
+
+
 @pytest.mark.parametrize(
-    "name", ["attach", "dashboard", "doctor", "logs", "runs", "status", "stop"]
+    "name", ["attach", "dashboard", "doctor", "logs", "models", "runs", "status", "stop"]
 )
 def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
     done = played(f"playbooks/{name}.yml", "-e", "rnu=third", "-e", "ansible_user=me")

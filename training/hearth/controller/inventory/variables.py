@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment, TemplateSyntaxError
+from jinja2.meta import find_undeclared_variables
 
 from hearth.errors import did_you_mean
 
@@ -72,10 +74,25 @@ def check(
     return findings
 
 
+def asked_for(value: Any) -> set[str]:
+    """Return the names that the templates in a variable's value ask for, however deep they lie."""
+    if isinstance(value, Mapping):
+        return asked_for(list(value.values()))
+    if isinstance(value, list):
+        return set().union(*map(asked_for, value))
+    if not isinstance(value, str):
+        return set()
+    try:
+        return find_undeclared_variables(Environment(autoescape=True).parse(value))
+    except TemplateSyntaxError:
+        return set()  # what uses the variable says so
+
+
 def unknown(typed: Iterable[str], words: Iterable[str], others: Iterable[str]) -> list[str]:
     """Return which names after `-e` mean nothing to a playbook, one sentence each.
 
-    `words` are its own; `others` are the options of roles and the variables of the inventory.
+    `words` are its own; `others` are the options of roles, the variables of the inventory and what
+    those are made of.
     """
     known = [*words, *others]
     return [
