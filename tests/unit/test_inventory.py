@@ -335,7 +335,11 @@ def test_a_typed_variable_that_only_the_inventorys_templates_use_is_let_be(tmp_p
 
 
 @pytest.mark.parametrize(
-    "name", ["attach", "dashboard", "doctor", "logs", "models", "runs", "status", "stop"]
+    "name",
+    [
+        *("attach", "dashboard", "doctor", "logs", "models", "reboot", "reset", "runs", "status"),
+        "stop",
+    ],
 )
 def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
     done = played(f"playbooks/{name}.yml", "-e", "rnu=third", "-e", "ansible_user=me")
