@@ -147,8 +147,8 @@ def test_more_than_five_different_problems_are_counted(findings):
 
 def test_no_usable_column_lists_what_is_there_and_what_is_read(findings):
     assert findings("x.csv", "question,answer\na,b\nc,d\n") == [
-        "x.csv:2: no usable column: there is question, answer; what is read is messages, prompt + "
-        "completion, instruction (+ input) + output, or text (also line 3)"
+        "x.csv:2: no usable column: there is question, answer; what is read is messages, "
+        "conversations, prompt + completion, instruction (+ input) + output, or text (also line 3)"
     ]
 
 
@@ -165,6 +165,12 @@ def test_no_usable_column_lists_what_is_there_and_what_is_read(findings):
             "message 1 has the role 'bot'; use system, user, assis",
         ),
         ([{"role": ["user"], "content": "x"}], "message 1 has the role ['user']"),
+        ([{"from": ["gpt"], "value": "x"}], "message 1 has the role ['gpt']"),
+        (
+            [{"from": "tool", "value": "x"}],
+            "message 1 has the role 'tool'; use system, user, assis",
+        ),
+        ([{"from": "human"}], "message 1 must be an object with role and content, or from and"),
         ([{"role": "user", "content": "x"}], "no message has the role assistant"),
         (
             [{"role": "user", "content": "x"}, {"role": "assistant", "content": ["y"]}],

@@ -39,6 +39,17 @@ def read(tmp_path):
     [
         ({"messages": [{"role": r, "content": c} for r, c in CHAT]}, CHAT),
         ({"messages": json.dumps([{"role": r, "content": c} for r, c in CHAT])}, CHAT),
+        ({"conversations": [{"role": r, "content": c} for r, c in CHAT]}, CHAT),
+        (
+            {
+                "conversations": [
+                    {"from": "system", "value": "s"},
+                    {"from": "human", "value": "a", "weight": None},
+                    {"from": "gpt", "value": "b", "weight": 1},
+                ]
+            },
+            (("system", "s"), *CHAT),
+        ),
         ({"prompt": "a", "completion": "b"}, CHAT),
         (
             {

@@ -3,11 +3,12 @@
 | columns | becomes |
 |---|---|
 | `messages`: list of `{role, content}` | the conversation, roles system, user, assistant |
+| `conversations`: list of `{from, value}` (ShareGPT) | the same; from is system, human or gpt |
 | `prompt`, `completion` (two texts, or two lists of messages) | a question and its answer |
 | `instruction`, `input` (may be missing or empty), `output` | a question and its answer |
 | `text` | a plain text, learned whole |
 
-A `system` column beside the second and third puts a system message in front. A `split` column
+A `system` column beside the third and fourth puts a system message in front. A `split` column
 (`train` or `held_out`) says which side an example is on. Other columns are ignored.
 """
 
@@ -20,9 +21,11 @@ from typing import Any
 
 from hearth.data.findings import Problem
 
-ACCEPTED = "messages, prompt + completion, instruction (+ input) + output, or text"
-KNOWN_COLUMNS = ("messages", "prompt", "completion", "instruction", "output", "text")
+ACCEPTED = "messages, conversations, prompt + completion, instruction (+ input) + output, or text"
+_CONVERSATIONS = ("messages", "conversations")
+KNOWN_COLUMNS = (*_CONVERSATIONS, "prompt", "completion", "instruction", "output", "text")
 ROLES = ("system", "user", "assistant")
+_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
 Message = tuple[str, str]  # role and content
 _SPLITS = {"train": False, "held_out": True}
 
@@ -57,12 +60,16 @@ class Example:
 def to_example(fields: dict[str, Any]) -> Example:
     """Return the example that a record's columns hold. Raises `Problem`."""
     held_out = _held_out(fields)
-    if "messages" in fields:
-        return Example(messages=_conversation(fields["messages"]), held_out=held_out)
+    for column in _CONVERSATIONS:
+        if column in fields:
+            messages = _conversation(column, fields[column])
+            return Example(messages=messages, held_out=held_out)
     if "prompt" in fields and "completion" in fields:
         question, answer = fields["prompt"], fields["completion"]
         if isinstance(question, list) and isinstance(answer, list):
-            return Example(messages=_conversation(question + answer), held_out=held_out)
+            return Example(
+                messages=_conversation("prompt + completion", question + answer), held_out=held_out
+            )
         return Example(
             messages=(
                 *_system(fields),
@@ -100,14 +107,14 @@ def _system(fields: dict[str, Any]) -> tuple[Message, ...]:
     return (("system", text),) if text.strip() else ()
 
 
-def _conversation(value: Any) -> tuple[Message, ...]:
+def _conversation(column: str, value: Any) -> tuple[Message, ...]:
     if isinstance(value, str):  # csv has no lists; a cell may hold them as JSON
         try:
             value = json.loads(value)
         except ValueError:
-            raise Problem("messages is text, but not a JSON list of messages") from None
+            raise Problem(f"{column} is text, but not a JSON list of messages") from None
     if not isinstance(value, list) or not value:
-        raise Problem("messages must be a list of {role, content} with at least one answer")
+        raise Problem(f"{column} must be a list of {{role, content}} with at least one answer")
     messages = tuple(_message(number, message) for number, message in enumerate(value, start=1))
     if not any(role == "assistant" for role, _ in messages):
         raise Problem("no message has the role assistant, so there is no answer to learn")
@@ -115,9 +122,16 @@ def _conversation(value: Any) -> tuple[Message, ...]:
 
 
 def _message(number: int, message: Any) -> Message:
-    if not isinstance(message, dict) or not {"role", "content"} <= message.keys():
-        raise Problem(f"message {number} must be an object with role and content")
-    role, content = message["role"], message["content"]
+    if isinstance(message, dict) and {"role", "content"} <= message.keys():
+        role, content = message["role"], message["content"]
+    elif isinstance(message, dict) and {"from", "value"} <= message.keys():
+        role, content = message["from"], message["value"]
+        if isinstance(role, str):
+            role = _SHAREGPT_ROLES.get(role, role)
+    else:
+        raise Problem(
+            f"message {number} must be an object with role and content, or from and value"
+        )
     if role not in ROLES:
         raise Problem(f"message {number} has the role {role!r}; use {', '.join(ROLES)}")
     return role, _text(content, f"the content of message {number}")
