@@ -31,6 +31,10 @@ options:
     type: list
     elements: str
     required: true
+  shape:
+    description: The sizes of its model; empty where nothing is known of them.
+    type: dict
+    required: true
 """
 
 RETURN = r"""
@@ -57,14 +61,15 @@ class ActionModule(ActionBase):
             {
                 "run": {"type": "dict", "required": True},
                 "nodes": {"type": "list", "elements": "str", "required": True},
+                "shape": {"type": "dict", "required": True},
             }
         )
         own, names, run = task_vars["inventory_hostname"], given["nodes"], given["run"]
-        if not run["shape"]:
+        if not given["shape"]:
             return result | ({"note": unknown(run["model"])} if own == names[0] else {})
         settings = Settings.model_validate(run["settings"])
         rooms = rooms_of(names, task_vars["hostvars"], "launch_memory", settings.memory_limit)
-        found = misfits(run["model"], settings, Shape(**run["shape"]), rooms)
+        found = misfits(run["model"], settings, Shape(**given["shape"]), rooms)
         if own not in found:
             return result
         if settings.fit == "warn":

@@ -83,7 +83,7 @@ settings:
   type: dict
   returned: without findings
 shape:
-  description: The sizes of the model as far as they are known before it is fetched; else empty.
+  description: The sizes of the model as far as the controller knows them; else empty.
   type: dict
   returned: without findings
 title:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 from support.house import House
-from support.stand_in_hub import COMMIT, stand_in_hub
+from support.stand_in_hub import COMMIT, published, stand_in_hub
 
 from hearth.config import preset_names
 
@@ -38,6 +38,17 @@ def test_what_does_not_fit_is_refused_with_all_other_findings_and_the_hub_is_not
     assert not hub.asked
 
 
+def test_the_sizes_that_the_hub_publishes_are_enough_to_refuse_a_model(house, tmp_path):
+    with stand_in_hub() as hub:
+        hub.models["house/large"] = published(tmp_path / "large", "llama2-13b")
+        hub_here = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url}
+        asked = house.tiny(model="house/large", memory_limit=2)
+        status, screen = house.play("train.yml", *asked, **hub_here)
+    assert status == 2
+    assert "desk, laptop: house--large does not fit" in screen
+    assert not any("safetensors" in path for path in hub.asked)
+
+
 @pytest.mark.rotated
 def test_a_run_over_one_node_leaves_the_other_alone_and_records_the_revision(house, tiny_model):
     more = {"model": "house/tiny", "run": "alone", "max_steps": 2}
@@ -48,13 +59,13 @@ def test_a_run_over_one_node_leaves_the_other_alone_and_records_the_revision(hou
             "train.yml", *house.tiny(**more), "-e", "nodes=laptop", **hub_here
         )
     assert status == 0
-    assert "laptop: how much memory house--tiny needs is not known here" in screen
+    assert "is not known" not in screen
     run = yaml.safe_load((house.runs / "alone" / "run.yml").read_text())
     assert run["source"]["revision"] == COMMIT
     assert not list((house.workspace("desk") / "results").iterdir())
     assert [rank["node"] for rank in house.metrics("alone")[0]["ranks"]] == ["laptop"]
 
-    # Its config.json is there now, so its memory is known.
+    # Its config.json is there now, so that the Hub need not be asked.
     again = {"model": "house/tiny", "run": "again", "memory_limit": 0.01}
     status, screen = house.play("train.yml", *house.tiny(**again), "-e", "nodes=laptop")
     assert status == 2

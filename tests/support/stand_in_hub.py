@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+
+from hearth.config import load_preset
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -46,6 +49,16 @@ def stand_in_hub() -> Iterator[StandInHub]:
         finally:
             hub.shutdown()
             thread.join(5)
+
+
+def published(folder: Path, preset: str) -> Path:
+    """Write what the Hub shows of a model of the sizes of `preset`, weights left out; return it."""
+    folder.mkdir()
+    shape = asdict(load_preset(preset).shape)
+    shape["dtype"] = shape.pop("stored")
+    (folder / "config.json").write_text(json.dumps(shape))
+    (folder / "model.safetensors").touch()
+    return folder
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -15,6 +15,7 @@ from support.tiny_model import make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.errors import ModelError
+from hearth.fit.published import published_shape
 from hearth.hub import scrub
 from hearth.model.fetch import fetch_model, unfinished_of
 from hearth.model.source import ModelSource
@@ -82,6 +83,23 @@ def test_the_hub_gives_the_model_and_its_revision(hub, tmp_path):
     AutoTokenizer.from_pretrained(model.path, local_files_only=True)
     assert said[0].startswith(f"model: downloading {ID} from the Hub (")
     assert sorted(path.name for path in model.path.parent.iterdir()) == [".tiny.lock", "tiny"]
+
+
+def test_the_hub_is_asked_for_the_sizes_of_a_model_and_for_nothing_large(hub):
+    shape = published_shape(SOURCE)
+    assert shape is not None and shape.model_type == "llama"
+    assert [path for path in hub.asked if "/resolve/" in path and "config.json" not in path] == []
+
+
+def test_where_the_hub_does_not_say_a_models_sizes_nothing_is_known(hub, folder, monkeypatch):
+    hub.models["meta/gated"] = None
+    assert published_shape(ModelSource("gated", "meta/gated", "hub")) is None
+    assert published_shape(ModelSource("none", "owner/none", "hub")) is None
+    (folder / "config.json").write_text('{"model_type": "mixture"}')
+    hub.models["owner/mixture"] = folder
+    assert published_shape(ModelSource("mixture", "owner/mixture", "hub")) is None
+    monkeypatch.setenv("HF_ENDPOINT", NOBODY)
+    assert published_shape(SOURCE) is None
 
 
 def test_only_the_files_that_make_the_model_are_fetched(hub, folder, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from hearth.config import Settings, load_preset, preset_names
 from hearth.fit.memory import Case, adapter_parameters, case_of, estimate
@@ -345,6 +346,19 @@ CONFIG = {
     "vocab_size": 256,
     "tie_word_embeddings": True,
 }
+
+
+# gemma3 is the name of a model that sees, too; gemma3_text is its decoder.
+@pytest.mark.parametrize("kind", sorted(FAMILIES.keys() - {"gemma3"}))
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_parameters_of_each_known_kind_are_those_of_the_model(kind, tied):
+    small = {name: size for name, size in CONFIG.items() if name != "model_type"}
+    more = {"num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": tied}
+    config = AutoConfig.for_model(kind, **small | more, pad_token_id=0)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    shape = shape_of(config.to_dict())
+    assert shape.parameters == sum(weights.numel() for weights in model.parameters())
 
 
 def test_a_config_tells_the_shape_of_its_model():

@@ -9,7 +9,8 @@ import torch
 
 from hearth.config import Run
 from hearth.errors import ModelError
-from hearth.fit.known import known_shape, unknown
+from hearth.fit.known import unknown
+from hearth.fit.published import shape_beforehand
 from hearth.fit.room import Room, room_of
 from hearth.fit.verdict import misfits
 from hearth.layout import Layout
@@ -23,7 +24,7 @@ def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
     Raises `ModelError` with what would make it fit if it does not, unless `fit: warn` is set.
     """
     model = run.source.name
-    shape = known_shape(run.settings.model, run.source, layout.models)
+    shape = shape_beforehand(run, layout)
     if shape is None:
         say(unknown(model))
         return

@@ -19,12 +19,14 @@ class _Family:
     Attributes:
         norms: over the hidden size, in each layer.
         head_norms: whether queries and keys are normalised by head.
+        biases: whether queries, keys and values have one.
         fused: whether one matrix makes queries, keys and values, and one gate and up.
         tied: whether input and output embeddings are one where the config does not say.
     """
 
     norms: int = 2
     head_norms: bool = False
+    biases: bool = False
     fused: bool = False
     tied: bool = False
 
@@ -32,6 +34,9 @@ class _Family:
 FAMILIES: Mapping[str, _Family] = {
     "llama": _Family(),
     "mistral": _Family(),
+    "granite": _Family(),
+    "smollm3": _Family(tied=True),
+    "qwen2": _Family(biases=True),
     "qwen3": _Family(head_norms=True),
     "gemma3": _Family(norms=4, head_norms=True, tied=True),
     "gemma3_text": _Family(norms=4, head_norms=True, tied=True),
@@ -123,7 +128,8 @@ class Shape:
         """Parameters of the decoder with its embeddings, added up from the sizes."""
         family = self.family
         norms = family.norms * self.hidden_size + 2 * self.head_dim * family.head_norms
-        rest = self.num_hidden_layers * norms + self.hidden_size
+        biases = (self.query_size + 2 * self.key_size) * family.biases
+        rest = self.num_hidden_layers * (norms + biases) + self.hidden_size
         return self.linear_parameters + self.embedding_parameters + rest
 
 

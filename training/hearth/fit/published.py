@@ -1,0 +1,66 @@
+"""The sizes of a model on a node that may fetch it: if nothing here knows them, the Hub is asked.
+
+The play asks on one node (`python -m hearth.fit.published`), since the controller may know less and
+need not reach the Hub; a run by hand asks where it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+
+from huggingface_hub.utils import disable_progress_bars
+
+from hearth.config import Run, read_run
+from hearth.fit.known import known_shape
+from hearth.hub import PROBE_SECONDS, hub_api
+from hearth.layout import Layout
+from hearth.model.shape import Shape, shape_in
+from hearth.model.source import ModelSource
+
+
+def shape_beforehand(run: Run, layout: Layout) -> Shape | None:
+    """Return the shape of the model of `run`, as far as it is known before the download."""
+    known = known_shape(run.settings.model, run.source, layout.models)
+    return known or published_shape(run.source)
+
+
+def published_shape(source: ModelSource) -> Shape | None:
+    """Return the shape of a model on the Hub, from its config.json alone.
+
+    None where it cannot be had, for whatever reason: the download, which comes next, says that.
+    """
+    if source.kind != "hub":
+        return None
+    disable_progress_bars()
+    api = hub_api()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            # Asked first, since a download tries again and again where the Hub does not answer.
+            revision = api.model_info(
+                source.id, revision=source.revision, timeout=PROBE_SECONDS
+            ).sha
+            api.hf_hub_download(source.id, "config.json", revision=revision, local_dir=folder)
+        except Exception:  # HTTP, DNS, TLS, proxies: each has classes of its own
+            return None
+        return shape_in(Path(folder))
+
+
+def main() -> int:
+    """Print the shape of the model of the run in --run-file as one line of JSON."""
+    parser = argparse.ArgumentParser(prog="python -m hearth.fit.published", description=__doc__)
+    parser.add_argument("--run-file", type=Path, required=True, metavar="FILE")
+    given = parser.parse_args()
+    with redirect_stdout(sys.stderr):
+        shape = shape_beforehand(read_run(given.run_file), Layout.from_environment())
+    print(json.dumps({"findings": [], "facts": {"shape": asdict(shape) if shape else {}}}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
