@@ -169,11 +169,17 @@ def _free_port() -> int:
 
 
 def train_forked(
-    cwd: Path, ranks: int, *arguments: object, timeout: float = HANG, apart: bool = False
+    cwd: Path,
+    ranks: int,
+    *arguments: object,
+    timeout: float = HANG,
+    apart: bool = False,
+    **changes: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run the trainer in `cwd` as `train` does, in ranks that need not import anything.
 
-    With `apart` each is a node of its own, with its runs in a folder `rankN` of `cwd`.
+    With `apart` each is a node of its own, with its runs in a folder `rankN` of `cwd`. What the
+    libraries read of the environment when they are imported cannot be changed.
     """
     nursery = _nursery()
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
@@ -184,7 +190,7 @@ def train_forked(
             "ranks": ranks,
             "apart": apart,
             "arguments": [str(argument) for argument in arguments],
-            "environment": environment(cwd) | (meeting | sizes if ranks > 1 else {}),
+            "environment": environment(cwd) | (meeting | sizes if ranks > 1 else {}) | changes,
             "stdout": f"{folder}/stdout",
             "stderr": f"{folder}/stderr",
         }

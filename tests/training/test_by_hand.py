@@ -43,7 +43,7 @@ def refused(done, *words):
     ],
 )
 def test_a_wrong_input_ends_before_training_with_one_message(tmp_path, arguments, changed, words):
-    done = refused(train(tmp_path, 1, *arguments, *changed), *words)
+    done = refused(train_forked(tmp_path, 1, *arguments, *changed), *words)
     assert done.stderr.count("hearth: error:") == 1
     assert not list(tmp_path.glob("runs/*/metrics.jsonl"))
 
@@ -56,12 +56,12 @@ def test_malformed_data_is_named_by_its_line(tmp_path, arguments):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, arguments):
     (tmp_path / "runs").write_text("a file in the way")
-    refused(train(tmp_path, 1, *arguments), f"{tmp_path}/runs/", "cannot be written")
+    refused(train_forked(tmp_path, 1, *arguments), f"{tmp_path}/runs/", "cannot be written")
 
 
 def test_a_model_folder_without_config_is_refused(tmp_path, arguments):
     (tmp_path / "empty").mkdir()
-    refused(train(tmp_path, 1, *arguments, "--model", tmp_path / "empty"), "config.json")
+    refused(train_forked(tmp_path, 1, *arguments, "--model", tmp_path / "empty"), "config.json")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to mount a small disk")
@@ -99,7 +99,7 @@ def test_another_run_of_the_same_name_on_a_node_is_not_written_over(tmp_path, ar
     sha256 = hashlib.sha256(tiny_data.read_bytes()).hexdigest()
     (tmp_path / "node" / "data").mkdir(parents=True)
     shutil.copy(tiny_data, tmp_path / "node" / "data" / staged_name(sha256, tiny_data.name))
-    done = train(tmp_path, 1, "--run", "night", "--max-steps", 2, *arguments, **node)
+    done = train_forked(tmp_path, 1, "--run", "night", "--max-steps", 2, *arguments, **node)
     assert done.returncode == 0, done.stderr
     run_file = tmp_path / "elsewhere" / "run.yml"
     run_file.parent.mkdir()
@@ -110,11 +110,13 @@ def test_another_run_of_the_same_name_on_a_node_is_not_written_over(tmp_path, ar
             (tmp_path / "node/results/night/run.yml").read_text(),
         )
     )
-    refused(train(tmp_path, 1, "--run-file", run_file, **node), "another run 'night' lies in")
+    refused(
+        train_forked(tmp_path, 1, "--run-file", run_file, **node), "another run 'night' lies in"
+    )
 
 
 def test_dry_run_shows_every_setting_with_its_origin_and_starts_nothing(tmp_path, arguments):
-    done = train(tmp_path, 1, *arguments, "--dry-run")
+    done = train_forked(tmp_path, 1, *arguments, "--dry-run")
     assert done.returncode == 0
     assert re.search(r"^global_batch +7 +command line$", done.stdout, re.MULTILINE)
     assert re.search(r"^seed +1 +default$", done.stdout, re.MULTILINE)
