@@ -21,6 +21,7 @@ from hearth.config.cli import CommandLine, parse_command_line, rank_from_environ
 from hearth.errors import ConfigError, HearthError
 from hearth.fit.catalogue import listing
 from hearth.layout import Layout
+from hearth.loading import loading
 
 
 def requested_run(typed: CommandLine, layout: Layout) -> Run:
@@ -34,18 +35,18 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     """Train `run` as one of its ranks."""
     # Imported late, so that --help and a wrong setting are answered soon; Unsloth, where it is the
     # backend, must come before everything that imports transformers.
-    from hearth.model.load import prime_backend
+    with loading():
+        from hearth.model.load import prime_backend
 
-    prime_backend(run.settings)
-    from hearth.prepare import prepare
+        prime_backend(run.settings)
+        from hearth.measure.here import measured_here
+        from hearth.prepare.here import prepare
+        from hearth.trainer.loop import Trainer
+        from hearth.world import join, leave
 
     say = print if rank_from_environment() == 0 else lambda _: None
     prepared = prepare(run, layout, say, judge_fit=by_hand)
     run = pinned(run, prepared.model.commit)
-    from hearth.measure.here import measured_here
-    from hearth.trainer.loop import Trainer
-    from hearth.world import join, leave
-
     measured = measured_here(run, layout, prepared, say)
     world = join()
     # By hand every rank made up its own name from the time; rank 0's holds.

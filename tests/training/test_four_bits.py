@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from hearth.config import resolve_run, write_run
 from hearth.layout import Layout
 from hearth.measure.here import measured_here
-from hearth.prepare import prepare
+from hearth.prepare.here import prepare
 from hearth.trainer.loop import Trainer
 from hearth.world import join
 

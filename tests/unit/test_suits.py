@@ -14,7 +14,7 @@ from hearth.config import resolve_run
 from hearth.errors import HearthError
 from hearth.layout import Layout
 from hearth.model.suits import weights_in
-from hearth.prepare import prepare
+from hearth.prepare.here import prepare
 
 
 @pytest.fixture(scope="module")

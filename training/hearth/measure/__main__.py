@@ -22,6 +22,7 @@ import torch
 from hearth.config import Run, read_run
 from hearth.errors import HearthError
 from hearth.layout import Layout
+from hearth.loading import loading
 from hearth.memory import free_gib, limit_memory
 from hearth.model.load import prime_backend
 
@@ -70,8 +71,9 @@ def _node(given: argparse.Namespace) -> dict[str, Any]:
 
 def _ranks(run: Run, layout: Layout, count: int) -> list[dict[str, Any]]:
     """Return what was measured of so many ranks, all at once as they will train."""
-    from hearth.measure.here import measured_here
-    from hearth.prepare import prepare
+    with loading():
+        from hearth.measure.here import measured_here
+        from hearth.prepare.here import prepare
 
     prepared = prepare(run, layout, say=print)
 
@@ -103,12 +105,13 @@ def _measure(path: Path) -> None:
     """Measure this rank for the run in `path`."""
     run, layout = read_run(path), Layout.from_environment()
     settings = run.settings
-    prime_backend(settings)  # before everything that imports transformers
-    from hearth.measure import here, kept, probe
-    from hearth.model import precision
-    from hearth.model.load import load_model
-    from hearth.prepare import prepare
-    from hearth.world import own_device
+    with loading():
+        prime_backend(settings)  # before everything that imports transformers
+        from hearth.measure import here, kept, probe
+        from hearth.model import precision
+        from hearth.model.load import load_model
+        from hearth.prepare.here import prepare
+        from hearth.world import own_device
 
     prepared = prepare(run, layout, say=print)
     device = own_device()

@@ -10,6 +10,7 @@ import torch
 
 from hearth.config import Settings
 from hearth.errors import ConfigError
+from hearth.loading import loading
 from hearth.model.seam import TrainableModel
 from hearth.world import has_nvidia_gpu
 
@@ -80,9 +81,10 @@ def load_model(
 
     Raises `ModelError` if its weights cannot learn.
     """
-    if backend_here(settings, device) == "unsloth":
-        from hearth.model.unsloth_backend import load
-    else:
-        _import_bitsandbytes()
-        from hearth.model.transformers_backend import load
+    with loading():
+        if backend_here(settings, device) == "unsloth":
+            from hearth.model.unsloth_backend import load
+        else:
+            _import_bitsandbytes()
+            from hearth.model.transformers_backend import load
     return load(settings, folder, device, precision)

@@ -25,7 +25,7 @@ from hearth.optimizer import choose_optimizer, means_here
 from hearth.plan.follow import Follower
 from hearth.plan.order import Order
 from hearth.plan.split import Plans
-from hearth.prepare import Prepared, facts_of, versions_here
+from hearth.prepare.here import Prepared, facts_of, versions_here
 from hearth.telemetry import Telemetry, step_line
 from hearth.trainer import parallel, rounds
 from hearth.trainer.alike import start_alike

@@ -1,21 +1,13 @@
-"""Everything a node must have before a run may start on it, checked and fetched.
-
-The play calls this on every node before it starts any (`python -m hearth.prepare`); the script
-calls it before it joins the other ranks, and then finds everything in the caches.
-"""
+"""Everything this node must have before a run may start on it, checked and fetched."""
 
 from __future__ import annotations
 
-import argparse
 import functools
-import json
 import platform
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +15,6 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from hearth.checkpoint import newest
 from hearth.config import Run, Settings, preset_names, read_run
 from hearth.data import TokenData, load_data
 from hearth.errors import HearthError
@@ -32,7 +23,7 @@ from hearth.fit.here import check_fit
 from hearth.layout import Layout
 from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.load import backend_here
-from hearth.model.precision import DTYPES, choose, supported
+from hearth.model.precision import choose, supported
 from hearth.model.suits import check_can_learn, check_targets, check_vocabulary, weights_in
 from hearth.optimizer import choose_optimizer, means_here
 from hearth.quiet import hush
@@ -50,14 +41,14 @@ class Prepared:
     data: TokenData
 
 
-def _device() -> torch.device:
+def device_kind() -> torch.device:
     """Return the kind of device that this node computes on."""
     return torch.device("cuda" if has_nvidia_gpu() else "cpu")
 
 
 def _check_machine(run: Run) -> None:
     """Raise if this node cannot do what the run asks for by name."""
-    device = _device()
+    device = device_kind()
     backend_here(run.settings, device)
     choose(run.settings.precision, [("this node", supported(device))])
     choose_optimizer(run.settings.optimizer, [means_here("this node", device)])
@@ -213,73 +204,3 @@ def versions_here() -> dict[str, str]:
     packages = {name: version(name) for name in ("torch", "transformers", "peft")}
     cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
     return {"Python": platform.python_version(), **packages, **cuda}
-
-
-def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:
-    """Return what `parallel: fsdp` asks of the network depends on: the size of the weights."""
-    if run.settings.parallel != "fsdp":
-        return {}
-    precision = choose(run.settings.precision, [("this node", supported(_device()))])
-    return {"weight_bytes": weights_in(prepared.model.path) * DTYPES[precision].itemsize}
-
-
-def _reached(run: Run, layout: Layout) -> int | None:
-    """Return the step of the newest checkpoint that this node has of a run that goes on."""
-    if not run.resumes:
-        return None
-    found = newest(layout.checkpoint_dir(run.name), print, run.created)
-    return found and found.step
-
-
-def _told(run: Run, model: ModelFolder) -> str:
-    """Return one line that says which model it is and where it came from."""
-    where = {
-        "hub": f"the Hub at revision {(model.revision or '')[:12]}",
-        "wheel": f"the package {model.revision}, since the Hub did not answer",
-        "folder": "your folder",
-    }
-    return f"model: {run.source.name} from {where[model.origin]}, in {model.path}"
-
-
-def _looked(run: Run, layout: Layout) -> dict[str, Any]:
-    """Look at this node and return nothing to tell of it."""
-    hush()
-    check(run, layout)
-    return {}
-
-
-def _prepared(run: Run, layout: Layout) -> dict[str, Any]:
-    """Prepare this node and return what the play tells of it and compares."""
-    prepared = prepare(run, layout, say=print)
-    return facts_of(prepared) | {
-        "python": platform.python_version(),
-        "gpus": torch.cuda.device_count(),
-        "model_origin": prepared.model.origin,
-        "model_path": str(prepared.model.path),
-        "model_revision": prepared.model.commit,
-        "summary": [_told(run, prepared.model), str(prepared.data.report)],
-        "checkpoint": _reached(run, layout),
-        **asdict(prepared.data.report),
-        **_facts_for_sharding(run, prepared),
-    }
-
-
-def main() -> int:
-    """Prepare this node for the run in --run-file and print the outcome as one line of JSON."""
-    parser = argparse.ArgumentParser(prog="python -m hearth.prepare", description=__doc__)
-    parser.add_argument("--run-file", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--check", action="store_true", help="fetch nothing, only look")
-    given = parser.parse_args()
-    outcome: dict[str, Any] = {"ok": True, "findings": [], "facts": {}}
-    with redirect_stdout(sys.stderr):
-        try:
-            run, layout = read_run(given.run_file), Layout.from_environment()
-            outcome["facts"] = _looked(run, layout) if given.check else _prepared(run, layout)
-        except HearthError as error:
-            outcome |= {"ok": False, "findings": error.findings}
-    print(json.dumps(outcome))
-    return 0 if outcome["ok"] else 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Get this node ready for a run: model and data in its caches, and all that it needs checked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from hearth.config import read_run
+from hearth.errors import HearthError
+from hearth.layout import Layout
+from hearth.loading import loading
+
+
+def main() -> int:
+    """Prepare this node for the run in --run-file and print the outcome as one line of JSON."""
+    parser = argparse.ArgumentParser(prog="python -m hearth.prepare", description=__doc__)
+    parser.add_argument("--run-file", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="fetch nothing, only look")
+    given = parser.parse_args()
+    with loading():
+        from hearth.prepare.facts import prepared_facts
+        from hearth.prepare.here import check
+        from hearth.quiet import hush
+
+    hush()
+    outcome: dict[str, Any] = {"ok": True, "findings": [], "facts": {}}
+    with redirect_stdout(sys.stderr):
+        try:
+            run, layout = read_run(given.run_file), Layout.from_environment()
+            if given.check:
+                check(run, layout)
+            else:
+                outcome["facts"] = prepared_facts(run, layout)
+        except HearthError as error:
+            outcome |= {"ok": False, "findings": error.findings}
+    print(json.dumps(outcome))
+    return 0 if outcome["ok"] else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""What the play is told of a node that is ready for a run."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from hearth.checkpoint import newest
+from hearth.config import Run
+from hearth.layout import Layout
+from hearth.model.fetch import ModelFolder
+from hearth.model.precision import DTYPES, choose, supported
+from hearth.model.suits import weights_in
+from hearth.prepare.here import Prepared, device_kind, facts_of, prepare
+
+
+def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:
+    """Return what `parallel: fsdp` asks of the network depends on: the size of the weights."""
+    if run.settings.parallel != "fsdp":
+        return {}
+    precision = choose(run.settings.precision, [("this node", supported(device_kind()))])
+    return {"weight_bytes": weights_in(prepared.model.path) * DTYPES[precision].itemsize}
+
+
+def _reached(run: Run, layout: Layout) -> int | None:
+    """Return the step of the newest checkpoint that this node has of a run that goes on."""
+    if not run.resumes:
+        return None
+    found = newest(layout.checkpoint_dir(run.name), print, run.created)
+    return found and found.step
+
+
+def _told(run: Run, model: ModelFolder) -> str:
+    """Return one line that says which model it is and where it came from."""
+    where = {
+        "hub": f"the Hub at revision {(model.revision or '')[:12]}",
+        "wheel": f"the package {model.revision}, since the Hub did not answer",
+        "folder": "your folder",
+    }
+    return f"model: {run.source.name} from {where[model.origin]}, in {model.path}"
+
+
+def prepared_facts(run: Run, layout: Layout) -> dict[str, Any]:
+    """Prepare this node and return what the play tells of it and compares.
+
+    Raises `HearthError` with everything that stands in the way.
+    """
+    prepared = prepare(run, layout, say=print)
+    return facts_of(prepared) | {
+        "python": platform.python_version(),
+        "gpus": torch.cuda.device_count(),
+        "model_origin": prepared.model.origin,
+        "model_path": str(prepared.model.path),
+        "model_revision": prepared.model.commit,
+        "summary": [_told(run, prepared.model), str(prepared.data.report)],
+        "checkpoint": _reached(run, layout),
+        **asdict(prepared.data.report),
+        **_facts_for_sharding(run, prepared),
+    }
