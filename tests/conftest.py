@@ -7,6 +7,7 @@ of a parallel run has a lab of its own.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import ansible.module_utils
@@ -22,6 +23,17 @@ ansible.module_utils.__path__.append(
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["HEARTH_LAB"] = "-".join(filter(None, [os.environ.get("HEARTH_LAB"), worker]))
+
+
+@pytest.fixture(scope="session")
+def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where transformers keeps code that comes with models, in this process: none of a person's."""
+    from transformers import dynamic_module_utils
+
+    folder = tmp_path_factory.mktemp("modules")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(folder))
+        yield folder
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -29,6 +29,11 @@ def main() -> int:
     parser.add_argument(
         "--best", action="store_true", help="the adapter of the lowest held-out loss (best/)"
     )
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="let Python code run that comes with the base model; read it first",
+    )
     given = parser.parse_args()
     # Imported late, so that --help is answered soon and nobody has to read what libraries say.
     from hearth.quiet import hush
@@ -38,7 +43,14 @@ def main() -> int:
 
     try:
         models = Layout.from_environment().models
-        merge_run(given.run, given.to.resolve(), models, print, best=given.best)
+        merge_run(
+            given.run,
+            given.to.resolve(),
+            models,
+            print,
+            best=given.best,
+            trust_remote_code=given.trust_remote_code,
+        )
     except HearthError as error:
         for finding in error.findings:
             print(f"hearth: error: {finding}", file=sys.stderr)

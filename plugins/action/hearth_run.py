@@ -26,6 +26,7 @@ from hearth.controller.script.tree import Tree
 from hearth.errors import ConfigError, did_you_mean
 from hearth.fit.known import known_shape
 from hearth.layout import Layout, staged_name
+from hearth.model.code import code_warning
 from hearth.report.story import Story, read_lines
 
 DOCUMENTATION = r"""
@@ -378,6 +379,8 @@ class ActionModule(ActionBase):
             return result | {"findings": findings + error.findings}
         if chosen["elastic"] is True:
             result["findings"] = findings + not_elastic(run.settings, chosen["min_nodes"])
+        if run.settings.trust_remote_code:
+            result["warnings"] = [code_warning(run.source.id)]
         recorded = Story.of(read_lines(runs / run.name / "metrics.jsonl")).reached
         return result | chosen | self._described(run) | {"recorded": recorded}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 from support.house import House
+from support.own_code import make_hermit
 from support.stand_in_hub import COMMIT, published, stand_in_hub
 
 from hearth.config import preset_names
@@ -47,6 +48,24 @@ def test_the_sizes_that_the_hub_publishes_are_enough_to_refuse_a_model(house, tm
     assert status == 2
     assert "desk, laptop: house--large does not fit" in screen
     assert not any("safetensors" in path for path in hub.asked)
+
+
+@pytest.mark.rotated
+def test_code_that_comes_with_a_model_runs_only_where_it_is_allowed(house, tmp_path):
+    with stand_in_hub() as hub:
+        hub.models["house/hermit"] = make_hermit(tmp_path / "hermit")
+        hub_here = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url}
+        asked = house.tiny(model="house/hermit", run="hermit", max_steps=2)
+        status, screen = house.play("train.yml", *asked, **hub_here)
+        assert status == 2
+        assert "house/hermit: Transformers does not know this kind of model" in screen
+        assert not any("safetensors" in path for path in hub.asked)
+        allowed = [*asked, "-e", "trust_remote_code=true"]
+        status, screen = house.play("train.yml", *allowed, **hub_here)
+    assert status == 0
+    assert "[WARNING]: trust_remote_code: Python code that comes with house/hermit" in screen
+    assert "code that came with it runs: configuration_hermit.py, modeling_hermit.py" in screen
+    assert (house.runs / "hermit" / "adapter" / "adapter_config.json").is_file()
 
 
 @pytest.mark.rotated

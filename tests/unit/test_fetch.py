@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.own_code import CODE, make_hermit
 from support.stand_in_hub import COMMIT, stand_in_hub
 from support.tiny_model import make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.errors import ModelError
-from hearth.fit.published import published_shape
+from hearth.fit.published import published_config
 from hearth.hub import scrub
 from hearth.model.fetch import fetch_model, unfinished_of
 from hearth.model.source import ModelSource
@@ -86,20 +87,17 @@ def test_the_hub_gives_the_model_and_its_revision(hub, tmp_path):
 
 
 def test_the_hub_is_asked_for_the_sizes_of_a_model_and_for_nothing_large(hub):
-    shape = published_shape(SOURCE)
-    assert shape is not None and shape.model_type == "llama"
+    config = published_config(SOURCE)
+    assert config is not None and config["model_type"] == "llama"
     assert [path for path in hub.asked if "/resolve/" in path and "config.json" not in path] == []
 
 
-def test_where_the_hub_does_not_say_a_models_sizes_nothing_is_known(hub, folder, monkeypatch):
+def test_where_the_hub_does_not_say_a_models_sizes_nothing_is_known(hub, monkeypatch):
     hub.models["meta/gated"] = None
-    assert published_shape(ModelSource("gated", "meta/gated", "hub")) is None
-    assert published_shape(ModelSource("none", "owner/none", "hub")) is None
-    (folder / "config.json").write_text('{"model_type": "mixture"}')
-    hub.models["owner/mixture"] = folder
-    assert published_shape(ModelSource("mixture", "owner/mixture", "hub")) is None
+    assert published_config(ModelSource("gated", "meta/gated", "hub")) is None
+    assert published_config(ModelSource("none", "owner/none", "hub")) is None
     monkeypatch.setenv("HF_ENDPOINT", NOBODY)
-    assert published_shape(SOURCE) is None
+    assert published_config(SOURCE) is None
 
 
 def test_only_the_files_that_make_the_model_are_fetched(hub, folder, tmp_path):
@@ -117,6 +115,18 @@ def test_only_the_files_that_make_the_model_are_fetched(hub, folder, tmp_path):
     names = {path.name for path in model.path.rglob("*")}
     assert not names & {"pytorch_model.bin", "modeling_tiny.py", "original", "README.md"}
     assert "consolidated.safetensors" not in names
+
+
+def test_code_comes_along_where_the_model_does_not_run_without(hub, tmp_path):
+    hub.models[ID] = make_hermit(tmp_path / "hermit")
+    (tmp_path / "hermit" / "vocabulary.tiktoken").touch()
+    model, _ = fetch(SOURCE, tmp_path)
+    assert {*CODE, "vocabulary.tiktoken"} < {path.name for path in model.path.iterdir()}
+    before = model.fingerprint
+    (model.path / CODE[0]).write_text("raise SystemExit('somebody was here')\n")
+    model, said = fetch(SOURCE, tmp_path)
+    assert f"damaged ({CODE[0]} has changed)" in said[0]
+    assert model.fingerprint == before
 
 
 def test_a_cached_model_is_used_without_asking(hub, tmp_path):
@@ -357,12 +367,6 @@ def _missing_part(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def _own_code(folder: Path) -> None:
-    config = {"model_type": "unheard_of", "auto_map": {"AutoModelForCausalLM": "evil.Model"}}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "evil.py").write_text("raise SystemExit('this code was run')")
-
-
 def _bad_config(folder: Path) -> None:
     (folder / "config.json").write_text("[]")
 
@@ -376,7 +380,6 @@ def _bad_config(folder: Path) -> None:
         (_pointer, "this is a git-lfs pointer, not the weights; run git lfs pull"),
         (_garbage, "this is not a safetensors file"),
         (_missing_part, "model-1.safetensors: this part of the weights is missing"),
-        (_own_code, "runs only with code that comes with it, which Hearth never executes"),
         (_bad_config, "config.json: this is not a model's configuration"),
     ],
 )

@@ -19,13 +19,18 @@ RUNS_CODE = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, dict[str, object], int]]:
-    """Yield what is called, its constant keywords and the line, for each call in a file."""
+    """Yield what is called, its keywords and the line, for each call in a file.
+
+    A keyword that is no constant is given as it is written.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             given = {
                 word.arg: word.value.value
+                if isinstance(word.value, ast.Constant)
+                else ast.unparse(word.value)
                 for word in node.keywords
-                if word.arg and isinstance(word.value, ast.Constant)
+                if word.arg
             }
             yield ast.unparse(node.func), given, node.lineno
 
@@ -39,7 +44,8 @@ def offences(text: str) -> list[str]:
         asks_first = called.startswith("Auto") and last in ("from_pretrained", "from_config")
         if (
             (called == "torch.load" and given.get("weights_only") is not True)
-            or (asks_first and given.get("trust_remote_code") is not False)
+            # `own_code` is true where a person has allowed it and the model needs it.
+            or (asks_first and given.get("trust_remote_code") not in (False, "own_code"))
             or given.get("trust_remote_code") is True
             or given.get("allow_pickle") is True
             or called in ("eval", "exec", "yaml.unsafe_load", "yaml.full_load", "os.system")
@@ -71,6 +77,7 @@ def test_nothing_that_came_as_data_is_ever_run():
         "AutoTokenizer.from_pretrained(folder)",
         "AutoModelForCausalLM.from_config(config, trust_remote_code=True)",
         "FastLanguageModel.from_pretrained(folder, trust_remote_code=True)",
+        "AutoConfig.from_pretrained(folder, trust_remote_code=settings.trust_remote_code)",
         "numpy.load(path, allow_pickle=True)",
         "import pickle",
         "from pickle import loads",
@@ -87,6 +94,7 @@ def test_it_would_be_found(text):
     [
         "torch.load(path, weights_only=True)",
         "AutoTokenizer.from_pretrained(folder, trust_remote_code=False)",
+        "AutoTokenizer.from_pretrained(folder, trust_remote_code=own_code)",
         "numpy.load(path, mmap_mode='r')",
         "model.eval()",
     ],

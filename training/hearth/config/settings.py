@@ -79,6 +79,12 @@ class Settings(BaseModel):
         "begin with random weights: of the model only config.json and the tokenizer are used",
         False,
     )
+    trust_remote_code: bool = _setting(
+        "Run",
+        "let Python code that comes with a model run, as your user on every node, where "
+        "Transformers does not know the model itself; read it first",
+        False,
+    )
     seed: int = _setting("Run", "seed of the data order and of weights drawn at random", 1, ge=0)
 
     sequence_length: int = _setting("Data", "longest row, in tokens", 1024, ge=8)
@@ -237,6 +243,11 @@ class Settings(BaseModel):
                 "parallel: fsdp shards the layers of Transformers, and Unsloth puts its own in "
                 "their place; take backend=auto or backend=transformers"
             )
+        if self.trust_remote_code and self.backend == "unsloth":
+            findings.append(
+                "trust_remote_code: Unsloth has its own code of the models that it knows; take "
+                "backend=auto or backend=transformers"
+            )
         if self.parallel == "fsdp" and not self.lora:
             findings.append(
                 "parallel: fsdp trains an adapter only; with lora=off take parallel=ddp"
@@ -296,9 +307,10 @@ class Settings(BaseModel):
     def suits_unsloth(self) -> bool:
         """Whether `backend: auto` takes Unsloth on a GPU.
 
-        Only Transformers' layers are sharded, and Unsloth's kernels are made for LoRA.
+        Only Transformers' layers are sharded, Unsloth's kernels are made for LoRA, and a model
+        whose code comes with it is none that it knows.
         """
-        return self.lora and self.parallel == "ddp"
+        return self.lora and self.parallel == "ddp" and not self.trust_remote_code
 
     @property
     def wants_speeds(self) -> bool:

@@ -13,25 +13,36 @@ import tempfile
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.utils import disable_progress_bars
 
 from hearth.config import Run, read_run
+from hearth.errors import HearthError, ModelError
 from hearth.fit.known import known_shape
 from hearth.hub import PROBE_SECONDS, hub_api
 from hearth.layout import Layout
-from hearth.model.shape import Shape, shape_in
+from hearth.model.code import code_of, code_problems
+from hearth.model.shape import Shape, shape_of
 from hearth.model.source import ModelSource
 
 
 def shape_beforehand(run: Run, layout: Layout) -> Shape | None:
-    """Return the shape of the model of `run`, as far as it is known before the download."""
-    known = known_shape(run.settings.model, run.source, layout.models)
-    return known or published_shape(run.source)
+    """Return the shape of the model of `run`, as far as it is known before the download.
+
+    Raises `ModelError` if the model will need code that may not run.
+    """
+    if known := known_shape(run.settings.model, run.source, layout.models):
+        return known
+    config = published_config(run.source) or {}
+    allowed = run.settings.trust_remote_code
+    if problems := code_problems(code_of(config), run.source.id, allowed, None):
+        raise ModelError(*problems)
+    return shape_of(config)
 
 
-def published_shape(source: ModelSource) -> Shape | None:
-    """Return the shape of a model on the Hub, from its config.json alone.
+def published_config(source: ModelSource) -> dict[str, Any] | None:
+    """Return what config.json of a model on the Hub holds.
 
     None where it cannot be had, for whatever reason: the download, which comes next, says that.
     """
@@ -45,10 +56,13 @@ def published_shape(source: ModelSource) -> Shape | None:
             revision = api.model_info(
                 source.id, revision=source.revision, timeout=PROBE_SECONDS
             ).sha
-            api.hf_hub_download(source.id, "config.json", revision=revision, local_dir=folder)
+            path = api.hf_hub_download(
+                source.id, "config.json", revision=revision, local_dir=folder
+            )
+            config = json.loads(Path(path).read_text(encoding="utf-8"))
         except Exception:  # HTTP, DNS, TLS, proxies: each has classes of its own
             return None
-        return shape_in(Path(folder))
+    return config if isinstance(config, dict) else None
 
 
 def main() -> int:
@@ -56,10 +70,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hearth.fit.published", description=__doc__)
     parser.add_argument("--run-file", type=Path, required=True, metavar="FILE")
     given = parser.parse_args()
+    shape, findings = None, []
     with redirect_stdout(sys.stderr):
-        shape = shape_beforehand(read_run(given.run_file), Layout.from_environment())
-    print(json.dumps({"findings": [], "facts": {"shape": asdict(shape) if shape else {}}}))
-    return 0
+        try:
+            shape = shape_beforehand(read_run(given.run_file), Layout.from_environment())
+        except HearthError as error:
+            findings = error.findings
+    facts = {"shape": asdict(shape) if shape else {}}
+    print(json.dumps({"findings": findings, "facts": facts}))
+    return 2 if findings else 0
 
 
 if __name__ == "__main__":

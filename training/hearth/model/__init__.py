@@ -1,6 +1,7 @@
 """The model: where it comes from, and what computes it.
 
 source.py, fetch.py, folder.py, wheel.py, convert.py   from a name to a checked folder
+code.py                   code that comes with a model: needed, and allowed to run
 suits.py                  whether it suits what a run wants of it
 seam.py                   what the trainer knows of a model
 load.py                   which backend computes it here

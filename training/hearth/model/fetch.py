@@ -22,12 +22,14 @@ from hearth.errors import ModelError, did_you_mean
 from hearth.files import bytes_below
 from hearth.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
 from hearth.lock import locked
+from hearth.model import code
 from hearth.model.folder import (
     MANIFEST,
     WANTED,
     Damaged,
     Manifest,
     check_folder,
+    model_files,
     read_manifest,
     take_stock,
     verify,
@@ -129,6 +131,8 @@ def _local_folder(
     try:
         if manifest is None or manifest.id != str(path):
             raise Damaged("unknown so far")
+        if manifest.files.keys() != {file.name for file in model_files(path)}:
+            raise Damaged("other files than before")
         manifest = verify(manifest, path)
     except Damaged:
         manifest = take_stock(path, str(path), "folder", None)
@@ -197,6 +201,9 @@ def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) 
     manifest = take_stock(unfinished, source.id, origin, revision)
     manifest.write(unfinished / MANIFEST)
     for path in unfinished.iterdir():
+        if path.name not in manifest.files and path.name != MANIFEST:
+            path.unlink()  # code that is not needed
+            continue
         with path.open("rb") as file:
             os.fsync(file.fileno())
     _clear(target)
@@ -243,7 +250,7 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
             source.id,
             revision=info.sha,
             local_dir=folder,
-            allow_patterns=list(WANTED),
+            allow_patterns=[*WANTED, *code.PATTERNS],
             ignore_patterns=_UNWANTED,
         )
     except ModelError:
@@ -262,7 +269,7 @@ def _is_wanted(name: str) -> bool:
     path = Path(name)
     return (
         len(path.parts) == 1
-        and any(path.match(pattern) for pattern in WANTED)
+        and any(path.match(pattern) for pattern in (*WANTED, *code.PATTERNS))
         and not any(path.match(pattern) for pattern in _UNWANTED[1:])
     )
 
@@ -307,7 +314,7 @@ def _from_hub_cache(source: ModelSource, folder: Path, say: Say) -> str | None:
             hub_api().snapshot_download(
                 source.id,
                 revision=source.revision,
-                allow_patterns=list(WANTED),
+                allow_patterns=[*WANTED, *code.PATTERNS],
                 ignore_patterns=_UNWANTED,
                 local_files_only=True,
             )

@@ -12,6 +12,7 @@ from typing import Any
 
 from hearth.errors import ModelError
 from hearth.files import sha256_of
+from hearth.model import code
 
 # The files that make a model; weights in pickle form could run code and are not read.
 WANTED = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
@@ -71,7 +72,7 @@ def read_manifest(path: Path) -> Manifest | None:
 
 def take_stock(folder: Path, id: str, origin: str, revision: str | None) -> Manifest:
     """Return the manifest of `folder`, reading every file of the model once."""
-    files = {path.name: _record(path) for path in _model_files(folder)}
+    files = {path.name: _record(path) for path in model_files(folder)}
     return Manifest(id=id, origin=origin, revision=revision, files=files)
 
 
@@ -109,8 +110,11 @@ def check_folder(folder: Path, weights: bool = True) -> None:
             "folder that holds config.json, *.safetensors and the tokenizer"
         )
     else:
-        findings += _code_problems(folder)
-    if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
+        findings += _config_problems(folder)
+    # Code that comes with a model may read a tokenizer of any form.
+    if not code.code_in(folder) and not any(
+        all((folder / name).is_file() for name in names) for names in _TOKENIZERS
+    ):
         findings.append(
             f"{folder}: the tokenizer is missing; copy tokenizer.json and tokenizer_config.json "
             "of the model into it"
@@ -121,9 +125,10 @@ def check_folder(folder: Path, weights: bool = True) -> None:
         raise ModelError(*findings)
 
 
-def _model_files(folder: Path) -> Iterator[Path]:
-    """Yield the files that make the model, by name."""
-    paths = {path for pattern in WANTED for path in folder.glob(pattern) if path.is_file()}
+def model_files(folder: Path) -> Iterator[Path]:
+    """Yield the files that make the model, by name; code only where it does not run without."""
+    patterns = (*WANTED, *(code.PATTERNS if code.code_in(folder) else ()))
+    paths = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
     return (path for path in sorted(paths) if path.name != MANIFEST)
 
 
@@ -140,19 +145,11 @@ def _json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _code_problems(folder: Path) -> list[str]:
-    """Return what is wrong with config.json, a model that needs code of its own included."""
+def _config_problems(folder: Path) -> list[str]:
+    """Return what is wrong with config.json."""
     config = _json(folder / "config.json")
     if config is None or "model_type" not in config:
         return [f"{folder}/config.json: this is not a model's configuration; copy it again"]
-    if "auto_map" in config:
-        from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-
-        if config["model_type"] not in CONFIG_MAPPING_NAMES:
-            return [
-                f"{folder}: this model ({config['model_type']}) runs only with code that comes "
-                "with it, which Hearth never executes; choose a model that transformers knows"
-            ]
     return []
 
 

@@ -17,12 +17,20 @@ from hearth.config import preset_names, read_run
 from hearth.data import ensure_chat_template
 from hearth.errors import ModelError
 from hearth.files import level_modes
+from hearth.model.code import code_in, code_problems
 from hearth.model.fetch import fetch_model
 
 Say = Callable[[str], None]
 
 
-def merge_run(run_folder: Path, to: Path, models: Path, say: Say, best: bool = False) -> None:
+def merge_run(
+    run_folder: Path,
+    to: Path,
+    models: Path,
+    say: Say,
+    best: bool = False,
+    trust_remote_code: bool = False,
+) -> None:
     """Write to `to` the model that the run in `run_folder` has made.
 
     Each adapted weight W becomes W + (alpha / rank) * B @ A (LoRA, arXiv:2106.09685, section 4.1),
@@ -35,6 +43,7 @@ def merge_run(run_folder: Path, to: Path, models: Path, say: Say, best: bool = F
         models: the cache in which the base model lies or is fetched to.
         say: is told what is done.
         best: take `best/`, of the lowest held-out loss, and not the end of the run.
+        trust_remote_code: let code run that comes with the base model, if that needs it.
 
     Raises:
         HearthError: if there is no such adapter, the base model cannot be had or cannot take it
@@ -45,7 +54,11 @@ def merge_run(run_folder: Path, to: Path, models: Path, say: Say, best: bool = F
         raise ModelError(f"{to} exists already; name a folder that does not, or delete this one")
     run = read_run(run_folder / "run.yml")
     base = fetch_model(run.source, models, say, known=preset_names()).path
-    if hasattr(AutoConfig.from_pretrained(base, trust_remote_code=False), "quantization_config"):
+    named = code_in(base)
+    if problems := code_problems(named, run.source.id, trust_remote_code, base):
+        raise ModelError(*problems)
+    own_code = bool(named)
+    if hasattr(AutoConfig.from_pretrained(base, trust_remote_code=own_code), "quantization_config"):
         raise ModelError(
             f"{base}: its weights are quantised and cannot take an adapter in; train on the "
             "model in 16 bits (with load_in_4bit=true where memory is small)"
@@ -57,7 +70,7 @@ def merge_run(run_folder: Path, to: Path, models: Path, say: Say, best: bool = F
         shutil.rmtree(unfinished, ignore_errors=True)  # of a call that was killed
         unfinished.mkdir()
         try:
-            _write(base, adapter, unfinished)
+            _write(base, own_code, adapter, unfinished)
             unfinished.rename(to)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -117,17 +130,17 @@ def _untie_if_adapted(model: Any) -> None:
             model.config.tie_word_embeddings = False
 
 
-def _write(base: Path, adapter: Path, folder: Path) -> None:
+def _write(base: Path, own_code: bool, adapter: Path, folder: Path) -> None:
     """Write the merged model with its tokenizer and chat template into `folder`, to the disk."""
     model: Any = AutoModelForCausalLM.from_pretrained(
-        base, dtype="auto", local_files_only=True, trust_remote_code=False
+        base, dtype="auto", local_files_only=True, trust_remote_code=own_code
     )
     with torch.no_grad():
         adapted = PeftModel.from_pretrained(model, adapter)
         _untie_if_adapted(model)
         merged = adapted.merge_and_unload(safe_merge=True)
     merged.save_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=own_code)
     ensure_chat_template(tokenizer)  # as the trainer did
     tokenizer.save_pretrained(folder)
     level_modes(folder)

@@ -1,4 +1,7 @@
-"""Whether a model folder suits what a run wants of it, told before anything is loaded."""
+"""Whether a model folder suits what a run wants of it, told before anything is loaded.
+
+With `own_code`, code that comes with the model may run (see `hearth.model.code`).
+"""
 
 from __future__ import annotations
 
@@ -11,33 +14,33 @@ from hearth.data import TokenData
 from hearth.errors import ModelError, did_you_mean
 
 
-def _outline(folder: Path) -> PreTrainedModel:
+def outline(folder: Path, own_code: bool) -> PreTrainedModel:
     """Return the model in `folder` without any weights: names and shapes.
 
     Raises `ModelError` if config.json does not describe one.
     """
     try:
         with torch.device("meta"):
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=own_code)
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=own_code)
     except Exception as error:  # each family has its own ways to find fault with a number
         raise ModelError(
             f"{folder}/config.json: no model can be made of it ({error}); correct it"
         ) from error
 
 
-def weights_in(folder: Path) -> int:
+def weights_in(folder: Path, own_code: bool) -> int:
     """Return how many weights the model in `folder` has, shared ones counted once."""
-    return sum(parameter.numel() for parameter in _outline(folder).parameters())
+    return sum(parameter.numel() for parameter in outline(folder, own_code).parameters())
 
 
-def check_targets(targets: tuple[str, ...] | str, folder: Path) -> None:
+def check_targets(targets: tuple[str, ...] | str, folder: Path, own_code: bool) -> None:
     """Raise `ModelError` if a module that lora_targets names is not in the model."""
     if isinstance(targets, str):
         return
     names = {
         name.rpartition(".")[2]
-        for name, module in _outline(folder).named_modules()
+        for name, module in outline(folder, own_code).named_modules()
         if isinstance(module, torch.nn.Linear)
     }
     unknown = [target for target in targets if target.rpartition(".")[2] not in names]
@@ -48,18 +51,18 @@ def check_targets(targets: tuple[str, ...] | str, folder: Path) -> None:
         )
 
 
-def check_can_learn(folder: Path) -> None:
+def check_can_learn(folder: Path, own_code: bool) -> None:
     """Raise `ModelError` if the weights in `folder` are of a kind that cannot learn themselves."""
-    if hasattr(_outline(folder).config, "quantization_config"):
+    if hasattr(outline(folder, own_code).config, "quantization_config"):
         raise ModelError(
             f"lora: the weights in {folder} are quantised, and with lora=off they cannot learn; "
             "give the model in 16 bits, or take lora=on"
         )
 
 
-def check_vocabulary(folder: Path, data: TokenData) -> None:
+def check_vocabulary(folder: Path, own_code: bool, data: TokenData) -> None:
     """Raise `ModelError` if the model in `folder` knows fewer tokens than `data` hold."""
-    known = _outline(folder).config.get_text_config().vocab_size
+    known = outline(folder, own_code).config.get_text_config().vocab_size
     largest = max(data.train.largest_token, data.held_out.largest_token)
     if largest >= known:
         raise ModelError(

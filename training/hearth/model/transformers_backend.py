@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -19,6 +21,7 @@ from transformers import (
 
 from hearth.config import Settings
 from hearth.data import IGNORED, Batch
+from hearth.model.code import may_run
 from hearth.model.precision import DTYPES
 from hearth.model.seam import TrainableModel
 
@@ -36,12 +39,15 @@ class TransformersModel(TrainableModel):
         labels = torch.as_tensor(batch.labels, device=self.device)
         targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
         wanted = (targets != IGNORED).any(dim=0).nonzero().squeeze(1)
+        few = {"logits_to_keep": wanted} if self._computes_few else {}
         logits = self.network(
             input_ids=torch.as_tensor(batch.input_ids, device=self.device),
             position_ids=torch.as_tensor(batch.position_ids, device=self.device),
             use_cache=False,
-            logits_to_keep=wanted,
+            **few,
         ).logits
+        if not few:
+            logits = logits[:, wanted]
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()
         total = F.cross_entropy(
@@ -51,6 +57,16 @@ class TransformersModel(TrainableModel):
             reduction="sum",
         )
         return total / denominator
+
+    @cached_property
+    def _computes_few(self) -> bool:
+        """Whether the model can compute the logits of some positions only.
+
+        Code that comes with a model often cannot.
+        """
+        model = self.network
+        forward = (model.get_base_model() if isinstance(model, PeftModel) else model).forward
+        return "logits_to_keep" in inspect.signature(forward).parameters
 
     def generation_mode(self) -> None:
         """Switch dropout off."""
@@ -65,12 +81,13 @@ def load(
     settings: Settings, folder: Path, device: torch.device, precision: str
 ) -> TransformersModel:
     """Return the model in `folder`, ready to learn (see `load.load_model`)."""
+    own_code = may_run(settings.trust_remote_code, folder)
     if settings.scratch:
-        base = _drawn(folder, precision).to(device)
+        base = _drawn(folder, own_code, precision).to(device)
     elif settings.load_in_4bit:
-        base = _in_4_bits(folder, device, precision)
+        base = _in_4_bits(folder, own_code, device, precision)
     else:
-        base = _stored(folder, frozen=settings.lora, precision=precision).to(device)
+        base = _stored(folder, own_code, settings.lora, precision).to(device)
     if settings.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.enable_input_require_grads()
@@ -78,8 +95,13 @@ def load(
     if precision == "fp64":
         network = network.to(torch.float64)
     network.train()
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=own_code)
     return TransformersModel(network, tokenizer, device)
+
+
+def _attention(own_code: bool) -> str | None:
+    """Return which attention computes; code that comes with a model chooses among what it has."""
+    return None if own_code else "sdpa"
 
 
 def _learning_dtype(precision: str) -> torch.dtype:
@@ -91,18 +113,20 @@ def _learning_dtype(precision: str) -> torch.dtype:
     return torch.float64 if precision == "fp64" else torch.float32
 
 
-def _stored(folder: Path, frozen: bool, precision: str) -> PreTrainedModel:
+def _stored(folder: Path, own_code: bool, frozen: bool, precision: str) -> PreTrainedModel:
     """Return the model as it lies in `folder`; `frozen` weights need no more than `precision`."""
     return AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=DTYPES[precision] if frozen else _learning_dtype(precision),
-        attn_implementation="sdpa",
+        attn_implementation=_attention(own_code),
         local_files_only=True,
-        trust_remote_code=False,
+        trust_remote_code=own_code,
     )
 
 
-def _in_4_bits(folder: Path, device: torch.device, precision: str) -> PreTrainedModel:
+def _in_4_bits(
+    folder: Path, own_code: bool, device: torch.device, precision: str
+) -> PreTrainedModel:
     """Return the model in `folder` frozen and in 4 bits (NF4, as in the QLoRA paper)."""
     from bitsandbytes.nn import Linear4bit
 
@@ -110,9 +134,9 @@ def _in_4_bits(folder: Path, device: torch.device, precision: str) -> PreTrained
     base = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=dtype,
-        attn_implementation="sdpa",
+        attn_implementation=_attention(own_code),
         local_files_only=True,
-        trust_remote_code=False,
+        trust_remote_code=own_code,
         # 4-bit weights are placed while they are loaded; moving them later is not supported.
         device_map={"": str(device)},
         quantization_config=BitsAndBytesConfig(
@@ -130,15 +154,18 @@ def _in_4_bits(folder: Path, device: torch.device, precision: str) -> PreTrained
     return prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
 
 
-def _drawn(folder: Path, precision: str) -> PreTrainedModel:
+def _drawn(folder: Path, own_code: bool, precision: str) -> PreTrainedModel:
     """Return the model that config.json in `folder` describes, with random weights.
 
     Drawn on the CPU, where every machine draws alike, and in float32, so that all precisions
     begin with the same.
     """
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=own_code)
     model = AutoModelForCausalLM.from_config(
-        config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
+        config,
+        dtype=torch.float32,
+        attn_implementation=_attention(own_code),
+        trust_remote_code=own_code,
     )
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)

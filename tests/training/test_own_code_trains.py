@@ -1,0 +1,65 @@
+"""A model whose code comes with it learns as any other, once a person has let its code run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from peft import PeftModel
+from support.own_code import CODE, make_hermit
+from support.ranks import metrics, train
+from transformers import AutoModelForCausalLM
+
+from hearth.errors import ModelError
+from hearth.model.merge import merge_run
+
+pytestmark = pytest.mark.usefixtures("code_cache")
+IDS = torch.arange(40)[None]
+
+
+@pytest.fixture
+def typed(tmp_path, tiny_data):
+    """Return the arguments of a short run on such a model."""
+    return [
+        *("--model", make_hermit(tmp_path / "hermit"), "--dataset", tiny_data),
+        *("--sequence-length", 96, "--learning-rate", 0.05, "--max-steps", 4, "--no-evaluate"),
+        *("--split", "equal", "--micro-batch", 1, "--wandb", "off", "--run-name", "night"),
+    ]
+
+
+def logits(folder, adapter=None):
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+    if adapter:
+        model = PeftModel.from_pretrained(model, adapter)
+    with torch.no_grad():
+        return model.eval()(IDS).logits
+
+
+def test_unasked_it_does_not_run(tmp_path, typed):
+    done = train(tmp_path, 1, *typed)
+    assert done.returncode == 2
+    assert "runs only with Python code that comes with it" in done.stderr
+    assert not list((tmp_path / "cache").rglob(CODE[0]))
+
+
+def test_two_ranks_that_load_its_code_at_the_same_time_train_and_the_adapter_is_merged(
+    tmp_path, typed
+):
+    done = train(tmp_path, 2, *typed, "--trust-remote-code")
+    assert done.returncode == 0, done.stderr
+    assert f"runs: {', '.join(CODE)} in" in done.stdout
+    assert [line["step"] for line in metrics(tmp_path / "runs" / "night", "step")] == [1, 2, 3, 4]
+    run, base = tmp_path / "runs" / "night", tmp_path / "hermit"
+    with pytest.raises(ModelError, match="trust_remote_code"):
+        merge_run(run, tmp_path / "merged", tmp_path / "models", lambda _: None)
+    merge_run(run, tmp_path / "merged", tmp_path / "models", lambda _: None, trust_remote_code=True)
+    learned = logits(base, run / "adapter")
+    assert (learned - logits(base)).abs().max() > 0.01
+    assert (learned - logits(tmp_path / "merged")).abs().max() < 1e-5
+
+
+def test_a_whole_model_takes_its_code_along(tmp_path, typed):
+    done = train(tmp_path, 1, *typed, "--trust-remote-code", "--no-lora")
+    assert done.returncode == 0, done.stderr
+    model = tmp_path / "runs" / "night" / "model"
+    assert (logits(model) - logits(tmp_path / "hermit")).abs().max() > 0.01
+    assert {*CODE} < {path.name for path in model.iterdir()}
