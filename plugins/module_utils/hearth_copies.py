@@ -1,7 +1,8 @@
 """The models and data files that a node keeps, and whether they are still what came.
 
-The checksums of a model were written down when it came (`hearth.json` in its folder), a data file
-has its own in its name. A file whose size and time are as they were is trusted and not read.
+The checksums of a model were written down when it came (`hearth.json` in its folder), and a file of
+it whose size and time are as they were is trusted and not read. A data file has its checksum in its
+name; rows of the Hub have none, but are the same on all nodes.
 """
 
 from __future__ import annotations
@@ -85,6 +86,24 @@ def data(workspace: str, reader: Reader) -> tuple[list[str], list[str]]:
         if _STAGED.fullmatch(name) and os.path.isfile(os.path.join(folder, name))
     ]
     return staged, [name for name in staged if not _fits_its_name(folder, name, reader)]
+
+
+def hub_data(workspace: str, reader: Reader) -> tuple[list[str], dict[str, str]]:
+    """Return the data sets of the Hub whose rows a node keeps: all names, and their checksums.
+
+    Nothing on the node says what they should be; the other nodes do.
+    """
+    folder = os.path.join(workspace, "data", "hub")  # as in training/hearth/layout.py
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.parquet")))
+    sums = {}
+    for path in paths:
+        try:
+            digest = reader.sha256(path)
+        except OSError as error:
+            digest = f"not readable: {error.strerror}"
+        if digest is not None:
+            sums[os.path.basename(path)] = digest
+    return [os.path.basename(path) for path in paths], sums
 
 
 def _fits_its_name(folder: str, name: str, reader: Reader) -> bool:

@@ -94,11 +94,12 @@ def look(given: dict) -> dict:
     The `driver`, `card` of the cluster address, `neighbours` and `paths` to the peers, `disks`,
     `memory`, `identity`, the run that is `busy`, its `orphans` (processes of no run) and
     `leftovers` (paths), `models`, `data` (names), those of it that are `damaged`, and what was too
-    large to be read (`unread`).
+    large to be read (`unread`). Of data sets of the Hub `hub_data` (names) and `hub_sums`.
     """
     workspace, models = given["workspace"], given["models"]
     own, reader = surroundings.card(given["address"]), copies.Reader()
     staged, damaged = copies.data(workspace, reader)
+    hub_data, hub_sums = copies.hub_data(workspace, reader)
     return {
         **home(given),
         "driver": driver(),
@@ -115,6 +116,8 @@ def look(given: dict) -> dict:
         "models": copies.models(models, reader),
         "data": staged,
         "damaged": damaged,
+        "hub_data": hub_data,
+        "hub_sums": hub_sums,
         "unread": reader.unread,
     }
 

@@ -110,10 +110,13 @@ def look(name: str) -> dict:
         "models": MODEL,
         "data": ["0123456789ab-words.jsonl"],
         "damaged": [],
+        "hub_data": ["owner--rows.parquet"],
+        "hub_sums": {"owner--rows.parquet": "ab" * 32},
         "unread": [],
     }
 
 
+NO_ROWS = {"hub_data": [], "hub_sums": {}}
 STAGE = {"changed": False}
 STAGES = {
     "time": STAGE | {"client": "systemd-timesyncd.service", "skew": 0.0},
@@ -266,6 +269,11 @@ DEGRADED = [
     ("orphans", looks("laptop", orphans=[{"pid": 77, "what": "rank"}]), "on laptop: kill 77"),
     ("leftovers", looks("laptop", leftovers=["/home/me/hearth-x.service"]), "-e fix=true"),
     ("data", looks("laptop", damaged=["0123456789ab-words.jsonl"]), "remove data/0123456789ab"),
+    (
+        "data",
+        looks("laptop", hub_sums={"owner--rows.parquet": "cd"}),
+        "remove data/hub/owner--rows",
+    ),
     ("battery", looks("laptop", on_battery=True), "plug it in"),
     (
         "GPU shared",
@@ -421,7 +429,8 @@ def test_every_check_has_a_bad_case_above():
             "good",
             "",
         ),
-        ("data", looks("laptop", data=[]), "not applicable", "no data file yet"),
+        ("data", looks("laptop", data=[], **NO_ROWS), "not applicable", "no data file yet"),
+        ("data", looks("laptop", **NO_ROWS), "good", "1 file as their checksums say"),
         ("battery", looks("laptop", on_battery=False), "good", "plugged in"),
         ("power cap", looks("laptop", gpus=[GPU | {"watts_limit": None}]), "not checked", ""),
         ("GPU shared", looks("laptop", gpus=[], gpu_trouble="no nvidia-smi"), "not applicable", ""),
@@ -545,6 +554,7 @@ def test_a_single_node_has_no_pairs():
     ("path", "check"),
     [
         ("/home/ann/ai-cluster/data/0123456789ab-words.jsonl", software.data),
+        ("/home/ann/ai-cluster/data/hub/owner--rows.parquet", software.data),
         ("/home/ann/ai-cluster/models/llama/model.safetensors", software.models),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible.module_utils import hearth_copies as copies
 from support.modules import call
 from support.plugins import load
 
@@ -212,6 +213,18 @@ def test_a_data_file_is_held_to_the_checksum_in_its_name(workspace):
     assert (said["data"], said["damaged"]) == ([name], [])
     (workspace / "data" / name).write_bytes(b"other rows")
     assert doctor(workspace)["damaged"] == [name]
+
+
+def test_rows_of_the_hub_are_named_with_their_checksums(workspace):
+    (workspace / "data" / "hub").mkdir()
+    (workspace / "data" / "hub" / "owner--rows.parquet").write_bytes(b"rows")
+    (workspace / "data" / "hub" / ".owner--more.parquet.17").write_bytes(b"half of the ro")
+    said = doctor(workspace)
+    assert said["hub_data"] == ["owner--rows.parquet"]
+    assert said["hub_sums"] == {"owner--rows.parquet": hashlib.sha256(b"rows").hexdigest()}
+    reader = copies.Reader(most=3)
+    assert copies.hub_data(str(workspace), reader) == (["owner--rows.parquet"], {})
+    assert reader.unread == [str(workspace / "data" / "hub" / "owner--rows.parquet")]
 
 
 # -- the home --------------------------------------------------------------------------------------

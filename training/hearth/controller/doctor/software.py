@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any
 
 from hearth.controller.doctor.finding import (
     Finding,
@@ -107,7 +106,8 @@ def models(node: Node, cluster: Cluster) -> Finding:
                 fix.format(name, node.name),
             )
     for name, model in its.items():
-        if model["fingerprint"] != _usual(name, cluster):
+        others = [of.look.get("models", {}).get(name, {}) for of in cluster.nodes]
+        if model["fingerprint"] != _usual([one["fingerprint"] for one in others if one]):
             return broken(
                 f"{name} is not that of the other nodes",
                 "this node would train another model",
@@ -121,7 +121,10 @@ def models(node: Node, cluster: Cluster) -> Finding:
 
 
 def data(node: Node, cluster: Cluster) -> Finding:
-    """The data files that runs have brought are what their checksums say."""
+    """The data files that runs have brought are what their checksums say.
+
+    Rows of the Hub, which have none, are those of the other nodes.
+    """
     damaged = node.look["damaged"]
     if damaged:
         return degraded(
@@ -129,17 +132,26 @@ def data(node: Node, cluster: Cluster) -> Finding:
             "a run with it would be refused, or train on other rows",
             f"remove data/{damaged[0]} in the workspace of {node.name}: train.yml brings it again",
         )
-    if not node.look["data"]:
+    for name, digest in node.look["hub_sums"].items():
+        known = [of.look.get("hub_sums", {}).get(name) for of in cluster.nodes]
+        if digest != _usual([one for one in known if one]):
+            return degraded(
+                f"data/hub/{name} is not that of the other nodes",
+                "a run with it would be refused",
+                f"remove data/hub/{name} in the workspace of {node.name}: train.yml brings it "
+                "again",
+            )
+    if not node.look["data"] and not node.look["hub_data"]:
         return not_applicable("no data file yet")
     if unread := [path for path in node.look["unread"] if _staged(path, node)]:
         return not_checked(_too_much(unread))
-    count = len(node.look["data"])
+    count = len(node.look["data"]) + len(node.look["hub_data"])
     return good(f"{count} file{'s' if count > 1 else ''} as their checksums say")
 
 
 def _staged(path: str, node: Node) -> bool:
     """Return whether a file that a node names is one of data, not of a model."""
-    return PurePosixPath(path).name in node.look["data"]
+    return PurePosixPath(path).name in [*node.look["data"], *node.look["hub_data"]]
 
 
 def _too_much(unread: Sequence[str]) -> str:
@@ -149,8 +161,6 @@ def _too_much(unread: Sequence[str]) -> str:
     return f"{unread[0]}{more} {verb} too large to be read at every look"
 
 
-def _usual(name: str, cluster: Cluster) -> str:
-    """Return the fingerprint that most nodes have of a model; on a draw the lower rank is right."""
-    known: list[Mapping[str, Any]] = [node.look.get("models", {}) for node in cluster.nodes]
-    prints = [models[name]["fingerprint"] for models in known if name in models]
-    return str(Counter(prints).most_common(1)[0][0])
+def _usual(prints: Sequence[str]) -> str:
+    """Return the checksum that most nodes have of a thing; on a draw the lower rank is right."""
+    return Counter(prints).most_common(1)[0][0]
