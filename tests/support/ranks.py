@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -140,9 +141,10 @@ for line in sys.stdin:
 @functools.cache
 def _nursery() -> subprocess.Popen[str]:
     """Return the process that ranks are forked from; it ends with this one."""
+    home = Path(tempfile.mkdtemp(prefix="hearth-nursery-"))
     process = subprocess.Popen(
         [sys.executable, "-c", _NURSERY, str(TRAINING)],
-        env=environment(Path(tempfile.gettempdir())) | {"PYTHONPATH": str(TRAINING)},
+        env=environment(home),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -151,6 +153,7 @@ def _nursery() -> subprocess.Popen[str]:
     def end() -> None:
         process.stdin.close()
         process.wait(10)
+        shutil.rmtree(home)
 
     atexit.register(end)
     return process

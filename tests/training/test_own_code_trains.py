@@ -6,7 +6,7 @@ import pytest
 import torch
 from peft import PeftModel
 from support.own_code import CODE, make_hermit
-from support.ranks import metrics, train
+from support.ranks import metrics, train, train_forked
 from transformers import AutoModelForCausalLM
 
 from hearth.errors import ModelError
@@ -34,13 +34,6 @@ def logits(folder, adapter=None):
         return model.eval()(IDS).logits
 
 
-def test_unasked_it_does_not_run(tmp_path, typed):
-    done = train(tmp_path, 1, *typed)
-    assert done.returncode == 2
-    assert "runs only with Python code that comes with it" in done.stderr
-    assert not list((tmp_path / "cache").rglob(CODE[0]))
-
-
 def test_two_ranks_that_load_its_code_at_the_same_time_train_and_the_adapter_is_merged(
     tmp_path, typed
 ):
@@ -58,7 +51,7 @@ def test_two_ranks_that_load_its_code_at_the_same_time_train_and_the_adapter_is_
 
 
 def test_a_whole_model_takes_its_code_along(tmp_path, typed):
-    done = train(tmp_path, 1, *typed, "--trust-remote-code", "--no-lora")
+    done = train_forked(tmp_path, 1, *typed, "--trust-remote-code", "--no-lora")
     assert done.returncode == 0, done.stderr
     model = tmp_path / "runs" / "night" / "model"
     assert (logits(model) - logits(tmp_path / "hermit")).abs().max() > 0.01
