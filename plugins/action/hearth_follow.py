@@ -19,6 +19,7 @@ from ansible.plugins.action import ActionBase
 from hearth.controller.paths import for_shell
 from hearth.controller.runs.listing import local_time
 from hearth.controller.screen import Screen
+from hearth.plan.straggler import has_changed, moves, waited_for
 from hearth.supervise.cause import ENDS
 from hearth.words import duration
 
@@ -103,6 +104,9 @@ class Progress:
     loss: float | None = None
     tokens_per_second: float = 0.0
     by_rank: list[float] = field(default_factory=list)
+    slow: str = ""
+    rows: dict[int, list[int]] = field(default_factory=dict)
+    news: list[str] = field(default_factory=list)
     eta: float | None = None
     started: bool = False
     evaluating: bool = True
@@ -111,7 +115,7 @@ class Progress:
         """Take in one line of `metrics.jsonl`."""
         match line.get("kind"):
             case "start":
-                self.started, self.evaluating = True, True
+                self.started, self.evaluating, self.rows = True, True, {}
                 self.ranks = [str(rank.get("node")) for rank in line.get("ranks", [])]
                 self.steps = int(line.get("steps", 0))
             case "step":
@@ -120,6 +124,23 @@ class Progress:
                 self.loss, self.eta = line.get("loss"), line.get("eta_seconds")
                 self.tokens_per_second = float(line.get("tokens_per_second", 0))
                 self.by_rank = list(line.get("tokens_per_second_by_rank", []))
+                seconds = list(line.get("compute_seconds_by_rank", []))
+                known = len(seconds) == len(self.by_rank) == len(self.ranks)
+                self.slow = waited_for(seconds, self.by_rank, self.ranks) if known else ""
+            case "plan":
+                self._take_plan(line)
+
+    def _take_plan(self, line: Mapping[str, Any]) -> None:
+        """Take note of who takes how many rows; it is news where a machine has slowed down."""
+        now, slowness = list(line.get("rows_of_round", line["rows"])), line.get("slowness", [])
+        # An epoch's last step has fewer rows; the next full one is set against the one before it.
+        before = self.rows.get(sum(now), now)
+        self.rows[sum(now)] = now
+        if not len(before) == len(now) == len(slowness) == len(self.ranks):
+            return  # of a launch on other nodes
+        moved = zip(before, now, slowness, strict=True)
+        if any(was != rows and has_changed(slow) for was, rows, slow in moved):
+            self.news.append(f"the split {moves(before, now, slowness, self.ranks)}")
 
     @property
     def tenth(self) -> int:
@@ -140,6 +161,8 @@ class Progress:
             parts.append("held-out evaluation and saving")
         elif self.eta is not None:
             parts.append(f"{duration(self.eta)} left")
+        if self.slow:
+            parts.append(f"the others wait for {self.slow}")
         return " · ".join(parts)
 
     def _shares(self) -> str:
@@ -273,3 +296,6 @@ class ActionModule(ActionBase):
         for line in map(json.loads, whole.splitlines()):
             if line["time"][:_TO_THE_SECOND] >= since[:_TO_THE_SECOND]:
                 self._progress.take(line)
+        for news in self._progress.news:
+            self._screen.line(news)
+        self._progress.news.clear()

@@ -14,7 +14,6 @@ from hearth.config import resolve
 from hearth.errors import ModelError
 from hearth.model.borders import check_borders
 from hearth.model.load import load_model
-from hearth.world import join
 
 OPT = {"ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.3}
 CPU = torch.device("cpu")
@@ -32,7 +31,7 @@ def loaded(folder, family, precision="fp64", more=(), **settings):
 def test_a_family_that_mixes_documents_is_refused_by_name(tmp_path, family, more, lora, precision):
     model = loaded(tmp_path / "mixes", family, precision, more, lora=lora)
     with pytest.raises(ModelError, match=r"home/mixes: this model does not keep .*packing=false"):
-        check_borders(model, "home/mixes", join({}), nullcontext)
+        check_borders(model, "home/mixes", nullcontext)
 
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
@@ -45,7 +44,7 @@ def test_one_that_keeps_them_apart_is_left_as_it_was(tmp_path, family, more, pre
     weights = {name: value.clone() for name, value in model.network.state_dict().items()}
     drawn = torch.get_rng_state()
     with torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext():
-        check_borders(model, "home/apart", join({}), nullcontext)
+        check_borders(model, "home/apart", nullcontext)
     assert torch.equal(torch.get_rng_state(), drawn)
     assert [module.training for module in model.network.modules()] == modes
     assert all(modes)
@@ -63,3 +62,14 @@ def test_a_run_is_refused_before_its_first_step_and_goes_without_packing(tmp_pat
     done = train_forked(tmp_path, 2, "--run-name", "single", *more, "--no-packing")
     assert done.returncode == 0, done.stderr
     assert len(metrics(tmp_path / "runs" / "single", "step")) == 1
+
+
+def test_it_is_refused_while_its_speed_is_measured_before_the_ranks_meet(tmp_path, arguments):
+    opt = make_model(tmp_path / "opt", family=OPTConfig, **OPT)
+    by_speed = ["--split", "auto", "--micro-batch", "auto"]
+    done = train_forked(tmp_path, 1, *arguments, "--model", opt, *by_speed)
+    assert done.returncode == 2
+    assert "measuring how fast this rank computes" in done.stdout
+    assert f"{opt}: this model does not keep packed documents apart" in done.stderr
+    assert not (tmp_path / "cache" / "hearth" / "data" / "speeds").exists()
+    assert not list((tmp_path / "runs").glob("*/run.yml"))

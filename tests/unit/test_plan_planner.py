@@ -10,7 +10,7 @@ from hearth.errors import ConfigError, HearthError
 from hearth.plan.order import Order
 from hearth.plan.planner import Fixed, Replayed
 from hearth.plan.split import Plan
-from hearth.trainer.planning import moves, recorded_plans
+from hearth.trainer.planning import recorded_plans
 from hearth.trainer.stepper import Stepper
 
 FIRST, SECOND = Plan((4, 3), (2, 1)), Plan((5, 2), (2, 1))
@@ -95,10 +95,3 @@ def test_the_plans_are_read_from_the_metrics(tmp_path):
         recorded_plans("night", path)
     with pytest.raises(ConfigError, match="must lie on the node that is rank 0"):
         recorded_plans("night", tmp_path / "other.jsonl")
-
-
-def test_a_move_names_who_slowed_down_and_what_it_means():
-    said = moves(FIRST.rows, SECOND.rows, (1.02, 2.0), ["tower", "laptop"])
-    assert said == (
-        "follows the machines: tower 4 → 5 rows, laptop 3 → 2 rows (at 50% of its measured speed)"
-    )

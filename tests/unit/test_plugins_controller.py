@@ -288,6 +288,42 @@ def test_a_step_is_one_line_with_the_share_of_each_node():
     )
 
 
+def test_a_step_says_for_whom_the_others_wait():
+    even = STEP | {"compute_seconds_by_rank": [0.9, 1.0, 1.1]}
+    assert progress_after(START, even).text() == progress_after(START, STEP).text()
+    slow = STEP | {"compute_seconds_by_rank": [0.5, 0.4, 2.0]}
+    assert progress_after(START, slow).text().endswith("left · the others wait for lap")
+
+
+def test_a_machine_that_slows_down_is_news_and_small_moves_are_not():
+    plans = [
+        {"kind": "plan", "rows": rows, "slowness": slowness}
+        for rows, slowness in (
+            ([4, 4, 8], [1.0, 1.0, 1.0]),
+            ([2, 2, 4], [1.0, 1.0, 1.0]),  # the last step of an epoch
+            ([4, 4, 8], [1.0, 1.0, 1.0]),
+            ([4, 5, 7], [1.0, 1.0, 1.04]),
+            ([5, 6, 5], [1.0, 1.0, 2.0]),
+        )
+    ]
+    progress = progress_after(START, *plans)
+    assert progress.news == [
+        "the split follows the machines: desk 4 → 5 rows, desk 5 → 6 rows, "
+        "lap 7 → 5 rows (at 50% of its measured speed)"
+    ]
+    in_rounds = progress_after(
+        START,
+        *(
+            {"kind": "plan", "rows": [1, 1, 1], "rows_of_round": rows, "slowness": [1.0, 1.0, 2.0]}
+            for rows in ([8, 8, 16], [11, 11, 10])
+        ),
+    )
+    assert in_rounds.news[0].endswith("lap 16 → 10 rows (at 50% of its measured speed)")
+    elsewhere = [{"kind": "start", "steps": 60, "ranks": [{"node": "desk"}] * 2}]
+    other = {"kind": "plan", "rows": [8, 8], "slowness": [2.0, 2.0]}
+    assert progress_after(START, plans[0], *elsewhere, other).news == []
+
+
 def test_progress_before_and_after_the_steps():
     assert progress_after().text() == "the ranks load the model"
     assert "before the first step" in progress_after(START).text()

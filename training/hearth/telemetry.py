@@ -22,6 +22,7 @@ from torch.utils.tensorboard import SummaryWriter
 from hearth.config import Run
 from hearth.errors import HearthError
 from hearth.history import METRICS, forget_after
+from hearth.plan.straggler import waited_for
 from hearth.words import duration
 
 
@@ -143,13 +144,16 @@ def _init_wandb(run: Run, folder: Path, mode: Literal["online", "offline"]) -> A
 def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:
     """Return the line that a person sees for a step record; `nodes` names each rank's node."""
     by_node: dict[str, float] = {}
-    for node, tokens in zip(nodes, record["tokens_per_second_by_rank"], strict=True):
-        by_node[node] = by_node.get(node, 0.0) + tokens
-    shares = ", ".join(f"{node} {tokens:.0f}" for node, tokens in by_node.items())
+    tokens = record["tokens_per_second_by_rank"]
+    for node, speed in zip(nodes, tokens, strict=True):
+        by_node[node] = by_node.get(node, 0.0) + speed
+    shares = ", ".join(f"{node} {speed:.0f}" for node, speed in by_node.items())
     left = duration(record["eta_seconds"])
+    slow = waited_for(record["compute_seconds_by_rank"], tokens, nodes)
     skipped = {"as not finite": record["skipped"], "by the loss scaler": record["scaler_skipped"]}
     return (
         f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  "
         f"{record['tokens_per_second']:.0f} tokens/s ({shares})  {left} left"
+        + (f"  the others wait for {slow}" if slow else "")
         + "".join(f"  {count} skipped {why}" for why, count in skipped.items() if count)
     )

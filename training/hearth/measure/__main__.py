@@ -109,6 +109,7 @@ def _measure(path: Path) -> None:
         prime_backend(settings)  # before everything that imports transformers
         from hearth.measure import here, kept, probe
         from hearth.model import precision
+        from hearth.model.borders import check_borders
         from hearth.model.load import load_model
         from hearth.prepare.here import prepare
         from hearth.world import own_device
@@ -125,12 +126,15 @@ def _measure(path: Path) -> None:
     scaler = precision.loss_scaler(chosen, device)
     model.use_scaler(scaler)
     model.before_step()
+    autocast = functools.partial(precision.autocast, chosen, device)
+    if settings.packing or model.joins_rows:
+        check_borders(model, run.source.id, autocast)  # as each rank does, but before any starts
     taken = probe.reserve((weight for _, weight in model.trainable()), settings.sync_every > 1)
     measured = probe.probe(
         model,
         prepared.data.train,
         here.most_rows(settings),
-        functools.partial(precision.autocast, chosen, device),
+        autocast,
         scaler.scale,
     )
     del taken

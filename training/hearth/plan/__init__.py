@@ -9,6 +9,7 @@ speed.py     how long a rank computes for so many rows
 split.py     who takes how many, so that all finish together
 planner.py   where the plan of each step comes from: shares, a record, or
 follow.py    speed: how the split moves when a machine slows down or recovers
+straggler.py who has slowed down, and whom the others wait for
 worth.py     which nodes make the run faster
 sharded.py   what it costs that no rank has the whole model
 """

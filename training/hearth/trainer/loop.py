@@ -25,6 +25,7 @@ from hearth.optimizer import choose_optimizer, means_here
 from hearth.plan.follow import Follower
 from hearth.plan.order import Order
 from hearth.plan.split import Plans
+from hearth.plan.straggler import moves
 from hearth.prepare.here import Prepared, facts_of, versions_here
 from hearth.telemetry import Telemetry, step_line
 from hearth.trainer import parallel, rounds
@@ -34,7 +35,7 @@ from hearth.trainer.exchange import Exchange
 from hearth.trainer.judging import Judge
 from hearth.trainer.keeping import BEST, Keeper
 from hearth.trainer.learner import Learner
-from hearth.trainer.planning import choose_planner, moves, rows_over, slowness_of
+from hearth.trainer.planning import choose_planner, rows_over, slowness_of
 from hearth.trainer.stepper import Stepper
 from hearth.trainer.window import LogWindow, Taken
 from hearth.world import World, agree
@@ -94,7 +95,7 @@ class Trainer:
         self.model.use_scaler(scaler)
         autocast = functools.partial(precision.autocast, self.precision, world.device)
         if settings.packing or self.model.joins_rows:
-            check_borders(self.model, run.source.id, world, autocast)
+            check_borders(self.model, run.source.id, autocast, lambda here: any(world.gather(here)))
         learner = Learner(self.chosen_optimizer, settings, self.parameters, scaler, self.steps)
         self.changing: dict[str, Any] = learner.changing
         self.rounds: rounds.Rounds | None = None

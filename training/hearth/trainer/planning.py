@@ -1,8 +1,7 @@
-"""Which planner a run has, the same on every rank, and what is told of its moves."""
+"""Which planner a run has, the same on every rank, and what is recorded of its moves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +15,6 @@ from hearth.plan.follow import Follower
 from hearth.plan.planner import Fixed, Planner, Replayed
 from hearth.plan.split import Plan, Plans, shares_for
 from hearth.world import World
-
-_NOTEWORTHY = 0.1
-"""Part by which a rank must differ from what was measured of it to be remarked on."""
 
 
 def choose_planner(settings: Settings, measured: Measured, layout: Layout, world: World) -> Planner:
@@ -90,16 +86,3 @@ def slowness_of(planner: Planner, ranks: int) -> list[float]:
 def rows_over(plans: Plans) -> list[int]:
     """Return how many rows each rank takes in all these steps together; none without steps."""
     return [sum(of_steps) for of_steps in zip(*(plan.rows for plan in plans), strict=True)]
-
-
-def moves(
-    before: Sequence[int], after: Sequence[int], slowness: Sequence[float], nodes: Sequence[str]
-) -> str:
-    """Return the words that tell who takes more or fewer rows from now on, and why."""
-    changed = [
-        f"{node} {was} → {now} rows"
-        + (f" (at {1 / slow:.0%} of its measured speed)" if abs(slow - 1) > _NOTEWORTHY else "")
-        for node, was, now, slow in zip(nodes, before, after, slowness, strict=True)
-        if was != now
-    ]
-    return f"follows the machines: {', '.join(changed)}"
