@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -171,15 +171,32 @@ def unfinished(folder: Path, nodes: Sequence[str]) -> dict[Path, Benchmark]:
     }
 
 
+def end(play: subprocess.Popen[bytes]) -> None:
+    """End a play that is under way, and return when it is gone.
+
+    As by Ctrl-C at first. Ansible now and then loses that between two tasks: it would go on, and
+    start the run after all.
+    """
+    for number, seconds in ((signal.SIGINT, 1), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        play.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            play.wait(seconds)
+            return
+
+
 @contextmanager
-def kept_meanwhile(file: Path, content: str) -> Iterator[None]:
+def kept_meanwhile(file: Path, content: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Keep a file, for its owner alone, until the block ends or a signal ends this process.
 
     Ansible ends its workers within a handler of the signal, from where nothing gets to a `finally`.
+    The plays that are put into the list are ended by such a signal, too.
     """
+    plays: list[subprocess.Popen[bytes]] = []
 
     def interrupted(number: int, frame: Any) -> None:
         file.unlink(missing_ok=True)
+        for play in plays:
+            end(play)
         earlier[number](number, frame)
 
     earlier = {
@@ -192,7 +209,7 @@ def kept_meanwhile(file: Path, content: str) -> Iterator[None]:
     try:
         file.touch(mode=0o600)
         file.write_text(content, encoding="utf-8")
-        yield
+        yield plays
     finally:
         file.unlink(missing_ok=True)
         for number, handler in earlier.items():
@@ -378,7 +395,7 @@ class ActionModule(ActionBase):
         ]
         screen = Screen(self._display)
         # Of what was typed, something may be secret.
-        with kept_meanwhile(options, json.dumps(given)), log.open("wb") as said:
+        with kept_meanwhile(options, json.dumps(given)) as plays, log.open("wb") as said:
             process = subprocess.Popen(
                 command,
                 env={**os.environ, "ANSIBLE_NOCOLOR": "true"},
@@ -386,6 +403,7 @@ class ActionModule(ActionBase):
                 stdout=said,
                 stderr=subprocess.STDOUT,
             )
+            plays.append(process)
             while process.poll() is None:
                 if ON_TERMINAL:
                     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -551,6 +551,24 @@ def test_what_was_typed_lies_in_no_file_after_the_play(tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_an_interrupted_play_is_ended_also_where_it_has_lost_the_signal(tmp_path):
+    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True)"
+    play = subprocess.Popen(
+        [sys.executable, "-c", f"{deaf}; time.sleep(600)"], stdout=subprocess.PIPE
+    )
+    handler = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        play.stdout.readline()  # from here on it hears nothing
+        with plugin.kept_meanwhile(tmp_path / plugin.OPTIONS, "{}") as plays:
+            plays.append(play)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert play.returncode == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        play.kill()
+        play.communicate()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nor_where_ansible_ends_its_worker_meanwhile(tmp_path, number):
     """As Ansible does: its handler ends the process, and no `finally` is reached."""
