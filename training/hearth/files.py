@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 
 def sha256_of(path: Path) -> str:
     """Return the checksum of a file's content, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object that a file holds; None if it cannot be read or is something else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def bytes_below(folder: Path) -> int:

@@ -8,10 +8,12 @@ here; transformers itself is asked only where a model names code at all.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from hearth.errors import ModelError
+from hearth.files import read_object
 
 PATTERNS = ("*.py", "*.model", "*.tiktoken")
 """Files that such a model may need beside those of every model: code, and what its tokenizer reads.
@@ -40,7 +42,8 @@ def code_of(config: Mapping[str, Any], *more: Mapping[str, Any]) -> list[str]:
 
 def code_in(folder: Path) -> list[str]:
     """Return the code without which the model in `folder` does not run (see `code_of`)."""
-    return code_of(_json(folder / "config.json"), _json(folder / "tokenizer_config.json"))
+    names = ("config.json", "tokenizer_config.json")
+    return code_of(*(read_object(folder / name) or {} for name in names))
 
 
 def may_run(allowed: bool, folder: Path) -> bool:
@@ -80,6 +83,17 @@ def code_problems(named: list[str], model: str, allowed: bool, folder: Path | No
     ]
 
 
+def code_to_run(folder: Path, model: str, allowed: bool) -> list[str]:
+    """Return the code without which the model in `folder` does not run, known to be there.
+
+    Raises `ModelError` with why it cannot run (see `code_problems`).
+    """
+    named = code_in(folder)
+    if problems := code_problems(named, model, allowed, folder):
+        raise ModelError(*problems)
+    return named
+
+
 def code_warning(model: str) -> str:
     """Return what a person should be told, before anything, of a run that lets such code run."""
     return (
@@ -93,11 +107,3 @@ def _is_known(model_type: str) -> bool:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     return model_type in CONFIG_MAPPING_NAMES
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -8,10 +8,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from hearth.errors import ModelError
-from hearth.files import sha256_of
+from hearth.files import read_object, sha256_of
 from hearth.model import code
 
 # The files that make a model; weights in pickle form could run code and are not read.
@@ -137,17 +136,9 @@ def _record(path: Path) -> FileRecord:
     return FileRecord(sha256_of(path), status.st_size, status.st_mtime_ns)
 
 
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def _config_problems(folder: Path) -> list[str]:
     """Return what is wrong with config.json."""
-    config = _json(folder / "config.json")
+    config = read_object(folder / "config.json")
     if config is None or "model_type" not in config:
         return [f"{folder}/config.json: this is not a model's configuration; copy it again"]
     return []
@@ -157,7 +148,7 @@ def _weight_problems(folder: Path) -> list[str]:
     """Return what is wrong with the weights."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = sorted(set(((_json(index) or {}).get("weight_map") or {}).values()))
+        names = sorted(set(((read_object(index) or {}).get("weight_map") or {}).values()))
         if not names:
             return [f"{index}: this is not an index of weights; copy it again"]
     else:

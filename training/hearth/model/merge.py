@@ -17,7 +17,7 @@ from hearth.config import preset_names, read_run
 from hearth.data import ensure_chat_template
 from hearth.errors import ModelError
 from hearth.files import level_modes
-from hearth.model.code import code_in, code_problems
+from hearth.model.code import code_to_run
 from hearth.model.fetch import fetch_model
 
 Say = Callable[[str], None]
@@ -54,10 +54,7 @@ def merge_run(
         raise ModelError(f"{to} exists already; name a folder that does not, or delete this one")
     run = read_run(run_folder / "run.yml")
     base = fetch_model(run.source, models, say, known=preset_names()).path
-    named = code_in(base)
-    if problems := code_problems(named, run.source.id, trust_remote_code, base):
-        raise ModelError(*problems)
-    own_code = bool(named)
+    own_code = bool(code_to_run(base, run.source.id, trust_remote_code))
     if hasattr(AutoConfig.from_pretrained(base, trust_remote_code=own_code), "quantization_config"):
         raise ModelError(
             f"{base}: its weights are quantised and cannot take an adapter in; train on the "

@@ -5,11 +5,12 @@ Known are dense decoders with a gated MLP; of any other kind nothing is said rat
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from hearth.files import read_object
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,5 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
 
 def shape_in(folder: Path) -> Shape | None:
     """Return the shape of the model in `folder`, None where nothing is known of it."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return shape_of(config) if isinstance(config, dict) else None
+    config = read_object(folder / "config.json")
+    return shape_of(config) if config is not None else None

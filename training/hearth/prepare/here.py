@@ -17,12 +17,12 @@ from transformers import AutoTokenizer, dynamic_module_utils
 
 from hearth.config import Run, Settings, preset_names, read_run
 from hearth.data import TokenData, load_data
-from hearth.errors import HearthError, ModelError
+from hearth.errors import HearthError
 from hearth.files import sha256_of
 from hearth.fit.here import check_fit
 from hearth.layout import Layout
 from hearth.lock import locked
-from hearth.model import code
+from hearth.model.code import code_to_run
 from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.load import backend_here
 from hearth.model.precision import choose, supported
@@ -80,10 +80,7 @@ def _allow_code(run: Run, model: Path, say: Callable[[str], None]) -> bool:
 
     Raises `ModelError` if the model needs code that may not run or is not there.
     """
-    allowed = run.settings.trust_remote_code
-    named = code.code_in(model)
-    if problems := code.code_problems(named, run.source.id, allowed, model):
-        raise ModelError(*problems)
+    named = code_to_run(model, run.source.id, run.settings.trust_remote_code)
     own_code = bool(named)
     if not own_code:
         return False
