@@ -40,7 +40,7 @@ def main(name: str, about: str | None, lines: str) -> int:
                 2, f"scripts/{name}: there is no .venv with Hearth; ./scripts/setup makes it\n"
             )
         os.execv(PYTHON, [str(PYTHON), str(REPOSITORY / "scripts" / name), *sys.argv[1:]])
-    from hearth.controller.verdict import EXIT
+    from hearth_controller.base.verdict import EXIT
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"{name}.json")

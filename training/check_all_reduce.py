@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
+from hearth.ranks.world import join, leave
 from hearth.verify.all_reduce import ANSWER, MEBIBYTES
-from hearth.world import join, leave
 
 _TIMES = 3
 

@@ -15,8 +15,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from hearth.errors import HearthError
-from hearth.layout import Layout
+from hearth.base.errors import HearthError
+from hearth.config.layout import Layout
 
 
 def main() -> int:
@@ -36,7 +36,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     # Imported late, so that --help is answered soon and nobody has to read what libraries say.
-    from hearth.quiet import hush
+    from hearth.base.quiet import hush
 
     hush()
     from hearth.model.merge import merge_run

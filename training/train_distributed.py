@@ -16,12 +16,12 @@ import sys
 
 from torch.distributed.elastic.multiprocessing.errors import record
 
+from hearth.base.errors import ConfigError, HearthError
+from hearth.base.imports import loading
 from hearth.config import Run, describe_settings, pinned, read_run, resolve_run, write_run
 from hearth.config.cli import CommandLine, parse_command_line, rank_from_environment
-from hearth.errors import ConfigError, HearthError
+from hearth.config.layout import Layout
 from hearth.fit.catalogue import listing
-from hearth.layout import Layout
-from hearth.loading import loading
 
 
 def requested_run(typed: CommandLine, layout: Layout) -> Run:
@@ -39,10 +39,10 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
         from hearth.model.load import prime_backend
 
         prime_backend(run.settings)
-        from hearth.measure.here import measured_here
-        from hearth.prepare.here import prepare
+        from hearth.measure.local import measured_here
+        from hearth.prepare.local import prepare
+        from hearth.ranks.world import join, leave
         from hearth.trainer.loop import Trainer
-        from hearth.world import join, leave
 
     say = print if rank_from_environment() == 0 else lambda _: None
     prepared = prepare(run, layout, say, judge_fit=by_hand)

@@ -70,7 +70,7 @@ def message_of(result: dict[str, Any]) -> str:
     if "censored" in result:
         return "failed; its output is hidden because it may hold secrets"
     # Not above: an Ansible without it must get as far as its refusal.
-    from hearth.controller.inventory.trouble import told_by
+    from hearth_controller.inventory.unreachable import told_by
 
     return told_by(result) or "failed without saying why; -v shows more"
 

@@ -13,7 +13,7 @@ import torch
 from support.llama import make_llama, make_texts
 from support.ranks import environment, train
 
-from hearth.world import has_nvidia_gpu
+from hearth.ranks.world import has_nvidia_gpu
 
 LENGTH = 512
 """Tokens of a row in these tests."""

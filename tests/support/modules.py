@@ -26,10 +26,11 @@ with patch_module_args(json.load(sys.stdin)):
 
 def call(module: str, check: bool = False, **arguments: Any) -> dict[str, Any]:
     """Run a module and return its answer."""
+    (path,) = (PLUGINS / "modules").rglob(f"{module}.py")
     done = subprocess.run(
         [
             *(sys.executable, "-c", _RUNNER),
-            str(PLUGINS / "modules" / f"{module}.py"),
+            str(path),
             str(PLUGINS / "module_utils"),
         ],
         input=json.dumps({**arguments, "_ansible_check_mode": check}),

@@ -11,8 +11,9 @@ PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 
 
 def load(kind: str, name: str) -> ModuleType:
-    """Return a plugin as a module; Ansible loads them by path, too."""
-    spec = util.spec_from_file_location(f"plugins_{kind}_{name}", PLUGINS / kind / f"{name}.py")
+    """Return a plugin of any concern as a module; Ansible loads them by path, too."""
+    (path,) = (PLUGINS / kind).rglob(f"{name}.py")
+    spec = util.spec_from_file_location(f"plugins_{kind}_{name}", path)
     module = util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look themselves up
     spec.loader.exec_module(module)

@@ -10,10 +10,10 @@ from support.ranks import metrics, train_forked
 from support.tiny_model import make_model
 from transformers import FalconConfig, GPT2Config, LlamaConfig, OPTConfig
 
+from hearth.base.errors import ModelError
 from hearth.config import resolve
-from hearth.errors import ModelError
-from hearth.model.borders import check_borders
 from hearth.model.load import load_model
+from hearth.model.packing_isolation import check_borders
 
 OPT = {"ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.3}
 CPU = torch.device("cpu")

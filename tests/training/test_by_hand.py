@@ -14,8 +14,8 @@ import pytest
 from support.ranks import command, environment, metrics, train, train_forked
 from support.waiting import HANG
 
-from hearth.checkpoint import newest
-from hearth.layout import staged_name
+from hearth.config.layout import staged_name
+from hearth.record.checkpoint import newest
 
 
 def refused(done, *words):
@@ -183,7 +183,7 @@ PARTINGS = """
 import multiprocessing, os, socket, sys
 import torch
 from hearth.trainer.exchange import Exchange
-from hearth.world import join, leave
+from hearth.ranks.world import join, leave
 
 def rank(number, port):
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}

@@ -33,9 +33,9 @@ from support.ranks import (
 from support.tiny_model import make_tokenizer
 from support.waiting import HANG
 
+from hearth.base.files import sha256_of
 from hearth.config import resolve
 from hearth.data import load_data
-from hearth.files import sha256_of
 from hearth.model.load import load_model
 from hearth.trainer.compute import Compute
 

@@ -9,11 +9,11 @@ from support.ranks import learned, metrics, stopped, train_forked
 from transformers import AutoModelForCausalLM
 
 from hearth.config import resolve_run, write_run
-from hearth.layout import Layout
-from hearth.measure.here import measured_here
-from hearth.prepare.here import prepare
+from hearth.config.layout import Layout
+from hearth.measure.local import measured_here
+from hearth.prepare.local import prepare
+from hearth.ranks.world import join
 from hearth.trainer.loop import Trainer
-from hearth.world import join
 
 
 @pytest.fixture(scope="module")

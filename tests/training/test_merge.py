@@ -16,7 +16,7 @@ from support.tiny_model import CHAT_TEMPLATE
 from support.waiting import HANG
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hearth.errors import ModelError
+from hearth.base.errors import ModelError
 from hearth.model.merge import merge_run
 
 IDS = torch.arange(40)[None]

@@ -141,7 +141,7 @@ def test_unsloth_by_name_without_a_gpu_is_an_error_and_auto_is_not():
 
 def test_unsloth_can_be_imported_before_all_that_it_patches(tmp_path):
     script = (
-        "import sys, hearth.config, hearth.layout, hearth.model.load\n"
+        "import sys, hearth.config, hearth.config.layout, hearth.model.load\n"
         "print({'transformers', 'peft', 'trl'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 from support.llama import make_llama
 from support.ranks import furthest, learned, metrics, train_forked, trained
 
-from hearth.plan.order import Order
+from hearth.plan.row_order import Order
 
 EXAMPLES, GLOBAL_BATCH, SEED, LENGTH = 64, 16, 1, 1500
 STEP = 3

@@ -9,7 +9,7 @@ from support.own_code import CODE, make_hermit
 from support.ranks import metrics, train, train_forked
 from transformers import AutoModelForCausalLM
 
-from hearth.errors import ModelError
+from hearth.base.errors import ModelError
 from hearth.model.merge import merge_run
 
 pytestmark = pytest.mark.usefixtures("code_cache")

@@ -15,7 +15,7 @@ from support.supervisors import TRAINING, Nodes
 from support.waiting import until
 
 from hearth.config import resolve_run, write_run
-from hearth.layout import staged_name
+from hearth.config.layout import staged_name
 
 STEPS = 60
 

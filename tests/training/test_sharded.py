@@ -13,9 +13,9 @@ from support.tiny_model import make_model
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from hearth.base.errors import ModelError
 from hearth.config import resolve
 from hearth.data import Batch
-from hearth.errors import ModelError
 from hearth.model.load import load_model
 from hearth.model.sharded import shard
 

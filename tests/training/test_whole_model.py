@@ -12,8 +12,8 @@ from support.ranks import metrics, stopped, train_forked
 from support.tiny_model import CHAT_TEMPLATE, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from hearth.base.errors import CheckpointError
 from hearth.config import resolve
-from hearth.errors import CheckpointError
 from hearth.model.load import load_model
 
 

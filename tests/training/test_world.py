@@ -15,7 +15,7 @@ JOINING = """
 import multiprocessing, os, sys
 import torch
 import torch.distributed as dist
-from hearth.world import join, leave
+from hearth.ranks.world import join, leave
 
 def rank(number):
     os.environ.update(RANK=str(number), LOCAL_RANK=str(number))

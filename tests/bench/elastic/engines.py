@@ -18,7 +18,7 @@ import psutil
 from support.supervisors import TRAINING, Nodes, free_port
 
 from hearth.config import resolve_run, write_run
-from hearth.layout import staged_name
+from hearth.config.layout import staged_name
 from hearth.supervise.spec import Spec
 from tests.bench.elastic.report import Step
 from tests.bench.heterogeneous.work import LENGTH

@@ -18,7 +18,7 @@ import torch
 from support.ranks import arguments_of, beginning, change, learned, metrics, train_forked
 
 from hearth.config import load_preset
-from hearth.layout import Layout
+from hearth.config.layout import Layout
 from hearth.model.fetch import fetch_model
 from tests.bench.command import Bench
 from tests.bench.exactness.report import table

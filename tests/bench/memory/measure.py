@@ -11,8 +11,8 @@ from typing import Any
 from support.ranks import environment
 
 from hearth.config import resolve
+from hearth.config.shape import shape_in
 from hearth.fit.memory import case_of, estimate
-from hearth.model.shape import shape_in
 from tests.bench.memory.sizes import make_data, make_model
 
 ROOT = Path(__file__).resolve().parents[3]

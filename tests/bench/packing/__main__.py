@@ -24,11 +24,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from hearth.config import load_preset, resolve
+from hearth.config.layout import Layout
 from hearth.data import Rows, load_data
-from hearth.layout import Layout
+from hearth.model.backend import TrainableModel
 from hearth.model.fetch import fetch_model
 from hearth.model.load import load_model
-from hearth.model.seam import TrainableModel
 from tests.bench.command import Bench
 from tests.bench.packing.data import CORPUS, SHIPPED, make_corpus
 from tests.bench.packing.measure import PaddedRows, cost

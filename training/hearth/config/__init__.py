@@ -8,6 +8,7 @@ cli.py        the script's command line, made from the table
 problems.py   errors as sentences
 """
 
+from hearth.base.errors import ConfigError
 from hearth.config.presets import Preset, load_preset, preset_names
 from hearth.config.resolve import Resolved, resolve
 from hearth.config.run import (
@@ -23,7 +24,6 @@ from hearth.config.run import (
     write_run,
 )
 from hearth.config.settings import Settings
-from hearth.errors import ConfigError
 
 __all__ = [
     "ConfigError",

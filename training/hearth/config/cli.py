@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hearth.base.errors import ConfigError, did_you_mean
 from hearth.config.settings import Settings
-from hearth.errors import ConfigError, did_you_mean
 
 _DESCRIPTION = """\
 Train a model, with LoRA or whole, on this computer or, under torchrun, on many.

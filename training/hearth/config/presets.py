@@ -8,10 +8,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from hearth.base.errors import ConfigError
 from hearth.config.problems import describe
-from hearth.errors import ConfigError
-from hearth.model.shape import Shape
-from hearth.model.source import ModelSource, WheelSource
+from hearth.config.shape import Shape
+from hearth.config.source import ModelSource, WheelSource
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 

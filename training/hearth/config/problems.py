@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import yaml
 from pydantic import ValidationError
 
-from hearth.errors import did_you_mean
+from hearth.base.errors import did_you_mean
 
 _WANTED = {
     "int_parsing": "a whole number is wanted",

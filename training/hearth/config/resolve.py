@@ -15,12 +15,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from hearth.base.errors import ConfigError, DataError, did_you_mean
 from hearth.config.presets import load_preset, preset_names
 from hearth.config.problems import describe
 from hearth.config.settings import Settings
+from hearth.config.source import ModelSource
 from hearth.data.locate import LocalFile, locate, shipped_names
-from hearth.errors import ConfigError, DataError, did_you_mean
-from hearth.model.source import ModelSource
 
 
 @dataclass(frozen=True)

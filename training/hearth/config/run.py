@@ -17,12 +17,12 @@ import yaml
 from pydantic import ValidationError
 
 from hearth import __version__
+from hearth.base.errors import ConfigError
+from hearth.base.files import sha256_of, write_whole
 from hearth.config.problems import describe
 from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import Settings, for_run_name
-from hearth.errors import ConfigError
-from hearth.files import sha256_of, write_whole
-from hearth.model.source import ModelSource, WheelSource
+from hearth.config.source import ModelSource, WheelSource
 
 # What may differ when a run goes on: none of these changes which rows make up a step or what
 # is learned from them.

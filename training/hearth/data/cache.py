@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from hearth.base.errors import DataError
+from hearth.base.files import sha256_of
+from hearth.base.lock import locked
 from hearth.data.documents import Documents
-from hearth.errors import DataError
-from hearth.files import sha256_of
-from hearth.lock import locked
 
 # Raise it when the same file and tokenizer would give other tokens than before.
 VERSION = 2

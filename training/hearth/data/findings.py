@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hearth.errors import DataError
+from hearth.base.errors import DataError
 
 SHOWN = 5
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hearth.base.errors import DataError
+from hearth.base.files import sha256_of
 from hearth.data.columns import KNOWN_COLUMNS
 from hearth.data.findings import Findings, Problem
-from hearth.data.hub import load_hub_rows
+from hearth.data.hub_rows import load_hub_rows
 from hearth.data.locate import HubDataset, LocalFile
-from hearth.errors import DataError
-from hearth.files import sha256_of
 
 _BOM = b"\xef\xbb\xbf"
 _MAGIC = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hearth.base.errors import DataError
 from hearth.data.cache import cache_key, cached_documents
 from hearth.data.columns import Message
 from hearth.data.documents import Documents, examples, tokenise
@@ -21,7 +22,6 @@ from hearth.data.packing import one_a_row, pack
 from hearth.data.rows import Cut, Rows, cut_to_length
 from hearth.data.split import held_out_mask
 from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
-from hearth.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from hearth.errors import DataError, did_you_mean
+from hearth.base.errors import DataError, did_you_mean
 
 SHIPPED = Path(__file__).resolve().parents[2] / "datasets"
 SUFFIXES = (".jsonl", ".txt", ".csv", ".parquet")

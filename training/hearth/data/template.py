@@ -23,9 +23,9 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from hearth.base.errors import ModelError
 from hearth.data.columns import Example, Message
 from hearth.data.findings import Problem
-from hearth.errors import ModelError
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"

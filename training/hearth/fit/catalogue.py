@@ -6,11 +6,11 @@ import itertools
 import textwrap
 from collections.abc import Mapping
 
+from hearth.base.text import aligned
 from hearth.config import Preset, Settings, load_preset, preset_names
-from hearth.fit.room import Room
+from hearth.config.shape import Shape
+from hearth.fit.capacity import Room
 from hearth.fit.verdict import misfits
-from hearth.model.shape import Shape
-from hearth.words import aligned
 
 _GAP = "  "
 _NOT_KNOWN = "?"

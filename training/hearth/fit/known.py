@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hearth.config import load_preset, preset_names
-from hearth.model.shape import Shape, shape_in
-from hearth.model.source import ModelSource
+from hearth.config.shape import Shape, shape_in
+from hearth.config.source import ModelSource
 
 
 def known_shape(model: str, source: ModelSource, models: Path) -> Shape | None:

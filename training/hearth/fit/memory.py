@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hearth.config import Settings
-from hearth.fit.room import GIB
-from hearth.model.shape import Shape
+from hearth.config.shape import Shape
+from hearth.fit.capacity import GIB
 
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 

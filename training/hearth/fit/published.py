@@ -17,14 +17,14 @@ from typing import Any
 
 from huggingface_hub.utils import disable_progress_bars
 
+from hearth.base.errors import HearthError, ModelError
+from hearth.base.hub import PROBE_SECONDS, hub_api
 from hearth.config import Run, read_run
-from hearth.errors import HearthError, ModelError
+from hearth.config.layout import Layout
+from hearth.config.shape import Shape, shape_of
+from hearth.config.source import ModelSource
 from hearth.fit.known import known_shape
-from hearth.hub import PROBE_SECONDS, hub_api
-from hearth.layout import Layout
 from hearth.model.code import code_of, code_problems
-from hearth.model.shape import Shape, shape_of
-from hearth.model.source import ModelSource
 
 
 def shape_beforehand(run: Run, layout: Layout) -> Shape | None:

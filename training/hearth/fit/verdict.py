@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hearth.config import Settings
+from hearth.config.shape import Shape
+from hearth.fit.capacity import GIB, Room
 from hearth.fit.memory import Estimate, case_of, estimate
-from hearth.fit.room import GIB, Room
-from hearth.model.shape import Shape
 
 _SHORTEST = 128
 """Tokens of a row below which advice to shorten them helps nobody."""

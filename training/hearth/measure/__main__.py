@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
+from hearth.base.errors import HearthError
+from hearth.base.imports import loading
 from hearth.config import Run, read_run
-from hearth.errors import HearthError
-from hearth.layout import Layout
-from hearth.loading import loading
-from hearth.memory import free_gib, limit_memory
+from hearth.config.layout import Layout
 from hearth.model.load import prime_backend
+from hearth.ranks.memory import free_gib, limit_memory
 
 _OF_FREE = 0.8
 """Part of the free memory of a computer that the rows tried on its CPU may take, of all ranks."""
@@ -72,8 +72,8 @@ def _node(given: argparse.Namespace) -> dict[str, Any]:
 def _ranks(run: Run, layout: Layout, count: int) -> list[dict[str, Any]]:
     """Return what was measured of so many ranks, all at once as they will train."""
     with loading():
-        from hearth.measure.here import measured_here
-        from hearth.prepare.here import prepare
+        from hearth.measure.local import measured_here
+        from hearth.prepare.local import prepare
 
     prepared = prepare(run, layout, say=print)
 
@@ -107,16 +107,16 @@ def _measure(path: Path) -> None:
     settings = run.settings
     with loading():
         prime_backend(settings)  # before everything that imports transformers
-        from hearth.measure import here, kept, probe
+        from hearth.measure import kept, local, probe
         from hearth.model import precision
-        from hearth.model.borders import check_borders
         from hearth.model.load import load_model
-        from hearth.prepare.here import prepare
-        from hearth.world import own_device
+        from hearth.model.packing_isolation import check_borders
+        from hearth.prepare.local import prepare
+        from hearth.ranks.world import own_device
 
     prepared = prepare(run, layout, say=print)
     device = own_device()
-    case = here.case_of(run, prepared)
+    case = local.case_of(run, prepared)
     if settings.threads:
         torch.set_num_threads(settings.threads)
     if device.type == "cpu":
@@ -133,7 +133,7 @@ def _measure(path: Path) -> None:
     measured = probe.probe(
         model,
         prepared.data.train,
-        here.most_rows(settings),
+        local.most_rows(settings),
         autocast,
         scaler.scale,
     )

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from hearth.base.files import write_whole
 from hearth.config import Settings
-from hearth.files import write_whole
 from hearth.measure.probe import Measured
 from hearth.plan.speed import Speed
 

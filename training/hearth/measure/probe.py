@@ -13,9 +13,9 @@ import torch
 
 from hearth.data import Rows
 from hearth.fit.memory import OF_ROUNDS
-from hearth.memory import is_out_of_memory, release, row_too_large
-from hearth.model.seam import TrainableModel
+from hearth.model.backend import TrainableModel
 from hearth.plan.speed import Speed
+from hearth.ranks.memory import is_out_of_memory, release, row_too_large
 
 _REPEATS = 3
 _LONG_ENOUGH = 3.0

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hearth.errors import ModelError
-from hearth.files import read_object
+from hearth.base.errors import ModelError
+from hearth.base.files import read_object
 
 PATTERNS = ("*.py", "*.model", "*.tiktoken")
 """Files that such a model may need beside those of every model: code, and what its tokenizer reads.

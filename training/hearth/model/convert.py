@@ -16,7 +16,7 @@ from tokenizers import decoders, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
-from hearth.files import level_modes
+from hearth.base.files import level_modes
 
 
 def convert(gguf: Path, folder: Path) -> None:

@@ -18,10 +18,11 @@ from typing import Literal
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.utils import disable_progress_bars
 
-from hearth.errors import ModelError, did_you_mean
-from hearth.files import bytes_below
-from hearth.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
-from hearth.lock import locked
+from hearth.base.errors import ModelError, did_you_mean
+from hearth.base.files import bytes_below
+from hearth.base.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
+from hearth.base.lock import locked
+from hearth.config.source import ModelSource
 from hearth.model import code
 from hearth.model.folder import (
     MANIFEST,
@@ -34,7 +35,6 @@ from hearth.model.folder import (
     take_stock,
     verify,
 )
-from hearth.model.source import ModelSource
 from hearth.model.wheel import model_from_wheel
 
 Say = Callable[[str], None]

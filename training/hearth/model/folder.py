@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hearth.errors import ModelError
-from hearth.files import read_object, sha256_of
+from hearth.base.errors import ModelError
+from hearth.base.files import read_object, sha256_of
 from hearth.model import code
 
 # The files that make a model; weights in pickle form could run code and are not read.

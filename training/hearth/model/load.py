@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from hearth.base.errors import ConfigError
+from hearth.base.imports import loading
 from hearth.config import Settings
-from hearth.errors import ConfigError
-from hearth.loading import loading
-from hearth.model.seam import TrainableModel
-from hearth.world import has_nvidia_gpu
+from hearth.model.backend import TrainableModel
+from hearth.ranks.world import has_nvidia_gpu
 
 
 def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:

@@ -13,10 +13,10 @@ from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from hearth.base.errors import ModelError
+from hearth.base.files import level_modes
 from hearth.config import preset_names, read_run
 from hearth.data import ensure_chat_template
-from hearth.errors import ModelError
-from hearth.files import level_modes
 from hearth.model.code import code_to_run
 from hearth.model.fetch import fetch_model
 

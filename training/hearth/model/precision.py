@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from hearth.errors import ConfigError
+from hearth.base.errors import ConfigError
 
 DTYPES = {
     "bf16": torch.bfloat16,

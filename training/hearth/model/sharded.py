@@ -20,11 +20,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
+from hearth.base.errors import ConfigError, ModelError
 from hearth.config import Settings
-from hearth.errors import ConfigError, ModelError
+from hearth.model.backend import TrainableModel
 from hearth.model.load import load_model
-from hearth.model.seam import TrainableModel
-from hearth.world import World
+from hearth.ranks.world import World
 
 
 def load_sharded(settings: Settings, folder: Path, world: World, precision: str) -> TrainableModel:

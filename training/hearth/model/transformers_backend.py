@@ -21,9 +21,9 @@ from transformers import (
 
 from hearth.config import Settings
 from hearth.data import IGNORED, Batch
+from hearth.model.backend import TrainableModel
 from hearth.model.code import may_run
 from hearth.model.precision import DTYPES
-from hearth.model.seam import TrainableModel
 
 
 class TransformersModel(TrainableModel):

@@ -14,11 +14,11 @@ from packaging.version import Version
 from unsloth import FastLanguageModel
 from unsloth_zoo.temporary_patches.utils import apply_pending_eager_fallbacks
 
+from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.data import Batch
-from hearth.errors import ConfigError
+from hearth.model.backend import TrainableModel
 from hearth.model.precision import DTYPES
-from hearth.model.seam import TrainableModel
 
 # Before the fix of unsloth#4142, WORLD_SIZE > 1 with one GPU a node went wrong.
 _OLDEST = "2026.10.7"

@@ -14,10 +14,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from hearth.errors import ModelError
-from hearth.files import sha256_of
-from hearth.hub import scrub
-from hearth.model.source import WheelSource
+from hearth.base.errors import ModelError
+from hearth.base.files import sha256_of
+from hearth.base.hub import scrub
+from hearth.config.source import WheelSource
 
 _ROOT = Path(__file__).resolve().parents[2]
 

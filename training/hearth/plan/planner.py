@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from hearth.errors import HearthError
+from hearth.base.errors import HearthError
 from hearth.plan.split import Plan, Plans, by_shares
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hearth.base.text import duration
 from hearth.plan.split import Plan, by_shares, shares_for
-from hearth.words import duration
 
 _ASSUMED_MBIT = 1000.0
 """Speed of a home's cables, where no link was measured."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hearth.errors import ConfigError
+from hearth.base.errors import ConfigError
 from hearth.plan.speed import Speed, micro_batches
 
 _TOLERATED = 0.03

@@ -9,10 +9,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from hearth.base.errors import HearthError
+from hearth.base.imports import loading
 from hearth.config import read_run
-from hearth.errors import HearthError
-from hearth.layout import Layout
-from hearth.loading import loading
+from hearth.config.layout import Layout
 
 
 def main() -> int:
@@ -22,9 +22,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="fetch nothing, only look")
     given = parser.parse_args()
     with loading():
+        from hearth.base.quiet import hush
         from hearth.prepare.facts import prepared_facts
-        from hearth.prepare.here import check
-        from hearth.quiet import hush
+        from hearth.prepare.local import check
 
     hush()
     outcome: dict[str, Any] = {"ok": True, "findings": [], "facts": {}}

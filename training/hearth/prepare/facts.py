@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from hearth.checkpoint import newest
 from hearth.config import Run
-from hearth.layout import Layout
+from hearth.config.layout import Layout
 from hearth.model.code import code_in, may_run
+from hearth.model.compatibility import weights_in
 from hearth.model.fetch import ModelFolder
 from hearth.model.precision import DTYPES, choose, supported
-from hearth.model.suits import weights_in
-from hearth.prepare.here import Prepared, device_kind, facts_of, prepare
+from hearth.prepare.local import Prepared, device_kind, facts_of, prepare
+from hearth.record.checkpoint import newest
 
 
 def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:

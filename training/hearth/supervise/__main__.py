@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hearth.errors import HearthError, LaunchError
+from hearth.base.errors import HearthError, LaunchError
 from hearth.supervise.cause import ENDS
-from hearth.supervise.check import check, ready
+from hearth.supervise.preflight import check, ready
 from hearth.supervise.record import held_by, lock_holder, read_record
 from hearth.supervise.restart import close_record, last_record, ready_again
 from hearth.supervise.spec import Spec, forget_secrets, load_spec, stop_file, with_secrets

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hearth.errors import LaunchError
-from hearth.files import write_whole
+from hearth.base.errors import LaunchError
+from hearth.base.files import write_whole
 from hearth.supervise.cause import Cause, State
 from hearth.supervise.spec import lock_file, record_file
 

@@ -11,9 +11,9 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from hearth.errors import LaunchError
+from hearth.base.errors import LaunchError
 from hearth.supervise.cause import Cause, Verdict
-from hearth.supervise.check import ready
+from hearth.supervise.preflight import ready
 from hearth.supervise.record import Record
 from hearth.supervise.spec import Spec
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hearth.errors import LaunchError
+from hearth.base.errors import LaunchError
 
 _PLACE = re.compile(r"\{(results|data)\}")
 

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hearth.base.errors import LaunchError
 from hearth.diagnose import is_echo, killed_by, last_error
-from hearth.errors import LaunchError
 from hearth.supervise.cause import Cause, Verdict
-from hearth.supervise.hub import Hub
 from hearth.supervise.kernel import kernel_said, kills_so_far
 from hearth.supervise.link import Link
 from hearth.supervise.messages import Ended, Go, Message, Pause, Stop, Waiting
 from hearth.supervise.record import Record, node_lock, now
+from hearth.supervise.rendezvous import Hub
 from hearth.supervise.restart import as_lost
 from hearth.supervise.spec import Spec, lock_file
 from hearth.supervise.unit import machine_stops

@@ -18,8 +18,8 @@ from torch.distributed import TCPStore
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.rendezvous import RendezvousInfo, static_tcp_rendezvous
 
-from hearth.errors import LaunchError
-from hearth.supervise.network import family_of, port_error
+from hearth.base.errors import LaunchError
+from hearth.supervise.interface import family_of, port_error
 from hearth.supervise.workers import NOT_FOR_RANKS
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hearth.errors import LaunchError
+from hearth.base.errors import LaunchError
 from hearth.supervise.spec import Spec
 
 LINGER = Path("/var/lib/systemd/linger")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from hearth.supervise.interface import family_of
 from hearth.supervise.messages import Go
-from hearth.supervise.network import family_of
 from hearth.supervise.spec import Spec
 
 MARK = "HEARTH_SUPERVISED"

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from hearth.data import Rows
-from hearth.memory import is_out_of_memory, release, row_too_large, too_large_together
-from hearth.model.seam import TrainableModel
+from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
+from hearth.ranks.memory import is_out_of_memory, release, row_too_large, too_large_together
 
 
 @dataclass(frozen=True)

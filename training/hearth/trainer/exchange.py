@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hearth.world import World
+from hearth.ranks.world import World
 
 # What all do once one of them asks for it.
 _FLAGS = ("stop", "keep")

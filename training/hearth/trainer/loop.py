@@ -11,34 +11,34 @@ from typing import Any
 
 import torch
 
-from hearth.checkpoint import DISK_ERRORS, Checkpoint, not_written
+from hearth.base.errors import HearthError
 from hearth.config import Run
+from hearth.config.layout import Layout
 from hearth.data import Rows, ensure_chat_template
-from hearth.errors import HearthError
-from hearth.layout import Layout
 from hearth.measure.probe import Measured
-from hearth.memory import limit_memory
 from hearth.model import precision
-from hearth.model.borders import check_borders
-from hearth.model.seam import TrainableModel
-from hearth.optimizer import choose_optimizer, means_here
+from hearth.model.backend import TrainableModel
+from hearth.model.optimizer import choose_optimizer, means_here
+from hearth.model.packing_isolation import check_borders
 from hearth.plan.follow import Follower
-from hearth.plan.order import Order
+from hearth.plan.row_order import Order
 from hearth.plan.split import Plans
 from hearth.plan.straggler import moves
-from hearth.prepare.here import Prepared, facts_of, versions_here
-from hearth.telemetry import Telemetry, step_line
+from hearth.prepare.local import Prepared, facts_of, versions_here
+from hearth.ranks.memory import limit_memory
+from hearth.ranks.world import World, agree
+from hearth.record.checkpoint import DISK_ERRORS, Checkpoint, not_written
 from hearth.trainer import parallel, rounds
-from hearth.trainer.alike import start_alike
+from hearth.trainer.checkpointing import BEST, Keeper
 from hearth.trainer.compute import Compute
+from hearth.trainer.evaluation import Judge
 from hearth.trainer.exchange import Exchange
-from hearth.trainer.judging import Judge
-from hearth.trainer.keeping import BEST, Keeper
-from hearth.trainer.learner import Learner
+from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.planning import choose_planner, rows_over, slowness_of
 from hearth.trainer.stepper import Stepper
+from hearth.trainer.sync_weights import start_alike
+from hearth.trainer.telemetry import Telemetry, step_line
 from hearth.trainer.window import LogWindow, Taken
-from hearth.world import World, agree
 
 _NON_FINITE_IN_A_ROW = 3
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from hearth.config import Settings
+from hearth.model.backend import TrainableModel
 from hearth.model.load import load_model
-from hearth.model.seam import TrainableModel
 from hearth.model.sharded import load_sharded, weight_bytes
 from hearth.plan.planner import Planner
 from hearth.plan.sharded import network_cost
-from hearth.world import World
+from hearth.ranks.world import World
 
 
 def load(settings: Settings, folder: Path, world: World, precision: str) -> TrainableModel:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from hearth.base.errors import ConfigError
 from hearth.config import Settings
-from hearth.errors import ConfigError
-from hearth.history import METRICS, records_in
-from hearth.layout import Layout
-from hearth.measure.here import most_rows
+from hearth.config.layout import Layout
+from hearth.measure.local import most_rows
 from hearth.measure.probe import Measured
 from hearth.plan.follow import Follower
 from hearth.plan.planner import Fixed, Planner, Replayed
 from hearth.plan.split import Plan, Plans, shares_for
-from hearth.world import World
+from hearth.ranks.world import World
+from hearth.record.history import METRICS, records_in
 
 
 def choose_planner(settings: Settings, measured: Measured, layout: Layout, world: World) -> Planner:

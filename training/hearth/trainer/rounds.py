@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hearth.errors import ConfigError
+from hearth.base.errors import ConfigError
 from hearth.trainer.compute import Computed
 from hearth.trainer.exchange import Exchange, StepSum
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from hearth.files import sync_below
-from hearth.model.seam import TrainableModel
+from hearth.base.files import sync_below
+from hearth.model.backend import TrainableModel
 
 _STATE = "state.pt"
 

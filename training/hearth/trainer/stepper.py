@@ -22,17 +22,17 @@ import numpy as np
 
 from hearth.config import Settings
 from hearth.data import Rows
-from hearth.heat import celsius
-from hearth.memory import peak_mib
-from hearth.plan.order import Order
 from hearth.plan.planner import Planner, Replayed
+from hearth.plan.row_order import Order
 from hearth.plan.split import Plan, Plans
+from hearth.ranks.memory import peak_mib
+from hearth.ranks.temperature import celsius
+from hearth.ranks.world import World
 from hearth.trainer import rounds
 from hearth.trainer.compute import Compute, Computed
 from hearth.trainer.exchange import Exchange
-from hearth.trainer.learner import Learner
+from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.window import Taken
-from hearth.world import World
 
 
 class Stepper:

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hearth.errors import HearthError
-from hearth.supervise.network import free_port
+from hearth.base.errors import HearthError
+from hearth.supervise.interface import free_port
 from hearth.supervise.spec import load_spec
 from hearth.verify.all_reduce import all_reduce
 from hearth.verify.facts import look

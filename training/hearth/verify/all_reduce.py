@@ -8,8 +8,8 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from hearth.errors import LaunchError
-from hearth.supervise.check import ready
+from hearth.base.errors import LaunchError
+from hearth.supervise.preflight import ready
 from hearth.supervise.spec import Spec
 from hearth.supervise.supervisor import STOP_NOW, supervise
 

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hearth.errors import LaunchError
-from hearth.supervise.network import interface_of
+from hearth.base.errors import LaunchError
+from hearth.supervise.interface import interface_of
 from hearth.supervise.record import lock_holder
 
 _NVIDIA_SMI = [

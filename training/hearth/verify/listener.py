@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from hearth.errors import LaunchError
+from hearth.base.errors import LaunchError
 
 LONGEST = 600.0
 """Seconds after which a listener ends, whoever still talks to it."""

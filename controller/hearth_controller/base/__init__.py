@@ -1,0 +1,1 @@
+"""Helpers of the controller: the screen, paths as typed, verdicts."""

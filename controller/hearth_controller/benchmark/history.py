@@ -1,0 +1,88 @@
+"""The benchmark before this one: what is slower since, and what changed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from hearth_controller.benchmark.results import Benchmark, Configuration
+from hearth_controller.benchmark.speedup import Row, rows
+
+SINGLE = 0.10
+"""The spread that is taken where a configuration ran once, which tells nothing of it."""
+
+LEAST = 0.02
+"""The least spread that is taken: a few runs can be alike by chance."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A configuration then and now, tokens/s; `spread` is what its runs lie apart, as a part."""
+
+    configuration: Configuration
+    before: float
+    now: float
+    spread: float
+
+    @property
+    def part(self) -> float:
+        """What was gained, as a part of what it was; negative if it is slower."""
+        return self.now / self.before - 1
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the difference is more than chance."""
+        return abs(self.part) > self.spread
+
+
+def last_alike(benchmark: Benchmark, earlier: Sequence[Benchmark]) -> Benchmark | None:
+    """Return the last of the `earlier` ones, oldest first, that asked for the same work."""
+    alike = [
+        each for each in earlier if each.name != benchmark.name and each.asked.like(benchmark.asked)
+    ]
+    return alike[-1] if alike else None
+
+
+def changes(before: Benchmark, now: Benchmark) -> list[Change]:
+    """Return what came of each configuration that both have measured."""
+    then = {row.configuration: row for row in rows(before) if row.speed}
+    return [
+        Change(row.configuration, then[row.configuration].speed, row.speed, _spread(then, row))
+        for row in rows(now)
+        if row.speed and row.configuration in then
+    ]
+
+
+def changed_meanwhile(before: Benchmark, now: Benchmark) -> list[str]:
+    """Return how Hearth, drivers, kernels and packages differ, one sentence each."""
+    found = _differing("Hearth", before.circumstances.hearth, now.circumstances.hearth)
+    for node in now.asked.nodes:
+        both = [_facts(each, node) for each in (before, now)]
+        names = dict.fromkeys(chain.from_iterable(both))
+        for name in names:
+            found += _differing(f"{node}: {name}", *(each.get(name, "none") for each in both))
+    return found
+
+
+def _spread(then: dict[Configuration, Row], row: Row) -> float:
+    """Return how far the runs of a configuration lie apart, in the worse of both benchmarks."""
+    spreads = [each.spread for each in (then[row.configuration], row)]
+    return max(LEAST, *(SINGLE if each is None else each for each in spreads))
+
+
+def _facts(benchmark: Benchmark, node: str) -> dict[str, str]:
+    """Return driver and kernel of a node, and the versions that its own run has told."""
+    versions = next(
+        (
+            ran.took.versions
+            for ran in benchmark.runs
+            if ran.took and ran.configuration == Configuration("alone", (node,))
+        ),
+        {},
+    )
+    return {**benchmark.circumstances.nodes.get(node, {}), **versions}
+
+
+def _differing(what: str, before: str, now: str) -> list[str]:
+    return [] if before == now else [f"{what} {before} → {now}"]

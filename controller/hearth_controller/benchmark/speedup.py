@@ -1,0 +1,102 @@
+"""Speed-up and efficiency of each configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from hearth_controller.benchmark.results import Benchmark, Configuration, Took
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of a configuration; a figure is None where one that it needs is missing.
+
+    Attributes:
+        speeds: tokens/s of each of its runs.
+        seconds: of the counted steps, the median of the runs.
+        shares: of the tokens by node, the mean of the runs.
+        failure: why a run of it failed.
+        sum_alone: tokens/s of its nodes alone, added up; None for a single node.
+        speed_up: how many times as fast as the fastest of all nodes alone.
+        of_sum: its speed as a part of `sum_alone`.
+        of_fastest: as a part of so many nodes like the fastest one in it.
+    """
+
+    configuration: Configuration
+    speeds: tuple[float, ...]
+    seconds: float | None
+    shares: Mapping[str, float]
+    failure: str | None
+    sum_alone: float | None
+    speed_up: float | None
+    of_sum: float | None
+    of_fastest: float | None
+
+    @property
+    def speed(self) -> float | None:
+        """The median of its runs, tokens/s."""
+        return median(self.speeds) if self.speeds else None
+
+    @property
+    def spread(self) -> float | None:
+        """How far its runs lie apart, as a part of their median; None for fewer than two."""
+        if len(self.speeds) < 2:
+            return None
+        return (max(self.speeds) - min(self.speeds)) / median(self.speeds)
+
+
+def rows(benchmark: Benchmark) -> list[Row]:
+    """Return a row for each configuration that was tried: nodes alone, then pairs, then all."""
+    tried = dict.fromkeys(ran.configuration for ran in benchmark.runs)
+    kinds = ("alone", "pair", "together")
+    alone = {
+        each.nodes[0]: median(took.tokens_per_second for took in whole)
+        for each in tried
+        if each.kind == "alone" and (whole := _took(benchmark, each))
+    }
+    return [
+        _row(benchmark, each, alone)
+        for each in sorted(tried, key=lambda one: kinds.index(one.kind))
+    ]
+
+
+def together(found: list[Row]) -> Row | None:
+    """Return the row of the most nodes together, or None where none have trained together."""
+    fitting = [row for row in found if row.configuration.kind == "together" and row.speeds]
+    return max(fitting, key=lambda row: len(row.configuration.nodes), default=None)
+
+
+def _took(benchmark: Benchmark, configuration: Configuration) -> list[Took]:
+    return [ran.took for ran in benchmark.runs if ran.configuration == configuration and ran.took]
+
+
+def _row(benchmark: Benchmark, configuration: Configuration, alone: Mapping[str, float]) -> Row:
+    """Return the row of a configuration; `alone` are the speeds of the nodes by themselves."""
+    runs, nodes = _took(benchmark, configuration), configuration.nodes
+    own = [alone[node] for node in nodes if node in alone]
+    several = len(nodes) > 1 and len(own) == len(nodes)
+    speed = median(each.tokens_per_second for each in runs) if runs else None
+    return Row(
+        configuration=configuration,
+        speeds=tuple(each.tokens_per_second for each in runs),
+        seconds=median(each.seconds for each in runs) if runs else None,
+        shares={
+            node: fmean(each.parts.get(node, 0.0) / each.tokens for each in runs)
+            for node in nodes
+            if runs
+        },
+        failure=next(
+            (
+                ran.failure
+                for ran in benchmark.runs
+                if ran.configuration == configuration and ran.failure
+            ),
+            None,
+        ),
+        sum_alone=sum(own) if several else None,
+        speed_up=speed / max(alone.values()) if speed and alone else None,
+        of_sum=speed / sum(own) if speed and several else None,
+        of_fastest=speed / (len(nodes) * max(own)) if speed and several else None,
+    )

@@ -1,0 +1,178 @@
+"""A benchmark for a person: what comes, each run as it is over, and the table."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from hearth.base.text import NOT_KNOWN, aligned, duration
+from hearth_controller.benchmark.advice import advice
+from hearth_controller.benchmark.history import Change, changed_meanwhile, changes
+from hearth_controller.benchmark.results import Benchmark, Configuration
+from hearth_controller.benchmark.speedup import Row, rows, together
+from hearth_controller.benchmark.turns import left, seconds_left
+
+_WIDTH = 96
+
+
+def title(configuration: Configuration, nodes: Sequence[str]) -> str:
+    """Return what to call a configuration, where the cluster has these nodes."""
+    names = configuration.nodes
+    if configuration.kind == "alone":
+        return f"{names[0]} alone"
+    if configuration.kind == "pair":
+        return " + ".join(names)
+    missing = [node for node in nodes if node not in names]
+    return f"all but {', '.join(missing)}" if missing else "all together"
+
+
+def coming(benchmark: Benchmark, earlier: Benchmark | None) -> list[str]:
+    """Return what is going to be measured and how long it takes."""
+    asked, runs = benchmark.asked, left(benchmark)
+    if not runs:
+        return [f"{benchmark.name} was interrupted when all its runs were done; here is the table."]
+    several = f", {asked.repeat} times" if asked.repeat > 1 else ""
+    titles = list(dict.fromkeys(title(each, asked.nodes) for _, each in runs))
+    said = [
+        f"{asked.model}: {asked.warm_up} steps to warm up and {asked.steps} that count, "
+        f"{asked.settings['global_batch']} rows each"
+        f"{several}: {'; '.join(titles)}",
+    ]
+    if benchmark.runs:
+        done = len(benchmark.runs)
+        said.append(
+            f"{benchmark.name} was interrupted and goes on: {done} of {done + len(runs)} runs are "
+            "done"
+        )
+    if len(asked.nodes) == 1:
+        said.append(f"There is one node only, {asked.nodes[0]}: nothing to compare it with.")
+    seconds = seconds_left(benchmark, earlier)
+    known = earlier and not benchmark.runs
+    by = f", by {earlier.name}" if known else ""
+    count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
+    if seconds is None:
+        said.append(
+            f"{count}; how long they take is known after the first, which measures speeds as well"
+        )
+    else:
+        said.append(f"{count}, about {duration(seconds)}{by}")
+    return [*said, "Ctrl-C ends it; the same command goes on where it was."]
+
+
+def ran(benchmark: Benchmark, earlier: Benchmark | None) -> str:
+    """Return the line of the run that is over."""
+    last, nodes = benchmark.runs[-1], benchmark.asked.nodes
+    ahead = left(benchmark)
+    every = {each.configuration for each in benchmark.runs} | {each for _, each in ahead}
+    wide = max(len(title(each, nodes)) for each in every)
+    done, seconds = len(benchmark.runs), seconds_left(benchmark, earlier)
+    so_far = f"{done} of {done + len(ahead)}"
+    if ahead and seconds is not None:
+        so_far += f", about {duration(seconds)} left"
+    name = f"{title(last.configuration, nodes):<{wide}}"
+    if last.took is None:
+        first = (last.failure or "").partition("\n")[0]
+        return f"{name}  FAILED: {first} ({so_far})"
+    speed = f"{last.took.tokens_per_second:.0f} tokens/s"
+    return f"{name}  {speed}, {last.took.steps} steps in {last.took.seconds:.1f} s  ({so_far})"
+
+
+def table(benchmark: Benchmark) -> list[str]:
+    """Return the lines of the table, a line a configuration, and what to know of it."""
+    nodes, found = benchmark.asked.nodes, rows(benchmark)
+    most = max((len(row.configuration.nodes) for row in found), default=1)
+    titles = ["", "runs", "time", "tokens/s", "spread", "speed-up"]
+    if most > 1:
+        titles += ["of the sum", "of as many like the fastest"]
+    cells = [_cells(row, nodes)[: len(titles)] for row in found]
+    lines = [line.rstrip() for line in aligned([titles, *cells])]
+    said = ["Speed-up: over the fastest node alone. Spread: the least and the most of the runs."]
+    if most > 1:
+        said.append(
+            "Of the sum: of what its nodes do alone, added up. Of as many like the fastest: of so "
+            "many nodes, each as fast as the fastest of them."
+        )
+    if len(nodes) == 1:
+        said = [f"There is one node only, {nodes[0]}: nothing to compare it with."]
+    return [*lines, "", *(line for text in said for line in wrapped(text))]
+
+
+def conclusion(benchmark: Benchmark, before: Benchmark | None) -> list[str]:
+    """Return the table, what is slower than `before`, and the advice."""
+    best = together(rows(benchmark))
+    lines = [
+        f"{benchmark.name}, Hearth {benchmark.circumstances.hearth}",
+        "",
+        *table(benchmark),
+        "",
+    ]
+    lines += compared(before, benchmark)
+    lines += ["", "Learning rate:"]
+    for text in advice(benchmark.asked.settings, best.speed_up if best else None):
+        lines += wrapped(text, "  ")
+    return lines
+
+
+def compared(before: Benchmark | None, now: Benchmark) -> list[str]:
+    """Return what differs from the benchmark before, by more than chance, and what changed."""
+    if before is None:
+        return ["There is no earlier benchmark of this work on these nodes to compare it with."]
+    found, nodes = changes(before, now), now.asked.nodes
+    lines = [f"Compared with {before.name}:"]
+    apart = [each for each in found if each.told_apart]
+    lines += [f"  {_changed(each, nodes)}" for each in apart]
+    if not apart:
+        most = max((abs(each.part) for each in found), default=0.0)
+        lines.append(f"  no difference beyond the spread (at most {most:.1%})")
+    meanwhile = changed_meanwhile(before, now)
+    if meanwhile:
+        lines.append("  changed meanwhile:")
+        lines += [f"    {each}" for each in meanwhile]
+    elif any(each.part < 0 for each in apart):
+        lines += wrapped(
+            "no driver, kernel, package or Hearth has changed meanwhile: look for heat, other work "
+            "on a node, and its link (playbooks/status.yml, playbooks/verify.yml)",
+            "  ",
+        )
+    if 1 in (before.asked.repeat, now.asked.repeat) and found:
+        lines += wrapped(
+            "A configuration that ran once tells nothing of its spread; 10% was taken. "
+            "benchmark_repeat=3 tells it.",
+            "  ",
+        )
+    return lines
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """Return a text as lines of a readable length."""
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+
+
+def _changed(change: Change, nodes: Sequence[str]) -> str:
+    word = "SLOWER" if change.part < 0 else "faster"
+    return (
+        f"{title(change.configuration, nodes)}: {change.before:.0f} → {change.now:.0f} tokens/s, "
+        f"{change.part:+.1%}: {word}, by more than the spread of {change.spread:.1%}"
+    )
+
+
+def _cells(row: Row, nodes: Sequence[str]) -> list[str]:
+    """Return the cells of a row."""
+    several = len(row.speeds) > 1
+    spread = f"{min(row.speeds):.0f} to {max(row.speeds):.0f}" if several else NOT_KNOWN
+    return [
+        title(row.configuration, nodes),
+        str(len(row.speeds)) + (" (then failed)" if row.failure and row.speeds else ""),
+        "failed" if row.seconds is None else f"{row.seconds:.1f} s",
+        _figure(row.speed, 0),
+        spread,
+        _figure(row.speed_up, 2),
+        _figure(row.of_sum, 2),
+        _figure(row.of_fastest, 2),
+    ]
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return NOT_KNOWN if value is None else f"{value:.{digits}f}"

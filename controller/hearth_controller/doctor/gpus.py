@@ -1,0 +1,186 @@
+"""The driver, whether torch can use the GPUs, and who uses them beside training. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hearth.verify.verdict import short_gpu, supports
+from hearth_controller.doctor.finding import (
+    Finding,
+    broken,
+    degraded,
+    good,
+    not_applicable,
+    not_checked,
+)
+from hearth_controller.doctor.node import Cluster, Node
+
+GAME_MIB = 300
+"""A program with as much memory on a GPU is named; what draws a desktop has less, or is known."""
+
+DESKTOP_MIB = 1024
+"""So much memory may a desktop hold on a GPU."""
+
+CAPPED = 0.9
+"""A limit on power below this share of the usual one is a cap."""
+
+# What draws a desktop, or is a browser with its windows: it holds memory, but hardly computes.
+_DESKTOP = (
+    *("Xorg", "Xwayland", "gnome-shell", "mutter", "plasmashell", "kwin", "cinnamon"),
+    *("gdm", "sddm", "lightdm", "cosmic-comp", "sway", "hyprland", "Hyprland", "weston"),
+    *("nautilus", "firefox", "chrome", "chromium", "gjs", "xdg-desktop-portal"),
+)
+_NO_CARD = not_applicable("no NVIDIA GPU")
+
+
+def driver(node: Node, cluster: Cluster) -> Finding:
+    """Loaded module and user space are of one version, new enough, and answer."""
+    its = node.look["driver"]
+    if not its["cards"]:
+        return _NO_CARD
+    here = f"{cluster.stage('driver')} --limit {node.name}"
+    restart = f"{cluster.playbook} playbooks/reboot.yml --limit {node.name}"
+    if its["restart"]:
+        return broken(its["restart"], "no program can use the GPU", restart)
+    if its["loaded"] and its["modules"] == "proprietary" and its["needs_open"]:
+        return broken(
+            f"{its['loaded']} with proprietary modules",
+            f"{its['cards'][0]} works with the open ones only",
+            here,
+        )
+    if its["works"]:
+        return good(f"{its['loaded']}, {its['modules']} modules")
+    if its["loaded"] and its["answers"]:
+        return broken(f"{its['loaded']}", "torch needs 580 or newer", here)
+    seen = f"{its['loaded']} is loaded but does not answer" if its["loaded"] else "none is loaded"
+    return broken(seen, "no program can use the GPU", here)
+
+
+def secure_boot(node: Node, cluster: Cluster) -> Finding:
+    """Where the firmware loads signed code only, the driver's module is signed."""
+    its = node.look["driver"]
+    if not its["cards"]:
+        return _NO_CARD
+    if not its["secure_boot"]:
+        return good("off")
+    if its["loaded"] or its["signing_key_enrolled"]:
+        return good("on, and the module is signed")
+    return broken(
+        "on, and no module is loaded",
+        "it keeps out a module that is not signed by a key it knows",
+        f"{cluster.stage('driver')} --limit {node.name}, which says how a key is enrolled",
+    )
+
+
+def torch(node: Node, cluster: Cluster) -> Finding:
+    """This torch has code for the GPUs, and sees them."""
+    facts = node.facts
+    if not facts["gpus"]:
+        return _NO_CARD if not facts["cards"] else not_checked("its driver does not answer")
+    if not facts["cuda"]:
+        if node.lock == "cpu":
+            return not_applicable("python_lock: cpu, so the GPU is not used")
+        return degraded(
+            f"torch {facts['torch']} without CUDA",
+            "the GPU is idle",
+            f"set python_lock: gpu, then {cluster.stage('python')}",
+        )
+    for gpu in facts["gpus"]:
+        known = facts["arch"] and gpu["capability"][:1].isdecimal()
+        if known and not supports(facts["arch"], gpu["capability"]):
+            return broken(
+                f"no code for the {short_gpu([gpu])} in torch {facts['torch']}",
+                f"it is built for {', '.join(facts['arch'])}, and that is {gpu['capability']}",
+                "set python_lock: cpu for this node, or take another card",
+            )
+    if not facts["devices"]:
+        return broken(
+            "torch sees no GPU",
+            "training would fall back to the processor",
+            f"{cluster.playbook} playbooks/reboot.yml --limit {node.name}",
+        )
+    return good(f"torch {facts['torch']} for the {short_gpu(facts['gpus'])}")
+
+
+def others(node: Node, cluster: Cluster) -> Finding:
+    """Nobody else computes on the GPUs: no game, no other training."""
+    if missing := _no_use(node):
+        return missing
+    found = [
+        (gpu, program)
+        for gpu in node.look["gpus"]
+        for program in gpu["programs"]
+        if _counts(program)
+    ]
+    if not found:
+        return good("nobody else")
+    named = ", ".join(_told(gpu, program) for gpu, program in found)
+    return degraded(
+        named,
+        "it shares the GPU's time and memory with training",
+        f"end it on {node.name}: {', '.join(program['name'] for _, program in found)}",
+    )
+
+
+def desktop(node: Node, cluster: Cluster) -> Finding:
+    """The desktop leaves the GPU's memory to training."""
+    if missing := _no_use(node):
+        return missing
+    held = {gpu["index"]: _held_by_desktop(gpu) for gpu in node.look["gpus"]}
+    most = max(held, key=held.__getitem__)
+    if held[most] <= DESKTOP_MIB:
+        return good(f"{held[most]} MiB")
+    return degraded(
+        f"{held[most]} MiB of GPU {most}",
+        "memory that training lacks",
+        "close windows, or log out of the desktop",
+    )
+
+
+def power_cap(node: Node, cluster: Cluster) -> Finding:
+    """No limit on power below the usual one holds a GPU back."""
+    if missing := _no_use(node):
+        return missing
+    known = [gpu for gpu in node.look["gpus"] if gpu["watts_limit"] and gpu["watts_default"]]
+    if not known:
+        return not_checked("the driver does not say")
+    for gpu in known:
+        if gpu["watts_limit"] < CAPPED * gpu["watts_default"]:
+            return degraded(
+                f"GPU {gpu['index']} is held to {gpu['watts_limit']} of {gpu['watts_default']} W",
+                "it computes more slowly than it could",
+                f"on {node.name}: sudo nvidia-smi -i {gpu['index']} -pl {gpu['watts_default']}, "
+                "unless it is meant",
+            )
+    return good(", ".join(f"{gpu['watts_limit']} W" for gpu in known))
+
+
+def _no_use(node: Node) -> Finding | None:
+    """Return why nothing is known of who uses the GPUs."""
+    if node.look["gpus"]:
+        return None
+    trouble = node.look["gpu_trouble"]
+    return _NO_CARD if trouble == "no nvidia-smi" else not_checked(trouble or "it names no GPU")
+
+
+def _counts(program: Mapping[str, Any]) -> bool:
+    """Return whether a program is worth naming; where its memory is not told, by its kind."""
+    if _is_desktop(program):
+        return False
+    return program["computes"] if program["mib"] is None else program["mib"] >= GAME_MIB
+
+
+def _is_desktop(program: Mapping[str, Any]) -> bool:
+    return str(program["name"]).startswith(_DESKTOP) and not program["computes"]
+
+
+def _held_by_desktop(gpu: Mapping[str, Any]) -> int:
+    """Return the MiB that neither a run nor a program of its own name holds."""
+    named = sum(each["mib"] or 0 for each in gpu["programs"] if not _is_desktop(each))
+    return max((gpu["used_mib"] or 0) - gpu["ours_mib"] - named, 0)
+
+
+def _told(gpu: Mapping[str, Any], program: Mapping[str, Any]) -> str:
+    holds = f", {program['mib']} MiB" if program["mib"] else ""
+    return f"{program['name']} on GPU {gpu['index']} (process {program['pid']}{holds})"

@@ -1,0 +1,179 @@
+"""Addresses, links and the paths between the nodes. Pure."""
+
+from __future__ import annotations
+
+from hearth.verify.table import speed
+from hearth.verify.verdict import (
+    SLOW_MBIT,
+    SLOW_MILLISECONDS,
+    held_by_peers,
+    link_mbit,
+    peers_allow,
+)
+from hearth_controller.doctor.finding import (
+    Finding,
+    broken,
+    degraded,
+    good,
+    not_applicable,
+    not_checked,
+)
+from hearth_controller.doctor.node import Cluster, Node
+
+GIGABITS = 2500
+"""Up to this speed a card's link should carry at least half of what it has negotiated."""
+
+_LOOPBACK = not_applicable("loopback: nothing leaves this computer")
+_ALONE = not_applicable("there is no other node")
+
+
+def address(node: Node, cluster: Cluster) -> Finding:
+    """The machine has its cluster address."""
+    card = node.look["card"]["name"]
+    if card:
+        return good(f"{node.verify.address} on {card}")
+    return broken(
+        f"{node.verify.address} is on no network card",
+        "the other nodes do not find it",
+        cluster.stage("network"),
+    )
+
+
+def duplicate(node: Node, cluster: Cluster) -> Finding:
+    """No other machine answers at the node's address.
+
+    The node itself asks, which needs root; the other nodes know by which MAC they reach it.
+    """
+    if node.loopback:
+        return _LOOPBACK
+    claimed = node.claims.get("claimed_by")
+    seen = [
+        other.look["neighbours"][node.verify.address]
+        for other in cluster.others(node)
+        if node.verify.address in other.look.get("neighbours", {})
+    ]
+    strange = [mac for mac in seen if mac not in node.look["card"]["macs"]]
+    if claimed or strange:
+        mac = claimed or strange[0]
+        return broken(
+            f"{mac} answers at {node.verify.address} too",
+            "what is meant for this node may reach another machine",
+            f"give the machine with the MAC {mac} another address, in your router or there",
+        )
+    if node.claims or seen:
+        return good("nobody else answers there")
+    return not_checked(node.rootless or "no other node has asked")
+
+
+def link(node: Node, cluster: Cluster) -> Finding:
+    """The node's link carries what it should."""
+    mbit, facts = link_mbit(node.name, cluster.seen), node.facts
+    if facts["interface"] == "lo":
+        return _LOOPBACK
+    if not cluster.others(node):
+        return _ALONE
+    if mbit is None:
+        busy = next((each.busy for each in cluster.nodes if each.busy), "")
+        return not_checked(f"run {busy} is under way" if busy else "no peer answered")
+    seen = f"{speed(mbit)} on {facts['interface']}"
+    slow = "every step waits for the slowest link"
+    if facts["wireless"]:
+        if mbit >= SLOW_MBIT:
+            return good(f"{seen}, Wi-Fi")
+        return degraded(f"{seen}, Wi-Fi", slow, "a cable would be several times faster")
+    own = facts["nic_mbit"] or 0
+    if mbit < SLOW_MBIT and held_by_peers(node.verify, cluster.seen):
+        return good(f"{seen}, as much as the links of its peers carry")
+    if mbit < SLOW_MBIT:
+        where = (
+            f"its card negotiated {own} Mbit/s: look at the switch and the ports behind it"
+            if own > SLOW_MBIT
+            else "take a Cat 5e cable and a gigabit port"
+        )
+        return broken(f"{seen}, over a cable", slow, where)
+    if mbit < min(own, peers_allow(node.name, cluster.seen)) / 2 and own <= GIGABITS:
+        return degraded(
+            f"{seen}, and the card negotiated {own} Mbit/s",
+            slow,
+            "look at what else uses the network, or at the switch",
+        )
+    return good(seen)
+
+
+def latency(node: Node, cluster: Cluster) -> Finding:
+    """Its nearest peer answers soon."""
+    times = node.verify.talk.get("milliseconds", {})
+    if not cluster.others(node):
+        return _ALONE
+    if not times:
+        return not_checked("no peer answered")
+    least, most = min(times.values()), max(times.values())
+    if least > SLOW_MILLISECONDS:
+        return degraded(
+            f"{least:.0f} ms to its nearest peer",
+            "each exchange waits that long, several times a step",
+            "leave Wi-Fi or a tunnel out of the way between them",
+        )
+    return good(f"{least:.2f} to {most:.2f} ms")
+
+
+def reach(node: Node, cluster: Cluster) -> Finding:
+    """Every other node reaches it over TCP."""
+    if not cluster.others(node):
+        return _ALONE
+    callers = [other for other in cluster.others(node) if other.verify.talk]
+    deaf = {
+        caller.name: caller.verify.talk["failed"][node.name]
+        for caller in callers
+        if node.name in caller.verify.talk["failed"]
+    }
+    if deaf:
+        return broken(
+            f"from {', '.join(deaf)}: {next(iter(deaf.values()))}",
+            "they cannot train together",
+            f"{cluster.stage('firewall')}, or mend the way between them",
+        )
+    if not callers:
+        return not_checked("no other node could try")
+    everybody = len(callers) == len(cluster.others(node))
+    names = ", ".join(caller.name for caller in callers)
+    return good("from every other node" if everybody else f"from {names}")
+
+
+def ports(node: Node, cluster: Cluster) -> Finding:
+    """There are free ports at its address, as the nodes meet at one."""
+    facts = node.facts
+    if facts.get("port") and facts.get("meeting_port"):
+        return good("free ones at its address")
+    return broken(
+        f"none is free at {node.verify.address}",
+        "the nodes have no port to meet at",
+        f"end what holds so many ports on {node.name}: `ss -s` counts them",
+    )
+
+
+def mtu(node: Node, cluster: Cluster) -> Finding:
+    """Packets as large as the card sends arrive whole at every peer."""
+    if node.loopback:
+        return _LOOPBACK
+    if not cluster.others(node):
+        return _ALONE
+    own, paths = node.look["card"]["mtu"], node.look["paths"]
+    card = node.look["card"]["name"]
+    answered = {name: path for name, path in paths.items() if path["small"]}
+    if not answered:
+        return not_checked("no ping here" if not paths else "no peer answers ping")
+    for peer, path in answered.items():
+        if not path["full"] and path["told"]:
+            return degraded(
+                f"{path['told']} bytes to {peer}, and {card} has {own}",
+                "every large packet is sent twice",
+                f"give {card} of {node.name} an MTU of {path['told']}",
+            )
+        if not path["full"]:
+            return broken(
+                f"packets of {own} bytes do not arrive at {peer}",
+                "small ones do, so that connections open and then hang",
+                f"give {card} of {node.name}, {peer} and the switches between them the same MTU",
+            )
+    return good(f"{own} bytes")

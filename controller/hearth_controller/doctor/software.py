@@ -1,0 +1,166 @@
+"""Packages, training code, models and data: the same bits on all nodes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from hearth.verify.verdict import differing
+from hearth_controller.doctor.finding import (
+    Finding,
+    broken,
+    degraded,
+    good,
+    not_applicable,
+    not_checked,
+)
+from hearth_controller.doctor.node import Cluster, Node
+
+_NAMED = 3
+# With another version of one of these, nodes do not talk to each other, or compute another thing.
+_VITAL = frozenset({"torch", "nvidia-nccl-cu13", "transformers", "peft"})
+
+
+def versions(node: Node, cluster: Cluster) -> Finding:
+    """The environment loads torch, and its versions are those of the other nodes."""
+    if why := node.lacks("facts"):
+        if not node.verify.findings or _named_elsewhere(node):
+            return not_checked(why)
+        return broken(why, "nothing can train here", cluster.stage("python"))
+    found = next(differing(node.verify, cluster.seen), None)
+    facts = node.facts
+    if found:
+        what, here, usual = found
+        return broken(
+            f"{what} {here}, and {usual} on the others",
+            "nodes with different versions do not talk to each other",
+            cluster.stage("python"),
+            "python",
+        )
+    nccl = f", NCCL {facts['nccl']}" if facts["nccl"] else ""
+    return good(f"torch {facts['torch']}{nccl}")
+
+
+def _named_elsewhere(node: Node) -> bool:
+    """Return whether another check may say why a node's environment does not answer."""
+    packages, code = node.packages, node.code
+    if any(node.lacks(part) for part in ("look", "packages", "code")):
+        return True
+    amiss = packages["differing"], code["findings"], code["differing"]
+    return not packages["present"] or not node.look["card"]["name"] or any(amiss)
+
+
+def lock(node: Node, cluster: Cluster) -> Finding:
+    """The installed packages are those of the lock file."""
+    said = node.packages
+    fix = cluster.stage("python")
+    if not said["present"]:
+        return broken("no Python environment", "nothing can train", fix, "python")
+    wrong = said["differing"]
+    if not wrong:
+        return good(f"as {said['kind']}.lock says")
+    each = [
+        f"{one['name']} {one['has']} instead of {one['wants']}"
+        if one["has"]
+        else f"{one['name']} is missing"
+        for one in sorted(wrong, key=lambda one: one["name"] not in _VITAL)
+    ]
+    more = f" and {len(each) - _NAMED} more" if len(each) > _NAMED else ""
+    seen = ", ".join(each[:_NAMED]) + more
+    if said["findings"]:
+        return broken(seen, "and the lock has no way to mend it", said["findings"][0])
+    if _VITAL & {one["name"] for one in wrong}:
+        return broken(seen, "it may compute another thing than the other nodes", fix, "python")
+    return degraded(seen, "it is not what Hearth was tested with", fix, "python")
+
+
+def code(node: Node, cluster: Cluster) -> Finding:
+    """The workspace is there, with the training code of this checkout."""
+    said = node.code
+    fix = cluster.stage("workspace")
+    if said["findings"]:
+        return broken("the workspace cannot be written", "nothing can train", said["findings"][0])
+    if said["differing"]:
+        count = len(said["differing"])
+        files = said["differing"][0] if count == 1 else f"{count} files"
+        return degraded(
+            f"{files} unlike this checkout", "the next run replaces them", fix, "workspace"
+        )
+    if said["changed"]:
+        return degraded(
+            "folders of the workspace are missing", "the next run makes them", fix, "workspace"
+        )
+    return good("as in this checkout")
+
+
+def models(node: Node, cluster: Cluster) -> Finding:
+    """The models are whole, and those of the other nodes."""
+    its = node.look["models"]
+    fix = "remove the folder {} on {}: train.yml fetches it again"
+    for name, model in its.items():
+        if model["changed"]:
+            return broken(
+                f"{model['changed'][0]} of {name} is not what came",
+                "this node would train another model",
+                fix.format(name, node.name),
+            )
+    for name, model in its.items():
+        others = [of.look.get("models", {}).get(name, {}) for of in cluster.nodes]
+        if model["fingerprint"] != _usual([one["fingerprint"] for one in others if one]):
+            return broken(
+                f"{name} is not that of the other nodes",
+                "this node would train another model",
+                fix.format(name, node.name),
+            )
+    if not its:
+        return not_applicable("no model yet")
+    if unread := [path for path in node.look["unread"] if not _staged(path, node)]:
+        return not_checked(_too_much(unread))
+    return good(f"{len(its)} as their checksums say" if len(its) > 1 else f"{next(iter(its))}")
+
+
+def data(node: Node, cluster: Cluster) -> Finding:
+    """The data files that runs have brought are what their checksums say.
+
+    Rows of the Hub, which have none, are those of the other nodes.
+    """
+    damaged = node.look["damaged"]
+    if damaged:
+        return degraded(
+            f"{damaged[0]} is not what came",
+            "a run with it would be refused, or train on other rows",
+            f"remove data/{damaged[0]} in the workspace of {node.name}: train.yml brings it again",
+        )
+    for name, digest in node.look["hub_sums"].items():
+        known = [of.look.get("hub_sums", {}).get(name) for of in cluster.nodes]
+        if digest != _usual([one for one in known if one]):
+            return degraded(
+                f"data/hub/{name} is not that of the other nodes",
+                "a run with it would be refused",
+                f"remove data/hub/{name} in the workspace of {node.name}: train.yml brings it "
+                "again",
+            )
+    if not node.look["data"] and not node.look["hub_data"]:
+        return not_applicable("no data file yet")
+    if unread := [path for path in node.look["unread"] if _staged(path, node)]:
+        return not_checked(_too_much(unread))
+    count = len(node.look["data"]) + len(node.look["hub_data"])
+    return good(f"{count} file{'s' if count > 1 else ''} as their checksums say")
+
+
+def _staged(path: str, node: Node) -> bool:
+    """Return whether a file that a node names is one of data, not of a model."""
+    return PurePosixPath(path).name in [*node.look["data"], *node.look["hub_data"]]
+
+
+def _too_much(unread: Sequence[str]) -> str:
+    """Return that files were not read, of which the first is named."""
+    more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+    verb = "are" if more else "is"
+    return f"{unread[0]}{more} {verb} too large to be read at every look"
+
+
+def _usual(prints: Sequence[str]) -> str:
+    """Return the checksum that most nodes have of a thing; on a draw the lower rank is right."""
+    return Counter(prints).most_common(1)[0][0]

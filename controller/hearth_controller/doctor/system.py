@@ -1,0 +1,167 @@
+"""The machine a node is, what provisioning promised of it, and what is left on it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hearth_controller.doctor.finding import (
+    Finding,
+    broken,
+    degraded,
+    good,
+    not_applicable,
+    not_checked,
+)
+from hearth_controller.doctor.node import Cluster, Node
+
+FULL_MIB, TIGHT_MIB = 2 << 10, 10 << 10
+"""Below so much free disk a run's checkpoints may not fit, and below so much a model."""
+
+SWAPPING_MIB, CROWDED_MIB = 512, 2 << 10
+"""Below so much free memory nothing trains, and below so much not even the smallest preset."""
+
+SKEW_SECONDS = 5.0
+"""So far apart may clocks be: logs are still in order, and certificates valid."""
+
+_ALONE = not_applicable("nothing of this computer's system is Hearth's")
+
+Check = Callable[[Node, Cluster], Finding]
+
+
+def login(node: Node, cluster: Cluster) -> Finding:
+    """The node answers, with the host key that was pinned."""
+    if node.verify.gone:
+        return broken(
+            node.verify.gone,
+            "nobody trains with a node that does not answer",
+            f"{cluster.playbook} playbooks/preflight.yml says what stands in the way",
+        )
+    return good("with its pinned host key" if node.over_ssh else "this computer")
+
+
+def promised(stage: str, kept: str, why: str, *, vital: bool = False) -> Check:
+    """Return the check that a stage of provisioning would change nothing.
+
+    `kept` is what is true then, `why` what is lost otherwise; with `vital` training is.
+    """
+    trouble = broken if vital else degraded
+
+    def check(node: Node, cluster: Cluster) -> Finding:
+        said = node.stages.get(stage, {})
+        fix = cluster.stage(stage)
+        if node.alone:
+            return _ALONE
+        if "changed" not in said:
+            return not_checked(node.rootless or "it could not be looked at")
+        if said.get("findings"):
+            return trouble(said["findings"][0], why, f"do what it says, then {fix}")
+        if said.get("failed"):
+            return not_checked(str(said.get("msg", "the check failed")).partition("\n")[0])
+        if said["changed"]:
+            return trouble("not as provisioning leaves it", why, fix, stage)
+        return good(kept)
+
+    check.__doc__ = f"As the stage {stage} promises: {kept}."
+    return check
+
+
+def clock(node: Node, cluster: Cluster) -> Finding:
+    """Something keeps the clock, and it agrees with the controller's."""
+    kept = promised("time", "kept", "clocks drift apart")(node, cluster)
+    skew = node.stages.get("time", {}).get("skew")
+    if kept.outcome != "good" or skew is None or abs(skew) <= SKEW_SECONDS:
+        return kept
+    side = "ahead of" if skew > 0 else "behind"
+    return degraded(
+        f"{abs(skew):.0f} s {side} the controller's",
+        "logs of the nodes are out of order, and downloads over TLS may fail",
+        f"on {node.name}: sudo systemctl restart {node.stages['time'].get('client', 'its client')}",
+    )
+
+
+def disk(node: Node, cluster: Cluster) -> Finding:
+    """There is room for checkpoints and models."""
+    least = min(node.look["disks"], key=lambda disk: disk["free_mib"])
+    free = least["free_mib"]
+    seen = f"{free / 1024:.1f} GB free"
+    fix = f"{cluster.playbook} playbooks/runs.yml lists runs, -e delete=NAME removes one"
+    if free < FULL_MIB:
+        return broken(f"{seen} in {least['folder']}", "checkpoints may not fit", fix)
+    if free < TIGHT_MIB:
+        return degraded(f"{seen} in {least['folder']}", "a model more may not fit", fix)
+    return good(seen)
+
+
+def memory(node: Node, cluster: Cluster) -> Finding:
+    """There is memory left for a rank."""
+    its = node.look["memory"]
+    free = its["total_mib"] - its["used_mib"]
+    seen = f"{free / 1024:.1f} of {its['total_mib'] / 1024:.1f} GB free"
+    fix = f"close what is not needed on {node.name}: `ps --sort=-rss -eo rss,comm | head`"
+    if node.busy:
+        return good(f"{seen}, under run {node.busy}")
+    if free < SWAPPING_MIB:
+        return broken(seen, "the kernel would end a rank", fix)
+    if free < CROWDED_MIB:
+        return degraded(seen, "not even the smallest preset fits", fix)
+    return good(seen)
+
+
+def identity(node: Node, cluster: Cluster) -> Finding:
+    """No other node is the same machine, or a copy of its disk."""
+    if node.alone:
+        return not_applicable("all nodes are this computer")
+    its = node.look["identity"]
+    for other in cluster.others(node):
+        theirs = other.look.get("identity", {"machine_id": "", "host_keys": []})
+        if its["machine_id"] and its["machine_id"] == theirs["machine_id"]:
+            return broken(
+                f"the machine id of {other.name}",
+                "one machine under two names, or copies of one disk, get one address and one lease",
+                "on one of them: sudo rm /etc/machine-id && sudo systemd-machine-id-setup",
+            )
+        if set(its["host_keys"]) & set(theirs["host_keys"]):
+            return degraded(
+                f"the host keys of {other.name}",
+                "who holds one of the two machines can pass for the other",
+                "on one of them: sudo rm /etc/ssh/ssh_host_* && sudo ssh-keygen -A, then "
+                f"{cluster.playbook} playbooks/preflight.yml",
+            )
+    return good("its own machine id and host keys")
+
+
+def orphans(node: Node, cluster: Cluster) -> Finding:
+    """No process of a run has outlived its supervisor."""
+    found = node.look["orphans"]
+    if not found:
+        return good("none")
+    pids = " ".join(str(each["pid"]) for each in found)
+    what = ", ".join(f"{each['what']} (process {each['pid']})" for each in found)
+    return degraded(
+        what, "it holds memory and the GPU, and belongs to no run", f"on {node.name}: kill {pids}"
+    )
+
+
+def leftovers(node: Node, cluster: Cluster) -> Finding:
+    """No unit and no scratch folder of a run that has ended is left."""
+    found = node.look["leftovers"]
+    if not found:
+        return good("none")
+    unit = any(path.endswith(".service") for path in found)
+    return degraded(
+        ", ".join(found),
+        "a unit looks for its run at every boot"
+        if unit
+        else "its run has ended without tidying up",
+        f"{cluster.playbook} playbooks/doctor.yml -e fix=true",
+        "leftovers",
+    )
+
+
+def battery(node: Node, cluster: Cluster) -> Finding:
+    """A laptop is plugged in."""
+    if node.look["on_battery"] is None:
+        return not_applicable("no battery")
+    if not node.look["on_battery"]:
+        return good("plugged in")
+    return degraded("it runs on its battery", "it computes slowly, and not for long", "plug it in")

@@ -1,0 +1,88 @@
+"""What doctor found, for people: a mark a check and node, then what is wrong and its fix. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hearth.base.text import aligned
+from hearth_controller.base.verdict import MARKS
+from hearth_controller.doctor.finding import Outcome
+
+_SIGNS: dict[Outcome, str] = {
+    "good": MARKS["good"],
+    "degraded": MARKS["degraded"],
+    "broken": MARKS["broken"],
+    "not applicable": "–",
+    "not checked": "?",
+}
+_WIDTH, _SEEN = 100, 60
+"""Columns of a line, and of what was seen in the table of marks."""
+
+
+def doctor_lines(examined: Mapping[str, Any]) -> list[str]:
+    """Return the lines for an object as `hearth_controller.doctor.examine` makes it."""
+    checks = examined["checks"]
+    lines = [line.rstrip() for line in aligned(_marks(examined["nodes"], checks))]
+    lines += [line for bad in ("broken", "degraded") for line in _troubles(checks, bad)]
+    lines += ["", *_without(checks, "not checked"), *_without(checks, "not applicable")]
+    for node, what in examined["mended"].items():
+        lines.append(f"mended on {node}: {', '.join(what)}")
+    for node, what in examined["unmended"].items():
+        lines.append(f"not mended on {node}, or not all of it: {', '.join(what)}")
+    good = sum(each["outcome"] == "good" for each in checks)
+    mark = MARKS[examined["verdict"]]
+    if examined["verdict"] == "good":
+        return [*lines, f"{mark} all is well: {good} checks"]
+    broken = sum(each["outcome"] == "broken" for each in checks)
+    bad = f"{broken} broken, {len(examined['reasons']) - broken} degraded"
+    return [*lines, f"{mark} {bad}, {good} good"]
+
+
+def _marks(nodes: Sequence[str], checks: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return a row a check: a sign a node, and what was seen where it is good."""
+    rows = [("check", *nodes, "seen")]
+    for name in dict.fromkeys(each["check"] for each in checks):
+        its = [each for each in checks if each["check"] == name]
+        seen = dict.fromkeys(each["seen"] for each in its if each["outcome"] == "good")
+        signs = (_SIGNS[each["outcome"]] for each in its)
+        rows.append((name, *signs, textwrap.shorten(" · ".join(seen), _SEEN, placeholder=" …")))
+    return rows
+
+
+def _troubles(checks: Sequence[Mapping[str, Any]], outcome: str) -> list[str]:
+    """Return what is wrong in this degree; nodes with the same trouble are named together."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for each in checks:
+        if each["outcome"] == outcome:
+            same = (each["check"], each["seen"], each["why"], each["fix"])
+            together.setdefault(same, []).append(each["node"])
+    lines = []
+    for (check, seen, why, fix), nodes in together.items():
+        text = f"{MARKS[outcome]} {', '.join(nodes)}: {check}: {seen}: {why}"
+        lines += ["", *_wrapped(text, "  "), *_wrapped(f"  fix: {fix}", "       ")]
+    return lines
+
+
+def _without(checks: Sequence[Mapping[str, Any]], outcome: Outcome) -> list[str]:
+    """Return what was not looked at, a line a reason."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for each in checks:
+        if each["outcome"] == outcome:
+            nodes = reasons.setdefault(each["seen"], {}).setdefault(each["check"], [])
+            nodes.append(each["node"])
+    lines = []
+    for reason, by_check in reasons.items():
+        nodes = dict.fromkeys(node for each in by_check.values() for node in each)
+        where = f"{outcome} on {', '.join(nodes)}"
+        text = f"{_SIGNS[outcome]} {where}: {', '.join(by_check)} ({reason})"
+        lines += _wrapped(text, "  ")
+    return lines
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    """Return lines that fit; commands are not broken at hyphens."""
+    return textwrap.wrap(
+        text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )

@@ -1,0 +1,50 @@
+"""What the role verify saw of the nodes, from what Ansible knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from hearth.verify.verdict import Seen
+from hearth_controller.inventory.unreachable import told_by
+
+
+def seen(
+    nodes: Sequence[Mapping[str, Any]],
+    known: Mapping[str, Mapping[str, Any]],
+    playing: Collection[str],
+) -> list[Seen]:
+    """Return what the results in `known`, variables by node, say of each node.
+
+    The results are those of `hearth_verify`, called `verify_look` and `verify_talk`; `playing` are
+    the nodes that no earlier stage has lost.
+    """
+    found = []
+    for node in nodes:
+        name = str(node["name"])
+        look = known[name].get("verify_look", {})
+        talk = known[name].get("verify_talk", {})
+        found.append(
+            Seen(
+                name=name,
+                rank=int(node["rank"]),
+                address=str(node["address"]),
+                gone=_gone(look, name in playing),
+                findings=tuple(look.get("findings", ())),
+                facts=look.get("facts", {}),
+                talk=talk.get("facts", {}),
+            )
+        )
+    return found
+
+
+def _gone(look: Mapping[str, Any], playing: bool) -> str:
+    """Return why a node could not be looked at, or nothing."""
+    if look.get("unreachable"):
+        why = told_by(look).splitlines()
+        return f"cannot be reached: is it on, and its cable in? ({why[0] if why else 'no answer'})"
+    if not playing:
+        return "an earlier stage has failed on it or could not reach it, see above"
+    if look.get("failed"):
+        return str(look.get("msg") or "it could not be looked at; -v shows more")
+    return ""

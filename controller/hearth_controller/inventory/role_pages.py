@@ -1,0 +1,120 @@
+"""The options of each role as a table in its README, made from its argument_specs.
+
+Run `python -m hearth_controller.inventory.role_pages` at the repository's root to write them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hearth.base.errors import HearthError
+
+COMMAND = "python -m hearth_controller.inventory.role_pages"
+
+_BEGIN = f"<!-- Made from meta/argument_specs.yml; do not edit:\n     {COMMAND} -->\n"
+_END = "<!-- made up to here -->\n"
+_PART = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
+_MARKUP = re.compile(r"\b[CIMOV]\(([^)]*)\)")  # of Ansible's documentation
+
+
+def with_options(readme: str, specs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text of a role's README with the options of its `argument_specs` in their place.
+
+    Raises:
+        HearthError: the marks are not there, or more than once.
+    """
+    if len(_PART.findall(readme)) != 1:
+        marks = f"{_BEGIN}{_END}"
+        raise HearthError(f"the marks of the table are missing or not single; put in:\n{marks}")
+    made = "\n".join(_lines(specs))
+    return _PART.sub(lambda _: f"{_BEGIN}\n{made}\n{_END}", readme)
+
+
+def page_of(role: Path) -> str:
+    """Return what the README of the role in this folder should be.
+
+    Raises:
+        HearthError: it has no place for the table.
+    """
+    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text(encoding="utf-8"))
+    try:
+        return with_options(
+            (role / "README.md").read_text(encoding="utf-8"), specs["argument_specs"]
+        )
+    except HearthError as error:
+        raise HearthError(f"{role / 'README.md'}: {error}") from error
+
+
+def _lines(specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for entry, spec in specs.items():
+        if entry != "main":
+            yield f"With `tasks_from: {entry}` ({spec['short_description'].lower()}):\n"
+        options = spec.get("options")
+        if not options:
+            yield "There are no options.\n"
+            continue
+        yield "| option | type | default | |"
+        yield "|---|---|---|---|"
+        for name, option in options.items():
+            cells = (f"`{name}`", _kind(option), _default(option), _said(option["description"]))
+            yield f"| {' | '.join(cells)} |"
+        yield ""
+
+
+def _kind(option: Mapping[str, Any]) -> str:
+    kind = option.get("type", "str")
+    if kind == "list":
+        kind = f"list of {option.get('elements', 'str')}"
+    choices = ", ".join(f"`{choice}`" for choice in option.get("choices", ()))
+    return f"{kind}: {choices}" if choices else kind
+
+
+def _default(option: Mapping[str, Any]) -> str:
+    """Return the default: a value as code, a sentence that stands for one as it is."""
+    if option.get("required"):
+        return "required"
+    value = option.get("default")
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if value in ("", []):
+        return "empty"
+    return _said(value) if " " in str(value) else f"`{value}`"
+
+
+def _said(text: str | list[str]) -> str:
+    """Return Ansible's documentation text as one cell of Markdown."""
+    words = " ".join(text) if isinstance(text, list) else text
+    return _MARKUP.sub(r"`\1`", " ".join(words.split())).replace("|", r"\|")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the tables of all roles; return 0, or 2 if a README has no place for one."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.splitlines()[0])
+    parser.add_argument("roles", nargs="?", type=Path, default=Path("roles"), help="default: roles")
+    roles = parser.parse_args(arguments).roles
+    try:
+        pages = {
+            spec.parents[1] / "README.md": page_of(spec.parents[1])
+            for spec in sorted(roles.glob("*/meta/argument_specs.yml"))
+        }
+    except HearthError as error:
+        print(f"hearth: error: {error}", file=sys.stderr)
+        return 2
+    for path, text in pages.items():
+        if path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""The variables of an inventory, compared with what the roles declare.
+
+An inventory may hold variables of its owner's own. Those that look like an option of Hearth and are
+none are mistakes: a name that is close to an option's, or that begins as the options of a role do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, TemplateSyntaxError
+from jinja2.meta import find_undeclared_variables
+
+from hearth.base.errors import did_you_mean
+
+_TRUE_OR_FALSE = {"true", "false", "yes", "no", "on", "off", "1", "0"}
+# As alike as two names must be to be taken for the same, mistyped. (Ansible's own differ little.)
+_ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
+
+
+@dataclass(frozen=True)
+class Given:
+    """A variable as one host has it.
+
+    `where` is the file and line that set it, or '' if unknown; `typed` says that it came after
+    `-e`, where everything is text.
+    """
+
+    value: Any
+    where: str = ""
+    typed: bool = False
+
+
+def role_options(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
+    """Return every option that the roles in `folders` declare, with its specification."""
+    options: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        for path in sorted(Path(folder).glob("*/meta/argument_specs.yml")):
+            specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
+            for entry in specs.values():
+                options |= entry.get("options", {})
+    return options
+
+
+def check(
+    hosts: Mapping[str, Mapping[str, Given]],
+    options: Mapping[str, Mapping[str, Any]],
+    roles: Iterable[str],
+    ansible: Iterable[str],
+) -> list[str]:
+    """Return what is wrong with the variables of all hosts, one sentence each.
+
+    `options` are those of `roles`; `ansible` are Ansible's own variables of a connection.
+    """
+    roles, ansible = list(roles), list(ansible)
+    said: dict[tuple[str, str, str], list[str]] = {}
+    for host, variables in hosts.items():
+        for name, given in variables.items():
+            if name in options:
+                reason = misfit(given.value, options[name], given.typed)
+            else:
+                reason = stray(name, options, roles, ansible)
+            if reason:
+                said.setdefault((name, given.where, reason), []).append(host)
+    findings = []
+    for (name, where, reason), names in said.items():
+        whose = "" if len(names) == len(hosts) and where else f"{', '.join(names)}: "
+        findings.append(f"{whose}{name}{f' ({where})' if where else ''}: {reason}")
+    return findings
+
+
+def asked_for(value: Any) -> set[str]:
+    """Return the names that the templates in a variable's value ask for, however deep they lie."""
+    if isinstance(value, Mapping):
+        return asked_for(list(value.values()))
+    if isinstance(value, list):
+        return set().union(*map(asked_for, value))
+    if not isinstance(value, str):
+        return set()
+    try:
+        return find_undeclared_variables(Environment(autoescape=True).parse(value))
+    except TemplateSyntaxError:
+        return set()  # what uses the variable says so
+
+
+def unknown(typed: Iterable[str], words: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Return which names after `-e` mean nothing to a playbook, one sentence each.
+
+    `words` are its own; `others` are the options of roles, the variables of the inventory and what
+    those are made of.
+    """
+    known = [*words, *others]
+    return [
+        f"-e {name}: this playbook has no such word or option{did_you_mean(name, known)}"
+        for name in typed
+        if name not in known and not name.startswith("ansible_")
+    ]
+
+
+def stray(name: str, options: Iterable[str], roles: Iterable[str], ansible: Iterable[str]) -> str:
+    """Return why a variable that is no option seems to be meant as one, or ''."""
+    if name.startswith("ansible_"):
+        near = difflib.get_close_matches(name, set(ansible) - {name}, n=1, cutoff=_ALIKE_ANSIBLE)
+        if not near or name in ansible:
+            return ""
+        return f"Ansible has no such variable (did you mean '{near[0]}'?)"
+    role = next((role for role in roles if name.startswith(f"{role}_")), None)
+    # Within a role the beginning is alike anyway, so a farther name will do.
+    near = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6 if role else _ALIKE)
+    meant = f" (did you mean '{near[0]}'?)" if near else ""
+    if role:
+        return (
+            f"the role {role} has no such option{meant}; a variable of your own needs a name that "
+            f"does not begin with {role}_"
+        )
+    return f"there is no such option{meant}; or give your own variable another name" if near else ""
+
+
+def misfit(value: Any, option: Mapping[str, Any], typed: bool = False) -> str:
+    """Return why a value cannot be that of an option, or ''."""
+    kind = option.get("type", "str")
+    if value is None:
+        return "has no value; give one, or remove the line for the default"
+    reason = _WRONG.get(kind, _no_reason)(value, typed)
+    choices = option.get("choices")
+    if not reason and choices and value not in choices and kind != "bool":
+        reason = f"{value!r} cannot be used; one of {', '.join(map(str, choices))} is wanted"
+    if reason and option.get("no_log"):
+        return f"its value, which is not shown, is not of the type {kind}"
+    return reason
+
+
+def _no_reason(_value: Any, _typed: bool) -> str:
+    return ""
+
+
+def _not_bool(value: Any, typed: bool) -> str:
+    if isinstance(value, bool) or (typed and str(value).lower() in _TRUE_OR_FALSE):
+        return ""
+    if isinstance(value, str) and value.lower() in _TRUE_OR_FALSE:
+        return f'"{value}" in quotes is text; write {_yaml_bool(value)} without them'
+    return f"{value!r} cannot be used; true or false is wanted"
+
+
+def _yaml_bool(text: str) -> str:
+    return "true" if text.lower() in ("true", "yes", "on", "1") else "false"
+
+
+def _not_int(value: Any, _typed: bool) -> str:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole or (isinstance(value, str) and value.strip().removeprefix("-").isdecimal()):
+        return ""
+    return f"{value!r} cannot be used; a whole number is wanted"
+
+
+def _not_float(value: Any, _typed: bool) -> str:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        float(value)
+    except (TypeError, ValueError):
+        return f"{value!r} cannot be used; a number is wanted"
+    return ""
+
+
+def _not_text(value: Any, _typed: bool) -> str:
+    if isinstance(value, bool):
+        return f"{str(value).lower()} without quotes is no text; put quotes around it"
+    if isinstance(value, (list, dict)):
+        return f"a single text is wanted, not a {'list' if isinstance(value, list) else 'mapping'}"
+    return ""
+
+
+def _not_list(value: Any, _typed: bool) -> str:
+    return "" if isinstance(value, list) else f"{value!r} cannot be used; a list is wanted"
+
+
+def _not_mapping(value: Any, _typed: bool) -> str:
+    return "" if isinstance(value, dict) else f"{value!r} cannot be used; a mapping is wanted"
+
+
+# By the type of an option, what is wrong with a value.
+_WRONG = {
+    "bool": _not_bool,
+    "int": _not_int,
+    "float": _not_float,
+    "str": _not_text,
+    "path": _not_text,
+    "list": _not_list,
+    "dict": _not_mapping,
+}

@@ -1,0 +1,1 @@
+"""From typed words to a run on the nodes: resume point, memory, prediction."""

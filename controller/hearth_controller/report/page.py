@@ -1,0 +1,206 @@
+"""From what is known of a run to one HTML page that needs no other file and no network."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from hearth.base.text import duration
+from hearth.config import Settings, shown
+from hearth_controller.report import figures
+from hearth_controller.report.palette import as_variables, colours_of
+from hearth_controller.report.read import Known
+from hearth_controller.report.repeat import given, repeat_command
+from hearth_controller.runs.outcome import launches_of
+from hearth_controller.runs.windows import totals
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+"""What a model may say and HTML does not allow."""
+
+_HEADLINES = {
+    "finished": "finished",
+    "stopped": "was stopped",
+    "failed": "failed",
+    "lost": "was lost from sight: no node answered any more, and it may still be under way",
+    "without an end": "has no end on record: it is still under way, or was killed",
+}
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A node in the table; `colour` is CSS."""
+
+    name: str
+    colour: str
+    rows: int
+    share: float
+    tokens_per_second: float
+    compute_seconds: float
+    wait_seconds: float
+    peak_memory_mib: float
+    celsius: float | None
+
+
+@dataclass(frozen=True)
+class LaunchRow:
+    """A launch in the table: when and where it began, and what ended the one before."""
+
+    generation: int
+    began: str
+    step: int
+    nodes: str
+    reason: str
+
+
+def page(known: Known) -> str:
+    """Return the report of a run as HTML."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters["duration"] = duration
+    template = environment.get_template("page.html.j2")
+    story = known.story
+    html = template.render(
+        known=known,
+        story=story,
+        headline=_HEADLINES[known.state],
+        nodes=node_rows(known),
+        launches=launch_rows(known),
+        figures=_figures(known),
+        settings=setting_rows(known),
+        facts=fact_rows(known),
+        command=known.run
+        and repeat_command(known.run, known.ends.playbook if known.ends else None),
+        change=_change(*story.perplexity),
+        speed=_speed(known),
+    )
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", html)
+
+
+def node_rows(known: Known) -> list[NodeRow]:
+    """Return what each node did in the whole run, in order of rank."""
+    colours = colours_of(known.story.nodes)
+    done = totals(known.story.windows)
+    every = sum(part.rows for part, _ in done.values())
+    rows = []
+    for node in known.story.nodes:
+        if node not in done:
+            continue
+        part, seconds = done[node]
+        steps = sum(each.steps for each in known.story.windows if node in each.parts)
+        rows.append(
+            NodeRow(
+                node,
+                as_variables(colours[node]),
+                part.rows,
+                part.rows / every,
+                part.tokens / seconds,
+                part.compute_seconds / steps,
+                part.wait_seconds / steps,
+                part.peak_memory_mib,
+                part.celsius,
+            )
+        )
+    return rows
+
+
+def launch_rows(known: Known) -> list[LaunchRow]:
+    """Return the launches on record, each with what ended the one before it."""
+    ended = {}
+    for launch in launches_of(known.ends.by_node) if known.ends else []:
+        cause = launch.get("cause") or {}
+        ended[launch.get("generation")] = ": ".join(
+            str(cause[word]) for word in ("node", "message") if cause.get(word)
+        )
+    launches = known.story.launches
+    rows = []
+    for number, launch in enumerate(launches):
+        earlier = launches[number - 1].generation if number else None
+        since = (
+            generation
+            for generation in range(launch.generation - 1, (earlier or 0) - 1, -1)
+            if ended.get(generation)
+        )
+        reason = ended[found] if number and (found := next(since, None)) is not None else ""
+        began = duration(launch.began) if number else "0 s"
+        nodes = ", ".join(dict.fromkeys(launch.nodes))
+        rows.append(LaunchRow(launch.generation, began, launch.step, nodes, reason))
+    return rows
+
+
+def setting_rows(known: Known) -> list[tuple[str, str, str, bool]]:
+    """Return name, value and origin of every setting, and whether somebody gave it.
+
+    Those that were given come first, then those of the preset.
+    """
+    if known.run is None:
+        return []
+    typed = given(known.run)
+    rows = []
+    for name in Settings.model_fields:
+        origin = known.run.origins.get(name, "default")
+        rows.append((name, shown(getattr(known.run.settings, name)), origin, name in typed))
+    return sorted(rows, key=lambda row: (not row[3], row[2] == "default"))
+
+
+def fact_rows(known: Known) -> list[tuple[str, str]]:
+    """Return versions, fingerprints and what `auto` came to, by what to call it."""
+    facts, run = known.story.facts, known.run
+    versions = {"hearth": known.hearth} | dict(facts.get("versions") or {})
+    rows: list[tuple[str, Any]] = [(name, version) for name, version in versions.items()]
+    if run:
+        rows += [
+            ("model", f"{run.source.name} ({run.source.kind} {run.source.id})"),
+            ("model revision", run.source.revision),
+            ("data", run.settings.dataset),
+            ("data file, sha256", run.dataset_sha256),
+        ]
+    rows += [
+        ("model fingerprint", facts.get("model")),
+        ("data fingerprint (rows as tokens)", facts.get("data")),
+        ("rows", facts.get("rows")),
+        ("tokens an epoch", facts.get("tokens_per_epoch")),
+        ("parameters that learn", facts.get("trainable_parameters")),
+        ("precision", facts.get("precision")),
+        ("optimizer", facts.get("optimizer")),
+        ("gradients over", facts.get("gradients")),
+        ("bytes exchanged a step", facts.get("exchange_bytes")),
+    ]
+    rows += [
+        (f"rank {rank.get('rank')}", f"{rank.get('node')}, {rank.get('device')}")
+        for rank in facts.get("ranks") or []
+    ]
+    return [
+        (name, f"{value:,}" if isinstance(value, int) else str(value))
+        for name, value in rows
+        if value is not None
+    ]
+
+
+def _figures(known: Known) -> dict[str, Markup]:
+    """Return the figures as SVG by name; none without a step."""
+    if not known.story.windows:
+        return {}
+    drawn = (figures.learning, figures.timeline, figures.waiting)
+    return {draw.__name__: Markup("".join(draw(known.story))) for draw in drawn}
+
+
+def _change(before: float | None, after: float | None) -> str:
+    """Return by how much the perplexity has changed."""
+    return f"{after / before - 1:+.0%}" if before and after else ""
+
+
+def _speed(known: Known) -> float | None:
+    """Return tokens a second over the whole run, all nodes together, while they trained."""
+    seconds = sum(each.seconds for each in known.story.windows)
+    tokens = sum(each.tokens_per_second * each.seconds for each in known.story.windows)
+    return tokens / seconds if seconds else None

@@ -1,0 +1,112 @@
+"""A Matplotlib figure as SVG that can stand inside a page, beside others."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from hearth_controller.report.palette import FAINT, GRID, INK, PAPER, as_variables
+
+_STYLE = {
+    "axes.edgecolor": GRID,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": FAINT,
+    "axes.axisbelow": True,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.labelsize": 11,
+    "figure.constrained_layout.hspace": 0.06,
+    "figure.constrained_layout.h_pad": 0.09,
+    "figure.facecolor": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "grid.color": GRID,
+    "lines.linewidth": 1.6,
+    "patch.edgecolor": PAPER,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hearth",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": GRID,
+    "xtick.labelcolor": FAINT,
+    "ytick.color": GRID,
+    "ytick.labelcolor": FAINT,
+    "ytick.left": False,
+}
+_NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
+_COLOURS = Path(__file__).with_name("colours.css")
+_FONT = 'svg { font-family: system-ui, "DejaVu Sans", sans-serif; }'
+
+
+@dataclass(frozen=True)
+class Width:
+    """How wide a figure is drawn, in CSS pixels: one for a screen, one for a telephone."""
+
+    name: str
+    pixels: int
+
+    @property
+    def narrow(self) -> bool:
+        """Whether there is room for few words only."""
+        return self.pixels < 500
+
+
+WIDTHS = (Width("wide", 900), Width("narrow", 370))
+
+
+@contextmanager
+def drawing(width: Width, height: int) -> Iterator[Figure]:
+    """Give a figure of so many CSS pixels to draw in, in the page's style."""
+    with mpl.rc_context(_STYLE):
+        # An SVG has 72 units an inch, and here a unit is a pixel.
+        figure = Figure(figsize=(width.pixels / 72, height / 72), layout="constrained")
+        FigureCanvasSVG(figure)
+        yield figure
+
+
+def as_svg(figure: Figure, name: str, words: str) -> str:
+    """Return a figure as an `<svg>` element.
+
+    `name` is its own in the page and ends with that of its width; `words` say what it shows.
+    """
+    written = io.StringIO()
+    figure.savefig(written, format="svg", metadata=_NO_METADATA)
+    text = written.getvalue()
+    text = text[text.index("<svg") :]
+    # The style would hold for the whole page, which has it too.
+    text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+    # Names that other figures of the page have too.
+    text = re.sub(r'( id="|url\(#|xlink:href="#)', rf"\g<1>{name}-", text)
+    text = re.sub(r'font: ([\d.]+)px [^;"]*', r"font-size: \1px", text)
+    for size in ("width", "height"):  # the page decides
+        text = re.sub(rf'(<svg [^>]*?) {size}="[^"]*"', r"\1", text)
+    head = f'<svg class="{name.rpartition("-")[2]}" role="img" aria-label="{escape(words)}" '
+    return as_variables(text.replace("<svg ", head, 1))
+
+
+def standing_alone(element: str, width: Width) -> str:
+    """Return an `<svg>` element as a file of its own, as wide as it was drawn.
+
+    A browser shows it in its own light or dark colours; other programs do not know variables.
+    """
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', element)
+    ratio = float(size[2]) / float(size[1])
+    head, end, rest = element.partition(">")
+    box = f'{head} width="{width.pixels}" height="{width.pixels * ratio:.0f}"{end}'
+    paper = '<rect width="100%" height="100%" style="fill: var(--paper)"/>'
+    return f"{box}<style>{_COLOURS.read_text(encoding='utf-8')}{_FONT}</style>{paper}{rest}\n"

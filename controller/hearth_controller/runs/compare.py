@@ -1,0 +1,84 @@
+"""Two runs side by side, and the settings in which they differ. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hearth_controller.runs.listing import local_time, number, progress
+from hearth_controller.runs.observed import RunSeen
+from hearth.base.errors import LaunchError
+from hearth.base.text import NOT_KNOWN, aligned, duration
+
+# What a run is called and which it goes on with says nothing of how it trains.
+_NO_DIFFERENCE = frozenset({"run", "resume"})
+
+
+def compare(one: RunSeen, other: RunSeen) -> list[str]:
+    """Return the lines of a table with a column a run.
+
+    Raises:
+        LaunchError: the settings of one of them are not known.
+    """
+    results = [("", one.name, other.name)]
+    results += zip(_NAMES, _results(one), _results(other), strict=True)
+    settings = differing(one, other)
+    said = ["settings that differ:", *aligned(settings)] if settings else ["no setting differs"]
+    return [line.rstrip() for line in [*aligned(results), "", *said]]
+
+
+def differing(one: RunSeen, other: RunSeen) -> list[tuple[str, str, str]]:
+    """Return the settings in which two runs differ: name and both values as one would type them.
+
+    Raises:
+        LaunchError: the settings of one of them are not known.
+    """
+    both = []
+    for run in (one, other):
+        if run.asked is None:
+            raise LaunchError(
+                f"the settings of {run.name} are not known: no node has a run.yml of it that this "
+                "version of Hearth can read"
+            )
+        both.append(run.asked)
+    first, second = both
+    # A script and a model have none in common: what one of them lacks is no value.
+    return [
+        (name, _typed(first.get(name)), _typed(second.get(name)))
+        for name in dict.fromkeys([*first, *second])
+        if first.get(name) != second.get(name) and name not in _NO_DIFFERENCE
+    ]
+
+
+_NAMES = (
+    "state",
+    "step",
+    "loss",
+    "held-out perplexity before",
+    "held-out perplexity after",
+    "took",
+    "begun",
+    "nodes",
+)
+
+
+def _results(run: RunSeen) -> tuple[str, ...]:
+    """Return what came of a run, in the order of `_NAMES`."""
+    before, after = run.perplexity
+    return (
+        run.state,
+        progress(run.step, run.steps),
+        number(run.loss, 4),
+        number(before, 2),
+        number(after, 2),
+        NOT_KNOWN if run.seconds is None else duration(run.seconds),
+        local_time(run.begun),
+        ", ".join(run.parts),
+    )
+
+
+def _typed(value: Any) -> str:
+    if isinstance(value, list):
+        return ":".join(map(str, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return NOT_KNOWN if value is None else str(value)

@@ -1,0 +1,70 @@
+"""How to look at a node's TensorBoard from here, and how to bring an offline run to wandb. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from hearth.base.text import aligned
+
+
+def login(variables: Mapping[str, Any]) -> list[str]:
+    """Return the words of a shell's command that logs in on a node, as Ansible does.
+
+    `variables` are Ansible's of the node. Its arguments for ssh are words of a shell already.
+    """
+    words = ["ssh"]
+    for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
+        words += [str(variables[name]).strip()] if variables.get(name) else []
+    key = variables.get("ansible_ssh_private_key_file") or variables.get("ansible_private_key_file")
+    if key:
+        words += ["-i", shlex.quote(str(key))]
+    if port := variables.get("ansible_port"):
+        words += ["-p", str(port)]
+    user = variables.get("ansible_user")
+    host = str(variables.get("ansible_host") or variables["inventory_hostname"])
+    return [*words, shlex.quote(f"{user}@{host}" if user else host)]
+
+
+def told(
+    answer: Mapping[str, Any], node: str, variables: Mapping[str, Any], here: bool, playbook: str
+) -> list[str]:
+    """Return what a person is told of the TensorBoard on a node.
+
+    `answer` is what the module `hearth_dashboard` said, `variables` are Ansible's of the node,
+    `here` says that it is this computer, and `playbook` is the command that plays on the same
+    inventory.
+    """
+    board = answer["dashboard"]
+    if not board:
+        return []
+    port, by = board["port"], board["unit"] or f"process {board['pid']}"
+    rows = []
+    if not here:
+        ssh, *to = login(variables)
+        tunnel = f"{ssh} -N -L {port}:127.0.0.1:{port} {' '.join(to)}"
+        rows.append(("tunnel", tunnel))
+    rows += [
+        ("open", f"http://localhost:{port}/"),
+        ("end it", f"{playbook} playbooks/dashboard.yml -e dashboard_state=stopped"),
+        *_wandb(answer, variables, here),
+    ]
+    return [
+        f"{board['run']}: TensorBoard runs on {node} ({by}), at its loopback alone",
+        *(f"  {line}" for line in aligned(rows)),
+    ]
+
+
+def _wandb(
+    answer: Mapping[str, Any], variables: Mapping[str, Any], here: bool
+) -> list[tuple[str, str]]:
+    """Return how to send what wandb has kept offline; the key is typed where wandb asks for it."""
+    if not answer["offline"]:
+        return []
+    commands = [["login"], ["sync", *answer["offline"]]]
+    typed = [shlex.join([answer["wandb"], *words]) for words in commands]
+    if not here:
+        ssh, *to = login(variables)
+        typed = [f"{ssh} -t {' '.join(to)} {shlex.quote(command)}" for command in typed]
+    return [("wandb, once", typed[0]), ("wandb, then", typed[1])]

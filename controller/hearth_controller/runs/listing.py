@@ -1,0 +1,88 @@
+"""The table of runs, and what removing one of them means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from hearth_controller.runs.observed import RunSeen
+from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
+
+_PROGRESS = ("run", "state", "step", "loss", "perplexity")
+_ORIGIN = ("model", "begun", "took", "nodes")
+
+
+def listing(runs: Sequence[RunSeen], columns: int) -> list[str]:
+    """Return the lines of a table, a line a run; where `columns` are too few, in two parts."""
+    if not runs:
+        return ["there is no run yet"]
+    cells = [_cells(run) for run in runs]
+    whole = _block(cells, (*_PROGRESS, *_ORIGIN))
+    if max(map(len, whole)) <= columns:
+        return whole
+    return [*_block(cells, _PROGRESS), "", *_block(cells, ("run", *_ORIGIN))]
+
+
+def local_time(text: str) -> str:
+    """Return a time in ISO 8601 as the clock of this computer shows it."""
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return NOT_KNOWN
+
+
+def progress(step: int, steps: int | None) -> str:
+    """Return how many steps of how many are done."""
+    return f"{step} of {steps}" if steps else NOT_KNOWN
+
+
+def perplexities(both: tuple[float | None, float | None]) -> str:
+    """Return held-out perplexity before and after, as far as they are known."""
+    before, after = (NOT_KNOWN if value is None else f"{value:.2f}" for value in both)
+    return NOT_KNOWN if before == after == NOT_KNOWN else f"{before} → {after}"
+
+
+def number(value: float | None, digits: int) -> str:
+    """Return a number with so many digits after the point."""
+    return NOT_KNOWN if value is None else f"{value:.{digits}f}"
+
+
+def removal(run: RunSeen) -> list[str]:
+    """Return what there is of a run on each node, and how many bytes."""
+    lines = []
+    for node, files in run.files.items():
+        lines.append(f"{node}: {byte_count(sum(files.values()))}")
+        lines += [f"    {path}  {byte_count(size)}" for path, size in files.items()]
+    return lines
+
+
+def kept(run: RunSeen, silent: Sequence[str]) -> str:
+    """Return why a run must not be removed, or ''; `silent` nodes do not answer."""
+    if run.alive:
+        return f"{run.name} is under way: stop it first (playbooks/stop.yml)"
+    hidden = [node for node in run.parts if node in silent]
+    if hidden:
+        return (
+            f"{', '.join(hidden)} took part in {run.name} and does not answer, so that nobody "
+            "knows whether it works on it; switch it on, or take it out of the inventory"
+        )
+    return ""
+
+
+def _cells(run: RunSeen) -> dict[str, str]:
+    return {
+        "run": run.name,
+        "state": run.state,
+        "step": progress(run.step, run.steps),
+        "loss": number(run.loss, 3),
+        "perplexity": perplexities(run.perplexity),
+        "model": run.model or run.program or NOT_KNOWN,
+        "begun": local_time(run.begun),
+        "took": NOT_KNOWN if run.seconds is None else duration(run.seconds),
+        "nodes": ", ".join(run.parts),
+    }
+
+
+def _block(cells: Sequence[Mapping[str, str]], titles: Sequence[str]) -> list[str]:
+    rows = [titles, *([row[title] for title in titles] for row in cells)]
+    return [line.rstrip() for line in aligned(rows)]

@@ -1,0 +1,135 @@
+"""The status for people: a table of runs, one of nodes, and what is wrong. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hearth_controller.runs.listing import local_time, number, progress
+from hearth_controller.base.verdict import MARKS
+from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
+
+MOST_RUNS = 8
+"""So many runs are shown; those under way come first and are always among them."""
+
+_UNDER_WAY = ("waiting", "running")
+
+
+def status_lines(status: Mapping[str, Any]) -> list[str]:
+    """Return the lines for a status as `hearth_controller.runs.status` makes it."""
+    lines = [*_runs(status["runs"]), "", *_nodes(status["nodes"])]
+    if gpus := _gpus(status["nodes"]):
+        lines += ["", *gpus]
+    reasons = status["reasons"] or ["all is well"]
+    mark = MARKS[status["verdict"]]
+    return [*lines, "", *(f"{mark} {reason}" for reason in reasons)]
+
+
+def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not runs:
+        return ["there is no run yet"]
+    alive = sum(run["state"] in _UNDER_WAY for run in runs)
+    shown = runs[: max(MOST_RUNS, alive)]
+    rows = [("run", "state", "step", "loss", "tokens/s", "left", "checkpoint", "nodes")]
+    for run in shown:
+        left = run["eta_seconds"]
+        rows.append(
+            (
+                run["name"],
+                _state(run),
+                progress(run["step"], run["steps"]),
+                number(run["loss"], 3),
+                number(run["tokens_per_second"], 0),
+                NOT_KNOWN if left is None else duration(left),
+                _checkpoint(run["checkpoint"]),
+                ", ".join(_part(part) for part in run["nodes"]),
+            )
+        )
+    lines = [line.rstrip() for line in aligned(rows)]
+    # Below the run of which it is said.
+    for place, run in reversed(list(enumerate(shown, 1))):
+        below = [f"    {said}" for said in (_script(run), run["why"]) if said]
+        lines[place + 1 : place + 1] = below
+    older = len(runs) - len(shown)
+    return [*lines, f"and {older} older: playbooks/runs.yml"] if older else lines
+
+
+def _state(run: Mapping[str, Any]) -> str:
+    """Return the state, and whether a stop was asked for: asked again, the run ends at once."""
+    stopping = run["stopping"] and run["state"] in _UNDER_WAY
+    return f"{run['state']}, stopping" if stopping else str(run["state"])
+
+
+def _script(run: Mapping[str, Any]) -> str:
+    """Return what is known of a person's script, whose steps nobody can count; or nothing."""
+    if not run["script"]:
+        return ""
+    return f"{run['script']}: {run['state']} since {local_time(run['since'] or '')}"
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    """Return a node of a run, with what is unusual about it."""
+    state = part["state"]
+    unusual = state in ("gone", "silent", "not asked", "unknown")
+    return f"{part['name']} ({state})" if unusual else part["name"]
+
+
+def _checkpoint(checkpoint: Mapping[str, Any] | None) -> str:
+    if checkpoint is None:
+        return NOT_KNOWN
+    return f"step {checkpoint['step']}, {duration(checkpoint['age_seconds'])} ago"
+
+
+def _nodes(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [("node", "run", "CPU", "memory", "network", "GPU")]
+    for node in nodes:
+        if not node["answers"]:
+            rows.append((node["name"], "does not answer", *[NOT_KNOWN] * 4))
+            continue
+        cpu = node["cpu_percent"]
+        rows.append(
+            (
+                node["name"],
+                node["run"] or NOT_KNOWN,
+                NOT_KNOWN if cpu is None else f"{cpu:.0f}% of {node['cores']}",
+                _memory(node["memory"]),
+                _network(node["network"]),
+                node["gpu_trouble"] or str(len(node["gpus"])),
+            )
+        )
+    return [line.rstrip() for line in aligned(rows)]
+
+
+def _gpus(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table with a line a GPU; nothing where there is none."""
+    rows = [("node", "GPU", "load", "memory", "temperature", "power", "throttled by")]
+    for node in nodes:
+        for gpu in node["gpus"]:
+            throttled = gpu["throttled_by"]
+            watts, limit = (number(gpu[name], 0) for name in ("watts", "watts_limit"))
+            rows.append(
+                (
+                    node["name"],
+                    f"{gpu['index']}: {gpu['name']}",
+                    f"{number(gpu['load_percent'], 0)}%",
+                    _memory(gpu),
+                    f"{number(gpu['celsius'], 0)} °C",
+                    f"{watts} of {limit} W",
+                    NOT_KNOWN if throttled is None else ", ".join(throttled) or "nothing",
+                )
+            )
+    return [line.rstrip() for line in aligned(rows)] if len(rows) > 1 else []
+
+
+def _memory(memory: Mapping[str, Any] | None) -> str:
+    if memory is None or memory["used_mib"] is None or memory["total_mib"] is None:
+        return NOT_KNOWN
+    used, total = (memory[name] / 1024 for name in ("used_mib", "total_mib"))
+    return f"{used:.1f} of {total:.1f} GB"
+
+
+def _network(network: Mapping[str, Any] | None) -> str:
+    if network is None:
+        return NOT_KNOWN
+    received, sent = (byte_count(network[way]) for way in ("received", "sent"))
+    return f"{network['interface']} ↓ {received}/s ↑ {sent}/s"

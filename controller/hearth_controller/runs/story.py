@@ -1,0 +1,236 @@
+"""What `metrics.jsonl` tells of a run: its launches, steps, judgements, checkpoints and plans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hearth_controller.runs.windows import Part, Window, warmest
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of the ranks. `began` is in seconds since the run began, `step` where it began."""
+
+    generation: int
+    began: float
+    step: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good the model was on held-out data after `step`; `at` is seconds since the run began."""
+
+    at: float
+    step: int
+    when: str
+    perplexity: float | None
+    loss: float | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One held-out question, the answer in the data, and the model's before and after."""
+
+    question: str
+    expected: str | None = None
+    before: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened after a step; `at` is seconds since the run began."""
+
+    at: float
+    step: int
+    text: str
+
+
+@dataclass
+class Story:
+    """What the metrics of a run tell; of a run that went on later, the last word counts.
+
+    Attributes:
+        seconds: that the last launch trained, where it has an end on record.
+        state: `finished` or `stopped`, or None without an end on record.
+        length: seconds from the first record to the last.
+        facts: the latest `start` record: precision, rows, versions and more.
+        replans: each change of the split, not what an epoch's last, short step differs by.
+    """
+
+    step: int = 0
+    steps: int = 0
+    seconds: float | None = None
+    state: str | None = None
+    began: datetime | None = None
+    length: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    launches: list[Launch] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    samples: dict[str, Sample] = field(default_factory=dict)
+    checkpoints: list[Mark] = field(default_factory=list)
+    replans: list[Mark] = field(default_factory=list)
+    skips: list[Mark] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, lines: Iterable[Mapping[str, Any]]) -> Story:
+        """Read the lines of a `metrics.jsonl`. One that is not as it should be tells nothing."""
+        story, plans = cls(), []
+        for line in lines:
+            with suppress(LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError):
+                story._take(line, plans)
+        story.replans = _changes(plans)
+        return story
+
+    @property
+    def nodes(self) -> list[str]:
+        """All nodes that ever took part, in order of rank."""
+        return list(dict.fromkeys(name for launch in self.launches for name in launch.nodes))
+
+    @property
+    def reached(self) -> int | None:
+        """The step of the newest checkpoint, None without any."""
+        return max((mark.step for mark in self.checkpoints), default=None)
+
+    @property
+    def perplexity(self) -> tuple[float | None, float | None]:
+        """Held-out perplexity before and after training."""
+        last = {each.when: each.perplexity for each in self.evaluations}
+        return last.get("before"), last.get("after")
+
+    @property
+    def sample(self) -> Sample | None:
+        """The first question that was answered both before and after, or else the first."""
+        samples = list(self.samples.values())
+        both = (each for each in samples if each.before is not None and each.after is not None)
+        return next(both, samples[0] if samples else None)
+
+    def _take(self, line: Mapping[str, Any], plans: list[tuple[Mark, dict[str, int]]]) -> None:
+        """Take in one line; plans are put aside until all are known."""
+        at = self._at(line)
+        match line["kind"]:
+            case "start":
+                self.facts, self.steps = line, line.get("steps", 0)
+                nodes = tuple(str(rank["node"]) for rank in line.get("ranks", []))
+                self.launches.append(
+                    Launch(line.get("generation", 0), at, line.get("step", 0), nodes)
+                )
+            case "step":
+                self.step, self.steps = line["step"], line.get("steps", self.steps)
+                self._window(line, at)
+            case "plan":
+                per = "round" if "rows_of_round" in line else "step"
+                rows = self._by_node(line.get("rows_of_round", line["rows"]), sum)
+                shares = ", ".join(f"{node} {count}" for node, count in rows.items())
+                plans.append((Mark(at, line["step"], f"rows a {per}: {shares}"), rows))
+            case "evaluate":
+                step = line.get("step", self.step)
+                self.evaluations.append(
+                    Evaluation(at, step, line["when"], line["perplexity"], line.get("loss"))
+                )
+            case "sample":
+                self._sample(line)
+            case "checkpoint":
+                self.checkpoints.append(Mark(at, line["step"], f"checkpoint {line['step']}"))
+            case "skip":
+                rows = ", ".join(line["rows"]) or "no row by itself"
+                self.skips.append(Mark(at, line["step"], f"not finite: {rows}"))
+            case "end":
+                self.step, self.state = line["step"], line.get("state")
+                self.seconds = line.get("seconds")
+        self.length = max(self.length, at)
+
+    def _at(self, line: Mapping[str, Any]) -> float:
+        """Return when a line was written, in seconds since the run began."""
+        if "time" not in line:
+            return self.length
+        time = datetime.fromisoformat(line["time"])
+        self.began = self.began or time
+        return (time - self.began).total_seconds()
+
+    def _window(self, line: Mapping[str, Any], at: float) -> None:
+        """Take in a line of steps."""
+        if not self.launches:  # its line is lost
+            ranks = tuple(f"rank {n}" for n in range(len(line["rows_by_rank"])))
+            self.launches.append(Launch(0, 0.0, 0, ranks))
+        launch = len(self.launches) - 1
+        last = self.windows[-1] if self.windows else None
+        since = last.step if last and last.launch == launch else self.launches[launch].step
+        steps = line["step"] - since
+        seconds = line["tokens"] / line["tokens_per_second"]
+        columns = {
+            "tokens": (sum, "tokens_per_second_by_rank", seconds),
+            "rows": (sum, "rows_by_rank", 1),
+            "compute_seconds": (fmean, "compute_seconds_by_rank", steps),
+            "wait_seconds": (fmean, "wait_seconds_by_rank", steps),
+            "peak_memory_mib": (max, "peak_memory_mib_by_rank", 1),
+        }
+        heat = line.get("celsius_by_rank") or [None] * len(line["rows_by_rank"])
+        told = {
+            name: self._by_node([number * times for number in line[key]], together)
+            for name, (together, key, times) in columns.items()
+        } | {"celsius": self._by_node(heat, warmest)}
+        parts = {
+            node: Part(**{name: numbers[node] for name, numbers in told.items()})
+            for node in told["rows"]
+        }
+        self.windows.append(
+            Window(launch, line["step"], steps, at, seconds, line.get("loss"), parts)
+        )
+
+    def _by_node(self, by_rank: Sequence[Any], together: Any) -> dict[str, Any]:
+        """Return one number a node from one a rank, those of its ranks put `together`."""
+        found: dict[str, list[Any]] = {}
+        for node, number in zip(self.launches[-1].nodes, by_rank, strict=True):
+            found.setdefault(node, []).append(number)
+        return {node: together(numbers) for node, numbers in found.items()}
+
+    def _sample(self, line: Mapping[str, Any]) -> None:
+        """Take in an answer."""
+        question = line["question"]
+        had = self.samples.get(question, Sample(question))
+        said = {
+            "before": had.before,
+            "after": had.after,
+            "expected": line.get("expected") or had.expected,
+            line["when"]: line["answer"],
+        }
+        self.samples[question] = Sample(question, **said)
+
+
+def read_lines(metrics: Path) -> Iterator[dict[str, Any]]:
+    """Yield what the lines of a `metrics.jsonl` say, without one that was cut short.
+
+    Yields nothing if there is no such file.
+    """
+    try:
+        text = metrics.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    for line in text.splitlines():
+        with suppress(ValueError):
+            said = json.loads(line)
+            if isinstance(said, dict):
+                yield said
+
+
+def _changes(plans: Sequence[tuple[Mark, dict[str, int]]]) -> list[Mark]:
+    """Return what changed between the plans of whole batches, or of whole rounds."""
+    whole = max((sum(rows.values()) for _, rows in plans), default=0)
+    marks, before = [], None
+    for mark, rows in plans:
+        if sum(rows.values()) < whole:
+            continue
+        if before not in (None, rows):
+            marks.append(mark)
+        before = rows
+    return marks

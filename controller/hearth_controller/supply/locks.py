@@ -1,0 +1,64 @@
+"""Lock files as pip-tools writes them: exact versions with the hashes of all their builds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hearth_controller.supply.target import ONE_BUILD, Target
+
+_PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
+_HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A package of a lock: name as PEP 503 spells it, version, and `sha256:…` of its files."""
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+
+    @property
+    def is_build(self) -> bool:
+        """Whether the version names a build, such as `2.13.0+cpu`; no public index has those."""
+        return "+" in self.version
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version}"
+
+
+def normal(name: str) -> str:
+    """Return a package name as PEP 503 spells it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read_lock(text: str) -> dict[str, Pin]:
+    """Return the pins of a lock file by name, in its order."""
+    pins: dict[str, Pin] = {}
+    name = ""
+    for line in text.splitlines():
+        if found := _PIN.match(line):
+            name = normal(found[1])
+            pins[name] = Pin(name, found[2], ())
+        if name and (hashes := _HASH.findall(line)):
+            pins[name] = Pin(name, pins[name].version, (*pins[name].hashes, *hashes))
+    return pins
+
+
+def as_requirements(pins: Iterable[Pin]) -> str:
+    """Return pins as text for `pip install --require-hashes -r`."""
+    return "".join(
+        f"{pin} " + " ".join(f"--hash={each}" for each in pin.hashes) + "\n" for pin in pins
+    )
+
+
+def not_for(pins: Iterable[Pin], target: Target) -> list[Pin]:
+    """Return the pins of which the lock knows no build for `target`.
+
+    A build such as `2.13.0+cpu` with a single hash is the one for `ONE_BUILD`.
+    """
+    if (target.python, target.machine) == ONE_BUILD:
+        return []
+    return [pin for pin in pins if pin.is_build and len(pin.hashes) == 1]

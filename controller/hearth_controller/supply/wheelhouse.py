@@ -1,0 +1,157 @@
+"""The wheels that nodes need, on the controller: each fetched once, believed by its hash.
+
+pip fetches them, since it knows about indexes, mirrors and proxies; it resumes a line that breaks
+off, and keeps each file that is complete in its cache. So a download that is killed loses no more
+than the file that was on its way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from hearth.base.errors import SupplyError
+from hearth.base.files import sha256_of
+from hearth.base.lock import locked
+from hearth_controller.supply.download import Show
+from hearth_controller.supply.locks import Pin, as_requirements, normal
+from hearth_controller.supply.target import Target
+
+_RESUMES = 20
+_BEGINS = re.compile(r"(?:Collecting|Processing) (\S+)")
+_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel in the house: its file, its checksum, and bytes packed and unpacked."""
+
+    path: Path
+    sha256: str
+    size: int
+    unpacked: int
+
+
+class Wheelhouse:
+    """A folder of wheels, of any platform."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, pins: Iterable[Pin], target: Target) -> dict[str, Wheel]:
+        """Return, by package, the wheel for `target` of each pin that is here and whole."""
+        tags = target.tags
+        here: dict[tuple[str, str], list[Path]] = {}
+        for path in sorted(self._folder.glob("*.whl")):
+            try:
+                name, version, _, platforms = parse_wheel_filename(path.name)
+            except InvalidWheelFilename:
+                continue
+            if platforms & tags:
+                here.setdefault((normal(name), str(version)), []).append(path)
+        found = {}
+        for pin in pins:
+            for path in here.get((pin.name, pin.version), []):
+                sha256 = sha256_of(path)
+                if f"sha256:{sha256}" in pin.hashes:
+                    found[pin.name] = Wheel(path, sha256, path.stat().st_size, _unpacked(path))
+                    break
+        return found
+
+    def fetch(
+        self, pins: Iterable[Pin], target: Target, builds_from: str, show: Show
+    ) -> dict[str, Wheel]:
+        """Return the wheels of all pins for `target`, those that are not here downloaded first.
+
+        Args:
+            pins: what is wanted.
+            target: the platform.
+            builds_from: index that is asked for builds such as `2.13.0+cpu` where the configured
+                one has them not.
+            show: is told about progress.
+
+        Raises:
+            SupplyError: something cannot be had.
+        """
+        pins = list(pins)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        waiting = "packages: another play is downloading them; waiting for it"
+        with locked(self._folder / ".lock", lambda text: show(text, 0), waiting):
+            found = self.find(pins, target)
+            missing = [pin for pin in pins if pin.name not in found]
+            builds = [pin for pin in missing if pin.is_build]
+            self._download([pin for pin in missing if not pin.is_build], target, show)
+            try:
+                self._download(builds, target, show)
+            except SupplyError:
+                self._download(builds, target, show, "--index-url", builds_from)
+            return found | self.find(missing, target)
+
+    def _download(self, pins: list[Pin], target: Target, show: Show, *source: str) -> None:
+        """Let pip fetch pins into a folder of its own, then take them in, each by renaming it."""
+        if not pins:
+            return
+        for stale in self._folder.glob(".new-*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        fresh = self._folder / f".new-{os.getpid()}"
+        fresh.mkdir()
+        try:
+            wanted = fresh / "wanted.txt"
+            wanted.write_text(as_requirements(pins))
+            self._pip(pins, [*target.pip_options, *source, "-r", str(wanted)], fresh, show)
+            for path in fresh.glob("*.whl"):
+                path.rename(self._folder / path.name)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+    def _pip(self, pins: list[Pin], options: list[str], folder: Path, show: Show) -> None:
+        """Run `pip download`, telling how far it is."""
+        command = [
+            *(sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-input"),
+            *("--progress-bar", "raw", "--resume-retries", str(_RESUMES)),
+            *("--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", str(folder)),
+            *options,
+        ]
+        last: deque[str] = deque(maxlen=6)
+        begun, package, file = 0, "", ""
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as pip:
+            assert pip.stdout is not None
+            for line in pip.stdout:
+                if found := _BEGINS.match(line):
+                    begun, package, file = begun + 1, Path(found[1]).name, ""
+                elif found := _PROGRESS.match(line):
+                    file = f", {int(found[1]) >> 20} of {int(found[2]) >> 20} MB"
+                else:
+                    last.append(line.strip())
+                if package:
+                    text = f"package {begun} of {len(pins)}: {package}{file}"
+                    show(text, (begun - 1) * 10 // len(pins))
+        if pip.returncode:
+            said = "\n".join(line for line in last if line)
+            raise SupplyError(
+                f"{len(pins)} packages cannot be downloaded; what has come whole is kept, so call "
+                f"this again once the cause is gone. pip's last words:\n{said}"
+            )
+
+
+def _unpacked(path: Path) -> int:
+    """Return how many bytes a wheel takes when it is installed."""
+    with zipfile.ZipFile(path) as wheel:
+        return sum(member.file_size for member in wheel.infolist())

@@ -1,0 +1,209 @@
+"""Action plugin: gather what is known of each node, and show what is wrong with it.
+
+The judgement is that of `hearth_controller.doctor`; here is only what passes between Ansible and
+it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth.base.files import write_whole
+from hearth.verify.verdict import Seen
+from hearth_controller.doctor.checks import warnings
+from hearth_controller.doctor.examine import examine, mends
+from hearth_controller.doctor.node import Cluster, Node
+from hearth_controller.doctor.table import doctor_lines
+from hearth_controller.doctor.verified import seen
+from hearth_controller.inventory.unreachable import told_by
+
+DOCUMENTATION = r"""
+module: hearth_doctor
+short_description: What is wrong with the nodes
+options:
+  verb:
+    description:
+      - V(look), V(home), V(claims) and V(tidy) do that on the node, see the module; V(home) also
+        says in a note what a person should know before a run.
+      - V(stages) asks modules of provisioning whether they would change something; give it
+        C(check_mode).
+      - V(show) returns the table, and by node what can be mended. Meant to run once. Expects what
+        the others have found as C(doctor_look), C(doctor_claims), C(doctor_plain) and
+        C(doctor_rooted) (V(stages) without and with root) and C(doctor_root) (whether there is
+        root), C(python_look), and what M(hearth_verify) expects.
+    type: str
+    choices: [look, home, claims, tidy, stages, show]
+    required: true
+  address:
+    description: The cluster address of the node.
+    type: str
+  workspace:
+    description: The workspace of the node. May start with C(~).
+    type: str
+  models:
+    description: The node's model cache; empty is C(models/) in the workspace.
+    type: str
+    default: ""
+  nodes:
+    description: The nodes with C(name), C(rank) and C(address), in order of rank.
+    type: list
+    elements: dict
+    default: []
+  stages:
+    description: With V(stages), the arguments of each module by its name.
+    type: dict
+    default: {}
+  playbook:
+    description: The command that plays on the same inventory, for V(show).
+    type: str
+    default: ansible-playbook
+  file:
+    description: >-
+      With V(show), a file on the controller for the same as JSON (C(docs/doctor.schema.json)); none
+      if empty.
+    type: path
+    default: ""
+"""
+
+RETURN = r"""
+say:
+  description: The table.
+  type: str
+  returned: with V(show)
+verdict:
+  description: V(good), V(degraded) or V(broken).
+  type: str
+  returned: with V(show)
+mends:
+  description: What can be mended without a person, a list by node.
+  type: dict
+  returned: with V(show)
+stages:
+  description: What each module says, by the name of its stage.
+  type: dict
+  returned: with V(stages)
+"""
+
+_PREFIX = "hearth_"
+_LOCAL = ("local", "ansible.builtin.local")
+# These have action plugins of their own, which know what the module needs.
+_WITH_ACTION = ("hearth_time", "hearth_workspace")
+
+
+def node_of(verified: Seen, its: Mapping[str, Any]) -> Node:
+    """Return all that is known of a node, whose variables are `its`."""
+    root = its.get("doctor_root", {})
+    plain = its.get("doctor_plain", {}).get("stages", {})
+    rooted = its.get("doctor_rooted", {}).get("stages", {})
+    return Node(
+        verify=verified,
+        alone=str(its.get("hearth_one_computer", False)).lower() in ("true", "yes", "1"),
+        over_ssh=its.get("ansible_connection") not in _LOCAL,
+        lock=str(its.get("python_lock", "auto")),
+        rootless=told_by(root) if root.get("failed") else "",
+        look=its.get("doctor_look", {}).get("facts", {}),
+        packages=_whole(its.get("python_look", {}), "kind"),
+        code=_whole(plain.get("workspace", {}), "differing"),
+        stages={**plain, **rooted},
+        claims=its.get("doctor_claims", {}).get("facts", {}),
+    )
+
+
+def _whole(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return what a module said, or nothing where it failed or did not run."""
+    return said if key in said else {}
+
+
+class ActionModule(ActionBase):
+    """Runs a module on a node, or shows what all have said."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return the module's answer, those of stages, or the table."""
+        result = super().run(tmp, task_vars) | {"changed": False}
+        verbs = ["look", "home", "claims", "tidy", "stages", "show"]
+        _, given = self.validate_argument_spec(
+            {
+                "verb": {"type": "str", "choices": verbs, "required": True},
+                "address": {"type": "str"},
+                "workspace": {"type": "str"},
+                "models": {"type": "str", "default": ""},
+                "nodes": {"type": "list", "elements": "dict", "default": []},
+                "stages": {"type": "dict", "default": {}},
+                "playbook": {"type": "str", "default": "ansible-playbook"},
+                "file": {"type": "path", "default": ""},
+            }
+        )
+        if given["verb"] == "show":
+            return result | self._shown(given, task_vars, self._task.check_mode)
+        if given["verb"] == "stages":
+            return result | {"stages": self._stages(given["stages"], task_vars)}
+        own = task_vars["inventory_hostname"]
+        arguments = {name: given[name] for name in ("verb", "address", "workspace", "models")}
+        arguments["peers"] = {
+            str(node["name"]): str(node["address"])
+            for node in given["nodes"]
+            if node["name"] != own
+        }
+        answer = self._execute_module("hearth_doctor", arguments, task_vars=task_vars)
+        if given["verb"] == "home" and "facts" in answer:
+            node = Node(Seen(own, 0, given["address"]), look=answer["facts"])
+            answer["note"] = "\n".join(warnings(node))
+        return result | answer
+
+    def _stages(self, stages: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
+        """Return what each module says it would change."""
+        answers = {}
+        for module, arguments in stages.items():
+            if module in _WITH_ACTION:
+                task = self._task.copy()
+                task.action, task.args = module, arguments or {}
+                action = self._shared_loader_obj.action_loader.get(
+                    module,
+                    task=task,
+                    connection=self._connection,
+                    play_context=self._play_context,
+                    loader=self._loader,
+                    templar=self._templar,
+                    shared_loader_obj=self._shared_loader_obj,
+                )
+                answer = action.run(task_vars=task_vars)
+            else:
+                answer = self._execute_module(module, arguments or {}, task_vars=task_vars)
+            answers[module.removeprefix(_PREFIX)] = answer
+        return answers
+
+    @staticmethod
+    def _shown(given: Mapping[str, Any], task_vars: Any, check_mode: bool) -> dict[str, Any]:
+        """Return the table as words to say, and what can be mended; write the file if wanted."""
+        known = task_vars["hostvars"]
+        playing = set(task_vars["ansible_play_hosts"])
+        verified = seen(given["nodes"], known, playing)
+        nodes: Sequence[Node] = [node_of(each, known[each.name]) for each in verified]
+        mended: dict[str, Sequence[str]] = {}
+        unmended: dict[str, Sequence[str]] = {}
+        for node in nodes:
+            # A node on which a stage failed has left the play.
+            done = node.name in playing and not check_mode
+            (mended if done else unmended)[node.name] = known[node.name].get("doctor_mends", [])
+        examined = examine(
+            Cluster(tuple(nodes), given["playbook"]),
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            mended,
+            unmended,
+        )
+        if given["file"]:
+            write_whole(Path(given["file"]), json.dumps(examined, indent=1) + "\n")
+        lines = [f"  {line}".rstrip() for line in doctor_lines(examined)]
+        return {
+            "say": "\n".join(lines),
+            "verdict": examined["verdict"],
+            "mends": mends(examined),
+        }

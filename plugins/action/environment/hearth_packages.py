@@ -1,0 +1,131 @@
+"""Action plugin: compare a node's packages with the lock; send it the wheels it lacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth.base.text import duration
+from hearth_controller.base.screen import Screen
+from hearth_controller.supply.locks import Pin, as_requirements, not_for, read_lock
+from hearth_controller.supply.target import ONE_BUILD, Target
+
+KINDS = ("cpu", "gpu")
+_NAMED = 5
+_WORTH_SHOWING = 10 << 20
+
+
+def drift(look: Mapping[str, Any], end: str) -> str:
+    """Return what differed on a node as a person says it, and what became of that."""
+    differing = look["differing"]
+    if not look["present"]:
+        return f"{len(differing)} packages {end}"
+    wrong = [
+        f"{each['name']} {each['has']} instead of {each['wants']}"
+        for each in differing
+        if each["has"]
+    ]
+    lacking = [each["name"] for each in differing if not each["has"]]
+    if len(lacking) > _NAMED:
+        wrong.append(f"{len(lacking)} packages missing")
+    elif lacking:
+        wrong.append(f"{', '.join(lacking)} missing")
+    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    return f"{', '.join(wrong[:_NAMED])}{more} — {end}"
+
+
+def unsupported(
+    differing: Iterable[Mapping[str, str]], pins: Mapping[str, Pin], target: Target
+) -> list[str]:
+    """Return a finding where the lock has no build of a wanted package for this node."""
+    if target.machine == ONE_BUILD[1]:
+        way_out = "set python_mode: conda, which brings Python 3.11"
+    else:
+        way_out = "leave this node out of the cluster"
+    return [
+        f"{pin} is locked for Python 3.11 on x86_64 only, and here is Python "
+        f"{target.python[0]}.{target.python[1]} on {target.machine}: {way_out}"
+        for pin in not_for((pins[each["name"]] for each in differing), target)
+    ]
+
+
+class ActionModule(ActionBase):
+    """Works for one node."""
+
+    TRANSFERS_FILES = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return what the module says, with what only the controller knows."""
+        result = super().run(tmp, task_vars)
+        self._vars = task_vars
+        arguments = dict(self._task.args)
+        locks = Path(arguments.pop("requirements"))
+        pins = {kind: read_lock((locks / f"{kind}.lock").read_text()) for kind in KINDS}
+        if arguments["verb"] == "look":
+            return result | self._look(arguments, pins)
+        return result | self._install(arguments, pins)
+
+    def _module(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self._execute_module("hearth_packages", dict(arguments), task_vars=self._vars)
+
+    def _look(self, arguments: dict[str, Any], pins: dict[str, dict[str, Pin]]) -> dict[str, Any]:
+        """Return what differs on the node, and whether the lock can mend it."""
+        arguments["wanted"] = {
+            kind: {pin.name: pin.version for pin in lock.values()} for kind, lock in pins.items()
+        }
+        answer = self._module(arguments)
+        target = answer.get("target") or {}
+        if answer.get("differing") and target["python"]:
+            platform = Target(tuple(target["python"]), target["machine"], target["glibc"])
+            answer["findings"] += unsupported(answer["differing"], pins[answer["kind"]], platform)
+        return answer
+
+    def _install(
+        self, arguments: dict[str, Any], pins: dict[str, dict[str, Pin]]
+    ) -> dict[str, Any]:
+        """Send the wheels that are missing and install them all."""
+        look, wheels = arguments.pop("look"), arguments.pop("wheels")
+        if self._task.check_mode:
+            end = "to be mended" if look["present"] else "to be installed"
+            return {"changed": True, "note": drift(look, end)}
+        lock = pins[look["kind"]]
+        arguments["locked"] = as_requirements(lock[each["name"]] for each in look["differing"])
+        arguments["wanted"] = {
+            "locked": {each["name"]: each["wants"] for each in look["differing"]}
+        }
+        arguments["files"] = {wheel["name"]: wheel["sha256"] for wheel in wheels}
+        arguments["needed"] = sum(wheel["unpacked"] for wheel in wheels)
+        sent = ""
+        if self._connection.transport == "local":
+            # The controller itself: its wheels are installed from where they lie, and stay there.
+            arguments |= {"folder": str(Path(wheels[0]["path"]).parent), "keep": True}
+        else:
+            arguments["needed"] += sum(wheel["size"] for wheel in wheels)
+            stock = self._module(arguments | {"verb": "stock"})
+            if stock.get("failed"):
+                return stock
+            missing = [wheel for wheel in wheels if wheel["name"] in stock["missing"]]
+            sent = self._send(missing, stock["folder"])
+        answer = self._module(arguments)
+        if answer.get("changed"):
+            end = "mended" if look["present"] else "installed"
+            answer["note"] = drift(look | {"differing": answer["differing"]}, end + sent)
+        return answer
+
+    def _send(self, wheels: list[dict[str, Any]], folder: str) -> str:
+        """Bring files to the node; return how much that was and how long it took, in words."""
+        node, screen = self._vars["inventory_hostname"], Screen(self._display)
+        size, done, began = sum(wheel["size"] for wheel in wheels), 0, time.monotonic()
+        for wheel in wheels:
+            self._transfer_file(wheel["path"], f"{folder}/{wheel['name']}")
+            done += wheel["size"]
+            if size > _WORTH_SHOWING:
+                screen.progress(f"{node}: {done >> 20} of {size >> 20} MB sent")
+        screen.end()
+        if size <= _WORTH_SHOWING:
+            return ""
+        return f" ({size >> 20} MB sent in {duration(time.monotonic() - began)})"

@@ -1,0 +1,197 @@
+"""Action plugin: read the nodes from the inventory and say everything that is wrong with them.
+
+Works on the controller alone; no machine is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ansible import constants, context
+from ansible._internal._datatag._tags import Origin
+from ansible.errors import AnsibleError
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
+from ansible.vars.plugins import get_vars_from_inventory_sources
+
+from hearth_controller.base.paths import as_typed
+from hearth_controller.inventory.nodes import far_apart, read_nodes
+from hearth_controller.inventory.variables import (
+    Given,
+    asked_for,
+    check,
+    role_options,
+    unknown,
+)
+
+DOCUMENTATION = r"""
+module: hearth_inventory
+short_description: Nodes in rank order, and what is wrong with the inventory
+description:
+  - Rank is the position in the group C(cluster), unless a host sets C(node_rank).
+  - Variables that look like an option of a role and are none, and options with values that cannot
+    be theirs, are found too.
+  - What is wrong comes back as RV(findings) and does not fail the task (see M(hearth_verdict)).
+options:
+  runs:
+    description: Folder of the controller that holds a folder a run.
+    type: path
+    required: true
+  whole:
+    description: Whether all nodes are wanted, so that C(--limit) is refused.
+    type: bool
+    default: false
+  typed:
+    description: Whether what was typed after C(-e) is looked at like the inventory.
+    type: bool
+    default: false
+  words:
+    description: >-
+      Words of the playbook that may stand after C(-e); what else stands there must be an option of
+      a role, a variable of the inventory or what one is made of. Without it, nothing is looked for.
+    type: list
+    elements: str
+"""
+
+RETURN = r"""
+nodes:
+  description: C(name), C(rank) and C(address) of every node, in rank order.
+  returned: always
+  type: list
+runs:
+  description: The folder of runs, for the roles that come later.
+  type: str
+  returned: always
+playbook:
+  description: How to call C(ansible-playbook) for the same inventory.
+  type: str
+  returned: always
+known:
+  description: >-
+    The names of all options and of all variables of the inventory, and those that its templates ask
+    for, such as that of a password which a vaulted file holds.
+  type: list
+  returned: always
+remark:
+  description: What is unusual and may be meant so, or ''.
+  type: str
+  returned: always
+findings:
+  description: What is wrong, one sentence each.
+  returned: always
+  type: list
+"""
+
+
+def variables_of(inventory: Any, loader: DataLoader) -> set[str]:
+    """Return the names of all variables that the inventory sets, for whichever host or group.
+
+    What a role registered or set is none of them.
+    """
+    parts = [*inventory.get_hosts(), *inventory.groups.values()]
+    names: set[str] = set()
+    for part in parts:
+        names |= set(part.get_vars())
+    # pylint: disable-next=protected-access
+    sources = inventory._sources
+    return names | set(get_vars_from_inventory_sources(loader, sources, parts, "all"))
+
+
+def where(name: str, value: Any) -> str:
+    """Return the file and line that a variable was read from, as one would type it here, or ''."""
+    origin = Origin.get_tag(name) or Origin.get_tag(value)
+    if origin is None or not origin.path:
+        return ""
+    path = as_typed(origin.path)
+    return f"{path}:{origin.line_num}" if origin.line_num else path
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return nodes and findings."""
+        result = super().run(tmp, task_vars)
+        _, arguments = self.validate_argument_spec(
+            {
+                "runs": {"type": "path", "required": True},
+                "whole": {"type": "bool", "default": False},
+                "typed": {"type": "bool", "default": False},
+                "words": {"type": "list", "elements": "str"},
+            }
+        )
+        hostvars = task_vars["hostvars"]
+        names = task_vars["groups"].get("cluster", [])
+        nodes, findings = read_nodes({name: hostvars[name] for name in names})
+        folders = constants.DEFAULT_ROLES_PATH
+        options = role_options(folders)
+        set_here = variables_of(hostvars._inventory, self._loader)
+        typed = set(load_extra_vars(self._loader))
+        wanted = set_here | typed if arguments["typed"] else set_here - typed
+        findings += check(
+            {name: self._given(hostvars, name, wanted, typed, options) for name in names},
+            options,
+            sorted(role.name for folder in folders for role in Path(folder).glob("*")),
+            {word for words in constants.MAGIC_VARIABLE_MAPPING.values() for word in words},
+        )
+        known = set_here | options.keys() | self._asked_for(hostvars, names, set_here)
+        if arguments["words"] is not None:
+            findings += unknown(sorted(typed), arguments["words"], known)
+        limit = context.CLIARGS.get("subset")
+        if arguments["whole"] and limit:
+            findings.append(
+                f"--limit {limit}: a run takes all nodes of the inventory, since each waits for "
+                "all others; to train on some, name them: -e nodes=A,B"
+            )
+        return result | {
+            "changed": False,
+            "nodes": [asdict(node) for node in nodes],
+            "known": sorted(known),
+            "remark": far_apart(nodes),
+            "findings": findings,
+            "runs": arguments["runs"],
+            "playbook": self._playbook(),
+        }
+
+    @staticmethod
+    def _given(
+        hostvars: Any, host: str, wanted: set[str], typed: set[str], options: Container[str]
+    ) -> dict[str, Given]:
+        """Return the wanted variables that a host has; only the options' values are worked out."""
+        given = {}
+        for name, raw in hostvars.raw_get(host).items():
+            if name not in wanted:
+                continue
+            value = raw
+            if name in options:
+                try:
+                    value = hostvars[host][name]
+                except AnsibleError:
+                    continue  # made of something that is known later; the role that uses it speaks
+            given[name] = Given(value, where(name, raw), name in typed)
+        return given
+
+    @staticmethod
+    def _asked_for(hostvars: Any, hosts: Iterable[str], names: Container[str]) -> set[str]:
+        """Return what the templates in these variables of the hosts ask for."""
+        return {
+            asked
+            for host in hosts
+            for name, raw in hostvars.raw_get(host).items()
+            if name in names
+            for asked in asked_for(raw)
+        }
+
+    @staticmethod
+    def _playbook() -> str:
+        """Return the command that plays on the same inventory."""
+        sources = list(context.CLIARGS.get("inventory") or ())
+        if sources == list(constants.DEFAULT_HOST_LIST):
+            return "ansible-playbook"
+        return " ".join(["ansible-playbook", *(f"-i {as_typed(source)}" for source in sources)])

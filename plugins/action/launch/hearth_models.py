@@ -1,0 +1,60 @@
+"""Action plugin: the table of presets, with the nodes that each of them fits.
+
+The judgement is that of `hearth.fit`; here is only what passes between Ansible and it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth.fit.catalogue import fitting, rooms_told
+from hearth_controller.launch.capacities import rooms_of
+
+DOCUMENTATION = r"""
+module: hearth_models
+short_description: Show the presets and the nodes that each of them fits
+description:
+  - Works on the controller, from what M(hearth_memory) has left as C(models_memory) on the nodes.
+    Meant to run once.
+options:
+  nodes:
+    description: Names of the nodes, in order of rank.
+    type: list
+    elements: str
+    required: true
+"""
+
+RETURN = r"""
+say:
+  description: The table.
+  type: str
+  returned: always
+"""
+
+# Where the plugin is first imported, in Ansible's main process: a worker has no terminal.
+COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return the table as words to say."""
+        result = super().run(tmp, task_vars) | {"changed": False}
+        _, given = self.validate_argument_spec(
+            {"nodes": {"type": "list", "elements": "str", "required": True}}
+        )
+        rooms = rooms_of(given["nodes"], task_vars["hostvars"], "models_memory")
+        silent = [name for name in given["nodes"] if name not in rooms]
+        if not rooms:
+            return result | {"failed": True, "msg": "no node has answered: are they on?"}
+        lines = [*fitting(rooms, COLUMNS - 2), "", *rooms_told(rooms, COLUMNS - 2)]
+        if silent:
+            lines.append(f"not answered: {', '.join(silent)}")
+        return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}

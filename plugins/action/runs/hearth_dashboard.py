@@ -1,0 +1,52 @@
+"""Action plugin: TensorBoard on a node, and how to look at it from here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth_controller.runs.dashboard import told
+
+DOCUMENTATION = r"""
+module: hearth_dashboard
+short_description: Start TensorBoard for a run on a node, or end it, and say how to look at it
+description:
+  - Takes the options of the module of this name, and those below.
+options:
+  playbook:
+    description: How to call C(ansible-playbook) for the same inventory.
+    type: str
+    default: ansible-playbook
+"""
+
+RETURN = r"""
+say:
+  description: The command of the tunnel, the address for a browser, and how to end it.
+  type: str
+  returned: while there is a TensorBoard
+"""
+
+
+class ActionModule(ActionBase):
+    """Runs its module on a node."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return the module's answer, with what a person is told."""
+        result = super().run(tmp, task_vars)
+        given = dict(self._task.args)
+        playbook = str(given.pop("playbook", "ansible-playbook"))
+        result |= self._execute_module("hearth_dashboard", given, task_vars=task_vars)
+        if result.get("failed") or not result.get("dashboard"):
+            return result
+        node = str(task_vars["inventory_hostname"])
+        lines = told(
+            result,
+            node,
+            task_vars["hostvars"][node],
+            here=self._connection.transport == "local",
+            playbook=playbook,
+        )
+        return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}

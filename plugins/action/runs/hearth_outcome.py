@@ -1,0 +1,52 @@
+"""Action plugin: the failure of a run, under the name of the node where it began, with its cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth_controller.runs.outcome import failures
+
+DOCUMENTATION = r"""
+module: hearth_outcome
+short_description: Fail on the node that a run failed on, and on no other
+options:
+  ends:
+    description: How the run ended on each node, as M(hearth_follow) returns it, by node.
+    type: dict
+    required: true
+  logs:
+    description: Folder on the controller with the logs that were collected, C(NODE.log).
+    type: path
+    required: true
+"""
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Fail if the run failed because of this node."""
+        result = super().run(tmp, task_vars) | {"changed": False}
+        _, options = self.validate_argument_spec(
+            {
+                "ends": {"type": "dict", "required": True},
+                "logs": {"type": "path", "required": True},
+            }
+        )
+        node, ends = task_vars["inventory_hostname"], options["ends"]
+        failed = failures(ends, Path(options["logs"]))
+        here = task_vars["ansible_play_hosts_all"]
+        told = [failed[node]] if node in failed else []
+        # For those that this command does not reach, the first that it does speaks.
+        if node == next(name for name in here if name in ends):
+            told += [f"{name}: {message}" for name, message in failed.items() if name not in here]
+        if told:
+            return result | {"failed": True, "msg": "\n".join(told)}
+        if failed and ends[node].get("state") == "failed":
+            return result | {"note": f"stopped because {' and '.join(failed)} failed"}
+        return result

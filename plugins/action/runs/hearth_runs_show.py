@@ -1,0 +1,135 @@
+"""Action plugin: what the nodes have on record of their runs, as words for the screen.
+
+The tables are those of `hearth_controller.runs`; here is only what passes between Ansible and it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth_controller.runs.answers import digests_of
+from hearth_controller.runs.compare import compare
+from hearth_controller.runs.listing import kept, listing, removal
+from hearth_controller.runs.observed import RunSeen, pick, runs_seen
+from hearth.base.errors import LaunchError
+
+DOCUMENTATION = r"""
+module: hearth_runs_show
+short_description: Show the runs of all nodes, two of them side by side, or what one leaves
+description:
+  - Works on the controller, from what M(hearth_runs) has left as C(runs_look) on the nodes.
+    Meant to run once.
+options:
+  verb:
+    description:
+      - V(list) returns a table of all runs.
+      - V(compare) returns two of them, and the settings that differ.
+      - V(removal) returns what one of them has left on each node; fails if it must not be removed.
+      - V(pick) returns the one of O(names), or the newest.
+      - V(pick_alive) likewise, of those under way.
+    type: str
+    choices: [list, compare, removal, pick, pick_alive]
+    required: true
+  nodes:
+    description: Names of the nodes, in order of rank.
+    type: list
+    elements: str
+    required: true
+  names:
+    description: Names of the runs; two for V(compare), one for V(removal).
+    type: list
+    elements: str
+    default: []
+"""
+
+RETURN = r"""
+say:
+  description: The words.
+  type: str
+  returned: with verbs list, compare and removal
+name:
+  description: Name of the run.
+  type: str
+  returned: with verbs removal, pick and pick_alive
+nodes:
+  description: Nodes of the run, in order of rank.
+  type: list
+  returned: with verbs removal, pick and pick_alive
+stopping:
+  description: Whether somebody has asked for its end.
+  type: bool
+  returned: with verbs removal, pick and pick_alive
+script:
+  description: Name of the person's script that it is a run of; empty for one of Hearth's trainer.
+  type: str
+  returned: with verbs removal, pick and pick_alive
+"""
+
+# Where the plugin is first imported, in Ansible's main process: a worker has no terminal.
+COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return the words, or fail with why there are none."""
+        result = super().run(tmp, task_vars) | {"changed": False}
+        _, given = self.validate_argument_spec(
+            {
+                "verb": {
+                    "type": "str",
+                    "required": True,
+                    "choices": ["list", "compare", "removal", "pick", "pick_alive"],
+                },
+                "nodes": {"type": "list", "elements": "str", "required": True},
+                "names": {"type": "list", "elements": "str", "default": []},
+            }
+        )
+        known = digests_of(given["nodes"], task_vars["hostvars"])
+        silent = [node for node, digests in known.items() if digests is None]
+        if known.keys() == set(silent):
+            return result | {"failed": True, "msg": "no node has answered: are they on?"}
+        try:
+            return result | self._answer(given["verb"], runs_seen(known), given["names"], silent)
+        except LaunchError as error:
+            return result | {"failed": True, "msg": str(error)}
+
+    def _answer(
+        self, verb: str, runs: Sequence[RunSeen], names: Sequence[str], silent: Sequence[str]
+    ) -> Mapping[str, Any]:
+        if verb == "list":
+            return _said([*listing(runs, COLUMNS - 2), *_not_answered(silent)])
+        if verb == "compare":
+            if len(names) != 2:
+                raise LaunchError(
+                    f"-e compare: two runs are wanted, as in compare=A,B, not {','.join(names)!r}"
+                )
+            return _said(compare(*(pick(runs, name) for name in names)))
+        run = pick(runs, names[0] if names else "", under_way=verb == "pick_alive")
+        found = {
+            "name": run.name,
+            "nodes": list(run.parts),
+            "stopping": run.stopping,
+            "script": run.program or "",
+        }
+        if verb != "removal":
+            return found
+        if reason := kept(run, silent):
+            raise LaunchError(reason)
+        return _said(removal(run)) | found
+
+
+def _said(lines: Sequence[str]) -> dict[str, Any]:
+    return {"say": "\n".join(f"  {line}".rstrip() for line in lines)}
+
+
+def _not_answered(silent: Sequence[str]) -> list[str]:
+    return ["", f"not answered: {', '.join(silent)}"] if silent else []

@@ -1,0 +1,83 @@
+"""Action plugin: how runs and nodes are doing now, for the screen and for programs.
+
+The judgement is that of `hearth_controller.runs.status`; here is only what passes between Ansible
+and it.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth_controller.inventory.unreachable import told_by
+from hearth_controller.runs.answers import digests_of
+from hearth_controller.runs.observed import runs_seen
+from hearth_controller.runs.status import status
+from hearth_controller.runs.status_table import status_lines
+from hearth.base.files import write_whole
+
+DOCUMENTATION = r"""
+module: hearth_status
+short_description: Show how runs and nodes are doing now
+description:
+  - Works on the controller, from what M(hearth_runs) and M(hearth_health) have left as
+    C(runs_look) and C(status_health) on the nodes. Meant to run once.
+options:
+  nodes:
+    description: Names of the nodes, in order of rank.
+    type: list
+    elements: str
+    required: true
+  file:
+    description: >-
+      File on the controller for the same as JSON (C(docs/status.schema.json)); none if empty.
+    type: path
+    default: ""
+"""
+
+RETURN = r"""
+say:
+  description: The tables.
+  type: str
+  returned: always
+verdict:
+  description: V(good), V(degraded) or V(broken).
+  type: str
+  returned: always
+"""
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return the tables; write the file if one is wanted."""
+        result = super().run(tmp, task_vars) | {"changed": False}
+        _, given = self.validate_argument_spec(
+            {
+                "nodes": {"type": "list", "elements": "str", "required": True},
+                "file": {"type": "path", "default": ""},
+            }
+        )
+        known = task_vars["hostvars"]
+        digests = digests_of(given["nodes"], known)
+        seen = status(
+            runs_seen(digests),
+            {name: known[name].get("status_health", {}).get("health") for name in given["nodes"]},
+            {
+                name: told_by(known[name].get("runs_look", {})) or "failed without saying why"
+                for name, answer in digests.items()
+                if answer is None
+            },
+            datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        if given["file"]:
+            write_whole(Path(given["file"]), json.dumps(seen, indent=1) + "\n")
+        lines = [f"  {line}".rstrip() for line in status_lines(seen)]
+        return result | {"say": "\n".join(lines), "verdict": seen["verdict"]}

@@ -1,0 +1,87 @@
+"""Action plugin: rank 0's own way to log in on the workers, worked out of the inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth_controller.inventory.hostkeys import keys_of
+from hearth_controller.inventory.nodes import read_nodes
+
+DOCUMENTATION = r"""
+module: hearth_cluster_ssh
+short_description: A key of rank 0's own, and what its SSH knows of the workers
+description:
+  - Runs on rank 0. See the module of the same name, which does what this one works out.
+options:
+  only_key:
+    description: Whether only the key is made.
+    type: bool
+    default: false
+  known_hosts:
+    description: The known_hosts file of the inventory.
+    type: path
+    required: true
+"""
+
+
+def worker(name: str, address: str, known: Mapping[str, Any], pinned: str) -> dict[str, Any]:
+    """Return what rank 0 has to know of a worker.
+
+    `known` are the worker's variables, `pinned` is the text of the inventory's known_hosts file. A
+    worker that is off is as it was, so that nothing changes.
+    """
+    keys = [f"{key.type} {key.text}" for key in keys_of(pinned, name)]
+    local = known.get("ansible_connection") == "local"
+    user = None if local else known.get("ansible_user")
+    return {
+        "name": name,
+        "address": address,
+        "port": None if local else known.get("ansible_port"),
+        "user": str(user or known.get("ssh_worker", {}).get("user") or ""),
+        "keys": keys or list(known.get("machine_host_keys", [])),
+    }
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller, around the module of the same name."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return what the module changed."""
+        super().run(tmp, task_vars)
+        _, arguments = self.validate_argument_spec(
+            {
+                "only_key": {"type": "bool", "default": False},
+                "known_hosts": {"type": "path", "required": True},
+            }
+        )
+        if arguments["only_key"]:
+            return self._execute_module(module_args={}, task_vars=task_vars)
+        hostvars = task_vars["hostvars"]
+        names = task_vars["groups"]["cluster"]
+        nodes, _ = read_nodes({name: hostvars[name] for name in names})
+        file = Path(arguments["known_hosts"])
+        pinned = file.read_text() if file.exists() else ""
+        workers = [
+            worker(node.name, node.address, hostvars[node.name], pinned)
+            for node in nodes
+            if node.name != task_vars["inventory_hostname"]
+        ]
+        known = [each for each in workers if each["keys"]]
+        # Who is not at its address yet is reached once the stage network has been there.
+        here = task_vars["machine_present"]
+        ready = [
+            each["name"]
+            for each in known
+            if here
+            and hostvars[each["name"]].get("machine_present")
+            and "user" in hostvars[each["name"]].get("ssh_worker", {})
+        ]
+        return self._execute_module(
+            module_args={"workers": known, "attempt": ready}, task_vars=task_vars
+        )

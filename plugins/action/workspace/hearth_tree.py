@@ -1,0 +1,54 @@
+"""Action plugin: bring files of the controller to a node, if it does not have them already.
+
+One small call compares checksums; the archive travels only to a node that differs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.action import ActionBase
+
+from hearth_controller.base.paths import as_typed
+from hearth_controller.supply.archive import pack
+
+
+class ActionModule(ActionBase):
+    """Compares on the node, then sends what is missing."""
+
+    TRANSFERS_FILES = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return what the module says of the files."""
+        result = super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        source = Path(arguments.pop("source"))
+        answer = self._execute_module("hearth_tree", arguments, task_vars=task_vars)
+        if answer.get("wanted") and not self._task.check_mode:
+            answer = self._send(source, arguments, task_vars)
+        return result | answer
+
+    def _send(self, source: Path, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        """Transfer an archive of all files and call the module again, now with it."""
+        folder = self._make_tmp_path()
+        there = self._connection._shell.join_path(folder, "files.tar")
+        try:
+            # Not in /tmp, which may be memory.
+            with tempfile.NamedTemporaryFile(suffix=".tar", dir=C.DEFAULT_LOCAL_TMP) as here:
+                try:
+                    # Not compressed: within a house that takes longer than sending.
+                    pack(source, sorted(arguments["files"]), here)
+                    here.flush()
+                except OSError as error:
+                    why = f"{as_typed(source)} cannot be packed: {error}"
+                    return {"changed": False, "findings": [why]}
+                self._transfer_file(here.name, there)
+            self._fixup_perms2((folder, there))
+            return self._execute_module(
+                "hearth_tree", arguments | {"archive": there}, task_vars=task_vars
+            )
+        finally:
+            self._remove_tmp_path(folder, force=True)

@@ -1,0 +1,77 @@
+"""Action plugin: bring the training code to a node, if it is not there already.
+
+One small call compares checksums; the archive travels only to a node that differs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth_controller.supply.archive import pack
+
+_MADE_BY_TOOLS = ("__pycache__", ".egg-info", ".ruff_cache")
+
+
+def code_files(source: Path) -> list[Path]:
+    """Return the files of the training code that a node needs, relative to `source` and sorted."""
+    files = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
+    return sorted(
+        path for path in files if not any(part.endswith(_MADE_BY_TOOLS) for part in path.parts)
+    )
+
+
+def archive(source: Path, files: Iterable[Path]) -> bytes:
+    """Return a gzipped tar of `files`: the same bytes for the same contents, whoever packs it."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped:
+        pack(source, files, zipped)
+    return packed.getvalue()
+
+
+class ActionModule(ActionBase):
+    """Compares on the node, then sends what is missing."""
+
+    TRANSFERS_FILES = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return what the module says of the workspace."""
+        result = super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        source = Path(arguments.pop("source"))
+        files = code_files(source)
+        arguments["code"] = {
+            name.as_posix(): hashlib.sha256((source / name).read_bytes()).hexdigest()
+            for name in files
+        }
+        # In check mode this only looks; else it also makes the folders.
+        answer = self._execute_module("hearth_workspace", arguments, task_vars=task_vars)
+        sends = answer.get("differing") and not answer.get("under_way")
+        if sends and not self._task.check_mode:
+            changed = answer["changed"]
+            answer = self._send(arguments, archive(source, files), task_vars)
+            answer["changed"] = bool(answer.get("changed") or changed)
+        return result | answer
+
+    def _send(self, arguments: dict[str, Any], packed: bytes, task_vars: Any) -> dict[str, Any]:
+        """Transfer the archive and call the module again, now with it."""
+        folder = self._make_tmp_path()
+        there = self._connection._shell.join_path(folder, "code.tar.gz")
+        with tempfile.NamedTemporaryFile(prefix="hearth-", suffix=".tar.gz") as here:
+            here.write(packed)
+            here.flush()
+            self._transfer_file(here.name, there)
+        self._fixup_perms2((folder, there))
+        try:
+            return self._execute_module(
+                "hearth_workspace", arguments | {"archive": there}, task_vars=task_vars
+            )
+        finally:
+            self._remove_tmp_path(folder, force=True)

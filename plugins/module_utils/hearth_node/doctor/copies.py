@@ -1,0 +1,114 @@
+"""The models and data files that a node keeps, and whether they are still what came.
+
+The checksums of a model were written down when it came (`hearth.json` in its folder), and a file of
+it whose size and time are as they were is trusted and not read. A data file has its checksum in its
+name; rows of the Hub have none, but are the same on all nodes.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import re
+from typing import Any
+
+_MANIFEST = "hearth.json"  # as in training/hearth/model/folder.py
+_STAGED = re.compile(r"([0-9a-f]{12})-.+")  # as in training/hearth/config/layout.py
+MOST_BYTES = 2 << 30
+"""So many bytes are read at most; files beyond are not looked at, and named."""
+
+
+class Reader:
+    """Reads files for their checksums, up to a number of bytes in all."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self._left = most
+        self.unread: list[str] = []
+
+    def sha256(self, path: str) -> str | None:
+        """Return the checksum of a file, or None where it would be too much to read."""
+        size = os.path.getsize(path)
+        if size > self._left:
+            self.unread.append(path)
+            return None
+        self._left -= size
+        digest = hashlib.sha256()
+        with open(path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+
+def models(folder: str, reader: Reader) -> dict[str, dict[str, Any]]:
+    """Return each model of a cache by its name: its `fingerprint`, and the files that `changed`.
+
+    Equal fingerprints mean equal files, as they were when they came.
+    """
+    found = {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*", _MANIFEST))):
+        try:
+            with open(path, encoding="utf-8") as file:
+                files = json.load(file)["files"]
+            sums = sorted((name, record["sha256"]) for name, record in files.items())
+            changed = [
+                name
+                for name, record in files.items()
+                if not _is_as_it_came(os.path.join(os.path.dirname(path), name), record, reader)
+            ]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            sums, changed = [], [_MANIFEST]
+        found[os.path.basename(os.path.dirname(path))] = {
+            "fingerprint": hashlib.sha256(json.dumps(sums).encode()).hexdigest(),
+            "changed": changed,
+        }
+    return found
+
+
+def _is_as_it_came(path: str, record: dict[str, Any], reader: Reader) -> bool:
+    try:
+        status = os.stat(path)
+        if (status.st_size, status.st_mtime_ns) == (record["size"], record["mtime_ns"]):
+            return True
+        return status.st_size == record["size"] and reader.sha256(path) in (None, record["sha256"])
+    except OSError:
+        return False
+
+
+def data(workspace: str, reader: Reader) -> tuple[list[str], list[str]]:
+    """Return the data files that runs have brought, and those that are not what came, by name."""
+    folder = os.path.join(workspace, "data")
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    staged = [
+        name
+        for name in names
+        if _STAGED.fullmatch(name) and os.path.isfile(os.path.join(folder, name))
+    ]
+    return staged, [name for name in staged if not _fits_its_name(folder, name, reader)]
+
+
+def hub_data(workspace: str, reader: Reader) -> tuple[list[str], dict[str, str]]:
+    """Return the data sets of the Hub whose rows a node keeps: all names, and their checksums.
+
+    Nothing on the node says what they should be; the other nodes do.
+    """
+    folder = os.path.join(workspace, "data", "hub")  # as in training/hearth/config/layout.py
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.parquet")))
+    sums = {}
+    for path in paths:
+        try:
+            digest = reader.sha256(path)
+        except OSError as error:
+            digest = f"not readable: {error.strerror}"
+        if digest is not None:
+            sums[os.path.basename(path)] = digest
+    return [os.path.basename(path) for path in paths], sums
+
+
+def _fits_its_name(folder: str, name: str, reader: Reader) -> bool:
+    try:
+        digest = reader.sha256(os.path.join(folder, name))
+    except OSError:
+        return False
+    return digest is None or digest.startswith(name[:12])

@@ -1,0 +1,151 @@
+"""How a node is doing now: its processors, memory, network and NVIDIA GPUs.
+
+The parsers are pure; `look` reads the machine twice, a moment apart, for what is a rate.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.hearth_node.base import text_of
+from ansible.module_utils.hearth_node.network.nics import see
+
+# Why clocks are lower than they could be, by bit: nvmlClocksEventReasons of nvml.h
+# (https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html). An idle GPU, one
+# whose clocks were set by hand and one that a display holds back do what they are meant to.
+THROTTLES = {
+    0x4: "power limit",
+    0x8: "hardware slowdown",
+    0x20: "heat",
+    0x40: "heat",
+    0x80: "power brake",
+}
+
+_FIELDS = (
+    "index",
+    "name",
+    "utilization.gpu",
+    "memory.used",
+    "memory.total",
+    "temperature.gpu",
+    "power.draw",
+    "power.limit",
+)
+# The name that drivers from 535 on know, and the one before.
+_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+_SECONDS = 20
+"""After so many a driver that does not answer counts as broken."""
+
+
+def look(address: str, moment: float = 1.0) -> dict[str, Any]:
+    """Return how this node does; rates are those of the next `moment` seconds.
+
+    `cores`, `cpu_percent` of all of them, `memory` (`used_mib`, `total_mib`), `network`
+    (`interface` of the cluster address, bytes a second `received` and `sent`; None where no
+    interface carries it), `gpus`, and `gpu_trouble`: why there are none, as a sentence.
+    """
+    interface = interface_of(address)
+    began, before, counted = time.monotonic(), text_of("/proc/stat"), _bytes(interface)
+    gpus, trouble = ask_gpus()
+    time.sleep(max(0.0, moment - (time.monotonic() - began)))
+    seconds, after = time.monotonic() - began, _bytes(interface)
+    rates = [round((new - old) / seconds) for old, new in zip(counted, after, strict=True)]
+    return {
+        "cores": os.cpu_count(),
+        "cpu_percent": cpu_percent(before, text_of("/proc/stat")),
+        "memory": memory(text_of("/proc/meminfo")),
+        "network": {"interface": interface, "received": rates[0], "sent": rates[1]}
+        if interface
+        else None,
+        "gpus": gpus,
+        "gpu_trouble": trouble,
+    }
+
+
+def interface_of(address: str) -> str:
+    """Return the interface that carries an address, or ''; all of loopback belongs to `lo`."""
+    if ipaddress.ip_address(address).is_loopback:
+        return "lo"
+    nics, _ = see()
+    return next((nic.name for nic in nics if nic.has(address) or address in nic.sixes), "")
+
+
+def cpu_percent(before: str, after: str) -> float | None:
+    """Return how busy all processors were between two readings of /proc/stat, in percent."""
+    # user nice system idle iowait irq softirq steal; what guests take is counted in user.
+    times = [
+        [int(word) for word in text.partition("\n")[0].split()[1:9]] for text in (before, after)
+    ]
+    spent = [new - old for old, new in zip(*times, strict=True)]
+    idle = sum(spent[3:5])
+    return round(100 * (1 - idle / sum(spent)), 1) if sum(spent) > 0 else None
+
+
+def memory(meminfo: str) -> dict[str, int]:
+    """Return memory in MiB, from /proc/meminfo; what could be freed counts as not used."""
+    lines = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
+    total, free = (int(lines[name].split()[0]) >> 10 for name in ("MemTotal", "MemAvailable"))
+    return {"used_mib": total - free, "total_mib": total}
+
+
+def ask_gpus() -> tuple[list[dict[str, Any]], str]:
+    """Return the NVIDIA GPUs of this machine, and why there are none."""
+    if shutil.which("nvidia-smi") is None:
+        return [], "no nvidia-smi"
+    said = ""
+    for reasons in _REASONS:
+        query = ",".join((*_FIELDS, reasons))
+        command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            return [], f"nvidia-smi does not answer within {_SECONDS} s"
+        except OSError as error:
+            return [], f"nvidia-smi cannot be run: {error.strerror}"
+        if done.returncode == 0:
+            gpus = [_gpu(line) for line in done.stdout.splitlines() if line.strip()]
+            return gpus, "" if gpus else "nvidia-smi sees no GPU"
+        said = (done.stdout.strip() or done.stderr.strip()).partition("\n")[0]
+        if "not a valid field" not in said:
+            break
+    return [], f"nvidia-smi fails: {said or 'it does not say why'}"
+
+
+def _gpu(line: str) -> dict[str, Any]:
+    """Return one GPU; None where the driver has no figure (`[N/A]`, `[Not Supported]`)."""
+    *fields, reasons = (field.strip() for field in line.split(","))
+    figures = [_figure(field) for field in (*fields[:1], *fields[2:])]
+    names = ("index", "load_percent", "used_mib", "total_mib", "celsius", "watts", "watts_limit")
+    gpu: dict[str, Any] = dict(zip(names, figures, strict=True))
+    return {"name": fields[1], **gpu, "throttled_by": throttled_by(reasons)}
+
+
+def throttled_by(reasons: str) -> list[str] | None:
+    """Return what holds a GPU's clocks back, from the bits that the driver tells; None unknown."""
+    try:
+        bits = int(reasons, 16)
+    except ValueError:
+        return None
+    return list(dict.fromkeys(word for bit, word in THROTTLES.items() if bits & bit))
+
+
+def _figure(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else number
+
+
+def _bytes(interface: str) -> list[int]:
+    """Return how many bytes an interface has received and sent."""
+    folder = Path("/sys/class/net", interface or "none", "statistics")
+    return [int(text_of(str(folder / f"{way}_bytes")) or 0) for way in ("rx", "tx")]

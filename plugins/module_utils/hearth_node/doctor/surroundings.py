@@ -1,0 +1,138 @@
+"""What a node stands in: its mains, its disks, its network card and the way to its peers.
+
+Only reads. `root` is / but for tests, which lay out a tree.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible.module_utils.hearth_node.base import text_of
+from ansible.module_utils.hearth_node.doctor.health import interface_of
+from ansible.module_utils.hearth_node.network.nics import run
+
+_HEADERS = {4: 28, 6: 48}
+"""Bytes of IP and ICMP headers, by version of IP."""
+
+_SMALL = 56
+_TRIES = 3
+
+
+def on_battery(root: str = "/") -> bool | None:
+    """Return whether this machine runs on its battery; None if it has none."""
+    batteries, mains = [], []
+    for folder in glob.glob(os.path.join(root, "sys/class/power_supply/*")):
+        kind = text_of(f"{folder}/type").strip()
+        if kind == "Battery" and text_of(f"{folder}/scope").strip() != "Device":  # not a mouse's
+            batteries.append(text_of(f"{folder}/status").strip())
+        elif kind in ("Mains", "USB"):
+            mains.append(text_of(f"{folder}/online").strip() == "1")
+    return "Discharging" in batteries and not any(mains) if batteries else None
+
+
+def disks(folders: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the disks that hold these folders, each once: `what`, `folder`, free and total MiB.
+
+    A folder that is not there yet will be on the disk of its nearest parent.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for what, folder in folders.items():
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        usage = shutil.disk_usage(folder)
+        disk = {"what": what, "folder": folder}
+        found.setdefault(
+            os.stat(folder).st_dev,
+            disk | {"free_mib": usage.free >> 20, "total_mib": usage.total >> 20},
+        )
+    return list(found.values())
+
+
+def identity(root: str = "/") -> dict[str, Any]:
+    """Return what no two machines have in common: `machine_id`, and public `host_keys`."""
+    keys = [
+        " ".join(text_of(path).split()[:2])
+        for path in sorted(glob.glob(os.path.join(root, "etc/ssh/ssh_host_*_key.pub")))
+    ]
+    machine = text_of(os.path.join(root, "etc/machine-id")).strip()
+    return {"machine_id": machine, "host_keys": [key for key in keys if key]}
+
+
+def card(address: str) -> dict[str, Any]:
+    """Return the `name`, `mac` and `mtu` of the NIC that carries an address, and all `macs` here.
+
+    The name is empty where no NIC does.
+    """
+    name = interface_of(address)
+    mtu = text_of(f"/sys/class/net/{name or 'none'}/mtu").strip()
+    macs = {text_of(path).strip() for path in glob.glob("/sys/class/net/*/address")}
+    return {
+        "name": name,
+        "mac": text_of(f"/sys/class/net/{name or 'none'}/address").strip(),
+        "mtu": int(mtu) if mtu.isdecimal() else None,
+        "macs": sorted(macs - {"", "00:00:00:00:00:00"}),
+    }
+
+
+def neighbours(said: str) -> dict[str, str]:
+    """Return the MAC of each address that answered here, of what `ip -j neigh show` prints."""
+    entries = json.loads(said) if said.strip() else []
+    return {
+        entry["dst"]: entry["lladdr"].lower()
+        for entry in entries
+        if entry.get("lladdr") and "FAILED" not in entry.get("state", ())
+    }
+
+
+def asked_neighbours() -> dict[str, str]:
+    """Return what `neighbours` does, of this machine."""
+    return neighbours(run(["ip", "-j", "neigh", "show"]))
+
+
+def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return by peer whether packets of the NIC's `mtu` arrive in `full`, and `small` ones at all.
+
+    Where a full one does not, `told` is the size that the way says it takes. Nothing without
+    `ping`, which needs no root; four packets a peer at most, a second each.
+    """
+    if not mtu or not peers or shutil.which("ping") is None:
+        return {}
+    with ThreadPoolExecutor(len(peers)) as threads:
+        each = {name: threads.submit(_path, address, mtu) for name, address in peers.items()}
+        return {name: path.result() for name, path in each.items()}
+
+
+def _path(address: str, mtu: int) -> dict[str, Any]:
+    size = mtu - _HEADERS[6 if ":" in address else 4]
+    for _ in range(_TRIES):  # Wi-Fi loses a packet now and then
+        full, said = _ping(address, "-M", "do", "-s", str(size))
+        if full or "mtu" in said:
+            break
+    small = full or _ping(address, "-s", str(_SMALL))[0]
+    told = re.search(r"mtu ?= ?(\d+)", said)
+    return {"full": full, "small": small, "told": int(told[1]) if told and not full else None}
+
+
+def _ping(address: str, *words: str) -> tuple[bool, str]:
+    command: Sequence[str] = ["ping", "-n", "-c", "1", "-W", "1", *words, address]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=5,
+            env=os.environ | {"LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False, ""
+    return done.returncode == 0, done.stdout

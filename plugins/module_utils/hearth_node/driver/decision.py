@@ -1,0 +1,220 @@
+"""Which driver each machine of a cluster gets, and why. Pure: it knows only what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.module_utils.hearth_node.driver.cards import NVIDIA, OTHER_MAKERS, Card
+from ansible.module_utils.hearth_node.driver.machine import (
+    FLOOR,
+    HANDED_ON,
+    THEN_AGAIN,
+    Machine,
+    Plan,
+    major,
+)
+from ansible.module_utils.hearth_node.driver.packages import (
+    ENROL,
+    FIRST_BRANCH,
+    from_canonical,
+    from_nvidia,
+)
+
+
+def works(look: Mapping[str, Any]) -> bool:
+    """Return whether the machine's driver is new enough, loaded, of one version, and answers."""
+    return bool(
+        look["answers"] and look["loaded"] == look["library"] and major(look["loaded"]) >= FLOOR
+    )
+
+
+def restart_reason(look: Mapping[str, Any]) -> str:
+    """Return why only a restart lets the installed driver work, or nothing."""
+    if major(look["library"]) < FLOOR:
+        return ""
+    if look["loaded"] and look["loaded"] != look["library"]:
+        return (
+            f"the loaded module is {look['loaded']} and the installed driver {look['library']}, "
+            "which do not work together"
+        )
+    if not look["loaded"] and any(
+        found["vendor"] == NVIDIA and found["driver"] == "nouveau" for found in look["cards"]
+    ):
+        return "nouveau holds the card until the machine is restarted"
+    others = [each for each in look.get("module_kernels", []) if each != look["kernel"]]
+    if others and not look["loaded"] and look["kernel"] not in look["module_kernels"]:
+        return f"its module is built for kernel {others[-1]}, and {look['kernel']} runs"
+    return ""
+
+
+def after_install(
+    look: Mapping[str, Any], said: str, how: str, *, may_restart: bool, controller: bool
+) -> str:
+    """Return what a person has to do for an installed driver to work; nothing if nothing is.
+
+    `said` is what loading the module said, `how` the command that restarts the machine;
+    `may_restart` says whether it will be restarted anyway.
+    """
+    if works(look):
+        return ""
+    if reason := restart_reason(look):
+        if controller:
+            return (
+                f"{reason}. This machine plays the playbook, so Hearth never restarts it: "
+                f"sudo systemctl reboot, {THEN_AGAIN}"
+            )
+        if may_restart:
+            return ""
+        return f"{reason}. Restart it ({how}) or set driver_reboot: true, {THEN_AGAIN}"
+    if "Key was rejected" in said:
+        return ENROL
+    if look["loaded"]:
+        return f"driver {look['loaded']} is loaded, but nvidia-smi does not answer: call it there"
+    return (
+        f"driver {look['library'] or '?'} is installed, but its module cannot be loaded "
+        f"({said or 'modprobe gave no reason'}). Look at `dkms status` and `dmesg | grep -i nvrm`"
+    )
+
+
+def decide(machines: list[Machine]) -> dict[str, Plan]:
+    """Return the plan of each machine, by name.
+
+    All machines that need an install get one branch: the one that they ask for, or with `auto` the
+    oldest that is new enough and that the repositories of all of them have. Raises ValueError for
+    a branch that is none or too old, and where they ask for different ones.
+    """
+    wanted = _one_branch(machines)
+    plans = {machine.name: _without_install(machine) for machine in machines}
+    needing = [machine for machine in machines if plans[machine.name] is None]
+    firsts = [FIRST_BRANCH.get(machine.release, FLOOR) for machine in needing]
+    branch = int(wanted) if wanted != "auto" else max([FLOOR, *firsts])
+    return {machine.name: plans[machine.name] or _install(machine, branch) for machine in machines}
+
+
+def _one_branch(machines: list[Machine]) -> str:
+    """Return what all machines ask for. Raises ValueError."""
+    asked = {machine.branch: machine.name for machine in machines}
+    if len(asked) > 1:
+        each = ", ".join(f"{name} {branch}" for branch, name in asked.items())
+        raise ValueError(
+            f"driver_branch is not the same on all machines ({each}): set it once, for the cluster"
+        )
+    wanted = next(iter(asked), "auto")
+    if wanted != "auto" and not (wanted.isdigit() and int(wanted) >= FLOOR):
+        raise ValueError(
+            f"driver_branch: {wanted} is not possible: torch's CUDA 13 needs {FLOOR} or newer; "
+            f"set it to auto, {FLOOR} or a newer branch"
+        )
+    return wanted
+
+
+def _without_install(machine: Machine) -> Plan | None:
+    """Return the plan of a machine that needs no install, or cannot have one for its cards."""
+    look, cards = machine.look, machine.cards
+    if not cards:
+        return Plan("none", "no NVIDIA GPU, so it trains on its processor" + _unused(look))
+    if not machine.install:
+        return Plan("none", "its driver is left alone, as driver_install: false says")
+    if not any(each.trains for each in cards):
+        named = ", ".join(map(str, cards))
+        return Plan(
+            "refuse",
+            findings=[
+                f"{named}: torch's CUDA 13 build has no code for cards older than Turing "
+                "(compute capability below 7.5), so it cannot train. Take the machine out of the "
+                "inventory, or set driver_install: false for it to train on its processor"
+            ],
+        )
+    if works(look):
+        kind = f" ({look['modules']} modules)" if look["modules"] else ""
+        return Plan("keep", f"driver {look['loaded']}{kind} works and is left as it is")
+    if look["modules"] == "proprietary" and any(each.needs_open for each in cards):
+        named = ", ".join(str(each) for each in cards if each.needs_open)
+        return Plan(
+            "refuse",
+            findings=[
+                f"{named} needs NVIDIA's open kernel modules, and the proprietary ones of "
+                f"{look['loaded']} are loaded: remove that driver, restart the machine, "
+                f"{THEN_AGAIN}"
+            ],
+        )
+    if major(look["library"]) >= FLOOR and not (
+        # Only Canonical's modules come in packages of their own, which may lag behind the kernel.
+        look["system"]["id"] == "ubuntu" and look["library_package"] and not _stuck(look)
+    ):
+        return Plan("load", branch=major(look["library"]))
+    if look["library"] and not look["library_package"]:
+        return Plan(
+            "refuse",
+            findings=[
+                f"driver {look['library']} is older than {FLOOR} and comes from no package, so "
+                f"packages would collide with it: sudo nvidia-uninstall, {THEN_AGAIN}"
+            ],
+        )
+    return None
+
+
+def _stuck(look: Mapping[str, Any]) -> bool:
+    """Return whether no package can help: a module is loaded, or one waits for a restart."""
+    return bool(look["loaded"] or restart_reason(look))
+
+
+def _unused(look: Mapping[str, Any]) -> str:
+    """Return what to say of the graphics of a machine that has none to train with."""
+    makers = {OTHER_MAKERS.get(found["vendor"], "") for found in look["cards"]} - {""}
+    said = f"; its {' and '.join(sorted(makers))} graphics are not used" if makers else ""
+    if any(found["driver"] == HANDED_ON for found in look["cards"]):
+        said += f"; a card that {HANDED_ON} holds is left to its virtual machine"
+    return said
+
+
+def _install(machine: Machine, branch: int) -> Plan:
+    """Return the plan of a machine whose driver is missing, too old or not usable."""
+    present = major(machine.look["library"])
+    # A machine whose driver is new enough but is not there for its kernel keeps its branch.
+    branch = present if present >= FLOOR else branch
+    plan = Plan("install", branch=branch, open_modules=_open_modules(machine.cards, branch))
+    system = machine.look["system"]["id"]
+    if system == "ubuntu":
+        from_canonical(machine, plan)
+    elif system == "debian":
+        from_nvidia(machine, plan)
+    else:
+        plan.findings.append(
+            f"Hearth installs drivers on Ubuntu and Debian, and this is "
+            f"{machine.look['system']['name']}: install NVIDIA's driver {FLOOR} or newer with what "
+            f"it offers, {THEN_AGAIN}"
+        )
+    if plan.findings:
+        return Plan("refuse", findings=plan.findings)
+    plan.note = _told(machine.cards, plan)
+    return plan
+
+
+def _open_modules(cards: list[Card], branch: int) -> bool:
+    """Return whether the open modules suit a machine: always, unless an old card needs the others.
+
+    Older cards beside those that train are driven too where one kind of module can do both: 580 is
+    the last branch that can, and it cannot where a card needs the open modules.
+    """
+    old = any(each.needs_proprietary for each in cards)
+    return not old or branch > FLOOR or any(each.needs_open for each in cards)
+
+
+def _told(cards: list[Card], plan: Plan) -> str:
+    """Return what the screen says of an install."""
+    kind = "open" if plan.open_modules else "proprietary"
+    good = ", ".join(str(each) for each in cards if each.trains)
+    lines = [f"{good}: driver {plan.branch} with {kind} modules"]
+    for each in cards:
+        if not each.trains:
+            driven = each.needs_proprietary and not plan.open_modules
+            fate = "shows a picture, but does not train" if driven else "is not driven any more"
+            lines.append(f"{each} {fate}: too old for torch")
+        elif not each.known:
+            lines.append(
+                f"10de:{each.device} is not in Hearth's table of cards; it is taken for a new one "
+                f"that open modules of branch {plan.branch} drive, which is a guess"
+            )
+    return "\n".join(lines)

@@ -1,0 +1,145 @@
+"""The packages of a driver: Canonical's on Ubuntu, those of NVIDIA's repository on Debian. Pure.
+
+Names: Ubuntu's from packages.ubuntu.com (sources nvidia-graphics-drivers-580 and
+linux-restricted-modules); those of NVIDIA's repository from its Driver Installation Guide, sections
+"Debian", "Compute-only" and "Version locking".
+"""
+
+from __future__ import annotations
+
+import re
+
+from ansible.module_utils.hearth_node.driver.machine import FLOOR, THEN_AGAIN, Machine, Plan
+
+# NVIDIA's repository for a release has no older branch.
+FIRST_BRANCH = {"debian13": 590}
+
+_NVIDIA_SITE = "https://developer.download.nvidia.com/compute/cuda/repos"
+# Name and fingerprint of the key that signs a release's repository.
+_KEYS = {
+    "debian12": ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC"),
+    "debian13": ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200"),
+}
+_NVIDIA_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
+
+
+# -- Ubuntu ---------------------------------------------------------------------------------------
+
+
+def from_canonical(machine: Machine, plan: Plan) -> None:
+    """Fill in Canonical's packages: modules built and signed by it, for the installed kernels."""
+    kind = f"{plan.branch}-open" if plan.open_modules else str(plan.branch)
+    flavours, kernels = ubuntu_kernels(machine.look["images"])
+    if not flavours and not kernels:
+        plan.findings.append(
+            "no installed kernel package was found (linux-image-…), so it is unknown for which "
+            f"kernel modules are needed: sudo apt-get install linux-image-generic, {THEN_AGAIN}"
+        )
+        return
+    modules = [f"linux-modules-nvidia-{kind}-{each}" for each in [*flavours, *kernels]]
+    if machine.look["desktop"]:
+        space = [f"nvidia-driver-{kind}"]
+    else:
+        space = [f"nvidia-headless-no-dkms-{kind}", f"nvidia-utils-{plan.branch}"]
+    plan.packages = [*modules, *space]
+    # The flavour's package follows its newest kernel, which need not be the one that runs.
+    running = f"linux-modules-nvidia-{kind}-{machine.look['kernel']}"
+    if running not in modules:
+        plan.extra = [running]
+
+
+def ubuntu_kernels(images: list[str]) -> tuple[list[str], list[str]]:
+    """Return the flavours of the installed kernel packages, and the versions without a flavour's.
+
+    `linux-image-generic-hwe-24.04` follows the flavour generic-hwe-24.04, whose kernels are named
+    `linux-image-6.14.0-37-generic`. A kernel that no installed package follows is told by version.
+    """
+    names = [re.sub(r"^linux-image-(unsigned-)?", "", image) for image in images]
+    versions = [name for name in names if re.match(r"\d+\.\d+\.\d+-\d+-", name)]
+    # The virtual flavours boot generic's kernels.
+    flavours = {
+        re.sub(r"^virtual", "generic", name)
+        for name in names
+        if name not in versions and not name[:1].isdigit()
+    }
+    followed = {flavour.split("-hwe-")[0].split("-")[0] for flavour in flavours}
+    single = [name for name in versions if name.split("-", 2)[2].split("-")[0] not in followed]
+    return sorted(flavours), sorted(single)
+
+
+# -- Debian ---------------------------------------------------------------------------------------
+
+
+def from_nvidia(machine: Machine, plan: Plan) -> None:
+    """Fill in the packages of NVIDIA's repository, whose modules DKMS builds on the machine."""
+    look, release = machine.look, machine.release
+    if machine.repository != "nvidia":
+        plan.findings.append(
+            f"{look['system']['name']} has no driver {FLOOR} or newer of its own, which torch's "
+            "CUDA 13 needs. Set driver_repo: nvidia in the inventory to use NVIDIA's own apt "
+            "repository, or install such a driver by hand"
+        )
+        return
+    if plan.branch < FIRST_BRANCH.get(release, FLOOR):
+        plan.findings.append(
+            f"NVIDIA's repository for {look['system']['name']} begins with branch "
+            f"{FIRST_BRANCH[release]}: set driver_branch: auto or {FIRST_BRANCH[release]}"
+        )
+    if look["secure_boot"] and not look["signing_key_enrolled"]:
+        plan.findings.append(ENROL)
+    source = _source(machine)
+    if not source:
+        plan.findings.append(
+            f"NVIDIA's repository for {release} on {look['architecture']} is not known to Hearth: "
+            "set driver_repo_url, and driver_repo_key to the fingerprint of the key that signs it"
+        )
+    if plan.findings:
+        return
+    plan.source = source
+    plan.first = [f"nvidia-driver-pinning-{plan.branch}"]
+    if look["desktop"]:
+        space = ["nvidia-open" if plan.open_modules else "cuda-drivers"]
+    else:
+        modules = "nvidia-kernel-open-dkms" if plan.open_modules else "nvidia-kernel-dkms"
+        space = ["nvidia-driver-cuda", modules]
+    plan.packages = [*debian_headers(look["images"]), *space]
+    running = f"linux-headers-{look['kernel']}"
+    if f"linux-image-{look['kernel']}" in look["images"]:
+        plan.extra = [running]
+
+
+def debian_headers(images: list[str]) -> list[str]:
+    """Return the header packages that follow the installed kernels, or else those of each kernel.
+
+    `linux-image-amd64` and `linux-image-cloud-amd64` follow; `linux-image-6.1.0-40-amd64` is one.
+    """
+    names = [image.removeprefix("linux-image-") for image in images]
+    following = [name for name in names if not name[:1].isdigit()]
+    return [f"linux-headers-{name}" for name in sorted(following or names)]
+
+
+def _source(machine: Machine) -> dict[str, str]:
+    """Return the repository's address, and its key's with fingerprint; nothing if unknown."""
+    file, fingerprint = _KEYS.get(machine.release, ("", ""))
+    place = _NVIDIA_ARCHITECTURES.get(machine.look["architecture"], "")
+    url = machine.url
+    if not url and file and place:
+        url = f"{_NVIDIA_SITE}/{machine.release}/{place}/"
+    if url.startswith("file:"):
+        return {"url": url, "key_url": "", "fingerprint": ""}
+    if machine.key:
+        file, fingerprint = f"{machine.key[-8:]}.pub", machine.key
+    if not url or not fingerprint:
+        return {}
+    return {"url": url, "key_url": f"{url.rstrip('/')}/{file}", "fingerprint": fingerprint}
+
+
+ENROL = f"""\
+Secure Boot is on, and modules that are built on this machine (DKMS) load only once you have
+enrolled its signing key, which a person must do at its own screen and keyboard:
+  sudo apt-get install dkms mokutil openssl
+  cd /var/lib/dkms && sudo test -e mok.pub || sudo openssl req -new -x509 -newkey rsa:2048 \\
+    -nodes -days 36500 -subj "/CN=$(hostname) DKMS/" -keyout mok.key -outform DER -out mok.pub
+  sudo mokutil --import /var/lib/dkms/mok.pub   # choose a password that you need once
+  sudo systemctl reboot                         # then at the screen: Enroll MOK, the password
+Or switch Secure Boot off in the firmware; {THEN_AGAIN}"""

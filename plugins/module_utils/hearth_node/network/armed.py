@@ -1,0 +1,220 @@
+"""A change of the network that takes itself back unless somebody confirms it.
+
+The undo is armed first: a timer of this machine's systemd, which needs neither the controller nor
+the network. Only then the candidate is laid into /run, which a power cut forgets, and applied by a
+unit, so that no SSH session has to live through it. To confirm is to move the candidate into /etc.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ansible.module_utils.hearth_node.network.change import Candidate
+
+FOLDER = "/run/hearth/network"
+_UNDO, _APPLY = "hearth-network-undo", "hearth-network-apply"
+_ANSWER_FIRST = 2  # seconds until the link is touched, so that the module's answer gets away
+
+
+class NotArmed(Exception):
+    """The change cannot be armed, or is not there any more; says why."""
+
+
+@dataclass
+class Armed:
+    """A change under way. `facts` are what the caller needs to judge it; `why` it was undone."""
+
+    token: str
+    candidate: Candidate
+    facts: dict[str, Any]
+    why: list[str] = field(default_factory=list)
+
+
+def undo_script(candidate: Candidate) -> str:
+    """Return the shell script that takes the candidate back."""
+    return _script(
+        f"Takes back what Hearth tried on {candidate.nic}.",
+        f"sleep {_ANSWER_FIRST}",
+        f"systemctl --quiet stop {_APPLY}.timer {_APPLY}.service",
+        f"rm -f {shlex.quote(candidate.shadow)}",
+        *(shlex.join(command) for command in candidate.undo),
+        # Not earlier, so that an undo that is cut off is begun again; and not by whoever starts the
+        # undo before its time, whose session the undo may cut.
+        f"systemctl --quiet stop {_UNDO}.timer",
+        f"touch {FOLDER}/undone",
+    )
+
+
+def apply_script(candidate: Candidate) -> str:
+    """Return the shell script that makes the candidate count."""
+    shadow = shlex.quote(candidate.shadow)
+    return _script(
+        f"Tries a change of {candidate.nic}; {_UNDO}.timer takes it back.",
+        f"exec 2>{FOLDER}/said",
+        f"mkdir -p {shlex.quote(os.path.dirname(candidate.shadow))}",
+        f"install -m 600 {FOLDER}/candidate {shadow}",
+        *(shlex.join(command) for command in candidate.apply),
+    )
+
+
+def _script(about: str, *lines: str) -> str:
+    return "\n".join(["#!/bin/sh", f"# {about}", *lines, ""])
+
+
+def under_way() -> bool:
+    """Return whether a change waits for its confirmation on this machine."""
+    return _systemctl("is-active", "--quiet", f"{_UNDO}.timer") == 0
+
+
+def arm(candidate: Candidate, seconds: int, facts: dict[str, Any]) -> str:
+    """Arm the undo, then have the candidate applied; return the token that confirms it.
+
+    Raises NotArmed; then nothing has been touched.
+    """
+    if not os.path.isdir("/run/systemd/system"):
+        raise NotArmed("systemd does not run on this machine, so nothing could undo the change")
+    if under_way():
+        raise NotArmed(
+            "a change of the network waits for its confirmation on this machine and takes itself "
+            "back soon; play again in a minute or two"
+        )
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    os.makedirs(FOLDER, mode=0o700)
+    armed = Armed(secrets.token_hex(8), candidate, facts)
+    _put("candidate", candidate.content)
+    _put("undo.sh", undo_script(candidate))
+    _put("apply.sh", apply_script(candidate))
+    _save(armed)
+    for unit in (f"{_UNDO}.service", f"{_APPLY}.service"):
+        _systemctl("reset-failed", unit)
+    _start(_UNDO, seconds)
+    if not under_way():
+        raise NotArmed("the timer that would undo the change did not start")
+    _start(_APPLY, _ANSWER_FIRST)
+    return armed.token
+
+
+def load(token: str) -> Armed:
+    """Return the change with this token. Raises NotArmed if this machine does not have it."""
+    try:
+        with open(f"{FOLDER}/plan.json", encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        raise NotArmed("this machine knows of no change of its network") from None
+    if found["token"] != token:
+        raise NotArmed("this machine has another change under way")
+    return Armed(**found | {"candidate": Candidate(**found["candidate"])})
+
+
+def disarm() -> bool:
+    """Stop the undo; return False if it has begun already."""
+    _systemctl("stop", f"{_UNDO}.timer")
+    state = _systemctl("is-active", "--quiet", f"{_UNDO}.service")
+    return state != 0 and not undone()
+
+
+def finish(armed: Armed) -> None:
+    """Drop the shadow of a confirmed candidate, whose content is in its place in /etc."""
+    with suppress(FileNotFoundError):  # a confirmation that was cut off has come so far
+        os.unlink(armed.candidate.shadow)
+    for command in armed.candidate.then:
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    _put("kept", "")
+
+
+def kept() -> bool:
+    """Return whether the change was confirmed already, by a call whose answer got lost."""
+    return os.path.exists(f"{FOLDER}/kept")
+
+
+def undo_now(armed: Armed, why: list[str]) -> None:
+    """Have the change undone without waiting for the timer, and remember why.
+
+    Where the timer came first, while whoever asks was still looking, nothing is begun again.
+    """
+    armed.why = why
+    _save(armed)
+    # The unit is gone once it has run, and also where the timer was stopped before.
+    if _systemctl("start", "--no-block", f"{_UNDO}.service") != 0 and not undone():
+        _start(_UNDO, 1)
+
+
+def undone() -> bool:
+    """Return whether the undo has run to its end."""
+    return os.path.exists(f"{FOLDER}/undone")
+
+
+def told() -> None:
+    """Note that somebody knows of the undo."""
+    _put("told", "")
+
+
+def untold() -> str:
+    """Return what nobody has been told yet: that a change was taken back."""
+    if not undone() or os.path.exists(f"{FOLDER}/told"):
+        return ""
+    with open(f"{FOLDER}/plan.json", encoding="utf-8") as file:
+        facts = json.load(file)["facts"]
+    return (
+        f"nobody confirmed the last change of {facts['nic']} ({' or '.join(facts['goals'])}), so "
+        f"the machine took it back and has {', '.join(facts['addresses'])} as before"
+    )
+
+
+def said() -> str:
+    """Return the last errors of the commands that applied the change."""
+    try:
+        with open(f"{FOLDER}/said", encoding="utf-8", errors="replace") as file:
+            return "\n".join(file.read().strip().splitlines()[-6:])
+    except OSError:
+        return ""
+
+
+def wait_undone(seconds: float) -> bool:
+    """Wait until the undo has run; return whether it has."""
+    end = time.monotonic() + seconds
+    while not undone() and time.monotonic() < end:
+        time.sleep(0.2)
+    return undone()
+
+
+def _start(unit: str, seconds: int) -> None:
+    """Let a script run as a unit of this machine's, so many seconds from now."""
+    script = f"{FOLDER}/{unit.rpartition('-')[2]}.sh"
+    command = [
+        *("systemd-run", "--quiet", f"--unit={unit}", f"--on-active={seconds}"),
+        *("--timer-property=AccuracySec=100ms", "/bin/sh", script),
+    ]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30
+    )
+    if done.returncode:
+        _systemctl("stop", f"{_UNDO}.timer")
+        raise NotArmed(f"{unit} did not start: {done.stderr.strip()}")
+
+
+def _systemctl(*words: str) -> int:
+    command = ["systemctl", *words]
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30
+    ).returncode
+
+
+def _save(armed: Armed) -> None:
+    _put("plan.json", json.dumps(asdict(armed)))
+
+
+def _put(name: str, text: str) -> None:
+    path = f"{FOLDER}/{name}"
+    with open(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    os.rename(f"{path}.new", path)

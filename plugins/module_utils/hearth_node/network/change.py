@@ -1,0 +1,242 @@
+"""The file that has to change so that a NIC gets its address, and how that takes effect.
+
+The renderer that sets the NIC up is kept: netplan's file is changed where netplan wrote what is in
+force, and NetworkManager's own profile where it did not.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+import uuid
+from dataclasses import dataclass, field
+
+from ansible.module_utils.hearth_node.network import keyfile
+from ansible.module_utils.hearth_node.network.nics import Manager, Nic
+from ansible.module_utils.hearth_node.network.plan import Wanted
+
+try:
+    from ansible.module_utils.hearth_node.network import netplan
+except ImportError:  # PyYAML: netplan brings it for the system's Python, but this one lacks it
+    hearth_netplan = None
+
+_NETPLAN = ("/run/netplan", "/etc/netplan", "/lib/netplan")
+_HELD = "# Hearth has changed what cloud-init wrote.\nnetwork: {config: disabled}\n"
+_PROFILES = "/etc/NetworkManager/system-connections"
+_SECRET = re.compile(
+    r"""(?mix) ^ (\s* ["']? [\w.-]* (password|psk|pin|secret|wep-key\d?|private-key) [\w.-]* ["']?
+    \s* [:=] \s*) .* $"""
+)
+# networkd reconfigures what has changed as it reloads. Asked to reconfigure right after, it was
+# left for good without the address that it had just leased (systemd 252: 3 times of 120 on the lab,
+# none of 100 without). No further `reconfigure` helps it then; a restart does, and spares the rest.
+ADDRESSED = """\
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    ip -4 -oneline address show dev "$1" scope global | grep -q . && exit
+    sleep 1
+done
+systemctl restart systemd-networkd
+"""
+
+
+class Unable(Exception):
+    """What stands in the way; `args` are the findings."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A change that waits for its confirmation.
+
+    `target` is the file that changes for good, `shadow` one that counts instead of it until the
+    next boot, `also` files (text by path) that have to be there once the change is kept. `apply`
+    and `undo` are the commands once the shadow is there, or gone. `folder` is the one that has to
+    be as before after an undo. `before` and `after` are for people.
+    """
+
+    nic: str
+    target: str
+    shadow: str
+    content: str
+    folder: str
+    apply: list[list[str]]
+    undo: list[list[str]]
+    before: str
+    after: str
+    then: list[list[str]] = field(default_factory=list)
+    also: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> bool:
+        """Whether the file is not what it should be already."""
+        return self.before != self.after
+
+
+def without_secrets(text: str) -> str:
+    """Return a configuration with passwords and keys hidden."""
+    return _SECRET.sub(r"\1(hidden)", text)
+
+
+def candidate(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
+    """Return the change that gives a NIC an address.
+
+    `name` is the NIC that the address is for: that of `nic`, unless a test forces another. Raises
+    Unable.
+    """
+    if manager.definition:
+        return _of_netplan(nic, manager, wanted, name)
+    return _of_profile(nic, manager, wanted, name)
+
+
+def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
+    if hearth_netplan is None:
+        raise Unable("this Python has no module yaml: install python3-yaml")
+    paths = netplan.in_force(
+        path for folder in _NETPLAN for path in sorted(glob.glob(f"{folder}/*.yaml"))
+    )
+    documents = {}
+    for path in paths:
+        try:
+            documents[path] = netplan.load(_read(path))
+        except ValueError as error:
+            raise Unable(f"{path} cannot be read: {error}") from None
+    found = netplan.places(documents, manager.definition)
+    files = " and ".join(place.path for place in found)
+    if len(found) != 1:
+        where = f"is spread over {files}: put it into one file" if found else "is in no file"
+        raise Unable(f"netplan's definition {manager.definition} of {nic.name} {where}")
+    place = found[0]
+    if not place.path.startswith("/etc/"):
+        raise Unable(f"netplan's definition of {nic.name} is in {place.path}, made at each boot")
+    document = documents[place.path]
+    by_networkmanager = manager.kind == "networkmanager"
+    if by_networkmanager and nic.wireless:
+        document = netplan.awake(document, place)
+    changed, key = netplan.with_address(document, place, name, wanted, ranked=by_networkmanager)
+    same = changed == documents[place.path]
+    content = _read(place.path) if same else netplan.dump(changed, name)
+    _validate(place.path, content)
+    generate = [["netplan", "generate"]]
+    if by_networkmanager:
+        up = ["uuid", manager.uuid] if key == place.key else ["id", f"netplan-{key}"]
+        apply, undo = generate + _activate(name, *up), generate + _activate(nic.name, *_by(manager))
+    else:
+        apply = undo = [*generate, ["networkctl", "reload"], ["sh", "-c", ADDRESSED, "", nic.name]]
+    before = netplan.dump(documents[place.path], name)
+    return Candidate(
+        nic=name,
+        target=place.path,
+        shadow=f"/run/netplan/{os.path.basename(place.path)}",
+        content=content,
+        folder="/etc/netplan",
+        apply=apply,
+        undo=undo,
+        before=without_secrets(before),
+        after=without_secrets(before if same else content),
+        then=generate,
+        also=_hold_cloud_init() if "cloud-init" in place.path else {},
+    )
+
+
+def _hold_cloud_init() -> dict[str, str]:
+    """Return the file that keeps cloud-init from writing its netplan file anew, where it could."""
+    folder = "/etc/cloud/cloud.cfg.d"
+    return {f"{folder}/99-hearth-network.cfg": _HELD} if os.path.isdir(folder) else {}
+
+
+def _of_profile(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
+    """Return the change of a profile of NetworkManager's own.
+
+    A profile in /run counts instead of the one in /etc with the same UUID. One that is in memory
+    only, as NetworkManager makes for a cable, is left alone and gets a companion with a name.
+    """
+    text, own = _read(manager.file), manager.file.startswith("/etc/")
+    if own:
+        target, identity, before = manager.file, manager.uuid, text
+    else:
+        target, before = f"{_PROFILES}/hearth-{nic.name}.nmconnection", ""
+        identity = str(uuid.uuid5(uuid.NAMESPACE_OID, f"hearth {nic.mac}"))
+        text = keyfile.changed(
+            keyfile.without_sections(text, ".nmmeta", "proxy"),
+            {"connection": {"id": f"hearth-{nic.name}", "timestamp": None, "autoconnect": None}},
+        )
+    after = keyfile.with_address(text, name, identity, wanted)
+    if nic.wireless:
+        after = keyfile.without_power_saving(after)
+    return Candidate(
+        nic=name,
+        target=target,
+        shadow=f"/run/NetworkManager/system-connections/hearth-{nic.name}.nmconnection",
+        content=after,
+        folder=_PROFILES,
+        apply=_activate(name, "uuid", identity),
+        undo=_activate(nic.name, *_by(manager)),
+        before=without_secrets(before),
+        after=without_secrets(after),
+        then=[["nmcli", "connection", "reload"]],
+    )
+
+
+def _by(manager: Manager) -> tuple[str, str]:
+    return "uuid", manager.uuid
+
+
+def _activate(nic: str, *profile: str) -> list[list[str]]:
+    return [
+        ["nmcli", "connection", "reload"],
+        ["nmcli", "--wait", "20", "connection", "up", *profile, "ifname", nic],
+    ]
+
+
+def _validate(path: str, content: str) -> None:
+    """Let netplan read the files as they would be. Raises Unable with what it says."""
+    with tempfile.TemporaryDirectory(prefix="hearth-") as root:
+        for folder in _NETPLAN[1:]:
+            there = root + folder
+            if os.path.isdir(folder):
+                shutil.copytree(folder, there)
+        _write_private(root + path, content)
+        try:
+            done = subprocess.run(
+                ["netplan", "generate", "--root-dir", root],
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unable(f"netplan cannot be run: {error}") from None
+    if done.returncode:
+        said = without_secrets(done.stderr.replace(root, "").strip())
+        raise Unable(f"netplan refuses {path} with the address in it: {said}")
+
+
+def _write_private(path: str, content: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(content)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unable(f"{path} cannot be read: {error}") from None
+
+
+def fingerprint(folder: str) -> str:
+    """Return what tells whether a folder of small files is as it was: bytes, modes and owners."""
+    found = hashlib.sha256()
+    for path in sorted(glob.glob(f"{folder}/*")):
+        status = os.stat(path)
+        if stat.S_ISREG(status.st_mode):
+            with open(path, "rb") as file:
+                content = hashlib.sha256(file.read()).hexdigest()
+            line = f"{path} {status.st_mode:o} {status.st_uid} {status.st_gid} {content}\n"
+            found.update(line.encode(errors="surrogateescape"))
+    return found.hexdigest()

@@ -1,0 +1,98 @@
+"""What of a machine's address is not as asked for, and the change that would mend it.
+
+Each function is one of the modes of the module `hearth_network`; none changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible.module_utils.hearth_node.changes.record import Record
+from ansible.module_utils.hearth_node.changes.record import look as what_is_at
+from ansible.module_utils.hearth_node.network import change, history, neighbours, plan
+from ansible.module_utils.hearth_node.network.nics import Nic
+
+_MANAGED = ("networkd", "networkmanager")
+
+
+@dataclass
+class Verdict:
+    """What was found, and the change that is due, if there is any."""
+
+    findings: list[str]
+    nic: Nic | None = None
+    wanted: plan.Wanted | None = None
+    candidate: change.Candidate | None = None
+
+
+def verify(
+    asked: plan.Asked, nics: Sequence[Nic], default: str, peers: Mapping[str, Sequence[str]]
+) -> Verdict:
+    """Return what is wrong with the address as it is; nothing is ever due.
+
+    `default` is the NIC that leads to the world; `peers` are addresses of the other nodes by name.
+    """
+    findings = plan.absent(nics, asked, default)
+    nic = next((each for each in nics if each.has(asked.address)), None)
+    if findings or nic is None:
+        return Verdict(findings)
+    if not nic.cable:
+        return Verdict([plan.no_cable(nic)])
+    needed = [nic.gateway] if nic.gateway else []
+    answers = neighbours.listen(nic, nics, asked.address, needed, probes=2)
+    there = neighbours.reachable(nic, nics, peers)
+    missing = {name: addresses[0] for name, addresses in peers.items() if name not in there}
+    return Verdict(
+        plan.around(nic, asked.address, nic.gateway, answers) + plan.silent(missing), nic
+    )
+
+
+def static(asked: plan.Asked, nics: Sequence[Nic], default: str, *, force: bool) -> Verdict:
+    """Return why the address is not to be set, all reasons at once, and the change that sets it.
+
+    `force` leaves out the reasons that a change can be armed in spite of.
+    """
+    chosen, refusals = plan.choose(nics, asked, default)
+    nic = chosen or plan.carrier(nics, asked.reached, default)
+    if nic is None:
+        return Verdict(refusals)
+    manager = nics.manager_of(nic)
+    wanted = plan.settle(nic, manager, asked)
+    refusals += plan.wrong(nic, manager, asked)
+    verdict = Verdict([], nic, wanted)
+    if manager.kind in _MANAGED and plan.is_ipv4(asked.address):
+        name = nic.name if chosen else asked.interface or nic.name
+        try:
+            verdict.candidate = change.candidate(nic, manager, wanted, name)
+        except change.Unable as error:
+            verdict.findings += error.args
+        done = verdict.candidate and not verdict.candidate.changes
+        if done and chosen and not plan.not_in_force(nic, wanted):
+            verdict.candidate = None
+            return verdict
+    if plan.is_ipv4(asked.address) and nic.cable:
+        gateway = wanted.gateway if plan.near(wanted.gateway, wanted) else ""
+        answers = neighbours.listen(nic, nics, asked.address, [gateway] if gateway else [])
+        refusals += plan.around(nic, asked.address, gateway, answers)
+    if not force or verdict.candidate is None:
+        verdict.findings = refusals + verdict.findings
+    return verdict
+
+
+def original(nics: Sequence[Nic]) -> Verdict:
+    """Return the change that brings back what set up the NIC before Hearth did, if it did."""
+    past, record = history.load(), Record()
+    entry = next(
+        (each for each in record.entries() if past and each.path == past.candidate.target), None
+    )
+    if past is None or entry is None:
+        return Verdict([])
+    ours = past.candidate
+    if entry.now != what_is_at(ours.target):
+        return Verdict([f"{ours.target} was changed since by somebody else; Hearth leaves it"])
+    nic = next((each for each in nics if each.name == ours.nic), None)
+    if nic is None:
+        return Verdict([f"there is no NIC {ours.nic} any more; {ours.target} stays as it is"])
+    before = record.original(ours.target)
+    return Verdict([], nic, candidate=history.backwards(ours, before and before.decode()))

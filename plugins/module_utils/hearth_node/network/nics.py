@@ -1,0 +1,233 @@
+"""The network of this machine as it is: its NICs, and who sets each of them up.
+
+The parsers are pure; `see` and `manager_of` run the commands.
+"""
+
+from __future__ import annotations
+
+import glob
+import ipaddress
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.module_utils.hearth_node.base import text_of
+
+Run = Callable[[list[str]], str]
+
+# What other programs make for themselves; it is never the cluster's NIC by itself.
+_MADE_BY_PROGRAMS = re.compile(
+    r"lo|(docker|virbr|tailscale|wg|tun|tap|zt|vmnet|cni|flannel|podman|lxc|lxdbr)\d*.*"
+    r"|(br-|veth|cali|dummy).*"
+)
+
+
+@dataclass(frozen=True)
+class Held:
+    """An IPv4 address that a NIC has; `dynamic` if it was leased by a DHCP server."""
+
+    address: str
+    prefix: int
+    dynamic: bool
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A network interface; `gateway` is that of its default route, or empty.
+
+    `held` are its IPv4 addresses, `sixes` its IPv6 ones.
+    """
+
+    name: str
+    index: int
+    mac: str
+    up: bool
+    cable: bool
+    held: tuple[Held, ...] = ()
+    sixes: tuple[str, ...] = ()
+    gateway: str = ""
+    wireless: bool = False
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether no program has made it for itself."""
+        return not _MADE_BY_PROGRAMS.fullmatch(self.name)
+
+    def has(self, address: str) -> Held | None:
+        """Return what the NIC holds of this address."""
+        return next((held for held in self.held if held.address == address), None)
+
+
+@dataclass(frozen=True)
+class Manager:
+    """Who sets a NIC up.
+
+    `kind` is `networkd`, `networkmanager`, `ifupdown` or empty; `definition` the key of netplan's
+    definition, if netplan wrote it; `file` the file that the manager has it from; `uuid` the active
+    profile of NetworkManager; `dns` the name servers in force.
+    """
+
+    kind: str = ""
+    definition: str = ""
+    file: str = ""
+    uuid: str = ""
+    dns: tuple[str, ...] = ()
+
+
+def run(words: list[str]) -> str:
+    """Run a command and return what it printed; nothing if it is missing, fails or hangs."""
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            env=os.environ | {"LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def nics_of(links: str, routes: str, wireless: set[str]) -> list[Nic]:
+    """Return the NICs from what `ip -j address` and `ip -j -4 route show default` print.
+
+    `wireless` are the names of those that are Wi-Fi. Of several default routes of a NIC the one
+    with the lowest metric counts.
+    """
+    gateways: dict[str, str] = {}
+    for route in sorted(_read(routes), key=lambda each: each.get("metric", 0)):
+        gateways.setdefault(route.get("dev", ""), route.get("gateway", ""))
+    return [
+        Nic(
+            name=link["ifname"],
+            index=link["ifindex"],
+            mac=link.get("address", "").lower(),
+            up="UP" in link["flags"],
+            cable="LOWER_UP" in link["flags"],
+            held=tuple(
+                Held(each["local"], each["prefixlen"], bool(each.get("dynamic")))
+                for each in link.get("addr_info", [])
+                if each["family"] == "inet"
+            ),
+            sixes=tuple(
+                each["local"] for each in link.get("addr_info", []) if each["family"] == "inet6"
+            ),
+            gateway=gateways.get(link["ifname"], ""),
+            wireless=link["ifname"] in wireless,
+        )
+        for link in _read(links)
+        if link
+    ]
+
+
+def _read(text: str) -> list[dict[str, Any]]:
+    return json.loads(text) if text.strip() else []
+
+
+def default_of(routes: str) -> str:
+    """Return the NIC of the best default route, of what `ip -j -4 route show default` prints."""
+    best = sorted(_read(routes), key=lambda each: each.get("metric", 0))
+    return next((route["dev"] for route in best if "dev" in route), "")
+
+
+def see() -> tuple[list[Nic], str]:
+    """Return the NICs of this machine, and the name of the one that leads to the world."""
+    wireless = {
+        path.split("/")[4]
+        for kind in ("wireless", "phy80211")
+        for path in glob.glob(f"/sys/class/net/*/{kind}")
+    }
+    routes = run(["ip", "-j", "-4", "route", "show", "default"])
+    return nics_of(run(["ip", "-j", "address"]), routes, wireless), default_of(routes)
+
+
+def networkd_of(state: str) -> Manager | None:
+    """Return the manager that a file of /run/systemd/netif/links tells of, if it is networkd."""
+    said = dict(line.split("=", 1) for line in state.splitlines() if "=" in line)
+    file = said.get("NETWORK_FILE", "")
+    if not file or said.get("ADMIN_STATE") in ("unmanaged", None):
+        return None
+    written_by_netplan = re.fullmatch(r"\d+-netplan-(.+)\.network", os.path.basename(file))
+    return Manager(
+        "networkd",
+        definition=written_by_netplan[1] if written_by_netplan else "",
+        file=file,
+        dns=_only_ipv4(said.get("DNS", "").split()),
+    )
+
+
+def networkmanager_of(device: str, profiles: str) -> Manager | None:
+    """Return the manager that nmcli tells of, if NetworkManager has a profile active on the NIC.
+
+    `device` is what `nmcli -t -f GENERAL.CON-UUID,IP4.DNS device show NIC` prints, `profiles` what
+    `nmcli -t -f UUID,FILENAME connection show` does (with a backslash before each colon).
+    """
+    uuid, dns = "", []
+    for line in device.splitlines():
+        name, _, value = line.partition(":")
+        if name == "GENERAL.CON-UUID":
+            uuid = value.strip("- ") and value.strip()
+        elif name.startswith("IP4.DNS"):
+            dns.append(value.strip())
+    if not uuid:
+        return None
+    file = next(
+        (
+            re.sub(r"\\(.)", r"\1", line.partition(":")[2])
+            for line in profiles.splitlines()
+            if line.partition(":")[0] == uuid
+        ),
+        "",
+    )
+    written_by_netplan = re.fullmatch(
+        r"/run/NetworkManager/system-connections/netplan-(.+)\.nmconnection", file
+    )
+    return Manager(
+        "networkmanager",
+        definition=written_by_netplan[1] if written_by_netplan else "",
+        file=file,
+        uuid=uuid,
+        dns=_only_ipv4(dns),
+    )
+
+
+def ifupdown_of(texts: dict[str, str], name: str) -> Manager | None:
+    """Return the manager if one of these files (text by path) sets the NIC up for ifupdown."""
+    for path, text in texts.items():
+        if re.search(rf"^\s*iface\s+{re.escape(name)}\s+inet\b", text, re.MULTILINE):
+            return Manager("ifupdown", file=path)
+    return None
+
+
+def _only_ipv4(words: list[str]) -> tuple[str, ...]:
+    found = []
+    for word in words:
+        try:
+            found.append(str(ipaddress.IPv4Address(word)))
+        except ValueError:
+            continue
+    return tuple(found)
+
+
+def manager_of(nic: Nic) -> Manager:
+    """Return who sets this NIC up on this machine."""
+    asked = ["nmcli", "-t", "-f", "GENERAL.CON-UUID,IP4.DNS", "device", "show", nic.name]
+    return (
+        networkd_of(text_of(f"/run/systemd/netif/links/{nic.index}"))
+        or networkmanager_of(
+            run(asked), run(["nmcli", "-t", "-f", "UUID,FILENAME", "connection", "show"])
+        )
+        or ifupdown_of(_interfaces(), nic.name)
+        or Manager()
+    )
+
+
+def _interfaces() -> dict[str, str]:
+    paths = ["/etc/network/interfaces", *sorted(glob.glob("/etc/network/interfaces.d/*"))]
+    return {path: text_of(path) for path in paths}

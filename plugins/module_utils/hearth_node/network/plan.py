@@ -1,0 +1,249 @@
+"""What a machine's address should be, on which NIC, and why it should rather not be touched.
+
+Pure: it knows what was seen of the machine (`hearth_nics`) and what was asked for.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible.module_utils.hearth_node.network.nics import Held, Manager, Nic
+
+_RESERVE = (
+    "in your router's DHCP settings reserve {address} for the MAC {mac}, then restart the machine"
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the inventory asks for; empty or 0 means what is in force now.
+
+    `reached` are the addresses at which the controller reaches the machine.
+    """
+
+    address: str
+    interface: str = ""
+    mac: str = ""
+    prefix: int = 0
+    gateway: str = ""
+    dns: tuple[str, ...] = ()
+    reached: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The address that a NIC is to have, with the prefix length, gateway and name servers.
+
+    It takes the place of the address `instead`, if that is a fixed one.
+    """
+
+    address: str
+    prefix: int
+    gateway: str = ""
+    dns: tuple[str, ...] = ()
+    instead: str = ""
+
+
+def reservation(nic: Nic, address: str) -> str:
+    """Return the way to this address that changes nothing on the machine."""
+    return _RESERVE.format(address=address, mac=nic.mac)
+
+
+def no_cable(nic: Nic) -> str:
+    """Return the finding for a NIC without a link."""
+    return f"{nic.name} has no link: see to its cable and the switch"
+
+
+def near(address: str, wanted: Wanted) -> bool:
+    """Return whether an address is in the network of the wanted one."""
+    network = ipaddress.IPv4Interface(f"{wanted.address}/{wanted.prefix}").network
+    return is_ipv4(address) and ipaddress.IPv4Address(address) in network
+
+
+def is_ipv4(text: str) -> bool:
+    """Return whether `text` is an IPv4 address."""
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def carrier(nics: Sequence[Nic], addresses: Iterable[str], default: str = "") -> Nic | None:
+    """Return the NIC that carries the first of these addresses that any carries.
+
+    If none does, the one that the default route leaves by (`default`), or the first with a gateway.
+    """
+    ordinary = [nic for nic in nics if nic.ordinary]
+    for address in addresses:
+        for nic in ordinary:
+            if nic.has(address):
+                return nic
+    named = [nic for nic in ordinary if nic.name == default]
+    return next(iter([*named, *(nic for nic in ordinary if nic.gateway)]), None)
+
+
+def choose(nics: Sequence[Nic], asked: Asked, default: str = "") -> tuple[Nic | None, list[str]]:
+    """Return the NIC that is to have the address, and why there is none."""
+    known = ", ".join(f"{nic.name} ({nic.mac})" for nic in nics if nic.ordinary)
+    if not (asked.mac or asked.interface):
+        nic = carrier(nics, (*asked.reached, asked.address), default)
+        if nic is None:
+            return None, [f"no NIC carries an address of the home's network; it has {known}"]
+        return nic, []
+    fitting = [
+        nic
+        for nic in nics
+        if asked.mac.lower() in ("", nic.mac) and asked.interface in ("", nic.name)
+    ]
+    wanted = " and ".join(
+        f"{name} {value}"
+        for name, value in (
+            ("network_interface", asked.interface),
+            ("network_mac", asked.mac),
+        )
+        if value
+    )
+    if not fitting:
+        return None, [f"no NIC fits {wanted}; it has {known}"]
+    if len(fitting) > 1:
+        names = ", ".join(nic.name for nic in fitting)
+        return None, [f"{wanted} fits {names}; name one of them in network_interface"]
+    return fitting[0], []
+
+
+def held_by(nic: Nic, asked: Asked) -> Held | None:
+    """Return the address in force on a NIC: the wanted one, the one it is reached at, or any."""
+    for address in (asked.address, *asked.reached):
+        if held := nic.has(address):
+            return held
+    return next(iter(nic.held), None)
+
+
+def settle(nic: Nic, manager: Manager, asked: Asked) -> Wanted:
+    """Return what the NIC is to have: what is asked for, and otherwise what is in force."""
+    held = held_by(nic, asked)
+    return Wanted(
+        asked.address,
+        asked.prefix or (held.prefix if held else 24),
+        asked.gateway or nic.gateway,
+        asked.dns or manager.dns,
+        held.address if held else "",
+    )
+
+
+def wrong(nic: Nic, manager: Manager, asked: Asked) -> list[str]:
+    """Return why this address is not set on this NIC, as far as can be told without asking around.
+
+    Nothing here looks at the rest of the home's network.
+    """
+    if not is_ipv4(asked.address):
+        return [f"cluster_address {asked.address}: network_mode static sets IPv4 addresses only"]
+    wanted, held = settle(nic, manager, asked), held_by(nic, asked)
+    findings = unmanageable(nic, manager, asked.address)
+    if not nic.cable:
+        findings.append(no_cable(nic))
+    if held is None:
+        findings.append(f"{nic.name} has no address now, so that its network is not known")
+    elif asked.prefix and asked.prefix != held.prefix:
+        findings.append(
+            f"network_prefix {asked.prefix} is not that of the network: {nic.name} has "
+            f"{held.address}/{held.prefix}; leave network_prefix out"
+        )
+    network = ipaddress.IPv4Interface(f"{wanted.address}/{wanted.prefix}").network
+    if held and not near(asked.address, Wanted(held.address, held.prefix)):
+        findings.append(
+            f"cluster_address {asked.address} is not in the network of {nic.name}, which has "
+            f"{held.address}/{held.prefix}: nobody could reach it there"
+        )
+    address = ipaddress.IPv4Address(asked.address)
+    if network.prefixlen < 31 and address in (network.network_address, network.broadcast_address):
+        findings.append(f"cluster_address {address} is the first or the last of {network}")
+    if wanted.gateway and not is_ipv4(wanted.gateway):
+        findings.append(f"network_gateway {wanted.gateway} is not an IPv4 address")
+    elif wanted.gateway == asked.address:
+        findings.append(f"network_gateway {wanted.gateway} is the cluster_address itself")
+    elif wanted.gateway and ipaddress.IPv4Address(wanted.gateway) not in network:
+        findings.append(f"network_gateway {wanted.gateway} is not in {network}")
+    bad = [server for server in asked.dns if not is_ipv4(server)]
+    if bad:
+        findings.append(f"network_dns {', '.join(bad)}: IPv4 addresses are wanted")
+    return findings
+
+
+def unmanageable(nic: Nic, manager: Manager, address: str) -> list[str]:
+    """Return why nothing that sets up this NIC can be given a fixed address by Hearth."""
+    way = reservation(nic, address)
+    if manager.kind == "ifupdown":
+        return [
+            f"{nic.name} is set up by ifupdown ({manager.file}), which Hearth leaves alone: {way}, "
+            "and set network_mode: verify"
+        ]
+    if not manager.kind:
+        return [
+            f"{nic.name} is set up neither by systemd-networkd nor by NetworkManager, so Hearth "
+            f"leaves it alone: {way}, and set network_mode: verify"
+        ]
+    if nic.wireless and manager.kind == "networkd":
+        return [
+            f"{nic.name} is Wi-Fi that systemd-networkd sets up; Hearth only changes Wi-Fi whose "
+            f"credentials NetworkManager holds: {way}, and set network_mode: verify"
+        ]
+    if manager.kind == "networkd" and not manager.definition:
+        return [
+            f"{nic.name} is set up by {manager.file}, which netplan has not written: {way}, and "
+            "set network_mode: verify"
+        ]
+    return []
+
+
+def around(nic: Nic, address: str, gateway: str, answers: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with who answers on the network of a NIC (MAC by address)."""
+    findings = []
+    if address in answers:
+        findings.append(
+            f"{address} is used by another machine, with the MAC {answers[address]}; give one of "
+            "the two another address"
+        )
+    if gateway and gateway not in answers:
+        findings.append(f"the gateway {gateway} does not answer on {nic.name}")
+    return findings
+
+
+def absent(nics: Sequence[Nic], asked: Asked, default: str = "") -> list[str]:
+    """Return a finding that names the ways out, if no NIC carries the address."""
+    if any(nic.has(asked.address) or asked.address in nic.sixes for nic in nics):
+        return []
+    nic = carrier(nics, asked.reached, default)
+    if nic is None:
+        return [f"cluster_address {asked.address} is on no NIC of the machine"]
+    has = ", ".join(f"{held.address}/{held.prefix}" for held in nic.held) or "no address"
+    return [
+        f"cluster_address {asked.address} is not on the machine; {nic.name} (MAC {nic.mac}) has "
+        f"{has}. Either {reservation(nic, asked.address)}; or set network_mode: static"
+    ]
+
+
+def silent(peers: Mapping[str, str]) -> list[str]:
+    """Return a finding for the peers that do not answer, address by name."""
+    if not peers:
+        return []
+    names = ", ".join(f"{name} at {address}" for name, address in peers.items())
+    return [f"no answer from {names}"]
+
+
+def not_in_force(nic: Nic, wanted: Wanted) -> list[str]:
+    """Return why the NIC is not as wanted (see `is_as`)."""
+    held = nic.has(wanted.address)
+    if held is None:
+        has = ", ".join(f"{each.address}/{each.prefix}" for each in nic.held) or "no address"
+        return [f"{nic.name} did not get {wanted.address}, it has {has}"]
+    if held.prefix != wanted.prefix:
+        return [f"{nic.name} got {wanted.address}/{held.prefix} instead of /{wanted.prefix}"]
+    if held.dynamic:
+        return [f"{wanted.address} on {nic.name} is still leased from the router"]
+    if wanted.gateway and nic.gateway != wanted.gateway:
+        return [f"{nic.name} did not get the gateway {wanted.gateway}"]
+    return []

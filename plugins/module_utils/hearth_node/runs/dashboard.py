@@ -1,0 +1,206 @@
+"""TensorBoard on a node: started for one run, known again by its record, and ended by its id.
+
+It listens on loopback only and asks for no password: whoever may log in on the node may look.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from typing import Any
+
+from ansible.module_utils.hearth_node.base import text_of, write_private
+
+HOST = "127.0.0.1"
+PORT = 6006
+"""TensorBoard's own; another where it is taken."""
+
+# No run is called so: the name of a run begins with a letter or a digit, its unit with `hearth-`.
+UNIT = "hearth.tensorboard.service"
+
+_START = 90.0
+_MISSED = 5  # looks in a row, a fifth of a second apart
+_END = 10.0
+_ANSWER = 30.0
+# All that TensorBoard needs of the environment; a token in it would be none of its business.
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
+
+
+class DashboardError(Exception):
+    """TensorBoard cannot be started or ended, and why."""
+
+
+def curves(workspace: str, run: str) -> str:
+    """Return the folder that holds what TensorBoard shows of a run."""
+    return os.path.join(workspace, "results", run, "tensorboard")
+
+
+def offline_runs(workspace: str, run: str) -> list[str]:
+    """Return the folders that wandb has kept of a run without sending it, a launch each."""
+    folder = os.path.join(workspace, "results", run, "wandb")
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [os.path.join(folder, name) for name in names if name.startswith("offline-run-")]
+
+
+def record_file(workspace: str) -> str:
+    """Return where it stands which TensorBoard the node has."""
+    return os.path.join(workspace, "config", "tensorboard.json")
+
+
+def read_record(workspace: str) -> dict[str, Any]:
+    """Return `run`, `logdir`, `port`, `pid` and `unit` of the node's TensorBoard; {} for none."""
+    try:
+        record = json.loads(text_of(record_file(workspace)))
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) and alive(record) else {}
+
+
+def alive(record: dict[str, Any]) -> bool:
+    """Return whether the process on record is there, and still TensorBoard: ids are used again."""
+    words = text_of(f"/proc/{record.get('pid')}/cmdline").split("\0")
+    return "tensorboard.main" in words and record.get("logdir") in words
+
+
+def answers(port: int) -> bool:
+    """Return whether a web server answers at a port of loopback."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def free_port(wanted: int = 0) -> int:
+    """Return the port that is wanted, or one that is free; TensorBoard's own if it can be had.
+
+    Raises `DashboardError` if the wanted one is taken.
+    """
+    for port in (wanted,) if wanted else (PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+                return int(probe.getsockname()[1])
+            except OSError:
+                continue
+    raise DashboardError(
+        f"port {wanted} of {HOST} is taken: choose another with -e dashboard_port=, or leave it out"
+    )
+
+
+def start(python: str, workspace: str, run: str, port: int, may_be_unit: bool) -> dict[str, Any]:
+    """Start TensorBoard for a run, wait until it answers, and return its record.
+
+    Raises `DashboardError` if it does not.
+    """
+    logdir, log = curves(workspace, run), os.path.join(workspace, "logs", ".tensorboard.log")
+    command = [python, "-m", "tensorboard.main", "--logdir", logdir, "--host", HOST]
+    command += ["--port", str(port), "--load_fast", "false", "--window_title", run]
+    with open(log, "w", encoding="utf-8"):  # what an earlier one said is of no use
+        pass
+    variables = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    variables["HEARTH_WORKSPACE"] = workspace
+    unit = UNIT if may_be_unit and has_manager() else ""
+    pid = _as_unit(command, variables, log) if unit else _as_process(command, variables, log)
+    record = {"run": run, "logdir": logdir, "port": port, "pid": pid, "unit": unit}
+    write_private(record_file(workspace), json.dumps(record, indent=1) + "\n")
+    until, missed = time.monotonic() + _START, 0
+    while not answers(port):
+        # A process that has just begun has no command line for a moment.
+        missed = 0 if alive(record) else missed + 1
+        if missed > _MISSED or time.monotonic() > until:
+            stop(record)
+            said = text_of(log).strip().splitlines()
+            why = said[-1] if said else "it said nothing"
+            raise DashboardError(f"TensorBoard did not start: {why} (all it said: {log})")
+        time.sleep(0.2)
+    return record
+
+
+def stop(record: dict[str, Any]) -> None:
+    """End the TensorBoard on record, and wait for it.
+
+    Raises `DashboardError` if it stays.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not alive(record):
+            return
+        if record["unit"] and number == signal.SIGTERM:
+            _systemctl("stop", record["unit"])
+        else:
+            os.kill(record["pid"], number)
+        until = time.monotonic() + _END
+        while alive(record) and time.monotonic() < until:
+            time.sleep(0.1)
+    if alive(record):
+        raise DashboardError(f"process {record['pid']} does not end")
+
+
+def has_manager() -> bool:
+    """Return whether this user's systemd answers, and stays when the user logs out."""
+    if shutil.which("systemd-run") is None:
+        return False
+    user = pwd.getpwuid(os.getuid()).pw_name
+    lingers = os.path.exists(os.path.join("/var/lib/systemd/linger", user))
+    return lingers and _systemctl("show", "--property=Version").returncode == 0
+
+
+def _as_process(command: list[str], variables: dict[str, str], log: str) -> int:
+    """Start a process in a session of its own; return its id."""
+    with open(log, "ab") as said:
+        child = subprocess.Popen(
+            command,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return child.pid
+
+
+def _as_unit(command: list[str], variables: dict[str, str], log: str) -> int:
+    """Start a unit of the user's systemd, which a reboot forgets; return its main process."""
+    _systemctl("stop", UNIT)
+    done = _run(
+        *("systemd-run", "--user", "--quiet", "--collect", "--service-type=exec"),
+        *(f"--unit={UNIT}", "--description=Hearth: TensorBoard"),
+        *(f"--property=Standard{way}=append:{log}" for way in ("Output", "Error")),
+        *(f"--setenv={name}={value}" for name, value in variables.items()),
+        "--",
+        *command,
+    )
+    if done.returncode:
+        raise DashboardError(f"systemd-run --user failed: {done.stderr.strip()}")
+    return int(_systemctl("show", "--property=MainPID", "--value", UNIT).stdout.strip() or 0)
+
+
+def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
+    """Ask the user's systemd, which a login without a session finds by its usual address."""
+    return _run("systemctl", "--user", *words)
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of systemd; one that does not answer has failed."""
+    try:
+        return subprocess.run(
+            command,
+            env={"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no answer within {_ANSWER:g} s")

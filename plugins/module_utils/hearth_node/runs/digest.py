@@ -1,0 +1,187 @@
+"""The runs that a node has on record: what each of them says of itself, and their removal.
+
+Reads what the supervisor and the trainer leave in the workspace. Needs neither the environment nor
+the training code of the node, which may be what is broken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from ansible.module_utils.hearth_node.base import run_under_way, text_of
+
+# Every line of metrics.jsonl begins with its kind: those of steps, the most, need not all be read.
+_STEP = b'{"kind": "step"'
+
+
+def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
+    """Return what this node knows of each run, in the order of their names.
+
+    Each has its `name`, the text of its `run_file`, the supervisor's `record` (None if there is
+    none), whether a supervisor is `alive`, how long ago it gave a sign of life (`silent_seconds`),
+    what the stop file asks (`asked`, None without one), a digest of its `metrics`, the newest
+    `checkpoint` with `step` and `age_seconds`, and its `files`: bytes by path in the workspace.
+    `now` is in seconds since 1970.
+    """
+    now = now or time.time()
+    results = os.path.join(workspace, "results")
+    busy = run_under_way(workspace)
+    names = sorted(os.listdir(results)) if os.path.isdir(results) else []
+    return [_seen(workspace, name, busy, now) for name in names if not name.startswith(".")]
+
+
+def _seen(workspace: str, name: str, busy: str, now: float) -> dict[str, Any]:
+    folder = os.path.join(workspace, "results", name)
+    stop = os.path.join(folder, "stop")
+    record = _json(text_of(os.path.join(folder, "supervisor.json")))
+    heard = _time((record or {}).get("heartbeat"))
+    return {
+        "name": name,
+        "run_file": text_of(os.path.join(folder, "run.yml")),
+        "record": record,
+        "alive": busy == name,
+        "silent_seconds": round(max(now - heard, 0), 1) if heard else None,
+        "asked": text_of(stop) if os.path.exists(stop) else None,
+        "metrics": digest(os.path.join(folder, "metrics.jsonl"), now if busy == name else None),
+        "checkpoint": _checkpoint(os.path.join(workspace, "checkpoints", name), now),
+        "files": {path: size(os.path.join(workspace, path)) for path in paths(workspace, name)},
+    }
+
+
+def digest(path: str, now: float | None = None) -> dict[str, Any]:
+    """Return what a `metrics.jsonl` says in short; empty if there is none.
+
+    The first `began` (time) and the last `start`, the last `step`, `before` and `after` (held-out
+    evaluation), `checkpoint` and `end`, each the whole line, and the `seconds` that its launches
+    took together; of one that is under way, up to `now`.
+    """
+    told: dict[str, Any] = {}
+    spans: list[list[float]] = []
+    for line in _told_lines(path):
+        kind, at = line.get("kind"), _time(line.get("time"))
+        if at is not None and (kind == "start" or not spans):
+            told.setdefault("began", line["time"])
+            spans.append([at, at])
+        elif at is not None:
+            spans[-1][1] = at
+        if kind == "evaluate":
+            told[str(line.get("when"))] = line
+        elif kind in ("start", "step", "checkpoint", "end"):
+            told[kind] = line
+    if now is not None and spans and "end" not in told:
+        spans[-1][1] = max(now, spans[-1][0])
+    if spans:
+        told["seconds"] = round(sum(last - first for first, last in spans), 1)
+    return told
+
+
+def _told_lines(path: str) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a metrics file but for steps that are followed by another.
+
+    A line that is not whole, as a power cut or a reader in between sees it, is passed over.
+    """
+    held = b""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                if line.startswith(_STEP) and line.endswith(b"\n"):
+                    held = line
+                    continue
+                yield from map(_line, [held, line] if held else [line])
+                held = b""
+    except OSError:
+        return
+    yield from map(_line, [held] if held else [])
+
+
+def _line(text: bytes) -> dict[str, Any]:
+    return _json(text.decode("utf-8", "replace")) or {}
+
+
+def _checkpoint(folder: str, now: float) -> dict[str, Any] | None:
+    """Return the newest checkpoint in a folder, by its name; a whole one was renamed to it."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    steps = [name for name in names if name.startswith("step-") and name[5:].isdecimal()]
+    for name in sorted(steps, reverse=True):
+        try:
+            written = os.stat(os.path.join(folder, name, "checkpoint.json")).st_mtime
+        except OSError:
+            continue
+        return {"step": int(name[5:]), "age_seconds": round(max(now - written, 0), 1)}
+    return None
+
+
+def paths(workspace: str, run: str) -> list[str]:
+    """Return what there is of a run on this node, in the workspace or by an absolute path."""
+    units = os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".config", "systemd", "user")
+    unit = f"hearth-{run}.service"
+    each = [
+        os.path.join("results", run),
+        os.path.join("checkpoints", run),
+        os.path.join("code", run),
+        os.path.join("logs", f"{run}.log"),
+        os.path.join("logs", f".{run}.torchrun"),
+        os.path.join("config", f"{run}.secrets"),
+        os.path.join("config", f"{run}.json"),
+    ]
+    # Left behind only where the machine went down; at its next start the unit would look for the
+    # run. Another workspace of this user may have a run of the same name.
+    if os.path.join(workspace, "config", f"{run}.json") in text_of(os.path.join(units, unit)):
+        each += [os.path.join(units, unit)]
+        each += [os.path.join(units, "default.target.wants", unit)]
+    return [path for path in each if os.path.lexists(os.path.join(workspace, path))]
+
+
+def size(path: str) -> int:
+    """Return the bytes of a file, or of all files below a folder; links are not followed.
+
+    The run may be at work there: what vanishes meanwhile counts for nothing.
+    """
+    files = [path]
+    if os.path.isdir(path) and not os.path.islink(path):
+        files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    total = 0
+    for file in files:
+        with suppress(FileNotFoundError):
+            total += os.lstat(file).st_size
+    return total
+
+
+def remove(workspace: str, run: str) -> None:
+    """Remove all that there is of a run; the way to its files goes last, so a second call goes on.
+
+    Raises `OSError` if something cannot be removed.
+    """
+    for path in reversed(paths(workspace, run)):
+        whole = os.path.join(workspace, path)
+        if os.path.isdir(whole) and not os.path.islink(whole):
+            shutil.rmtree(whole)
+        else:
+            os.unlink(whole)
+
+
+def _json(text: str) -> dict[str, Any] | None:
+    """Return the JSON object that a text is, or None."""
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _time(text: Any) -> float | None:
+    """Return a time in ISO 8601 as seconds since 1970, or None where it has no zone or is none."""
+    try:
+        # A `Z` at the end is understood from Python 3.11 on, milliseconds before that too.
+        read = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return read.timestamp() if read.tzinfo else None

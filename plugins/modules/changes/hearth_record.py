@@ -1,0 +1,71 @@
+#!/usr/bin/python
+"""Ansible module: put something on the record of what provisioning has changed."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_record
+short_description: Remember what another task is about to change, or what no reset undoes
+description:
+  - Changes nothing but the record of this machine, so it never reports a change.
+options:
+  stage:
+    description: Stage of provisioning.
+    type: str
+    required: true
+  before:
+    description: Files to remember as they are now.
+    type: list
+    elements: path
+    default: []
+  then:
+    description: Commands, each a list of words, that make these files count after a reset.
+    type: list
+    elements: list
+    default: []
+  note:
+    description: What no reset undoes, in a sentence, such as a package that was installed.
+    type: str
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: What a reset leaves
+  hearth_record:
+    stage: driver
+    note: package nvidia-open 580.126.09 was installed
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import Record, RecordError
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "stage": {"type": "str", "required": True},
+            "before": {"type": "list", "elements": "path", "default": []},
+            "then": {"type": "list", "elements": "list", "default": []},
+            "note": {"type": "str"},
+        },
+        required_one_of=[("before", "note")],
+        supports_check_mode=True,
+    )
+    if not module.check_mode:
+        try:
+            record = Record()
+            for path in module.params["before"]:
+                record.before(path, stage=module.params["stage"], then=module.params["then"])
+            if module.params["note"]:
+                record.note(module.params["stage"], module.params["note"])
+        except (RecordError, OSError) as error:
+            module.fail_json(msg=str(error))
+    # The record is Hearth's own book, nothing of the machine's.
+    module.exit_json(changed=False)
+
+
+if __name__ == "__main__":
+    main()

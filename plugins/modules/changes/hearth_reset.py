@@ -1,0 +1,142 @@
+#!/usr/bin/python
+"""Ansible module: undo on this machine what provisioning has done to it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_reset
+short_description: Undo what is on the record of this machine
+description:
+  - Goes back through the record, the last change first. Then the commands that make the originals
+    count run once each. A file that somebody has changed since is left and named.
+  - Rules that Hearth gave to ufw carry their own mark and are removed with everything else.
+options:
+  verb:
+    description: V(look) only says what would be undone.
+    type: str
+    choices: [look, undo]
+    required: true
+  later:
+    description: Stages to leave on the record for a later call.
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Everything but what the controller comes in by
+  hearth_reset:
+    verb: undo
+    later: [network, ssh]
+"""
+
+RETURN = r"""
+stages:
+  description: Stages that have something on the record, before this call.
+  returned: success
+  type: list
+  elements: str
+left:
+  description: Files that were not put back, each with the reason.
+  returned: success
+  type: list
+  elements: str
+kept:
+  description: What no reset undoes, such as installed packages.
+  returned: success
+  type: list
+  elements: str
+lines:
+  description: With V(look) what would be done, for people.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import os
+from contextlib import suppress
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import (
+    FOLDER,
+    Entry,
+    Record,
+    RecordError,
+    Undone,
+    run_all,
+)
+from ansible.module_utils.hearth_node.network.firewall import ufw_commands
+from ansible.module_utils.hearth_node.network.hosts import restored
+
+# Files that others write to as well: what takes Hearth's part out of them.
+_SHARED = {"/etc/hosts": restored}
+
+
+def undo(record: Record, later: list[str], check: bool) -> tuple[list[Undone], list[str]]:
+    """Undo the record backwards; return what became of each path, and what could not be run."""
+    wanted: list[Entry] = [each for each in record.entries() if each.stage not in later]
+    done = []
+    try:
+        for entry in reversed(wanted):
+            done.append(record.restore(entry.path, check=check, plain=_SHARED.get(entry.path)))
+    finally:  # what is back counts only then, also where a later one could not be put back
+        failed = [] if check else record.settle()
+    return done, failed
+
+
+def ufw_rules(module: AnsibleModule) -> list[list[str]]:
+    """Return the commands that take Hearth's rules out of ufw, whether it is on or off."""
+    if not module.get_bin_path("ufw"):
+        return []
+    _, out, _ = module.run_command(["ufw", "show", "added"], environ_update={"LC_ALL": "C"})
+    return ufw_commands(out, [])
+
+
+def foretold(done: list[Undone], rules: list[list[str]], kept: list[str]) -> list[str]:
+    """Return a line for each thing that an undo would do, and for what it could not."""
+    words = {"removed": "remove", "restored": "put back", "left": "leave"}
+    return [
+        *(f"{words[each.state]} {each.path}" + f" ({each.why})" * bool(each.why) for each in done),
+        *(f"remove the rule `ufw {' '.join(rule[2:])}`" for rule in rules),
+        *(f"leave {each}" for each in kept),
+    ]
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "verb": {"type": "str", "choices": ["look", "undo"], "required": True},
+            "later": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    later = module.params["later"]
+    check = module.check_mode or module.params["verb"] == "look"
+    try:
+        record = Record()
+        stages = list(dict.fromkeys(entry.stage for entry in record.entries()))
+        kept = [note["text"] for note in record.notes()]
+        rules = [] if "firewall" in later else ufw_rules(module)
+        done, failed = undo(record, later, check)
+        failed += [] if check else run_all(rules)
+        if not check and not record.entries() and os.path.isdir(FOLDER):
+            record.forget()
+            with suppress(OSError):  # originals of what was left are kept beside it
+                os.rmdir(os.path.dirname(FOLDER))
+    except (RecordError, OSError) as error:
+        module.fail_json(msg=f"the machine cannot be reset: {error}")
+    left = [f"{each.path} ({each.why})" for each in done if each.state == "left"]
+    answer = {"stages": stages, "left": left, "kept": kept}
+    if failed:
+        module.fail_json(msg="\n".join(failed), **answer)
+    undoes = module.params["verb"] == "undo"
+    lines = [] if undoes else foretold(done, rules, kept)
+    module.exit_json(changed=bool(done or rules) and undoes, lines=lines, **answer)
+
+
+if __name__ == "__main__":
+    main()

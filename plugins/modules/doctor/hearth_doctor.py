@@ -1,0 +1,185 @@
+#!/usr/bin/python
+"""Ansible module: what a node is and keeps, as far as training depends on it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_doctor
+short_description: Look at a node as a doctor does, and tidy up after runs that have ended
+description:
+  - Needs neither the environment nor the training code of the node, and root for V(claims) only.
+  - The action plugin of the same name knows the other nodes, and judges what was found
+    (C(hearth_controller.doctor)).
+options:
+  verb:
+    description:
+      - V(look) finds out everything; V(home) only what a home does to its nodes beside training, in
+        a moment.
+      - V(claims) asks the network whether another machine claims the address. Needs root.
+      - V(tidy) removes units and scratch folders of runs that have ended.
+    type: str
+    choices: [look, home, claims, tidy]
+    required: true
+  address:
+    description: The cluster address of the node.
+    type: str
+    required: true
+  peers:
+    description: Cluster addresses of the other nodes, by name. From the action plugin.
+    type: dict
+    default: {}
+  workspace:
+    description: The workspace of the node. May start with C(~).
+    type: str
+    required: true
+  models:
+    description: The node's model cache; empty is C(models/) in the workspace.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: What each node is
+  hearth_doctor:
+    verb: look
+    address: "{{ cluster_address }}"
+    workspace: "{{ hearth_workspace }}"
+"""
+
+RETURN = r"""
+facts:
+  description: What was found out, see C(home) and C(look) in the module.
+  type: dict
+  returned: with V(look), V(home) and V(claims)
+removed:
+  description: What was removed (in check mode, what would be), by path.
+  type: list
+  returned: with V(tidy)
+"""
+
+import os
+import subprocess
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
+from ansible.module_utils.hearth_node.doctor import copies, gpu_use, surroundings
+from ansible.module_utils.hearth_node.doctor.health import memory
+from ansible.module_utils.hearth_node.driver import inspect as driver_look
+from ansible.module_utils.hearth_node.driver.cards import NVIDIA
+from ansible.module_utils.hearth_node.driver.cards import card as card_of
+from ansible.module_utils.hearth_node.driver.decision import restart_reason, works
+from ansible.module_utils.hearth_node.network.neighbours import listen
+from ansible.module_utils.hearth_node.network.nics import see
+from ansible.module_utils.hearth_node.runs import leftovers
+
+
+def home(given: dict) -> dict:
+    """Return what beside training is under way on this machine.
+
+    `on_battery`, and `gpus` with who uses them, and `gpu_trouble`: why there are none.
+    """
+    kept, lost = leftovers.processes(given["workspace"])
+    gpus, trouble = gpu_use.look(kept | {each["pid"] for each in lost})
+    return {"on_battery": surroundings.on_battery(), "gpus": gpus, "gpu_trouble": trouble}
+
+
+def look(given: dict) -> dict:
+    """Return everything: what `home` does, and more.
+
+    The `driver`, `card` of the cluster address, `neighbours` and `paths` to the peers, `disks`,
+    `memory`, `identity`, the run that is `busy`, its `orphans` (processes of no run) and
+    `leftovers` (paths), `models`, `data` (names), those of it that are `damaged`, and what was too
+    large to be read (`unread`). Of data sets of the Hub `hub_data` (names) and `hub_sums`.
+    """
+    workspace, models = given["workspace"], given["models"]
+    own, reader = surroundings.card(given["address"]), copies.Reader()
+    staged, damaged = copies.data(workspace, reader)
+    hub_data, hub_sums = copies.hub_data(workspace, reader)
+    return {
+        **home(given),
+        "driver": driver(),
+        "card": own,
+        "paths": surroundings.paths(own["mtu"], given["peers"] if own["name"] != "lo" else {}),
+        # After the packets to them, which make the peers answer.
+        "neighbours": surroundings.asked_neighbours(),
+        "disks": surroundings.disks({"workspace": workspace, "models": models}),
+        "memory": memory(text_of("/proc/meminfo")),
+        "identity": surroundings.identity(),
+        "busy": run_under_way(workspace),
+        "orphans": leftovers.processes(workspace)[1],
+        "leftovers": leftovers.files(workspace),
+        "models": copies.models(models, reader),
+        "data": staged,
+        "damaged": damaged,
+        "hub_data": hub_data,
+        "hub_sums": hub_sums,
+        "unread": reader.unread,
+    }
+
+
+def driver() -> dict:
+    """Return what the driver is, in short; `cards` names the NVIDIA cards."""
+    said = driver_look.look()
+    cards = [card_of(each["device"]) for each in said["cards"] if each["vendor"] == NVIDIA]
+    return {
+        "cards": [str(card) for card in cards],
+        "needs_open": any(card.needs_open for card in cards),
+        "works": works(said),
+        "restart": restart_reason(said),
+        **{
+            name: said[name]
+            for name in (
+                *("loaded", "modules", "library", "answers"),
+                *("secure_boot", "signing_key_enrolled"),
+            )
+        },
+    }
+
+
+def claims(given: dict) -> dict:
+    """Return the MAC of another machine that says it has this node's address, or nothing."""
+    nics, _ = see()
+    nic = next((each for each in nics if each.has(given["address"])), None)
+    found = listen(nic, nics, given["address"], [], probes=2) if nic else {}
+    return {"claimed_by": found.get(given["address"], "")}
+
+
+def tidy(module: AnsibleModule, workspace: str) -> None:
+    """Remove what is left of ended runs, and end the module."""
+    try:
+        gone = (leftovers.files if module.check_mode else leftovers.tidy)(workspace)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        module.fail_json(msg=f"not all that is left of ended runs could be removed: {error}")
+    module.exit_json(changed=bool(gone), removed=gone)
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "verb": {
+                "type": "str",
+                "choices": ["look", "home", "claims", "tidy"],
+                "required": True,
+            },
+            "address": {"type": "str", "required": True},
+            "peers": {"type": "dict", "default": {}},
+            "workspace": {"type": "str", "required": True},
+            "models": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    given = dict(module.params)
+    given["workspace"] = absolute(given["workspace"])
+    given["models"] = absolute(given["models"] or os.path.join(given["workspace"], "models"))
+    if given["verb"] == "tidy":
+        tidy(module, given["workspace"])
+    facts = {"look": look, "home": home, "claims": claims}[given["verb"]](given)
+    module.exit_json(changed=False, facts=facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+#!/usr/bin/python
+"""Ansible module: one more apt repository, with its key, on the record of changes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_apt_source
+short_description: Add an apt repository whose key is known by its fingerprint
+description:
+  - Fetches the key, compares its fingerprint, and lets it sign for this repository only. Both files
+    are on the record of changes (see M(hearth_file)), so that C(playbooks/reset.yml) takes them
+    away.
+  - A key that is there already with this fingerprint is not fetched again.
+options:
+  name:
+    description: Name of the files, and for people.
+    type: str
+    required: true
+  url:
+    description:
+      - Address of a flat repository. One of the machine's own files (C(file:)) needs no key.
+    type: str
+    required: true
+  key_url:
+    description: Where the key is.
+    type: str
+    default: ""
+  fingerprint:
+    description: Its fingerprint, 40 hexadecimal digits.
+    type: str
+    default: ""
+  stage:
+    description: Stage of provisioning, for the record.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: NVIDIA's repository
+  hearth_apt_source:
+    name: nvidia
+    url: https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/
+    key_url: https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/3bf863cc.pub
+    fingerprint: EB693B3035CD5710E231E123A4B469963BF863CC
+    stage: driver
+"""
+
+RETURN = r"""
+path:
+  description: The file that names the repository.
+  returned: always
+  type: str
+"""
+
+import urllib.request
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import Record, RecordError
+from ansible.module_utils.hearth_node.driver.openpgp import fingerprints
+
+_SECONDS = 30
+_LARGEST = 1 << 20
+
+
+def fetched(url: str) -> bytes:
+    """Return what is at `url`. Raises OSError."""
+    with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
+        return answer.read(_LARGEST)
+
+
+def checked(key: bytes, wanted: str, where: str) -> bytes:
+    """Return `key` if it is exactly the one that is wanted. Raises ValueError."""
+    try:
+        found = fingerprints(key)
+    except ValueError as error:
+        raise ValueError(f"{where} is not a key that can be read: {error}") from None
+    if found != [wanted.replace(" ", "").upper()]:
+        raise ValueError(
+            f"the key at {where} has the fingerprint {', '.join(found)}, and {wanted} was "
+            "expected; it is not used. Compare with what the repository's owner publishes, then "
+            "set driver_repo_key"
+        )
+    return key
+
+
+def present(path: str, wanted: str) -> bytes:
+    """Return the key that lies at `path` already, or nothing if it is another or none."""
+    try:
+        with open(path, "rb") as file:
+            return checked(file.read(), wanted, path)
+    except (OSError, ValueError):
+        return b""
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "url": {"type": "str", "required": True},
+            "key_url": {"type": "str", "default": ""},
+            "fingerprint": {"type": "str", "default": "", "no_log": False},
+            "stage": {"type": "str", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    asked, check = module.params, module.check_mode
+    key_path = f"/etc/apt/keyrings/hearth-{asked['name']}.asc"
+    path = f"/etc/apt/sources.list.d/hearth-{asked['name']}.sources"
+    local = asked["url"].startswith("file:")
+    if not local and not (asked["key_url"] and asked["fingerprint"]):
+        module.fail_json(msg=f"{asked['url']} needs a key: give key_url and fingerprint.")
+    trust = "Trusted: yes" if local else f"Signed-By: {key_path}"
+    text = f"# Written by Hearth.\nTypes: deb\nURIs: {asked['url']}\nSuites: /\n{trust}\n"
+    try:
+        record = Record()
+        changed = False
+        if not local:
+            key = present(key_path, asked["fingerprint"])
+            if not key and check:
+                module.exit_json(changed=True, path=path)
+            key = key or checked(fetched(asked["key_url"]), asked["fingerprint"], asked["key_url"])
+            changed = record.write(key_path, key, stage=asked["stage"], check=check).changed
+        change = record.write(path, text.encode(), stage=asked["stage"], check=check)
+    except (RecordError, OSError, ValueError) as error:
+        module.fail_json(msg=f"{asked['url']} is not set up: {error}")
+    shown = {"diff": change.diff} if change.changed else {}
+    module.exit_json(changed=changed or change.changed, path=path, **shown)
+
+
+if __name__ == "__main__":
+    main()

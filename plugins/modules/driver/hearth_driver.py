@@ -1,0 +1,130 @@
+#!/usr/bin/python
+"""Ansible module: what a machine has in GPUs and drivers, and loading an installed driver."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_driver
+short_description: Look at this machine's GPUs and driver; load the driver that was installed
+description:
+  - Without O(installed) it only looks. M(hearth_driver_plan) decides from what it saw.
+  - With O(installed) it loads the driver where nothing stands against it, notes what was
+    installed in the record of changes, and says in RV(findings) what a person must do.
+options:
+  installed:
+    description: Packages that were installed, or an empty list if there was nothing to install.
+    type: list
+    elements: str
+  how:
+    description: Command that restarts this machine, for a person.
+    type: str
+    default: sudo systemctl reboot
+  may_restart:
+    description: Whether the machine may be restarted.
+    type: bool
+    default: false
+  controller:
+    description: Whether it is the machine that plays the playbook, which is never restarted.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Look at GPUs and drivers
+  hearth_driver:
+  register: driver_look
+"""
+
+RETURN = r"""
+look:
+  description: All that M(hearth_driver_plan) needs to know.
+  returned: always
+  type: dict
+boot:
+  description: Which machine this is, and since which boot.
+  returned: always
+  type: str
+works:
+  description: Whether a driver that is new enough is loaded and answers.
+  returned: always
+  type: bool
+restart:
+  description: Why only a restart lets the installed driver work; empty if none is needed.
+  returned: always
+  type: str
+findings:
+  description: What a person must do, one sentence each.
+  returned: always
+  type: list
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import Record, RecordError
+from ansible.module_utils.hearth_node.driver import inspect
+from ansible.module_utils.hearth_node.driver.decision import after_install, restart_reason, works
+
+
+def load(look: dict) -> tuple[bool, str]:
+    """Load the installed driver; return whether that was done, and what it said if not."""
+    if look["loaded"] or restart_reason(look):
+        return False, ""
+    status, said = inspect.run("modprobe", "nvidia", seconds=60)
+    return status == 0, said
+
+
+def note(packages: list[str], installed: dict[str, str]) -> str:
+    """Return what the record says of an install: it is not undone, but can be."""
+    versions = ", ".join(f"{name} {installed[name]}" for name in packages if name in installed)
+    names = " ".join(name for name in packages if name in installed)
+    return f"driver packages installed: {versions}. To remove them: sudo apt-get remove {names}"
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "installed": {"type": "list", "elements": "str"},
+            "how": {"type": "str", "default": "sudo systemctl reboot"},
+            "may_restart": {"type": "bool", "default": False},
+            "controller": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    look = inspect.look()
+    changed, said, findings = False, "", []
+    asked = module.params
+    if asked["installed"] is not None and not module.check_mode:
+        changed, said = load(look)
+        look = inspect.look()
+        look["module_kernels"] = inspect.kernels_with_module()
+        if asked["installed"]:
+            try:
+                Record().note("driver", note(asked["installed"], look["installed"]))
+            except (RecordError, OSError) as error:
+                module.fail_json(msg=f"What was installed cannot be noted: {error}")
+        todo = after_install(
+            look,
+            said,
+            asked["how"],
+            may_restart=asked["may_restart"],
+            controller=asked["controller"],
+        )
+        findings = [todo] if todo else []
+    works_now = works(look)
+    answer = {"note": f"driver {look['loaded']} works"} if changed and works_now else {}
+    module.exit_json(
+        changed=changed,
+        boot=inspect.boot(),
+        look=look,
+        works=works_now,
+        restart=restart_reason(look),
+        findings=findings,
+        **answer,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,351 @@
+#!/usr/bin/python
+"""Ansible module: a Python environment that holds exactly what a lock file says."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_packages
+short_description: Python packages of a node, by lock file
+description:
+  - V(look) compares the versions installed in an environment with those of the lock. Packages that
+    the lock does not name are let be.
+  - V(stock) says which of the wheels that the node needs are not yet on it, and whole.
+  - V(install) installs wheels that are on the node, with hashes required and no index asked.
+  - The action plugin of the same name works on the controller; it reads the lock files there, and
+    sends a node the wheels that it lacks.
+  - What V(look) finds wrong comes back as RV(findings) and does not fail the task (see
+    M(hearth_verdict)).
+options:
+  verb:
+    description: What to do.
+    type: str
+    choices: [look, stock, install]
+    required: true
+  python:
+    description: The environment's Python, such as C(~/.local/share/hearth/venv/bin/python).
+    type: str
+    required: true
+  mode:
+    description: What makes the environment where there is none.
+    type: str
+    choices: [conda, venv]
+    default: venv
+  base:
+    description: With O(mode=venv), Python that makes the environment.
+    type: str
+    default: python3
+  conda_version:
+    description: With O(mode=conda), the Python that conda is asked for.
+    type: str
+    default: "3.11"
+  miniforge:
+    description: With O(mode=conda), folder of Hearth's own Miniforge.
+    type: str
+    default: ~/.local/share/hearth/miniforge
+  miniforge_url:
+    description: With O(mode=conda), address of its installer, which names the processor it is for.
+    type: str
+    default: ""
+  lock:
+    description: >-
+      Which lock holds; V(auto) is C(gpu) where an NVIDIA driver of at least O(driver_floor) is
+      loaded and drives a GPU, else C(cpu).
+    type: str
+    choices: [auto, cpu, gpu]
+    default: auto
+  driver_floor:
+    description: Oldest branch of the NVIDIA driver that the GPU lock runs with.
+    type: int
+    default: 580
+  wanted:
+    description: Versions by package, by lock. From the action plugin.
+    type: dict
+    default: {}
+  requirements:
+    description: Folder of the controller with the lock files. For the action plugin only.
+    type: path
+  look:
+    description: What V(look) returned, for V(install). For the action plugin only.
+    type: dict
+  wheels:
+    description: The wheels of this node, from M(hearth_supplies). For the action plugin only.
+    type: list
+    elements: dict
+  files:
+    description: Checksum (SHA-256) of each wheel by its name. From the action plugin.
+    type: dict
+    default: {}
+  locked:
+    description: What V(install) installs, as pip reads it, with hashes. From the action plugin.
+    type: str
+    default: ""
+  folder:
+    description: Where the wheels lie on the node.
+    type: str
+    default: ~/.cache/hearth/incoming
+  needed:
+    description: Bytes that must be free to send and install them. From the action plugin.
+    type: int
+    default: 0
+  keep:
+    description: Whether the wheels stay on the node after they were installed.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Look at the packages
+  hearth_packages:
+    verb: look
+    python: "{{ hearth_python }}"
+    requirements: "{{ python_requirements }}"
+  register: python_look
+"""
+
+RETURN = r"""
+findings:
+  description: What stands in the way, one sentence each; empty if nothing does.
+  returned: with V(look)
+  type: list
+  elements: str
+kind:
+  description: The lock that holds here, C(cpu) or C(gpu).
+  returned: with V(look)
+  type: str
+present:
+  description: Whether there is an environment.
+  returned: with V(look)
+  type: bool
+lacks_miniforge:
+  description: Whether Miniforge must be installed before conda can make the environment.
+  returned: with V(look)
+  type: bool
+differing:
+  description: Packages that are missing or have another version; C(name), C(has), C(wants) each.
+  returned: with V(look) and V(install)
+  type: list
+  elements: dict
+target:
+  description: >-
+    C(python) (major, minor), C(machine) and C(glibc) (minor), which tell what wheels fit.
+  returned: with V(look)
+  type: dict
+missing:
+  description: Wheels that are not on the node, or not whole.
+  returned: with V(stock)
+  type: list
+  elements: str
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import absolute, write_private
+from ansible.module_utils.hearth_node.environment.python import (
+    call,
+    differing,
+    folder_of,
+    glibc,
+    lock_for,
+    look,
+    machine,
+    was_interrupted,
+)
+
+_DRIVER = "/proc/driver/nvidia"
+
+
+def driver() -> tuple[str, int]:
+    """Return what the loaded NVIDIA driver says of its version, and how many GPUs it drives."""
+    try:
+        with open(os.path.join(_DRIVER, "version"), encoding="utf-8") as file:
+            version = file.read()
+        return version, len(os.listdir(os.path.join(_DRIVER, "gpus")))
+    except OSError:
+        return "", 0
+
+
+def base_version(module: AnsibleModule, base: str) -> tuple[list[int] | None, str]:
+    """Return the version of the Python that makes a venv, or None and why it cannot."""
+    code = "import sys; print(*sys.version_info[:2]); import ensurepip, venv"
+    status, out, errors = call(module, [base, "-c", code])
+    if status and not out.strip():
+        why = (errors.strip() or "it says nothing").splitlines()[-1]
+        return None, (
+            f"python_base {base} cannot be run here ({why}): name another, or set python_mode: "
+            "conda"
+        )
+    version = [int(part) for part in out.split()]
+    if status:
+        minor = "{}.{}".format(*version)
+        return None, (
+            f"{base} (Python {minor}) cannot make virtual environments, a part that Debian and "
+            f"Ubuntu ship apart: sudo apt install python{minor}-venv, or set python_mode: conda"
+        )
+    if version < [3, 11]:
+        return None, (
+            f"{base} is Python {version[0]}.{version[1]}, and Hearth needs 3.11 or newer: set "
+            "python_mode: conda, or name a newer one by python_base"
+        )
+    return version, ""
+
+
+def conda_findings(python: str, miniforge: str, url: str, lacks: bool) -> list[str]:
+    """Return why conda cannot make the environment of `python`."""
+    findings = []
+    if os.path.dirname(folder_of(python)) != os.path.join(miniforge, "envs"):
+        findings.append(
+            f"hearth_python is {python}, which is no environment of {miniforge}: leave "
+            "hearth_python out, or set python_mode: venv"
+        )
+    if lacks and machine() not in url:
+        findings.append(
+            f"no Miniforge is pinned for {machine()}: give python_miniforge_url and "
+            "python_miniforge_sha256 of one, or set python_mode: venv"
+        )
+    return findings
+
+
+def do_look(module: AnsibleModule) -> dict:
+    """Return what differs from the lock, and what must be known to mend it."""
+    params, findings = module.params, []
+    kind = lock_for(params["lock"], *driver(), params["driver_floor"])
+    python = absolute(params["python"])
+    here = look(module, python)
+    wrong = differing(params["wanted"].get(kind, {}), here.packages if here else {})
+    version: list[int] | None = None
+    lacks_miniforge = False
+    if here:
+        version = list(here.version)
+        if wrong and not here.pip:
+            findings = [
+                f"{python} has no pip, so nothing can be installed there: leave hearth_python out, "
+                "and Hearth makes an environment of its own"
+            ]
+    elif params["mode"] == "conda":
+        version = [int(part) for part in params["conda_version"].split(".")]
+        miniforge = absolute(params["miniforge"])
+        conda = os.path.join(miniforge, "bin", "conda")
+        lacks_miniforge = was_interrupted(miniforge) or not os.access(conda, os.X_OK)
+        findings = conda_findings(python, miniforge, params["miniforge_url"], lacks_miniforge)
+    else:
+        version, why = base_version(module, params["base"])
+        findings = [why] if why else []
+    if wrong and not glibc():
+        findings.append("this machine has no glibc, which all wheels of the lock are built for")
+    return {
+        "findings": findings,
+        "kind": kind,
+        "present": here is not None,
+        "lacks_miniforge": lacks_miniforge,
+        "differing": wrong,
+        "target": {"python": version, "machine": machine(), "glibc": glibc()},
+    }
+
+
+def sha256_of(path: str) -> str:
+    """Return the checksum of a file, or nothing if there is none."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def not_whole(folder: str, files: dict[str, str]) -> list[str]:
+    """Return which of the files are not in the folder as their checksums say."""
+    return [name for name, sum in files.items() if sha256_of(os.path.join(folder, name)) != sum]
+
+
+def do_stock(module: AnsibleModule) -> dict:
+    """Make the folder for wheels; return which are missing. Fails where they would not fit."""
+    folder = absolute(module.params["folder"])
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    missing = not_whole(folder, module.params["files"])
+    free, needed = shutil.disk_usage(folder).free, module.params["needed"]
+    if free < needed:
+        module.fail_json(
+            msg=f"{folder} has {free >> 20} MB free, and the packages need {needed >> 20} MB: free "
+            "some space"
+        )
+    return {"missing": missing, "folder": folder}
+
+
+def do_install(module: AnsibleModule) -> dict:
+    """Install from the wheels here; return what differed. Fails if it still does."""
+    params = module.params
+    python, folder = absolute(params["python"]), absolute(params["folder"])
+    wanted = params["wanted"]["locked"]
+    before = look(module, python)
+    wrong = differing(wanted, before.packages if before else {})
+    if not wrong:
+        return {"differing": [], "changed": False}
+    if broken := not_whole(folder, params["files"]):
+        module.fail_json(msg=f"{', '.join(broken)} did not arrive whole: call this again")
+    path = os.path.join(module.tmpdir, "locked.txt")
+    write_private(path, params["locked"])
+    # Isolated: no index, proxy or target of the user's own pip settings counts here. Compiling all
+    # modules would take longer than the rest; Python compiles those that are used.
+    status, out, errors = call(
+        module,
+        [
+            *(python, "-m", "pip", "--isolated", "install", "--quiet", "--no-input"),
+            *("--disable-pip-version-check", "--no-warn-script-location", "--no-compile"),
+            *("--no-index", "--find-links", folder, "--no-deps", "--require-hashes", "-r", path),
+        ],
+    )
+    after = look(module, python)
+    left = differing(wanted, after.packages if after else {})
+    if status or left:
+        last = "\n".join((out + errors).strip().splitlines()[-6:])
+        module.fail_json(msg=f"pip could not install {len(left)} packages into {python}:\n{last}")
+    if not params["keep"]:
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # ~/.cache/hearth, unless something else is in it
+            os.rmdir(os.path.dirname(folder))
+    return {"differing": wrong, "changed": True}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "verb": {"type": "str", "choices": ["look", "stock", "install"], "required": True},
+            "python": {"type": "str", "required": True},
+            "mode": {"type": "str", "choices": ["conda", "venv"], "default": "venv"},
+            "base": {"type": "str", "default": "python3"},
+            "conda_version": {"type": "str", "default": "3.11"},
+            "miniforge": {"type": "str", "default": "~/.local/share/hearth/miniforge"},
+            "miniforge_url": {"type": "str", "default": ""},
+            "lock": {"type": "str", "choices": ["auto", "cpu", "gpu"], "default": "auto"},
+            "driver_floor": {"type": "int", "default": 580},
+            "wanted": {"type": "dict", "default": {}},
+            "files": {"type": "dict", "default": {}},
+            "locked": {"type": "str", "default": ""},
+            "folder": {"type": "str", "default": "~/.cache/hearth/incoming"},
+            "needed": {"type": "int", "default": 0},
+            "keep": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    verb = module.params["verb"]
+    if module.check_mode and verb != "look":
+        module.exit_json(changed=False, missing=[], differing=[])
+    try:
+        said = {"look": do_look, "stock": do_stock, "install": do_install}[verb](module)
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename}: {error.strerror}; correct that")
+    module.exit_json(**{"changed": False} | said)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+#!/usr/bin/python
+"""Ansible module: the other nodes may come in where a firewall is on."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_firewall
+short_description: Let in the other nodes where a firewall is active
+description:
+  - NCCL and Gloo listen on ports that the kernel picks, so everything from the other nodes' cluster
+    addresses is let in. What the controller may do is not touched, and no firewall is
+    switched on.
+  - ufw gets a rule a node, with the comment C(hearth); rules of nodes that are gone are removed.
+    firewalld gets a zone C(hearth). Rules that somebody wrote for nftables or iptables
+    are never edited; if they turn a node away that is a finding, with the rule to add, and fails.
+options:
+  peers:
+    description: Cluster addresses of the other nodes. None takes back what was done before.
+    type: list
+    elements: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: The other nodes may come in
+  hearth_firewall:
+    peers: [192.168.1.41, 192.168.1.42]
+"""
+
+RETURN = r"""
+firewall:
+  description: What decides on this machine.
+  returned: always
+  type: str
+  sample: ufw
+findings:
+  description: What stands in the way, in sentences.
+  returned: failure
+  type: list
+  elements: str
+"""
+
+import json
+import os
+import re
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import Record, RecordError, run_all
+from ansible.module_utils.hearth_node.network.firewall import (
+    firewalld_sources,
+    firewalld_zone,
+    shut_by_iptables,
+    shut_by_nftables,
+    ufw_commands,
+)
+
+_ZONE = "/etc/firewalld/zones/hearth.xml"
+_RELOAD = ["firewall-cmd", "--reload"]
+
+
+def said(module: AnsibleModule, *command: str) -> str:
+    """Return what a command prints, or nothing if it is not there or fails."""
+    if not module.get_bin_path(command[0]):
+        return ""
+    status, out, _ = module.run_command([*command], environ_update={"LC_ALL": "C"})
+    return out if status == 0 else ""
+
+
+def ufw_is_active(module: AnsibleModule) -> bool:
+    """Return whether ufw filters; asked only if it is switched on, since asking takes long."""
+    try:
+        with open("/etc/ufw/ufw.conf", encoding="utf-8") as file:
+            enabled = re.search(r"^ENABLED=[\"']?yes", file.read(), re.M | re.I)
+    except OSError:
+        return False
+    return bool(enabled) and "Status: active" in said(module, "ufw", "status")
+
+
+def with_ufw(module: AnsibleModule, peers: list[str]) -> tuple[list[str], list[str]]:
+    """Bring ufw's rules up to date; return what changed, and findings."""
+    commands = ufw_commands(said(module, "ufw", "show", "added"), peers)
+    findings = [] if module.check_mode else run_all(commands)
+    return [" ".join(command) for command in commands], findings
+
+
+def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], list[str]]:
+    """Bring firewalld's zone up to date; return what changed, and findings."""
+    record, check = Record(), module.check_mode
+    how = {"stage": "firewall", "then": [_RELOAD], "check": check}
+    if not peers:
+        ours = [entry.path for entry in record.entries() if entry.path == _ZONE]
+        for path in ours:
+            record.restore(path, check=check)
+        return ours, [] if check else record.settle()
+    zones = firewalld_sources(said(module, "firewall-cmd", "--get-active-zones"))
+    findings = [
+        f"firewalld has {peer} in the zone {zones[peer]}, where Hearth lets it be; for the other "
+        f"nodes to come in: firewall-cmd --permanent --zone={zones[peer]} --remove-source={peer} "
+        "and then firewall-cmd --reload"
+        for peer in peers
+        if zones.get(peer, "hearth") != "hearth"
+    ]
+    if findings:
+        return [], findings  # firewalld would refuse a zone with an address that another has
+    changed = record.write(_ZONE, firewalld_zone(peers).encode(), **how).changed
+    loaded = all(peer in zones for peer in peers)
+    if changed or not loaded:
+        return [_ZONE], [] if check else run_all([_RELOAD])
+    return [], []
+
+
+def with_own_rules(module: AnsibleModule, peers: list[str]) -> tuple[str, list[str]]:
+    """Return what filters on a machine without ufw and firewalld, and findings."""
+    if not peers:
+        return "none", []
+    way = re.search(r" dev (\S+)", said(module, "ip", "-oneline", "route", "get", peers[0]))
+    card = way[1] if way else ""
+    if listed := said(module, "nft", "--json", "list", "ruleset"):
+        return "nftables", shut_by_nftables(json.loads(listed), peers, card)
+    if listed := said(module, "iptables", "-S"):
+        return "iptables", shut_by_iptables(listed, peers, card)
+    return "none", []
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={"peers": {"type": "list", "elements": "str", "required": True}},
+        supports_check_mode=True,
+    )
+    peers = module.params["peers"]
+    changed: list[str] = []
+    try:
+        if ufw_is_active(module):
+            firewall = "ufw"
+            changed, findings = with_ufw(module, peers)
+        elif os.path.isdir("/etc/firewalld") and "running" in said(
+            module, "firewall-cmd", "--state"
+        ):
+            firewall = "firewalld"
+            changed, findings = with_firewalld(module, peers)
+        else:
+            firewall, findings = with_own_rules(module, peers)
+    except (RecordError, OSError) as error:
+        module.fail_json(msg=f"the firewall cannot be opened for the other nodes: {error}")
+    answer = {"changed": bool(changed), "firewall": firewall}
+    if changed:
+        answer["diff"] = {"prepared": "\n".join(changed) + "\n"}
+    if findings:
+        module.fail_json(msg="\n".join(findings), findings=findings, **answer)
+    module.exit_json(**answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+#!/usr/bin/python
+"""Ansible module: the host name of a node, and where it finds the others by name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_names
+short_description: Host name and /etc/hosts of a node, so that a name means its cluster address
+description:
+  - The host name is the node's name in the inventory, in lower case and up to the first dot.
+  - Loopback lines of /etc/hosts that name a node become comments. In the end the node resolves
+    every name as other programs would; what comes out wrong is a finding, and fails.
+  - Where cloud-init is installed, it is told to leave both alone.
+options:
+  node:
+    description: Name of this node in the inventory.
+    type: str
+    required: true
+  nodes:
+    description: Cluster address of each node, by its name in the inventory.
+    type: dict
+    required: true
+  set_hostname:
+    description: V(false) leaves the host name; in /etc/hosts it then stands beside the node's.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Names
+  hearth_names:
+    node: tower
+    nodes: {tower: 192.168.1.40, laptop: 192.168.1.41}
+"""
+
+RETURN = r"""
+findings:
+  description: What stands in the way, in sentences.
+  returned: failure
+  type: list
+  elements: str
+"""
+
+import os
+import re
+import socket
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import Change, Record, RecordError
+from ansible.module_utils.hearth_node.network.hosts import (
+    before_files,
+    elsewhere,
+    host_name,
+    rewritten,
+    wrong_names,
+)
+
+_HOSTS, _HOSTNAME = "/etc/hosts", "/etc/hostname"
+_CLOUD = "/etc/cloud/cloud.cfg.d"
+_CLOUD_TEXT = b"""\
+# Hearth keeps /etc/hosts and the host name of this node.
+manage_etc_hosts: false
+preserve_hostname: true
+"""
+# What a datasource asks for counts more than any file in /etc/cloud.
+_CLOUD_ASKED = "/var/lib/cloud/instance/cloud-config.txt"
+
+
+def read(path: str) -> str:
+    """Return a file's text, or nothing where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def set_name(record: Record, name: str, check: bool) -> list[Change]:
+    """Give the machine its host name, at once and for the next boot."""
+    changes = []
+    if read(_HOSTNAME).strip() != name:
+        known = os.path.exists(_HOSTNAME)
+        back = ["hostname", "--file", _HOSTNAME] if known else ["hostname", socket.gethostname()]
+        changes.append(
+            record.write(_HOSTNAME, f"{name}\n".encode(), stage="names", then=[back], check=check)
+        )
+    if socket.gethostname() != name:
+        if not check:
+            socket.sethostname(name)
+        changes.append(Change(True))
+    return changes
+
+
+def calm_cloud(record: Record, check: bool) -> list[Change]:
+    """Tell cloud-init, where it is, to leave names alone: it can rewrite both at every boot."""
+    if not os.path.isdir(_CLOUD):
+        return []
+    path = os.path.join(_CLOUD, "99-hearth.cfg")
+    return [record.write(path, _CLOUD_TEXT, stage="names", check=check)]
+
+
+def cloud_insists() -> list[str]:
+    """Return a finding if this machine's cloud-init was told to rewrite /etc/hosts."""
+    if asked := re.search(r"^manage_etc_hosts:\s*(?!false)(\S+)", read(_CLOUD_ASKED), re.M | re.I):
+        return [
+            f"cloud-init rewrites /etc/hosts at every boot, since this machine's user data says "
+            f"manage_etc_hosts: {asked[1]}; set it to false there"
+        ]
+    return []
+
+
+def resolved(name: str) -> set[str]:
+    """Return all addresses that a program on this machine gets for a name."""
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
+    except OSError:
+        return set()
+
+
+def misled(nodes: dict[str, str]) -> list[str]:
+    """Return a finding for each name that this machine does not resolve to its node's address."""
+    first = ", ".join(before_files(read("/etc/nsswitch.conf")))
+    hint = f"; /etc/nsswitch.conf asks {first} first: put files before it" if first else ""
+    findings = []
+    for name, address in nodes.items():
+        if (found := resolved(name)) != {address}:
+            got = ", ".join(sorted(found)) or "nothing"
+            findings.append(f"{name} resolves to {got} here, not to {address} alone{hint}")
+    return findings
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "node": {"type": "str", "required": True},
+            "nodes": {"type": "dict", "required": True},
+            "set_hostname": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    node, nodes, check = module.params["node"], module.params["nodes"], module.check_mode
+    wanted = module.params["set_hostname"]
+    hosts = read(_HOSTS)
+    findings = wrong_names(nodes) or [*elsewhere(hosts, nodes), *cloud_insists()]
+    if findings:
+        module.fail_json(msg="\n".join(findings), findings=findings)
+    also = "" if wanted else socket.gethostname()
+    text = rewritten(hosts, nodes, node, also).encode(errors="surrogateescape")
+    try:
+        record = Record()
+        # The names first: sudo complains of a host name that it cannot resolve.
+        changes = [record.write(_HOSTS, text, stage="names", check=check)]
+        changes += set_name(record, host_name(node), check) if wanted else []
+        changes += calm_cloud(record, check)
+    except (RecordError, OSError) as error:
+        module.fail_json(msg=f"the names cannot be set: {error}")
+    asked = {host_name(name): address for name, address in nodes.items()}
+    asked |= {also: nodes[node]} if also else {}
+    if findings := [] if check else misled(asked):
+        module.fail_json(msg="\n".join(findings), findings=findings)
+    module.exit_json(
+        changed=any(change.changed for change in changes),
+        diff=[change.diff for change in changes if change.diff],
+    )
+
+
+if __name__ == "__main__":
+    main()

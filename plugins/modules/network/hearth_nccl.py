@@ -1,0 +1,187 @@
+#!/usr/bin/python
+"""Ansible module: which network NCCL and Gloo use on this machine."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_nccl
+short_description: Tell NCCL and Gloo which network interface is the cluster's
+description:
+  - Finds the interface that carries the cluster address, and names it, exactly, in
+    C(/etc/nccl.conf) (a block; other lines are let be), in C(/etc/default/hearth) (lines that
+    systemd and a shell both read) and, through C(/etc/profile.d/hearth.sh), in the environment of
+    every login shell.
+  - Every file goes into the record of this machine, from which C(playbooks/reset.yml) undoes it.
+  - The launcher of a run sets the same variables itself, from the same address, and does not take
+    them from here.
+  - What is wrong comes back as RV(findings) and does not fail the task (see M(hearth_verdict)).
+options:
+  address:
+    description: The cluster address of this node.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: The cluster's network, for NCCL and Gloo
+  hearth_nccl:
+    address: "{{ cluster_address }}"
+"""
+
+RETURN = r"""
+findings:
+  description: What stands in the way, one sentence each; empty if nothing does.
+  returned: always
+  type: list
+  elements: str
+interface:
+  description: The interface that carries the address, or nothing.
+  returned: always
+  type: str
+variables:
+  description: The variables, by name.
+  returned: always
+  type: dict
+"""
+
+import ipaddress
+import json
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import Change, Record, RecordError
+
+NCCL = "/etc/nccl.conf"
+VARIABLES = "/etc/default/hearth"
+PROFILE = "/etc/profile.d/hearth.sh"
+
+_MARKER = "the cluster's network"
+_HEAD = "# Hearth: the network interface of the cluster, exactly.\n"
+# Root's shells read this too, so it must not come from a file that a user may change. The plain
+# form: some shells that read profile.d are not bash.
+_SCRIPT = f"""\
+{_HEAD}if [ -r {VARIABLES} ]; then
+    set -a
+    . {VARIABLES}
+    set +a
+fi
+"""
+
+
+def interface_of(links: list[dict], address: str) -> str:
+    """Return the interface that carries `address`, from what `ip -json address` prints."""
+    wanted = ipaddress.ip_address(address)
+    for link in links:
+        for each in link.get("addr_info", []):
+            if "local" in each and ipaddress.ip_address(each["local"]) == wanted:
+                return link["ifname"]
+    return ""
+
+
+def variables(interface: str, address: str) -> dict[str, str]:
+    """Return what NCCL and Gloo are told.
+
+    NCCL takes a name as a prefix unless it starts with `=`; Gloo wants the bare name.
+    """
+    version = ipaddress.ip_address(address).version
+    return {
+        "NCCL_SOCKET_IFNAME": f"={interface}",
+        "NCCL_SOCKET_FAMILY": "AF_INET6" if version == 6 else "AF_INET",
+        "GLOO_SOCKET_IFNAME": interface,
+    }
+
+
+def overruled(text: str, wanted: dict[str, str]) -> list[str]:
+    """Return the lines of an /etc/nccl.conf above Hearth's block that make it void.
+
+    NCCL takes the first line that names a variable.
+    """
+    above = text.partition(f"# hearth: {_MARKER} begin\n")[0]
+    found = []
+    for line in above.splitlines():
+        name, set_to, value = line.partition("=")
+        if set_to and name in wanted and value != wanted[name]:
+            found.append(line)
+    return found
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={"address": {"type": "str", "required": True}}, supports_check_mode=True
+    )
+    address = module.params["address"]
+    _, out, _ = module.run_command(
+        [module.get_bin_path("ip", required=True), "-json", "address"], check_rc=True
+    )
+    links = json.loads(out)
+    interface = interface_of(links, address)
+    if not interface and module.check_mode:
+        # The stage before, which would have set the address, has not either.
+        module.exit_json(changed=True, findings=[], interface="", variables={})
+    if not interface:
+        known = ", ".join(
+            f"{link['ifname']} {each['local']}"
+            for link in links
+            for each in link.get("addr_info", [])
+            if each.get("scope") == "global" and "local" in each
+        )
+        why = (
+            f"no interface of this machine carries the cluster address {address} (there is "
+            f"{known or 'none with an address'}): set cluster_address of this host in the inventory"
+        )
+        module.exit_json(changed=False, findings=[why], interface="", variables={})
+    told = variables(interface, address)
+    findings = [
+        f"{NCCL} has the line `{line}`, which overrules the cluster's: remove it"
+        for line in overruled(_text(NCCL), told)
+    ]
+    changes: list[Change] = []
+    if not findings:
+        try:
+            changes = write(told, module.check_mode)
+        except (RecordError, OSError) as error:
+            module.fail_json(msg=f"the files for NCCL cannot be changed: {error}")
+    module.exit_json(
+        changed=any(change.changed for change in changes),
+        findings=findings,
+        interface=interface,
+        variables=told,
+        diff=[change.diff for change in changes if change.changed],
+    )
+
+
+def write(told: dict[str, str], check: bool) -> list[Change]:
+    """Have the three files say so."""
+    record, stage = Record(), "nccl"
+    # NCCL takes a line as it is, and of Gloo it knows nothing.
+    block = [f"{name}={value}" for name, value in told.items() if name.startswith("NCCL_")]
+    # Quoted, since to some shells a word that begins with = is a command to look up.
+    lines = [f'{name}="{value}"' for name, value in told.items()]
+    return [
+        record.block(NCCL, _MARKER, "\n".join(block), stage=stage, check=check),
+        record.write(
+            VARIABLES,
+            "\n".join([_HEAD.rstrip(), *lines, ""]).encode(),
+            mode=0o644,
+            stage=stage,
+            check=check,
+        ),
+        record.write(PROFILE, _SCRIPT.encode(), mode=0o644, stage=stage, check=check),
+    ]
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+#!/usr/bin/python
+"""Ansible module: the address of this node, looked at or changed so that nobody is locked out."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_network
+short_description: The address at which the other nodes reach this one
+description:
+  - With O(state=look) nothing is changed, whatever O(mode) says. What stands in the way comes back
+    as RV(findings) and does not fail the task (see M(hearth_verdict)).
+  - The action plugin of the same name makes the other states of it. It arms a change on the node
+    (O(state=arm)), comes back at the new address and confirms it (O(state=confirm)). Without that
+    the node takes the change back by itself, and O(state=after) tells what became of it.
+options:
+  state:
+    description: What to do. V(apply) is the action plugin's, which needs the rest in turn.
+    choices: [look, apply, arm, confirm, after]
+    default: look
+    type: str
+  mode:
+    description:
+      - V(verify) only looks. V(static) wants O(address) on the NIC for good.
+      - V(original) wants what was there before Hearth, from the record of changes.
+    choices: [verify, static, original]
+    default: verify
+    type: str
+  address:
+    description: The cluster address.
+    type: str
+    required: true
+  interface:
+    description: Name of the NIC that is to have it; by default the one that is used now.
+    type: str
+    default: ""
+  mac:
+    description: Its MAC, instead of or beside its name.
+    type: str
+    default: ""
+  prefix:
+    description: Length of the network's prefix; 0 is the one in force.
+    type: int
+    default: 0
+  gateway:
+    description: The gateway; by default the one in force.
+    type: str
+    default: ""
+  dns:
+    description: Name servers; by default those in force.
+    type: list
+    elements: str
+    default: []
+  force:
+    description: Whether to arm a change that would be refused. For tests of the undo.
+    type: bool
+    default: false
+  reached:
+    description: Addresses at which the controller reaches this node. From the action plugin.
+    type: list
+    elements: str
+    default: []
+  peers:
+    description: Addresses of the other nodes, by name. From the action plugin.
+    type: dict
+    default: {}
+  seconds:
+    description: Time for the confirmation; then the node takes the change back.
+    type: int
+    default: 120
+  token:
+    description: What O(state=arm) returned.
+    type: str
+    default: ""
+  folder:
+    description: For O(state=after), the folder of configuration that has to be as it was.
+    type: str
+    default: ""
+  digest:
+    description: What O(state=arm) returned of that folder.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: The address of this node
+  hearth_network:
+    mode: static
+    address: "{{ cluster_address }}"
+  register: network_state
+"""
+
+RETURN = r"""
+findings:
+  description: What is wrong, one sentence each.
+  returned: always
+  type: list
+  elements: str
+pending:
+  description: Whether O(state=apply) would change something.
+  returned: with O(state=look)
+  type: bool
+addresses:
+  description: The IPv4 addresses of the node now, apart from those that programs made.
+  returned: always
+  type: list
+token:
+  description: Confirms the change that is armed.
+  returned: with O(state=arm)
+  type: str
+confirmed:
+  description: Whether the change stays.
+  returned: with O(state=confirm)
+  type: bool
+why:
+  description: Why it does not stay.
+  returned: with O(state=confirm) and O(state=after)
+  type: list
+"""
+
+import os
+import time
+from dataclasses import asdict
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import Record, RecordError
+from ansible.module_utils.hearth_node.network import armed, history, neighbours, plan
+from ansible.module_utils.hearth_node.network import inspect as look
+from ansible.module_utils.hearth_node.network.change import Candidate, fingerprint
+from ansible.module_utils.hearth_node.network.nics import see
+
+_PATIENCE = 10  # seconds that a new address may take until gateway and peers answer
+
+
+def addresses(nics: list) -> list:
+    """Return the IPv4 addresses of the NICs that no program has made."""
+    return [held.address for nic in nics if nic.ordinary for held in nic.held]
+
+
+def verdict_of(options: dict, nics: list, default: str) -> look.Verdict:
+    """Return what is to be said and done in the mode that was asked for."""
+    asked = plan.Asked(
+        options["address"],
+        options["interface"],
+        options["mac"],
+        options["prefix"],
+        options["gateway"],
+        tuple(options["dns"]),
+        tuple(options["reached"]),
+    )
+    if options["mode"] == "original":
+        return look.original(nics)
+    if options["mode"] == "verify":
+        return look.verify(asked, nics, default, options["peers"])
+    return look.static(asked, nics, default, force=options["force"])
+
+
+def looked(options: dict) -> dict:
+    """Return findings, and what would change."""
+    nics, default = see()
+    verdict = verdict_of(options, nics, default)
+    candidate = verdict.candidate
+    answer = {
+        "findings": verdict.findings,
+        "pending": candidate is not None,
+        "addresses": addresses(nics),
+    }
+    if candidate:
+        answer["diff"] = diff(candidate)
+    if note := armed.untold():
+        answer["note"] = note
+        armed.told()
+    return answer
+
+
+def diff(candidate: Candidate) -> dict:
+    """Return what `--diff` shows of a change."""
+    return {
+        "before": candidate.before,
+        "after": candidate.after,
+        "before_header": candidate.target,
+        "after_header": candidate.target,
+    }
+
+
+def arm(options: dict) -> dict:
+    """Arm the change that is due, unless something stands in its way."""
+    nics, default = see()
+    verdict = verdict_of(options, nics, default)
+    candidate = verdict.candidate
+    if verdict.findings or candidate is None:
+        return {"findings": verdict.findings, "token": "", "addresses": addresses(nics)}
+    past = history.load() if options["mode"] == "original" else None
+    facts = {
+        "nic": candidate.nic,
+        "wanted": asdict(verdict.wanted) if verdict.wanted else None,
+        "peers": neighbours.reachable(verdict.nic, nics, options["peers"]),
+        "addresses": addresses(nics),
+        # Where the node should be found with the change.
+        "goals": past.addresses if past else [verdict.wanted.address],
+    }
+    digest = fingerprint(candidate.folder)
+    try:
+        Record()  # where the change could not be kept, it is not tried either
+        token = armed.arm(candidate, options["seconds"], facts)
+    except (armed.NotArmed, RecordError) as error:
+        return {"findings": [str(error)], "token": "", "addresses": addresses(nics)}
+    return {
+        "findings": [],
+        "token": token,
+        **facts,
+        "target": candidate.target,
+        "folder": candidate.folder,
+        "digest": digest,
+        "diff": diff(candidate),
+    }
+
+
+def confirm(options: dict) -> dict:
+    """Keep the change if the network works with it; take it back at once if it does not."""
+    try:
+        change = armed.load(options["token"])
+    except armed.NotArmed as error:
+        return {"findings": [], "confirmed": False, "stranger": True, "why": [str(error)]}
+    if armed.kept():
+        return {"findings": [], "confirmed": True, "changed": True, "why": []}
+    end = time.monotonic() + _PATIENCE
+    while (why := missing(change.facts)) and time.monotonic() < end:
+        time.sleep(0.5)
+    if not why:
+        why = keep(change)
+    if why:
+        armed.undo_now(change, why)
+    return {"findings": [], "confirmed": not why, "changed": not why, "why": why}
+
+
+def missing(facts: dict) -> list:
+    """Return what does not work at the moment with the change that is tried."""
+    nics, _ = see()
+    nic = next((each for each in nics if each.name == facts["nic"]), None)
+    if nic is None:
+        return [f"there is no NIC {facts['nic']}"]
+    if facts["wanted"]:
+        wanted = plan.Wanted(**facts["wanted"])
+        if why := plan.not_in_force(nic, wanted):
+            return why
+        address, gateway = wanted.address, wanted.gateway
+    elif nic.held:
+        address, gateway = nic.held[0].address, nic.gateway
+    else:
+        return [f"{nic.name} got no address"]
+    answers = neighbours.listen(nic, nics, address, [gateway] if gateway else [])
+    there = neighbours.reachable(nic, nics, {name: [at] for name, at in facts["peers"].items()})
+    silent = {name: at for name, at in facts["peers"].items() if name not in there}
+    return plan.around(nic, address, gateway, answers) + plan.silent(silent)
+
+
+def keep(change: armed.Armed) -> list:
+    """Make the change last, on the record of changes; return why that cannot be."""
+    candidate = change.candidate
+    try:
+        record = Record()
+        if not armed.disarm():
+            return ["the time for the confirmation was over"]
+        if change.facts["wanted"] is None:
+            record.restore(candidate.target)
+            history.forget()
+        else:
+            history.keep(candidate, change.facts["addresses"])
+            record.write(
+                candidate.target,
+                candidate.content.encode(),
+                stage="network",
+                mode=None if os.path.exists(candidate.target) else 0o600,
+                then=candidate.then,
+            )
+            for path, content in candidate.also.items():
+                record.write(path, content.encode(), stage="network")
+    except (OSError, RecordError, ValueError) as error:  # the last, of what stands in a file
+        return [f"{candidate.target} could not be written: {error}"]
+    armed.finish(change)
+    return []
+
+
+def after(options: dict) -> dict:
+    """Return what became of a change that was not confirmed."""
+    try:
+        change = armed.load(options["token"])
+    except armed.NotArmed:
+        change = None
+    undone = change is None or armed.wait_undone(options["seconds"])
+    nics, _ = see()
+    if change and undone:
+        armed.told()
+        end = time.monotonic() + _PATIENCE  # a lease takes a moment
+        while not set(change.facts["addresses"]) <= set(addresses(nics)) and time.monotonic() < end:
+            time.sleep(0.5)
+            nics, _ = see()
+    return {
+        "findings": [],
+        "undone": undone,
+        "restarted": change is None,
+        "as_before": fingerprint(options["folder"]) == options["digest"],
+        "addresses": addresses(nics),
+        "why": change.why if change else [],
+        "said": armed.said(),
+    }
+
+
+def main() -> None:
+    """Run the module."""
+    text = {"type": "str", "default": ""}
+    words = {"type": "list", "elements": "str", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"choices": ["look", "arm", "confirm", "after"], "default": "look"},
+            "mode": {"choices": ["verify", "static", "original"], "default": "verify"},
+            "address": {"type": "str", "required": True},
+            "interface": text,
+            "mac": text,
+            "prefix": {"type": "int", "default": 0},
+            "gateway": text,
+            "dns": words,
+            "force": {"type": "bool", "default": False},
+            "reached": words,
+            "peers": {"type": "dict", "default": {}},
+            "seconds": {"type": "int", "default": 120},
+            "token": text | {"no_log": False},
+            "folder": text,
+            "digest": text,
+        },
+        supports_check_mode=True,
+    )
+    states = {"look": looked, "arm": arm, "confirm": confirm, "after": after}
+    state = "look" if module.check_mode else module.params["state"]
+    module.exit_json(**{"changed": False} | states[state](module.params))
+
+
+if __name__ == "__main__":
+    main()

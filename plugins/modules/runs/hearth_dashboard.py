@@ -1,0 +1,144 @@
+#!/usr/bin/python
+"""Ansible module: TensorBoard for a run on the node that has its metrics."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_dashboard
+short_description: Start TensorBoard for a run on a node, or end it
+description:
+  - It listens on loopback only. Where the user's systemd outlasts the login it is a unit of it,
+    else a process in a session of its own. A node has one at most.
+  - The action plugin of the same name says how to look at it from here.
+options:
+  state:
+    description: V(started) shows O(run), and no other; V(stopped) ends it.
+    type: str
+    choices: [started, stopped]
+    required: true
+  workspace:
+    description: The node's workspace. May start with C(~).
+    type: str
+    required: true
+  python:
+    description: Python of the node's environment. May start with C(~).
+    type: str
+    required: true
+  run:
+    description: Name of the run; wanted by V(started).
+    type: str
+  port:
+    description: Port of loopback; 0 is TensorBoard's own, 6006, or another if that is taken.
+    type: int
+    default: 0
+  unit:
+    description: Whether it may be a unit of the user's systemd.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Curves of a run
+  hearth_dashboard:
+    state: started
+    workspace: ~/ai-cluster
+    python: ~/.local/share/hearth/venv/bin/python
+    run: evening
+"""
+
+RETURN = r"""
+dashboard:
+  description: Its C(run), C(port), C(pid) and C(unit) (empty for a process); empty without one.
+  returned: always
+  type: dict
+offline:
+  description: Folders that wandb has kept of the run without sending it.
+  returned: with V(started)
+  type: list
+wandb:
+  description: The wandb command of the node's environment.
+  returned: with V(started)
+  type: str
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.runs.dashboard import (
+    DashboardError,
+    answers,
+    curves,
+    free_port,
+    offline_runs,
+    read_record,
+    record_file,
+    start,
+    stop,
+)
+from ansible.module_utils.hearth_node.base import absolute, text_of
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["started", "stopped"], "required": True},
+            "workspace": {"type": "str", "required": True},
+            "python": {"type": "str", "required": True},
+            "run": {"type": "str"},
+            "port": {"type": "int", "default": 0},
+            "unit": {"type": "bool", "default": True},
+        },
+        required_if=[("state", "started", ["run"])],
+        supports_check_mode=True,
+    )
+    given = module.params
+    workspace = absolute(given["workspace"])
+    there = read_record(workspace)
+    try:
+        if given["state"] == "stopped":
+            if there and not module.check_mode:
+                stop(there)
+                os.unlink(record_file(workspace))
+            module.exit_json(changed=bool(there), dashboard={})
+        module.exit_json(**_started(module, workspace, there))
+    except (DashboardError, OSError) as error:
+        module.fail_json(msg=str(error))
+
+
+def _started(module: AnsibleModule, workspace: str, there: dict) -> dict:
+    """Have TensorBoard show the run; return the answer."""
+    given, python = module.params, absolute(module.params["python"])
+    run = given["run"]
+    if not os.path.isdir(curves(workspace, run)):
+        if "\nscript:" in text_of(os.path.join(workspace, "results", run, "run.yml")):
+            raise DashboardError(
+                f"'{run}' is the run of a script, which keeps its curves where and how it likes"
+            )
+        raise DashboardError(
+            f"there are no curves of '{run}' here yet ({curves(workspace, run)}): its ranks begin "
+            "them with the first step"
+        )
+    told = {
+        "offline": offline_runs(workspace, run),
+        "wandb": os.path.join(os.path.dirname(python), "wandb"),
+    }
+    fits = there.get("run") == run and given["port"] in (0, there["port"])
+    if fits and answers(there["port"]):
+        return {"changed": False, "dashboard": there, **told}
+    if module.check_mode:
+        return {"changed": True, "dashboard": {}, **told}
+    if not os.access(python, os.X_OK):
+        raise DashboardError(f"there is no Python at {python}; provision.yml makes it")
+    if there:
+        stop(there)
+    port = free_port(given["port"])
+    record = start(python, workspace, run, port, given["unit"])
+    return {"changed": True, "dashboard": record, **told}
+
+
+if __name__ == "__main__":
+    main()

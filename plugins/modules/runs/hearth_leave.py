@@ -1,0 +1,115 @@
+#!/usr/bin/python
+"""Ansible module: what a node's user has of Hearth, and its removal where it is asked for."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_leave
+short_description: Workspace and environment of a node, kept unless asked
+description:
+  - Says whether a run is under way on the node, and removes what it is asked to.
+  - Run it as the user whose they are.
+options:
+  workspace:
+    description: The node's workspace. May start with C(~).
+    type: str
+    required: true
+  remove:
+    description:
+      - What to remove.
+      - The environment is all of C(~/.local/share/hearth) but the workspaces in it, such as those
+        of an inventory that is one computer alone.
+    type: list
+    elements: str
+    choices: [environment, workspace]
+    default: []
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Is a run under way?
+  hearth_leave:
+    workspace: ~/ai-cluster
+  register: reset_home
+"""
+
+RETURN = r"""
+run:
+  description: Name of the run that has the node now, or nothing.
+  returned: always
+  type: str
+present:
+  description: What there is, paths by kind.
+  returned: always
+  type: dict
+"""
+
+import os
+import shutil
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import absolute, run_under_way
+
+_ENVIRONMENT = "~/.local/share/hearth"
+
+
+def is_workspace(folder: str) -> bool:
+    """Tell whether the training code lies in this folder."""
+    return os.path.isdir(os.path.join(folder, "scripts", "hearth"))
+
+
+def environment(folder: str) -> list[str]:
+    """Return the folder of environments, or what lies in it besides workspaces if it has any."""
+    if not os.path.isdir(folder):
+        return []
+    within = sorted(os.path.join(folder, name) for name in os.listdir(folder))
+    others = [path for path in within if not is_workspace(path)]
+    return [folder] if others == within else others
+
+
+def found(workspace: str) -> dict[str, list[str]]:
+    """Return the paths of what is there, by kind."""
+    present = {
+        "workspace": [workspace] if is_workspace(workspace) else [],
+        "environment": environment(absolute(_ENVIRONMENT)),
+    }
+    return {kind: paths for kind, paths in present.items() if paths}
+
+
+def remove(path: str) -> None:
+    """Remove a file, or a folder with all in it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.remove(path)
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "workspace": {"type": "str", "required": True},
+            "remove": {
+                "type": "list",
+                "elements": "str",
+                "choices": ["environment", "workspace"],
+                "default": [],
+            },
+        },
+        supports_check_mode=True,
+    )
+    workspace = absolute(module.params["workspace"])
+    present = found(workspace)
+    gone = [path for kind in module.params["remove"] for path in present.get(kind, [])]
+    try:
+        for path in [] if module.check_mode else gone:
+            remove(path)
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename} cannot be removed: {error.strerror}")
+    module.exit_json(changed=bool(gone), run=run_under_way(workspace), present=present)
+
+
+if __name__ == "__main__":
+    main()

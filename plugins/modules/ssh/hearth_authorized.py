@@ -1,0 +1,109 @@
+#!/usr/bin/python
+"""Ansible module: let a key log in as the user that Ansible logs in as."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_authorized
+short_description: A key in the authorized_keys of the user that Ansible logs in as
+description:
+  - A key that is there already is left as it is, wherever it stands. Else it is added as a block of
+    its own, which C(playbooks/reset.yml) takes out.
+  - Without O(line) that block is taken out.
+  - Folder and file get modes that sshd accepts.
+  - Needs root, for the record of changes.
+options:
+  line:
+    description: The line of C(authorized_keys), options included.
+    type: str
+    default: ""
+  marker:
+    description: Name of the block.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+RETURN = r"""
+user:
+  description: The user whose file it is.
+  type: str
+  returned: always
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import Change, Record, RecordError
+from ansible.module_utils.hearth_node.system.user import in_ssh, login_user, writable_by_others
+
+
+def lines_of(path: str) -> list[str]:
+    """Return the lines of a file, or none where there is no file."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return [line.strip() for line in file]
+    except FileNotFoundError:
+        return []
+
+
+def has(lines: list[str], wanted: str) -> bool:
+    """Return whether a line is there; of one without options the comment may differ."""
+    if wanted.startswith(("ssh-", "ecdsa-", "sk-")):
+        return wanted.split()[:2] in [line.split()[:2] for line in lines]
+    return wanted in lines
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "line": {"type": "str", "default": ""},
+            "marker": {"type": "str", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    line, marker = module.params["line"].strip(), module.params["marker"]
+    user = login_user()
+    path = in_ssh(user, "authorized_keys")
+    if line and writable_by_others(user.pw_dir):
+        module.fail_json(
+            msg=f"others may write to {user.pw_dir}, so sshd takes no key of {user.pw_name}; "
+            f"on the machine: chmod go-w {user.pw_dir}"
+        )
+    os.umask(0o077)  # a new .ssh is its owner's alone
+    try:
+        change = Change(False)
+        record = Record()
+        there = lines_of(path)
+        if line:
+            right = has(there, line) and not writable_by_others(path)
+        else:
+            right = f"# hearth: {marker} begin" not in there
+        if not right:
+            change = record.block(
+                path,
+                marker,
+                line or None,
+                stage="ssh",
+                mode=0o600,
+                owner=user.pw_name,
+                check=module.check_mode,
+            )
+        folder = os.path.dirname(path)
+        open_to_others = bool(line) and writable_by_others(folder)
+        if open_to_others and not module.check_mode:
+            os.chmod(folder, 0o700)
+            record.note("ssh", f"{folder} is now writable by its owner only")
+    except (RecordError, OSError) as error:
+        module.fail_json(msg=f"{path} cannot be changed: {error}")
+    shown = {"diff": change.diff} if change.changed else {}
+    module.exit_json(changed=change.changed or open_to_others, user=user.pw_name, **shown)
+
+
+if __name__ == "__main__":
+    main()

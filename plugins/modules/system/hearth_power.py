@@ -1,0 +1,139 @@
+#!/usr/bin/python
+"""Ansible module: a node that does not go to sleep."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_power
+short_description: Keep a node awake, also with its lid closed, or let it sleep again
+description:
+  - Three drop-ins and masks in one. logind no longer acts on the lid nor on idleness;
+    systemd offers no kind of sleep, so that a desktop's own idle suspend is not even tried;
+    and what starts a sleep all the same meets a masked target.
+  - What counts in the end is asked of logind. A setting of somebody else's that wins is a
+    finding, and fails.
+options:
+  keep_awake:
+    description: V(false) takes back what an earlier call has done.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: A node stays awake
+  hearth_power:
+"""
+
+RETURN = r"""
+findings:
+  description: What stands in the way, in sentences.
+  returned: failure
+  type: list
+  elements: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import Record, RecordError, run_all
+
+_LOGIND = {
+    "HandleLidSwitch": "ignore",
+    "HandleLidSwitchExternalPower": "ignore",
+    "HandleLidSwitchDocked": "ignore",
+    "IdleAction": "ignore",
+}
+_SLEEP = {
+    "AllowSuspend": "no",
+    "AllowHibernation": "no",
+    "AllowHybridSleep": "no",
+    "AllowSuspendThenHibernate": "no",
+}
+_TARGETS = ("sleep", "suspend", "hibernate", "hybrid-sleep", "suspend-then-hibernate")
+# HUP makes logind read its settings again; a restart would end the sessions of older versions.
+_AGAIN = [
+    ["systemctl", "daemon-reload"],
+    ["systemctl", "kill", "--signal=HUP", "systemd-logind.service"],
+]
+_MANAGER = (
+    "org.freedesktop.login1",
+    "/org/freedesktop/login1",
+    "org.freedesktop.login1.Manager",
+)
+
+
+def drop_in(section: str, settings: dict[str, str]) -> bytes:
+    """Return a drop-in for a configuration file of systemd."""
+    lines = [f"[{section}]", *(f"{key}={value}" for key, value in settings.items())]
+    return ("# A node stays awake (Hearth).\n" + "\n".join(lines) + "\n").encode()
+
+
+def keep_awake(record: Record, check: bool) -> list[dict]:
+    """Write drop-ins and masks; return the differences."""
+    how = {"stage": "power", "then": _AGAIN, "check": check}
+    changes = [
+        record.write("/etc/systemd/logind.conf.d/50-hearth.conf", drop_in("Login", _LOGIND), **how),
+        record.write("/etc/systemd/sleep.conf.d/50-hearth.conf", drop_in("Sleep", _SLEEP), **how),
+    ]
+    for name in _TARGETS:
+        changes.append(record.link(f"/etc/systemd/system/{name}.target", "/dev/null", **how))
+    return [change.diff for change in changes if change.changed]
+
+
+def let_sleep(record: Record, check: bool) -> list[dict]:
+    """Take back what `keep_awake` has done; return the differences."""
+    ours = [entry.path for entry in record.entries() if entry.stage == "power"]
+    return [
+        {"before": f"{path}\n", "after": f"{record.restore(path, check=check).state}\n"}
+        for path in reversed(ours)
+    ]
+
+
+def overruled(module: AnsibleModule) -> list[str]:
+    """Return a finding for each setting of logind that is not what the drop-in says."""
+    status, out, _ = module.run_command(["busctl", "get-property", *_MANAGER, *_LOGIND])
+    if status != 0:
+        return []  # no logind, nobody who acts on a lid
+    answers = [line.partition('"')[2].rstrip('"') for line in out.splitlines()]
+    return [
+        f"logind has {key}={value} from another file than Hearth's 50-hearth.conf; "
+        "`systemd-analyze cat-config systemd/logind.conf` shows which: remove it there"
+        for (key, wanted), value in zip(_LOGIND.items(), answers, strict=False)
+        # On external power an empty value means: as HandleLidSwitch says.
+        if value not in (wanted, "")
+    ]
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={"keep_awake": {"type": "bool", "default": True}},
+        supports_check_mode=True,
+    )
+    awake = module.params["keep_awake"]
+    try:
+        record = Record()
+        diff = (keep_awake if awake else let_sleep)(record, module.check_mode)
+    except (RecordError, OSError) as error:
+        module.fail_json(msg=f"sleep cannot be switched: {error}")
+    findings = []
+    if not awake and not module.check_mode:
+        findings += record.settle()
+    elif diff and not module.check_mode:
+        findings += run_all(_AGAIN)
+    if awake and not module.check_mode:
+        others = overruled(module)
+        if others and not diff:  # an earlier call may have been cut off before logind was told
+            findings += run_all(_AGAIN)
+            others = overruled(module)
+        findings += others
+    if findings:
+        module.fail_json(msg="\n".join(findings), findings=findings, changed=bool(diff))
+    module.exit_json(changed=bool(diff), diff=diff)
+
+
+if __name__ == "__main__":
+    main()

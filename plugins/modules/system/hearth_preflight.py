@@ -1,0 +1,231 @@
+#!/usr/bin/python
+"""Module: look at a machine before anything of it is changed."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_preflight
+short_description: Whether a machine can become a node
+description:
+  - Needs no root and changes nothing. What stands in the way comes back as RV(findings) and does
+    not fail the task (see M(hearth_verdict)).
+  - The action plugin of the same name compares the clock with the controller's.
+options:
+  address:
+    description: The node's cluster address.
+    type: str
+    required: true
+  peers:
+    description: Cluster address of every other node, by its name.
+    type: dict
+    default: {}
+  workspace:
+    description: Folder that the workspace is or will be in.
+    type: str
+    required: true
+  python:
+    description: Python of the node's environment.
+    type: str
+    required: true
+  lock:
+    description: Which lock file is installed; V(auto) takes the GPU's where there is an NVIDIA GPU.
+    type: str
+    choices: [auto, cpu, gpu]
+    default: auto
+  disk_gb:
+    description: Free space in GB that an environment takes; 0 is what the lock file needs.
+    type: int
+    default: 0
+  other_os:
+    description: Whether an operating system that Hearth does not know is let pass.
+    type: bool
+    default: false
+  index:
+    description: Host of the package index, which is only looked for.
+    type: str
+    default: pypi.org
+"""
+
+RETURN = r"""
+facts:
+  description: >-
+    C(os), C(arch), C(python), C(free_gb), C(time), C(machine_id), C(has_address), C(peers) (those
+    whose SSH port answers), C(index) and C(nvidia).
+  type: dict
+  returned: always
+findings:
+  description: What stands in the way, one sentence each.
+  type: list
+  returned: always
+"""
+
+import glob
+import os
+import platform
+import shutil
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import absolute, text_of
+
+# By /etc/os-release: what Hearth is written for.
+KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
+# GB on disk: the environment of a lock file, with what pip needs on the way.
+ENVIRONMENT_GB = {"cpu": 6, "gpu": 20}
+# GB for runs and logs beside an environment that is there already; models come on top.
+WORK_GB = 2
+
+
+def os_release(text: str) -> dict[str, str]:
+    """Return the fields of an os-release file."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
+
+
+def unknown_os(release: dict[str, str]) -> str:
+    """Return the finding about an operating system that Hearth does not know, or ''."""
+    if release.get("VERSION_ID", "") in KNOWN.get(release.get("ID", ""), ()):
+        return ""
+    known = ", ".join(f"{name.title()} {' and '.join(each)}" for name, each in KNOWN.items())
+    return (
+        f"runs {release.get('PRETTY_NAME', 'an unknown system')}; Hearth knows {known}. For a "
+        "system that derives from one of them, preflight_other_os: true goes on"
+    )
+
+
+def unknown_architecture(machine: str) -> str:
+    """Return the finding about a processor that the packages do not fit, or ''."""
+    if machine == "x86_64":
+        return ""
+    reason = "the lock files hold packages for x86_64 only"
+    if machine in ("aarch64", "arm64"):
+        reason += " (and those for Arm have never been run)"
+    return f"its processor is {machine}; {reason}. Leave this machine out of the group 'cluster'"
+
+
+def old_python(version: str) -> str:
+    """Return the finding about a Python that is too old for what runs on a node, or ''."""
+    if tuple(map(int, version.split(".")[:2])) >= (3, 10):
+        return ""
+    return (
+        f"its Python is {version}; 3.10 or newer is needed. Install one and name it by "
+        "ansible_python_interpreter"
+    )
+
+
+def too_full(folder: str, free_gb: float, wanted_gb: int, why: str) -> str:
+    """Return the finding about a disk with too little room, or ''."""
+    if free_gb >= wanted_gb:
+        return ""
+    return f"{free_gb:.1f} GB are free in {folder}; {wanted_gb} GB are needed {why}"
+
+
+def existing(path: str) -> str:
+    """Return `path`, or its nearest parent that is there."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def has_address(address: str) -> bool:
+    """Return whether this machine has an address, whichever interface carries it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def answers(host: str, port: int) -> bool:
+    """Return whether something takes a TCP connection within two seconds."""
+    try:
+        socket.create_connection((host, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def nvidia() -> bool:
+    """Return whether the PCI bus has an NVIDIA display controller, with or without a driver."""
+    for device in glob.glob("/sys/bus/pci/devices/*"):
+        try:
+            with open(f"{device}/vendor") as vendor, open(f"{device}/class") as kind:
+                if vendor.read().strip() == "0x10de" and kind.read().startswith("0x03"):
+                    return True
+        except OSError:
+            continue
+    return False
+
+
+def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
+    """Return the findings about the disks that take the environment and the workspace."""
+    python, workspace = absolute(given["python"]), absolute(given["workspace"])
+    lock = given["lock"] if given["lock"] != "auto" else "gpu" if gpu else "cpu"
+    needs = [(existing(workspace), WORK_GB, "for the workspace")]
+    if not os.path.exists(python):
+        wanted = given["disk_gb"] or ENVIRONMENT_GB[lock]
+        folder = existing(os.path.dirname(python))
+        needs.append((folder, wanted, f"for the Python environment ({lock}.lock)"))
+    findings = []
+    for folder, wanted, why in needs:
+        findings.append(too_full(folder, shutil.disk_usage(folder).free / 1e9, wanted, why))
+    return findings
+
+
+def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the facts of this machine, and what stands in the way."""
+    release = os_release(text_of("/etc/os-release"))
+    gpu = nvidia()
+    with ThreadPoolExecutor(len(given["peers"]) + 1) as threads:
+        index = threads.submit(answers, given["index"], 443)
+        asked = {name: threads.submit(answers, at, 22) for name, at in given["peers"].items()}
+    findings = [
+        "" if given["other_os"] else unknown_os(release),
+        unknown_architecture(platform.machine()),
+        old_python(platform.python_version()),
+        *rooms(given, gpu),
+    ]
+    if not os.path.isdir("/run/systemd/system"):
+        findings.append("it was not started by systemd, which runs are started with")
+    facts = {
+        "os": release.get("PRETTY_NAME", "?"),
+        "arch": platform.machine(),
+        "python": platform.python_version(),
+        "free_gb": round(shutil.disk_usage(existing(absolute(given["workspace"]))).free / 1e9),
+        "machine_id": text_of("/etc/machine-id").strip(),
+        "has_address": has_address(given["address"]),
+        "peers": sorted(name for name, answer in asked.items() if answer.result()),
+        "index": index.result(),
+        "nvidia": gpu,
+        # Last, so that the controller's look at its own clock afterwards is near.
+        "time": time.time(),
+    }
+    return facts, [finding for finding in findings if finding]
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "address": {"type": "str", "required": True},
+            "peers": {"type": "dict", "default": {}},
+            "workspace": {"type": "str", "required": True},
+            "python": {"type": "str", "required": True},
+            "lock": {"type": "str", "choices": ["auto", "cpu", "gpu"], "default": "auto"},
+            "disk_gb": {"type": "int", "default": 0},
+            "other_os": {"type": "bool", "default": False},
+            "index": {"type": "str", "default": "pypi.org"},
+        },
+        supports_check_mode=True,
+    )
+    facts, findings = look(module.params)
+    module.exit_json(changed=False, facts=facts, findings=findings)
+
+
+if __name__ == "__main__":
+    main()

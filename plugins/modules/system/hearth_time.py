@@ -1,0 +1,111 @@
+#!/usr/bin/python
+"""Ansible module: something keeps this node's clock right."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_time
+short_description: See to it that a node synchronises its clock
+description:
+  - Any NTP client that is active is let be. Where there is none, systemd-timesyncd is switched on,
+    and installed if need be. The clock itself and the time zone are never set.
+  - The action plugin of the same name compares the clock with the controller's.
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Something keeps the clock
+  hearth_time:
+"""
+
+RETURN = r"""
+client:
+  description: Unit that keeps the clock.
+  returned: success
+  type: str
+  sample: chrony.service
+now:
+  description: The node's clock, in seconds since 1970.
+  returned: success
+  type: float
+findings:
+  description: What stands in the way, in sentences.
+  returned: failure
+  type: list
+  elements: str
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.changes.record import Record, RecordError, run_all
+from ansible.module_utils.hearth_node.system.clock import CLIENTS, PROPERTIES, Choice, choose, parse
+
+_WANTS = "/etc/systemd/system/sysinit.target.wants"
+_BUS = "/etc/systemd/system/dbus-org.freedesktop.timesync1.service"
+
+
+def units(module: AnsibleModule) -> list[dict[str, str]]:
+    """Return what systemd knows of all clients."""
+    command = ["systemctl", "show", "--property", ",".join(PROPERTIES), *CLIENTS]
+    _, out, _ = module.run_command(command, check_rc=True)
+    return parse(out)
+
+
+def install(module: AnsibleModule, record: Record) -> list[str]:
+    """Install systemd-timesyncd, whose package switches it on; return findings."""
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", "systemd-timesyncd"]
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    status, out, errors = module.run_command(
+        [*command, "--option=DPkg::Lock::Timeout=120"], environ_update=quiet
+    )
+    if status != 0:
+        last = "\n".join((errors or out).strip().splitlines()[-3:])
+        return [
+            "nothing keeps the clock, and systemd-timesyncd could not be installed: "
+            f"install it, or chrony. apt said:\n{last}"
+        ]
+    record.note("time", "package systemd-timesyncd, with its settings in /etc/systemd")
+    return []
+
+
+def enable(record: Record, unit: dict[str, str], check: bool) -> list[dict]:
+    """Do what `systemctl enable --now` would, on the record; return the differences."""
+    name, file = unit["Id"], unit["FragmentPath"]
+    back = [["systemctl", "daemon-reload"], ["systemctl", "stop", name]]
+    how = {"stage": "time", "then": back, "check": check}
+    changes = [record.link(f"{_WANTS}/{name}", file, **how), record.link(_BUS, file, **how)]
+    return [change.diff for change in changes if change.changed]
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    check, diff, findings = module.check_mode, [], []
+    try:
+        choice: Choice = choose(units(module))
+        if choice.do == "enable":
+            record = Record()
+            unit = next(each for each in units(module) if each["Id"] == choice.unit)
+            diff = enable(record, unit, check)
+            if not check:
+                commands = [["systemctl", "daemon-reload"], ["systemctl", "start", choice.unit]]
+                findings = run_all(commands)
+        elif choice.do == "install":
+            findings = [] if check else install(module, Record())
+        elif choice.finding:
+            findings = [choice.finding]
+    except (RecordError, OSError) as error:
+        module.fail_json(msg=f"nothing keeps the clock: {error}")
+    changed = choice.do in ("enable", "install")
+    if findings:
+        module.fail_json(msg="\n".join(findings), findings=findings)
+    module.exit_json(changed=changed, diff=diff, client=choice.unit, now=time.time())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+#!/usr/bin/python
+"""Ansible module: files of the controller in a place of this node's workspace, by checksum."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_tree
+short_description: Have the same files here as on the controller
+description:
+  - Compares checksums. The action plugin of the same name sends an archive of all files where one
+    is missing or another; a node that has them costs one small call.
+  - What is wrong comes back as RV(findings) and does not fail the task (see M(hearth_verdict)).
+options:
+  workspace:
+    description: The node's workspace. May start with C(~).
+    type: str
+    required: true
+  place:
+    description: Folder for the files, in the workspace.
+    type: str
+    required: true
+  files:
+    description: Checksum (SHA-256) by relative path.
+    type: dict
+    required: true
+  size:
+    description: Bytes of all files, for which there must be room.
+    type: int
+    required: true
+  source:
+    description: Folder of the controller that holds them. For the action plugin only.
+    type: path
+  keep:
+    description: >-
+      Whether the folder has been worked in since it was laid down. Then files beside those of
+      O(files) are let be, and others than these are a finding, since nobody may replace them.
+    type: bool
+    default: false
+  more:
+    description: >-
+      Whether files beside those of O(files) are let be. They go where one of those has to be laid
+      down again.
+    type: bool
+    default: false
+  archive:
+    description: Archive on the node with all files. From the action plugin.
+    type: path
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: The script's folder
+  hearth_tree:
+    workspace: ~/ai-cluster
+    place: code/evening
+    source: /home/you/project
+    files: "{{ plan_run.code.files }}"
+    size: "{{ plan_run.code.size }}"
+"""
+
+RETURN = r"""
+wanted:
+  description: Whether the files are to be sent.
+  returned: always
+  type: bool
+findings:
+  description: What stands in the way, one sentence each; empty if nothing does.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import errno
+import os
+import shutil
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import absolute
+from ansible.module_utils.hearth_node.workspace.folder import (
+    checksum,
+    files_below,
+    take_place,
+    unpack,
+)
+
+_SHOWN = 3
+
+
+def differing(folder: str, files: dict[str, str], keep: bool) -> list[str]:
+    """Return which files are missing, others, or, unless `keep`, too many; sorted."""
+    here = set(files_below(folder))
+    wrong = {
+        name
+        for name, wanted in files.items()
+        if name not in here or checksum(os.path.join(folder, name)) != wanted
+    }
+    return sorted(wrong if keep else wrong | (here - files.keys()))
+
+
+def no_room(workspace: str, temporary: str, size: int) -> list[str]:
+    """Return why the files do not fit, or their archive in the folder `temporary` does not."""
+    wanted: dict[int, tuple[str, int]] = {}
+    both = " (as they travel and as they lie)"
+    for place in (workspace, temporary):
+        disk = os.stat(place).st_dev
+        first, already = wanted.get(disk, (place, 0))
+        wanted[disk] = (first, already + size)
+    return [
+        f"the disk of {place} has {free / 1e9:.1f} GB free, and {needed / 1e9:.1f} GB are needed "
+        f"to bring {size / 1e9:.1f} GB{both if needed > size else ''}; make room there"
+        for place, needed in wanted.values()
+        if needed >= (free := shutil.disk_usage(place).free)
+    ]
+
+
+def lay(archive: str, folder: str, files: dict[str, str], temporary: str) -> list[str]:
+    """Put the files in place, if they are what was promised; return what is wrong."""
+    fresh = f"{folder}.new"
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    try:
+        unpack(archive, fresh)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    if wrong := differing(fresh, files, keep=False):
+        shutil.rmtree(fresh)
+        return [f"{named(wrong)} changed on the controller while it was sent; start the run again"]
+    take_place(fresh, folder, temporary)
+    return []
+
+
+def named(names: list[str]) -> str:
+    """Return a few names, and how many more there are."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "workspace": {"type": "str", "required": True},
+            "place": {"type": "str", "required": True},
+            "files": {"type": "dict", "required": True},
+            "size": {"type": "int", "required": True},
+            "keep": {"type": "bool", "default": False},
+            "more": {"type": "bool", "default": False},
+            "archive": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    workspace = absolute(given["workspace"])
+    folder = os.path.join(workspace, given["place"])
+    answer = {"changed": False, "wanted": False, "findings": []}
+    try:
+        if given["archive"]:
+            answer["findings"] = lay(given["archive"], folder, given["files"], module.tmpdir)
+            module.exit_json(**answer | {"changed": not answer["findings"]})
+        keep = given["keep"] and os.path.isdir(folder)
+        wrong = differing(folder, given["files"], keep or given["more"])
+        if wrong and keep:
+            answer["findings"] = [
+                f"{folder}: {named(wrong)} changed since the run began, which keeps a copy of its "
+                "own; put it back as it was, or start a new run"
+            ]
+        elif wrong and os.path.isdir(workspace):
+            answer["findings"] = no_room(workspace, module.tmpdir, given["size"])
+        wanted = bool(wrong) and not answer["findings"]
+        module.exit_json(**answer | {"changed": wanted, "wanted": wanted})
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        cure = "make room there" if full else "give this user the right to"
+        answer["findings"] = [
+            f"{error.filename or folder} cannot be written ({error.strerror}); {cure}, or set "
+            "hearth_workspace to another folder"
+        ]
+        module.exit_json(**answer)
+
+
+if __name__ == "__main__":
+    main()

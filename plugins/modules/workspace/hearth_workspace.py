@@ -1,0 +1,137 @@
+#!/usr/bin/python
+"""Ansible module: the folders of a node's workspace, and the training code in it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_workspace
+short_description: Make the workspace of this node what it should be
+description:
+  - Code that a run under way may start again with is let be, on this node as on the others.
+  - The action plugin of the same name builds the archive on the controller and sends it only
+    when the code on the node is not the same, so that a node that is up to date costs one
+    small call.
+options:
+  path:
+    description: The workspace. May start with C(~).
+    type: str
+    required: true
+  folders:
+    description: Folders that it has.
+    type: list
+    elements: str
+    required: true
+  code:
+    description:
+      - What C(scripts/) holds, checksum (SHA-256) by relative path. Files that are not named
+        here are removed; C(__pycache__) is let be. The action plugin fills this in from O(source).
+    type: dict
+  source:
+    description: Folder of the controller that holds the training code. For the action plugin only.
+    type: path
+  archive:
+    description: Archive on the node with all files of O(code). From the action plugin.
+    type: path
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Workspace and training code
+  hearth_workspace:
+    path: ~/ai-cluster
+    folders: [data, models, scripts, logs, config, results, checkpoints]
+    source: "{{ playbook_dir | dirname }}/training"
+"""
+
+RETURN = r"""
+path:
+  description: Absolute path of the workspace.
+  returned: always
+  type: str
+differing:
+  description: Files of the code that were missing, changed or too many.
+  returned: always
+  type: list
+  elements: str
+under_way:
+  description: The run for which the code was let be although it differs; empty if there is none.
+  returned: always
+  type: str
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import absolute, run_under_way
+from ansible.module_utils.hearth_node.workspace.folder import (
+    checksum,
+    files_below,
+    take_place,
+    unpack,
+)
+
+
+def found(scripts: str) -> dict[str, str]:
+    """Return the checksum of every file below `scripts`, by relative path."""
+    files = files_below(scripts, let_be=["__pycache__"])
+    return {name: checksum(os.path.join(scripts, name)) for name in files}
+
+
+def replace(scripts: str, archive: str, temporary: str) -> None:
+    """Put the content of `archive` in place of `scripts`."""
+    fresh = f"{scripts}.new"
+    unpack(archive, fresh)
+    take_place(fresh, scripts, temporary)
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "str", "required": True},
+            "folders": {"type": "list", "elements": "str", "required": True},
+            "code": {"type": "dict", "required": True},
+            "archive": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    path = absolute(module.params["path"])
+    scripts = os.path.join(path, "scripts")
+    folders = [path, *(os.path.join(path, name) for name in module.params["folders"])]
+    code = module.params["code"]
+    try:
+        missing = [folder for folder in folders if not os.path.isdir(folder)]
+        if not module.check_mode:
+            for folder in missing:
+                os.makedirs(folder, exist_ok=True)
+        here = found(scripts)
+        differing = sorted(
+            name for name in here.keys() | code.keys() if here.get(name) != code.get(name)
+        )
+        under_way = run_under_way(path) if differing else ""
+        if differing and not under_way and module.params["archive"] and not module.check_mode:
+            replace(scripts, module.params["archive"], module.tmpdir)
+    except OSError as error:
+        module.exit_json(
+            changed=False,
+            path=path,
+            differing=[],
+            under_way="",
+            findings=[
+                f"the workspace {path} cannot be written ({error.strerror}: {error.filename}); "
+                "give this user the right to, or set hearth_workspace to another folder"
+            ],
+        )
+    module.exit_json(
+        changed=bool(missing or (differing and not under_way)),
+        path=path,
+        differing=differing,
+        under_way=under_way,
+        findings=[],
+    )
+
+
+if __name__ == "__main__":
+    main()

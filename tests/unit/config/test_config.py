@@ -1,0 +1,329 @@
+"""Settings: layers, types, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.config import (
+    ConfigError,
+    Settings,
+    describe_settings,
+    load_preset,
+    newest_run,
+    pinned,
+    preset_names,
+    read_run,
+    resolve,
+    resolve_run,
+    write_run,
+)
+from hearth.config.cli import parse_command_line
+from hearth.config.layout import staged_name
+from hearth.config.settings import RUN_NAME, for_run_name
+
+PRESET = {"model": "smollm2-135m"}
+
+
+def findings_of(given, **options):
+    with pytest.raises(ConfigError) as caught:
+        resolve(given, **options)
+    return caught.value.findings
+
+
+def test_each_layer_overrides_single_settings_of_the_one_below(tmp_path):
+    file = tmp_path / "mine.yml"
+    file.write_text("global_batch: 4\nlearning_rate: 0.5\n")
+    resolved = resolve(PRESET | {"learning_rate": "0.25"}, given_as="-e", file=file)
+    assert resolved.settings.learning_rate == 0.25
+    assert resolved.settings.global_batch == 4
+    assert (
+        resolved.settings.sequence_length == load_preset("smollm2-135m").settings["sequence_length"]
+    )
+    assert resolved.origins["learning_rate"] == "-e"
+    assert resolved.origins["global_batch"] == f"file {file}"
+    assert resolved.origins["sequence_length"] == "preset smollm2-135m"
+    assert resolved.origins["seed"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("50", "max_steps", 50),
+        ("none", "max_steps", None),
+        ("1e-3", "learning_rate", 1e-3),
+        ("false", "packing", False),
+        ("off", "lora", False),
+        ("on", "lora", True),
+        ("4:2:1", "split", (4, 2, 1)),
+        ("4,0", "split", (4, 0)),
+        ("q_proj, v_proj", "lora_targets", ("q_proj", "v_proj")),
+        ("all-linear", "lora_targets", "all-linear"),
+    ],
+)
+def test_strings_are_parsed_by_the_declared_type(text, name, value):
+    assert getattr(resolve(PRESET | {name: text}).settings, name) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "model is required"),
+        ({"model": "smollm-135m"}, "did you mean 'smollm2-135m'?"),
+        ({"model": "./nowhere"}, "there is no folder ./nowhere"),
+        (PRESET | {"max_stpes": 5}, "no setting 'max_stpes' (did you mean 'max_steps'?)"),
+        (PRESET | {"max_steps": "many"}, "max_steps: 'many' cannot be used; a whole number"),
+        (PRESET | {"global_batch": 0}, "global_batch: 0 cannot be used; it must be at least 1"),
+        (PRESET | {"micro_batch": -2}, "micro_batch: -2 cannot be used; it must be at least 1"),
+        (PRESET | {"micro_batch": True}, "true and false are not accepted here"),
+        (PRESET | {"parallel": "fsdp", "load_in_4bit": True}, "take load_in_4bit=false"),
+        (PRESET | {"parallel": "fsdp", "backend": "unsloth"}, "parallel: fsdp shards the layers"),
+        (PRESET | {"sync_every": 4, "parallel": "fsdp"}, "take parallel=ddp, or sync_every=1"),
+        (PRESET | {"sync_every": 4, "optimizer": "adamw_8bit"}, "cannot be averaged"),
+        (PRESET | {"sync_every": 4, "precision": "fp16"}, "take precision=fp32, or bf16"),
+        (PRESET | {"sync_every": 4, "replay": "night"}, "sync_every: with replay the ranks"),
+        (
+            PRESET | {"learning_rate": "0"},
+            "learning_rate: '0' cannot be used; it must be more than 0",
+        ),
+        (PRESET | {"epochs": "inf"}, "epochs: 'inf' cannot be used; a finite number"),
+        (PRESET | {"held_out": 1}, "it must be less than 1"),
+        (PRESET | {"schedule": "triangle"}, "choose one of 'linear', 'cosine'"),
+        (PRESET | {"split": "0:0"}, "at least one rank needs a share above 0"),
+        (PRESET | {"run": "../x"}, "use letters, digits"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_the_way_out(given, said):
+    assert said in "\n".join(findings_of(given))
+
+
+def test_all_problems_are_reported_at_once():
+    wrong = PRESET | {"max_stpes": 5, "global_batch": 0, "precision": "int3"}
+    assert len(findings_of(wrong)) == 3
+
+
+def test_a_wrong_line_in_a_settings_file_names_the_file(tmp_path):
+    file = tmp_path / "mine.yml"
+    file.write_text("max_step: 5\n")
+    assert findings_of(PRESET, file=file) == [
+        f"{file}: there is no setting 'max_step' (did you mean 'max_steps'?)"
+    ]
+    file.write_text("a: [\n")
+    assert "not YAML" in findings_of(PRESET, file=file)[0]
+    assert "no such settings file" in findings_of(PRESET, file=tmp_path / "other.yml")[0]
+
+
+def test_a_model_is_a_preset_a_hub_id_or_a_folder(tmp_path):
+    assert resolve(PRESET).source.id == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert resolve({"model": "owner/name"}).source.kind == "hub"
+    folder = resolve({"model": str(tmp_path)})
+    assert (folder.source.kind, folder.settings.model) == ("folder", str(tmp_path))
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_resolves(name):
+    assert resolve({"model": name}).source.name == name
+
+
+def test_a_run_file_reads_back_as_it_was_written(tmp_path):
+    run = resolve_run(PRESET | {"split": "2:1"}, tmp_path)
+    write_run(run, tmp_path / "run.yml")
+    assert read_run(tmp_path / "run.yml") == run
+
+
+def test_a_run_file_that_a_full_disk_refuses_stays_as_it_was(tmp_path):
+    path = tmp_path / "run.yml"
+    write_run(run := resolve_run(PRESET, tmp_path), path)
+    before = path.read_text()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_run(run, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == before
+
+
+def test_a_resumed_run_keeps_the_revision_of_its_model(tmp_path):
+    run = resolve_run(PRESET | {"run": "night"}, tmp_path)
+    write_run(pinned(run, "0123abcd"), tmp_path / "night" / "run.yml")
+    assert resolve_run({"resume": "night"}, tmp_path).source.revision == "0123abcd"
+    assert pinned(run, None) == run
+
+
+def test_data_given_by_a_link_keep_the_name_that_says_what_they_are(tmp_path):
+    (tmp_path / "9f86d0").write_text('{"text": "a"}\n')
+    (tmp_path / "chats.jsonl").symlink_to("9f86d0")
+    run = resolve_run(PRESET | {"dataset": str(tmp_path / "chats.jsonl")}, tmp_path)
+    assert run.settings.dataset == str(tmp_path / "chats.jsonl")
+    assert staged_name("0" * 64, run.settings.dataset) == "000000000000-chats.jsonl"
+
+
+def test_a_run_is_named_after_model_and_time(tmp_path):
+    at = datetime(2026, 11, 20, 3, 0, 5, tzinfo=UTC)
+    assert resolve_run(PRESET, tmp_path, now=at).name == "smollm2-135m-20261120-030005"
+
+
+@pytest.mark.parametrize("folder", ["_exp1", "größe", "v1+lora", "My Model", "m" * 120, "日本"])
+def test_a_run_has_a_name_that_fits_whatever_the_folder_of_its_model_is_called(tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    run = resolve_run({"model": str(tmp_path / folder)}, tmp_path / "runs")
+    assert RUN_NAME.fullmatch(run.name)
+
+
+@given(st.text(min_size=1))
+def test_any_text_can_begin_the_name_of_a_run(text):
+    assert RUN_NAME.fullmatch(f"{for_run_name(text, 'model')}-20261120-030005")
+
+
+def test_the_name_of_an_earlier_run_is_refused(tmp_path):
+    write_run(resolve_run(PRESET | {"run": "night"}, tmp_path), tmp_path / "night" / "run.yml")
+    with pytest.raises(ConfigError, match="'night' exists already"):
+        resolve_run(PRESET | {"run": "night"}, tmp_path)
+
+
+def test_a_resumed_run_keeps_what_matters_and_takes_what_may_change(tmp_path):
+    given = PRESET | {"run": "night", "learning_rate": 0.5}
+    write_run(resolve_run(given, tmp_path, given_as="-e"), tmp_path / "night" / "run.yml")
+    resumed = resolve_run({"resume": "night", "max_steps": "7"}, tmp_path)
+    assert (resumed.name, resumed.resumes) == ("night", True)
+    assert (resumed.settings.learning_rate, resumed.settings.max_steps) == (0.5, 7)
+    assert resumed.origins["learning_rate"] == "-e"
+    with pytest.raises(ConfigError, match=r"learning_rate: a resumed run keeps .*0\.5, not 0\.1"):
+        resolve_run({"resume": "night", "learning_rate": "0.1"}, tmp_path)
+    with pytest.raises(ConfigError, match=r"there is no run 'day'.*night"):
+        resolve_run({"resume": "day"}, tmp_path)
+
+
+def test_a_resumed_run_remembers_how_it_was_launched(tmp_path):
+    run = resolve_run(PRESET | {"run": "night"}, tmp_path)
+    write_run(replace(run, launch={"nodes": "desk"}), tmp_path / "night" / "run.yml")
+    assert resolve_run({"resume": "night"}, tmp_path).launch == {"nodes": "desk"}
+
+
+def test_a_settings_file_counts_for_a_resumed_run_too(tmp_path):
+    write_run(resolve_run(PRESET | {"run": "night"}, tmp_path), tmp_path / "night" / "run.yml")
+    file = tmp_path / "more.yml"
+    file.write_text("resume: night\nmax_steps: 77\nlog_every: 3\n")
+    resumed = resolve_run({"log_every": 2}, tmp_path, file=file)
+    assert (resumed.name, resumed.settings.max_steps, resumed.settings.log_every) == (
+        "night",
+        77,
+        2,
+    )
+    assert resumed.origins["max_steps"] == f"file {file}"
+
+
+def test_the_run_that_was_asked_for_last_is_the_newest(tmp_path):
+    with pytest.raises(ConfigError, match=r"resume: there is no run in .* that could go on"):
+        newest_run(tmp_path)
+    for name, day in (("monday", 16), ("friday", 20), ("tuesday", 17)):
+        run = resolve_run(PRESET | {"run": name}, tmp_path, now=datetime(2026, 11, day, tzinfo=UTC))
+        write_run(run, tmp_path / name / "run.yml")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.yml").write_text("created: 2027-01-01\n")
+    assert newest_run(tmp_path) == "friday"
+
+
+def test_resume_none_is_a_new_run(tmp_path):
+    assert not resolve_run(PRESET | {"resume": "none"}, tmp_path).resumes
+
+
+def test_a_bare_off_in_yaml_means_off(tmp_path):
+    file = tmp_path / "mine.yml"
+    file.write_text("wandb: off\nlora: off\n")
+    settings = resolve(PRESET, file=file).settings
+    assert (settings.wandb, settings.lora) == ("off", False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"scratch": "true"}, ["scratch", "lora=off"]),
+        ({"model": "llama2-7b", "lora": "off"}, ["load_in_4bit", "lora=off"]),
+        ({"lora": "off", "backend": "unsloth"}, ["backend", "lora=off"]),
+        ({"load_in_4bit": True, "precision": "fp64"}, ["load_in_4bit", "precision=fp64"]),
+    ],
+)
+def test_settings_that_cannot_be_together_are_both_named(given, said):
+    (finding,) = findings_of(PRESET | given)
+    assert all(word in finding for word in said)
+
+
+def test_settings_from_two_layers_are_looked_at_together(tmp_path):
+    file = tmp_path / "mine.yml"
+    file.write_text("lora: off\n")
+    assert resolve(PRESET | {"scratch": "true"}, file=file).settings.scratch
+
+
+def test_what_learns_cannot_change_when_a_run_goes_on(tmp_path):
+    write_run(resolve_run(PRESET | {"run": "night"}, tmp_path), tmp_path / "night" / "run.yml")
+    with pytest.raises(ConfigError, match="lora: a resumed run keeps what it began with"):
+        resolve_run({"resume": "night", "lora": "off"}, tmp_path)
+
+
+def test_a_resumed_run_refuses_a_data_file_that_has_changed(tmp_path):
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"text": "a"}\n')
+    given = PRESET | {"run": "night", "dataset": str(data)}
+    write_run(resolve_run(given, tmp_path), tmp_path / "night" / "run.yml")
+    data.write_text('{"text": "b"}\n')
+    with pytest.raises(ConfigError, match=f"{data} has changed"):
+        resolve_run({"resume": "night"}, tmp_path)
+
+
+def test_something_else_than_a_run_file_is_refused_without_a_traceback(tmp_path):
+    path = tmp_path / "run.yml"
+    for content in ("", "just text", "run: x\n", yaml.safe_dump({"run": "x", "source": {}})):
+        path.write_text(content)
+        with pytest.raises(ConfigError, match="not a run file"):
+            read_run(path)
+    with pytest.raises(ConfigError, match="no such run file"):
+        read_run(tmp_path / "none.yml")
+
+
+def test_the_table_shows_every_setting_with_its_origin(tmp_path):
+    table = describe_settings(resolve_run(PRESET | {"seed": 9}, tmp_path))
+    assert "command line" in next(line for line in table.splitlines() if line.startswith("seed"))
+    assert len(table.splitlines()) == len(Settings.model_fields)
+
+
+@given(st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8), max_size=4))
+def test_whatever_is_given_the_answer_is_settings_or_findings(given):
+    try:
+        resolve(PRESET | given)
+    except ConfigError as error:
+        assert all(error.findings)
+
+
+def test_the_command_line_gives_what_was_typed_and_nothing_else():
+    typed = parse_command_line(["--model", "x/y", "--no-packing", "--max-steps", "5", "--dry-run"])
+    assert typed.given == {"model": "x/y", "packing": False, "max_steps": "5"}
+    assert typed.dry_run
+
+
+def test_an_unknown_option_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"--max-stpes \(did you mean '--max-steps'\?\)"):
+        parse_command_line(["--max-stpes", "5"])
+
+
+def test_a_run_file_stands_alone():
+    with pytest.raises(ConfigError, match="leave out every other setting"):
+        parse_command_line(["--run-file", "run.yml", "--seed", "2"])
+
+
+def test_help_explains_every_setting_with_its_default(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        parse_command_line(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert stopped.value.code == 0
+    for name, field in Settings.model_fields.items():
+        assert "--" + name.replace("_", "-") in text
+        assert field.description in text

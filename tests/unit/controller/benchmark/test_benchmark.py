@@ -1,0 +1,586 @@
+"""Is it faster? What a benchmark measures in which order, and what it makes of that."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from ansible import context
+from ansible.module_utils.common.collections import ImmutableDict
+from ansible.parsing.dataloader import DataLoader
+from ansible.utils.display import Display
+from hypothesis import given
+from hypothesis import strategies as st
+from support.plugins import load
+
+from hearth.base.errors import LaunchError
+from hearth.config import resolve_run
+from hearth.config.settings import RUN_NAME
+from hearth_controller.benchmark.advice import advice, larger
+from hearth_controller.benchmark.drawing import picture
+from hearth_controller.benchmark.history import changed_meanwhile, changes, last_alike
+from hearth_controller.benchmark.nested import cannot_ask, connecting, handed_on, last_words
+from hearth_controller.benchmark.request import asked_of, run_name, unfit, variables
+from hearth_controller.benchmark.results import (
+    Asked,
+    Benchmark,
+    Circumstances,
+    Configuration,
+    Ran,
+    Took,
+    finished,
+)
+from hearth_controller.benchmark.speedup import rows, together
+from hearth_controller.benchmark.text import coming, compared, conclusion, ran, table
+from hearth_controller.benchmark.timing import took
+from hearth_controller.benchmark.turns import configurations, left, seconds_left
+from hearth_controller.runs.story import read_lines
+
+RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "run" / "evening" / "metrics.jsonl"
+NODES = ("tower", "laptop", "oldbox")
+SPEEDS = {("tower",): 1000, ("laptop",): 600, ("oldbox",): 400, NODES: 1800}
+SETTINGS = {"global_batch": 16, "learning_rate": 2e-4, "sequence_length": 512}
+
+plugin = load("action", "hearth_benchmark")
+
+
+def asked(nodes=NODES, **more) -> Asked:
+    return replace(Asked("tiny", tuple(nodes), SETTINGS, 2, 10, 1, False), **more)
+
+
+def of(speed: float, nodes=("tower",), tokens: float = 6000.0) -> Took:
+    """Return what a run of this speed took; each node had the same share."""
+    parts = {node: tokens / len(nodes) for node in nodes}
+    return Took(10, tokens, tokens / speed, 20.0, parts, {"torch": "2.13.0"})
+
+
+def configuration(nodes) -> Configuration:
+    kinds = {1: "alone", 2: "pair"}
+    return Configuration(kinds.get(len(nodes), "together"), tuple(nodes))
+
+
+def measured(speeds=SPEEDS, failures=(), name="20261101-200000-tiny", **more) -> Benchmark:
+    """Return a benchmark with these speeds; several runs where a speed is a list of them."""
+    began = f"{name[:4]}-{name[4:6]}-{name[6:8]}T20:00:00+00:00"
+    circumstances = Circumstances("0.1.0 abc", {"tower": {"kernel": "6.1", "driver": "580.1"}})
+    repeat = max(len(each) if isinstance(each, list) else 1 for each in speeds.values())
+    benchmark = Benchmark(name, began, asked(repeat=repeat, **more), circumstances)
+    for nodes, several in speeds.items():
+        for turn, speed in enumerate(several if isinstance(several, list) else [several]):
+            benchmark.runs.append(Ran(configuration(nodes), turn, of(speed, nodes)))
+    for nodes, why in dict(failures).items():
+        benchmark.runs.append(Ran(configuration(nodes), 0, failure=why))
+    return benchmark
+
+
+# -- what is measured, in which order --------------------------------------------------------------
+
+
+def test_each_node_trains_alone_then_all_together():
+    found = [each.nodes for each in configurations(NODES, pairs=False)]
+    assert found == [("tower",), ("laptop",), ("oldbox",), NODES]
+
+
+def test_pairs_come_between_and_two_nodes_are_no_pair_beside_all():
+    found = [each.nodes for each in configurations(NODES, pairs=True)]
+    assert found[3:] == [("tower", "laptop"), ("tower", "oldbox"), ("laptop", "oldbox"), NODES]
+    two = configurations(NODES[:2], pairs=True)
+    assert [each.kind for each in two] == ["alone", "alone", "together"]
+
+
+def test_a_single_node_is_all_there_is():
+    assert configurations(["desk"], pairs=True) == [Configuration("alone", ("desk",))]
+
+
+def test_a_node_that_failed_alone_takes_part_in_nothing_further():
+    benchmark = measured({("tower",): 1000, ("laptop",): 600}, {("oldbox",): "no memory"})
+    benchmark.asked = replace(benchmark.asked, repeat=2)
+    assert [(turn, each.nodes) for turn, each in left(benchmark)] == [
+        (0, ("tower", "laptop")),
+        (1, ("tower",)),
+        (1, ("laptop",)),
+        (1, ("tower", "laptop")),
+    ]
+
+
+def test_turns_that_were_made_with_a_node_that_fails_later_are_whole():
+    benchmark = measured({each: [100] for each in (("tower",), ("laptop",), ("oldbox",), NODES)})
+    benchmark.asked = replace(benchmark.asked, repeat=2)
+    benchmark.runs.append(Ran(configuration(["tower"]), 1, failure="no memory"))
+    rest = [(1, ("laptop",)), (1, ("oldbox",)), (1, ("laptop", "oldbox"))]
+    assert [(turn, each.nodes) for turn, each in left(benchmark)] == rest
+
+
+@given(
+    st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True),
+    st.integers(1, 3),
+    st.booleans(),
+    st.sets(st.integers(0, 30)),
+)
+def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, pairs, failing):
+    benchmark = Benchmark("x", "", asked(nodes, repeat=repeat, pairs=pairs), Circumstances("", {}))
+    for number in range(len(left(benchmark)) + 1):  # as many as were said in the beginning
+        ahead = left(benchmark)
+        if not ahead:
+            break
+        turn, each = ahead[0]
+        failed = number in failing
+        came = None if failed else of(100, each.nodes)
+        benchmark.runs.append(Ran(each, turn, came, "broken" if failed else None))
+    assert not left(benchmark)
+    done = [(each.turn, each.configuration) for each in benchmark.runs]
+    assert len(set(done)) == len(done)
+    assert {each.configuration.nodes[0] for each in benchmark.runs} >= set(nodes)
+    if not failing:
+        assert len(done) == repeat * len(configurations(nodes, pairs))
+
+
+def test_the_time_that_is_left_goes_by_the_runs_of_the_same_nodes():
+    fresh = Benchmark("y", "", asked(), Circumstances("", {}))
+    assert seconds_left(fresh, None) is None
+    assert seconds_left(fresh, measured()) == pytest.approx(4 * 20)
+    fresh.runs.append(Ran(configuration(["tower"]), 0, replace(of(1), whole_seconds=50.0)))
+    assert seconds_left(fresh, None) == pytest.approx(3 * 50)
+    assert seconds_left(fresh, measured()) == pytest.approx(3 * 20)
+
+
+# -- the record ------------------------------------------------------------------------------------
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    benchmark = measured(failures={("tower", "laptop"): "lost"}, pairs=True)
+    benchmark.last_run, benchmark.attempts = "benchmark-x-3", 3
+    benchmark.write(tmp_path / "one.json")
+    assert Benchmark.read(tmp_path / "one.json") == benchmark
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"asked": 3}', '{"name": "x"}'])
+def test_what_is_no_record_is_none(tmp_path, text):
+    (tmp_path / "one.json").write_text(text)
+    assert Benchmark.read(tmp_path / "one.json") is None
+    assert finished(tmp_path) == []
+
+
+def test_what_was_interrupted_is_found_by_its_nodes(tmp_path):
+    for name, nodes in (("one", NODES), ("other", ("den",))):
+        (tmp_path / name).mkdir()
+        replace(measured(), name=name, asked=asked(nodes)).write(tmp_path / name / plugin.RECORD)
+    assert [each.name for each in plugin.unfinished(tmp_path, ["laptop"]).values()] == ["one"]
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def test_speed_and_time_are_those_of_the_steps_after_the_warm_up():
+    lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    steps = [line | {"steps": 12} for line in lines if line["kind"] == "step"][:12]
+    first = [line | {"steps": 12} for line in lines if line["kind"] == "start"][:1]
+    came = took([*first, *steps], 2, 33.0)
+    assert came.steps == 10
+    counted = steps[2:]
+    assert came.tokens == pytest.approx(sum(line["tokens"] for line in counted), rel=1e-3)
+    seconds = sum(line["tokens"] / line["tokens_per_second"] for line in counted)
+    assert came.seconds == pytest.approx(seconds)
+    assert set(came.parts) == {"desk", "laptop", "oldbox"}
+    assert came.versions["torch"] == "2.13.0+cpu"
+
+
+def test_a_run_without_a_counted_step_says_so():
+    with pytest.raises(LaunchError, match="no step after the first 200"):
+        took(read_lines(RECORDED), 200, 1.0)
+
+
+def test_a_run_that_ended_early_is_not_counted():
+    lines = list(read_lines(RECORDED))
+    steps = [line for line in lines if line["kind"] in ("start", "step")][:9]
+    with pytest.raises(LaunchError, match="it ended after 8 of 80 steps"):
+        took(steps, 2, 1.0)
+
+
+def test_the_cluster_is_compared_with_the_sum_and_with_the_fastest():
+    found = {row.configuration.nodes: row for row in rows(measured())}
+    whole = found[NODES]
+    assert whole.sum_alone == pytest.approx(2000)
+    assert whole.of_sum == pytest.approx(0.9)
+    assert whole.speed_up == pytest.approx(1.8)
+    assert whole.of_fastest == pytest.approx(0.6)
+    assert found["laptop",].speed_up == pytest.approx(0.6)
+    assert found["laptop",].of_sum is None
+    assert together(list(found.values())) == whole
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=3, max_size=3), st.lists(st.floats(1, 1e6), min_size=1))
+def test_an_ideal_cluster_has_all_of_the_sum_and_at_most_the_multiple_of_the_fastest(alone, whole):
+    speeds = {(node,): speed for node, speed in zip(NODES, alone, strict=True)}
+    ideal = together(rows(measured({**speeds, NODES: sum(alone)})))
+    assert ideal.of_sum == pytest.approx(1)
+    assert ideal.of_fastest <= 1 + 1e-9
+    assert ideal.speed_up >= 1
+    row = together(rows(measured({**speeds, NODES: whole})))
+    assert min(whole) * (1 - 1e-9) <= row.speed <= max(whole) * (1 + 1e-9)
+    assert sum(row.shares.values()) == pytest.approx(1)
+    assert (row.spread is None) == (len(whole) == 1)
+
+
+def test_where_a_node_failed_alone_the_sum_is_that_of_the_others():
+    speeds = {("tower",): 1000, ("laptop",): 600}
+    benchmark = measured(speeds, {("oldbox",): "no memory"})
+    both = Configuration("together", ("tower", "laptop"))
+    benchmark.runs.append(Ran(both, 0, of(1500, both.nodes)))
+    found = {row.configuration.nodes: row for row in rows(benchmark)}
+    assert found["tower", "laptop"].of_sum == pytest.approx(1500 / 1600)
+    assert found["oldbox",].speed is None
+    text = "\n".join(table(benchmark))
+    assert re.search(r"oldbox alone +0 +failed", text)
+    assert re.search(r"all but oldbox +1 .* 0\.94", text)
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_line_a_configuration():
+    lines = table(measured({**SPEEDS, NODES: [1790, 1800, 1830]}))
+    assert " ".join(lines[0].split()) == (
+        "runs time tokens/s spread speed-up of the sum of as many like the fastest"
+    )
+    assert lines[1].split()[:5] == ["tower", "alone", "1", "6.0", "s"]
+    whole = lines[4]
+    for cell in ("all together", "3", "1800", "1790 to 1830", "1.80", "0.90", "0.60"):
+        assert cell in whole
+
+
+def test_one_node_only_is_said_and_is_one_row():
+    benchmark = measured({("tower",): 1000})
+    benchmark.asked = replace(benchmark.asked, nodes=("tower",))
+    lines = table(benchmark)
+    assert "of the sum" not in lines[0]
+    assert lines[3] == "There is one node only, tower: nothing to compare it with."
+    assert "here is the table" in coming(benchmark, None)[0]
+    benchmark.runs.clear()
+    assert "one node only" in "\n".join(coming(benchmark, None))
+
+
+def test_what_comes_is_said_with_its_time_where_that_is_known():
+    fresh = replace(measured(), runs=[], name="20261122-060000-tiny")
+    said = "\n".join(coming(fresh, None))
+    assert "2 steps to warm up and 10 that count, 16 rows each: tower alone; laptop alone" in said
+    assert "4 runs; how long they take is known after the first" in said
+    assert "4 runs, about 1 min 20 s, by 20261101-200000-tiny" in "\n".join(
+        coming(fresh, measured())
+    )
+    fresh.runs.append(Ran(configuration(["tower"]), 0, of(1000)))
+    assert "was interrupted and goes on: 1 of 4 runs are done" in "\n".join(coming(fresh, None))
+
+
+def test_each_run_is_one_line():
+    benchmark = measured({("tower",): 1000})
+    assert ran(benchmark, None) == (
+        "tower alone   1000 tokens/s, 10 steps in 6.0 s  (1 of 4, about 1 min 0 s left)"
+    )
+    benchmark.runs.append(Ran(configuration(["laptop"]), 0, failure="cannot be reached\nat all"))
+    assert ran(benchmark, None).startswith("laptop alone    FAILED: cannot be reached (2 of 4")
+
+
+def test_the_whole_says_table_comparison_and_learning_rate():
+    text = "\n".join(conclusion(measured(), None))
+    assert "There is no earlier benchmark" in text
+    assert "global_batch=29" in text  # 1.8 times 16
+    assert "arXiv:1706.02677" in text
+
+
+# -- compared with the one before ------------------------------------------------------------------
+
+
+def later(factor: float, **changed) -> Benchmark:
+    speeds = {nodes: [speed * factor, speed * factor] for nodes, speed in SPEEDS.items()}
+    return replace(measured(speeds, name="20261122-200000-tiny"), **changed)
+
+
+def twice() -> Benchmark:
+    return measured({nodes: [speed, speed] for nodes, speed in SPEEDS.items()})
+
+
+def test_a_drop_beyond_the_spread_is_named_with_what_changed_meanwhile():
+    new = Circumstances("0.1.0 def", {"tower": {"kernel": "6.1", "driver": "585.2"}})
+    text = "\n".join(compared(twice(), later(0.9, circumstances=new)))
+    assert "all together: 1800 → 1620 tokens/s, -10.0%: SLOWER, by more than the spread" in text
+    assert "Hearth 0.1.0 abc → 0.1.0 def" in text
+    assert "tower: driver 580.1 → 585.2" in text
+    assert "kernel" not in text
+
+
+def test_a_drop_for_which_nothing_changed_points_to_the_machines():
+    text = "\n".join(compared(twice(), later(0.9)))
+    assert "no driver, kernel, package or Hearth has changed meanwhile" in text
+
+
+def test_a_difference_within_the_spread_is_none():
+    then = measured({nodes: [speed * 0.8, speed * 1.2] for nodes, speed in SPEEDS.items()})
+    text = "\n".join(compared(then, later(0.9)))
+    assert "no difference beyond the spread" in text
+    assert "SLOWER" not in text
+
+
+def test_where_a_configuration_ran_once_that_is_said():
+    assert "ran once tells nothing of its spread" in " ".join(compared(measured(), later(0.95)))
+
+
+@given(st.floats(0.2, 5))
+def test_a_change_is_told_apart_exactly_beyond_its_spread(factor):
+    for each in changes(twice(), later(factor)):
+        assert each.part == pytest.approx(factor - 1)
+        assert each.told_apart == (abs(each.part) > each.spread)
+
+
+def test_the_last_benchmark_of_the_same_work_counts():
+    now = later(1)
+    others = [
+        measured(),
+        measured(name="20261102-200000-tiny"),
+        replace(measured(), asked=asked(NODES[:2])),
+        replace(measured(), asked=asked(settings={**SETTINGS, "sequence_length": 1024})),
+        now,
+    ]
+    assert last_alike(now, others) is others[1]
+    assert last_alike(now, [now]) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "same"),
+    [
+        ({"sync_every": 1}, True),
+        ({"sync_every": 8}, False),
+        ({"a_setting_that_is_no_more": 3}, True),
+    ],
+)
+def test_a_setting_that_only_one_version_of_hearth_has_counts_as_its_default(settings, same):
+    now = asked(settings=SETTINGS | settings)
+    assert now.like(asked()) is same
+    assert asked(repeat=3).like(now) is same
+
+
+def test_versions_that_a_node_has_told_are_compared_too():
+    now = later(1)
+    first = now.runs[0]
+    now.runs[0] = replace(first, took=replace(first.took, versions={"torch": "2.14.0"}))
+    assert changed_meanwhile(twice(), now) == ["tower: torch 2.13.0 → 2.14.0"]
+
+
+# -- the learning rate -----------------------------------------------------------------------------
+
+
+@given(st.integers(1, 512), st.floats(1e-6, 1), st.floats(0, 32))
+def test_a_larger_step_scales_the_rate_by_its_rows(rows, rate, speed_up):
+    step = larger({"global_batch": rows, "learning_rate": rate}, speed_up)
+    if step is None:
+        assert round(rows * speed_up) / rows < 1.1
+    else:
+        assert step.rows == pytest.approx(rows * step.times)
+        assert step.linear == pytest.approx(rate * step.times)
+        assert step.root == pytest.approx(rate * math.sqrt(step.times))
+        assert rate < step.root < step.linear
+
+
+def test_without_a_speed_up_the_rate_stays():
+    (only,) = advice(SETTINGS, None)
+    assert "learning_rate=0.0002 stays right" in only
+
+
+# -- the picture -----------------------------------------------------------------------------------
+
+
+def test_the_picture_is_an_svg_with_light_and_dark_colours():
+    svg = picture(measured({**SPEEDS, NODES: [1780, 1820]}, {("laptop", "oldbox"): "lost"}))
+    root = ElementTree.fromstring(svg)
+    assert root.tag.endswith("svg")
+    assert int(root.get("width")) == 900
+    assert "prefers-color-scheme: dark" in svg
+    for said in ("tower alone", "all together", "90% of the sum", "failed"):
+        assert said in svg
+    assert not re.search("#0[12]0[12]", svg)  # no stand-in of a colour is left
+
+
+# -- the plays behind it ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wanted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return resolve_run({"model": "smollm2-135m", "eval_every": 5, "wandb": "online"}, tmp_path)
+
+
+def test_a_benchmark_measures_steps_and_nothing_between_them(wanted):
+    benchmark = Benchmark(
+        "20261122-060000-x", "", asked_of(wanted, NODES, 2, 10, 1, False), Circumstances("", {})
+    )
+    benchmark.attempts = 3
+    typed = {"hearth_threads": 1, "plan_runs": "elsewhere"}
+    given = variables(benchmark, configuration(NODES[:1]), typed, "here")
+    train = given.pop("train")
+    assert given == {
+        "hearth_threads": 1,
+        "nodes": "tower",
+        "plan_runs": "here",
+        "launch_return_timeout": 0,
+    }
+    assert (train["evaluate"], train["eval_every"], train["wandb"]) == (False, None, "off")
+    assert (train["max_steps"], train["run"]) == (12, "benchmark-20261122-060000-x-3")
+    assert train["sequence_length"] == wanted.settings.sequence_length
+    again = resolve_run(train, Path("none"))  # what train.yml makes of it
+    assert asked_of(again, NODES, 2, 10, 1, False) == benchmark.asked
+
+
+@given(st.text(min_size=1))
+def test_a_benchmark_and_its_runs_have_names_that_fit_whatever_the_model_is_called(model):
+    now = Circumstances("0.1.0", {})
+    benchmark = plugin.ActionModule._fresh(model, asked(), now)
+    benchmark.attempts = 12
+    assert RUN_NAME.fullmatch(benchmark.name)
+    assert RUN_NAME.fullmatch(run_name(benchmark))
+
+
+def test_the_name_of_a_run_is_one_however_long_that_of_the_model_is():
+    benchmark = replace(measured(), name="20261122-060000-" + "m" * 90, attempts=12)
+    assert len(run_name(benchmark)) <= 80
+
+
+def test_what_is_no_business_of_a_benchmark_is_refused_by_name(tmp_path):
+    given = {"model": "smollm2-135m", "run": "x", "max_steps": 5, "split": "2:1"}
+    findings = unfit(resolve_run(given, tmp_path), True, warm_up=2, steps=10)
+    assert [finding.partition(":")[0] for finding in findings] == [
+        "run",
+        "max_steps",
+        "split",
+        "-e elastic",
+    ]
+
+
+def test_where_nodes_exchange_seldom_whole_rounds_are_measured(tmp_path):
+    seldom = resolve_run({"model": "smollm2-135m", "sync_every": 4}, tmp_path)
+    assert unfit(seldom, False, warm_up=4, steps=8) == []
+    (finding,) = unfit(seldom, False, warm_up=2, steps=8)
+    assert "take multiples of 4" in finding
+
+
+def test_options_of_roles_and_ways_to_the_nodes_are_handed_on():
+    typed = {"model": "m", "train": {}, "nodes": "a", "benchmark_steps": 3, "hearth_threads": 1}
+    assert handed_on(typed) == {"hearth_threads": 1}
+    options = {
+        "inventory": ("/a", "/b"),
+        "vault_ids": [],
+        "private_key_file": "/k",
+        "remote_user": None,
+        "ask_pass": True,
+    }
+    assert connecting(options) == ["-i", "/a", "-i", "/b", "--private-key", "/k"]
+    (finding,) = cannot_ask(options)
+    assert finding.startswith("-k: ")
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "\nFollow the run\n  step 1/3 · loss 2\nlaptop: out of memory\n    it needs 9 GB\n",
+            "laptop: out of memory\n    it needs 9 GB",
+        ),
+        (
+            "\nCheck\n  tiny, 1 nodes (laptop)\nlaptop: no\ndesk: no\nNothing was started.\n\n",
+            "laptop: no\ndesk: no\nNothing was started.",
+        ),
+        ("\nCheck\n  tiny\n", "it did not say why"),
+        ("", "it did not say why"),
+    ],
+)
+def test_why_a_play_failed_is_what_stands_at_its_end(log, said):
+    assert last_words(log) == said
+
+
+def test_driver_and_kernel_are_known_of_nodes_that_answer():
+    known = {
+        "tower": {
+            "ansible_facts": {"kernel": "6.1.0"},
+            "benchmark_driver": {"content": "NTgwLjEyNi4wOQo="},
+        },
+        "laptop": {"ansible_facts": {}, "benchmark_driver": {"skipped": True}},
+    }
+    found = plugin.circumstances(["tower", "laptop"], known, "0.1.0")
+    assert found.nodes == {"tower": {"kernel": "6.1.0", "driver": "580.126.09"}, "laptop": {}}
+
+
+@pytest.fixture
+def playing(tmp_path, monkeypatch):
+    """Return the plugin over a project whose stop.yml writes down what it was given."""
+    (tmp_path / "playbooks").mkdir()
+    told = "{{ [run, stop_now, plan_runs, hearth_workspace, meeting_port | default(0)] | to_json }}"
+    (tmp_path / "playbooks" / "stop.yml").write_text(
+        "- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n"
+        f"    - ansible.builtin.copy: {{content: '{told}', dest: '{tmp_path}/told.json'}}\n"
+    )
+    monkeypatch.setattr(context, "CLIARGS", ImmutableDict(inventory=["localhost,"]))
+    typed = {"hearth_workspace": "/w", "model": "m", "run": "mine", "meeting_port": 29500}
+    typed["ansible_python_interpreter"] = sys.executable
+    monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: typed)
+    action = object.__new__(plugin.ActionModule)
+    action._project, action._loader, action._display = tmp_path, DataLoader(), Display()
+    return action
+
+
+def test_what_was_left_under_way_is_ended_with_the_roles_options_that_were_typed(playing, tmp_path):
+    playing._stop(tmp_path, "benchmark-1")
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told == ["benchmark-1", True, f"{tmp_path}/runs", "/w", 0]
+    assert not (tmp_path / plugin.OPTIONS).exists()
+
+
+def test_what_was_typed_lies_in_no_file_after_the_play(tmp_path):
+    file = tmp_path / plugin.OPTIONS
+    before = signal.getsignal(signal.SIGINT)
+    with plugin.kept_meanwhile(file, "{}"):
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert not file.exists()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupted_play_is_ended_also_where_it_has_lost_the_signal(tmp_path):
+    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True)"
+    play = subprocess.Popen(
+        [sys.executable, "-c", f"{deaf}; time.sleep(600)"], stdout=subprocess.PIPE
+    )
+    handler = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        play.stdout.readline()  # from here on it hears nothing
+        with plugin.kept_meanwhile(tmp_path / plugin.OPTIONS, "{}") as plays:
+            plays.append(play)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert play.returncode == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        play.kill()
+        play.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nor_where_ansible_ends_its_worker_meanwhile(tmp_path, number):
+    """As Ansible does: its handler ends the process, and no `finally` is reached."""
+    program = (
+        "import os, signal, sys; from pathlib import Path; from support.plugins import load\n"
+        f"signal.signal({int(number)}, lambda number, frame: os._exit(7))\n"
+        "kept = load('action', 'hearth_benchmark').kept_meanwhile\n"
+        "with kept(Path(sys.argv[1]), 'secret'):\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+    )
+    file = tmp_path / plugin.OPTIONS
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program, str(file)], env=environment)
+    assert done.returncode == 7
+    assert not file.exists()

@@ -1,0 +1,693 @@
+"""Doctor: each check's good and bad cases, what they add up to, the table and the JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from hearth.verify.verdict import Seen
+from hearth_controller.base.verdict import EXIT
+from hearth_controller.doctor import software
+from hearth_controller.doctor.checks import CHECKS, HOME, warnings
+from hearth_controller.doctor.examine import examine, mends
+from hearth_controller.doctor.finding import not_checked
+from hearth_controller.doctor.node import Cluster, Node
+from hearth_controller.doctor.table import doctor_lines
+
+SCHEMA = json.loads(
+    (Path(__file__).resolve().parents[4] / "docs" / "doctor.schema.json").read_text()
+)
+NOW = "2026-11-22T07:00:00+00:00"
+ADDRESSES = {"tower": "192.0.2.1", "laptop": "192.0.2.2", "oldbox": "192.0.2.3"}
+MACS = {name: f"02:00:00:00:00:0{rank}" for rank, name in enumerate(ADDRESSES, 1)}
+ELSE = "02:00:00:00:00:99"
+GPU = {
+    "index": 0,
+    "name": "stand-in of a card",
+    "used_mib": 600,
+    "total_mib": 16303,
+    "watts_limit": 285,
+    "watts_default": 285,
+    "programs": [{"pid": 900, "name": "gnome-shell", "mib": 400, "computes": False}],
+    "ours_mib": 0,
+}
+GAME = {"pid": 4242, "name": "game.exe", "mib": 6200, "computes": False}
+DRIVER = {
+    "cards": ["GeForce RTX 5070 Ti (Blackwell, 10de:2c05)"],
+    "needs_open": True,
+    "works": True,
+    "restart": "",
+    "loaded": "580.126.09",
+    "modules": "open",
+    "library": "580.126.09",
+    "answers": True,
+    "secure_boot": False,
+    "signing_key_enrolled": False,
+}
+MODEL = {"tiny": {"fingerprint": "aa", "changed": []}}
+
+
+def facts(rank: int) -> dict:
+    return {
+        "python": "3.11.2",
+        "torch": "2.13.0",
+        "cuda": "13.0",
+        "nccl": "2.27.7",
+        "arch": ["sm_75", "sm_86", "sm_120"],
+        "devices": 1,
+        "gpus": [
+            {
+                "name": "NVIDIA GeForce RTX 5070 Ti",
+                "memory_mib": 16303,
+                "driver": "580.126.09",
+                "capability": "12.0",
+            }
+        ],
+        "cards": 1,
+        "interface": "enp5s0",
+        "nic_mbit": 1000,
+        "wireless": False,
+        "busy": None,
+        "port": 40000 + rank,
+        "meeting_port": 41000 + rank,
+    }
+
+
+def talk(name: str) -> dict:
+    others = [other for other in ADDRESSES if other != name]
+    return {
+        "milliseconds": dict.fromkeys(others, 0.2),
+        "mbit": dict.fromkeys(others, 940.0),
+        "failed": {},
+    }
+
+
+def look(name: str) -> dict:
+    others = {other: address for other, address in ADDRESSES.items() if other != name}
+    return {
+        "on_battery": None,
+        "gpus": [GPU],
+        "gpu_trouble": "",
+        "driver": DRIVER,
+        "card": {"name": "enp5s0", "mac": MACS[name], "mtu": 1500, "macs": [MACS[name]]},
+        "paths": {other: {"full": True, "small": True, "told": None} for other in others},
+        "neighbours": {address: MACS[other] for other, address in others.items()},
+        "disks": [
+            {"what": "workspace", "folder": "/home", "free_mib": 90_000, "total_mib": 200_000}
+        ],
+        "memory": {"used_mib": 3000, "total_mib": 32_000},
+        "identity": {"machine_id": f"id-{name}", "host_keys": [f"ssh-ed25519 {name}"]},
+        "busy": "",
+        "orphans": [],
+        "leftovers": [],
+        "models": MODEL,
+        "data": ["0123456789ab-words.jsonl"],
+        "damaged": [],
+        "hub_data": ["owner--rows.parquet"],
+        "hub_sums": {"owner--rows.parquet": "ab" * 32},
+        "unread": [],
+    }
+
+
+NO_ROWS = {"hub_data": [], "hub_sums": {}}
+STAGE = {"changed": False}
+STAGES = {
+    "time": STAGE | {"client": "systemd-timesyncd.service", "skew": 0.0},
+    **dict.fromkeys(("names", "power", "firewall", "nccl"), STAGE),
+}
+PACKAGES = {"present": True, "kind": "gpu", "differing": [], "findings": []}
+CODE = {"changed": False, "differing": [], "findings": []}
+
+
+def node(name: str) -> Node:
+    rank = list(ADDRESSES).index(name)
+    return Node(
+        verify=Seen(name, rank, ADDRESSES[name], facts=facts(rank), talk=talk(name)),
+        look=look(name),
+        packages=PACKAGES,
+        code=CODE,
+        stages=STAGES,
+        claims={"claimed_by": ""},
+    )
+
+
+def well() -> dict[str, Node]:
+    """Return three nodes with which nothing is wrong."""
+    return {name: node(name) for name in ADDRESSES}
+
+
+def looks(name: str, **changes) -> dict[str, Node]:
+    """Return the nodes, one of which looks otherwise."""
+    nodes = well()
+    nodes[name] = replace(nodes[name], look=nodes[name].look | changes)
+    return nodes
+
+
+def says(name: str, **changes) -> dict[str, Node]:
+    """Return the nodes, of one of which the environment says otherwise."""
+    nodes = well()
+    verify = nodes[name].verify
+    nodes[name] = replace(nodes[name], verify=replace(verify, facts=verify.facts | changes))
+    return nodes
+
+
+def talks(**mbit: float) -> dict[str, Node]:
+    """Return the nodes, where the links of some are measured otherwise, both ways."""
+    nodes = well()
+    for name, its in nodes.items():
+        speeds = {
+            peer: min(mbit.get(peer, 940.0), mbit.get(name, 940.0))
+            for peer in its.verify.talk["mbit"]
+        }
+        told = {**its.verify.talk, "mbit": speeds}
+        nodes[name] = replace(its, verify=replace(its.verify, talk=told))
+    return nodes
+
+
+def stage(name: str, **changes) -> dict[str, Node]:
+    """Return the nodes, on the laptop of which a stage would do something."""
+    nodes = well()
+    its = nodes["laptop"]
+    nodes["laptop"] = replace(its, stages={**its.stages, name: {**its.stages[name], **changes}})
+    return nodes
+
+
+def another(**changes) -> dict[str, Node]:
+    """Return the nodes, of whose laptop something else is known."""
+    nodes = well()
+    nodes["laptop"] = replace(nodes["laptop"], **changes)
+    return nodes
+
+
+def hears(failed: bool) -> dict[str, Node]:
+    """Return the nodes, of which the laptop answers late, or not at all."""
+    nodes = well()
+    for name, its in nodes.items():
+        told = dict(its.verify.talk)
+        if failed and name != "laptop":
+            told["failed"] = {"laptop": "no answer on TCP (firewall?)"}
+        if not failed and name == "laptop":
+            told["milliseconds"] = dict.fromkeys(told["milliseconds"], 12.0)
+        nodes[name] = replace(its, verify=replace(its.verify, talk=told))
+    return nodes
+
+
+def examined(nodes: dict[str, Node], mended=None, unmended=None) -> dict:
+    """Return what doctor says, checked against the schema."""
+    found = examine(Cluster(tuple(nodes.values())), NOW, mended or {}, unmended or {})
+    Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(found)))
+    return found
+
+
+def found(nodes: dict[str, Node], check: str, name: str = "laptop") -> dict:
+    """Return what one check says of one node."""
+    (its,) = (
+        each for each in examined(nodes)["checks"] if (each["check"], each["node"]) == (check, name)
+    )
+    return its
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_one():
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_three_nodes_with_which_nothing_is_wrong_are_good():
+    seen = examined(well())
+    assert (seen["verdict"], seen["reasons"]) == ("good", [])
+    assert EXIT[seen["verdict"]] == 0
+    assert {each["outcome"] for each in seen["checks"]} == {"good", "not applicable"}
+    assert doctor_lines(seen)[-1].startswith("✓ all is well: ")
+    assert len(seen["pairs"]) == 6
+    assert not any(mends(seen).values())
+
+
+DEGRADED = [
+    ("latency", hears(failed=False), "Wi-Fi or a tunnel"),
+    (
+        "lock file",
+        another(packages=PACKAGES | {"differing": [{"name": "rich", "has": "1", "wants": "2"}]}),
+        "--tags python",
+    ),
+    ("torch and GPU", says("laptop", cuda=None), "set python_lock: gpu"),
+    (
+        "code",
+        another(code=CODE | {"differing": ["hearth/errors.py"], "changed": True}),
+        "workspace",
+    ),
+    ("code", another(code=CODE | {"changed": True}), "workspace"),
+    ("link", talks(laptop=430.0), "look at what else uses the network"),
+    ("MTU", looks("laptop", paths={"tower": {"full": False, "small": True, "told": 1400}}), "1400"),
+    ("names", stage("names", changed=True), "--tags names"),
+    ("names", stage("names", failed=True, findings=["cloud-init rewrites it"]), "do what it says"),
+    ("NCCL", stage("nccl", changed=True), "--tags nccl"),
+    ("NCCL", stage("nccl", findings=["/etc/nccl.conf has a line"]), "do what it says"),
+    ("clock", stage("time", changed=True), "--tags time"),
+    ("clock", stage("time", failed=True, findings=["nothing keeps the clock"]), "do what it says"),
+    ("clock", stage("time", skew=61.0), "systemctl restart systemd-timesyncd.service"),
+    ("sleep", stage("power", changed=True), "--tags power"),
+    (
+        "disk",
+        looks("laptop", disks=[{"folder": "/", "free_mib": 5000, "total_mib": 9000, "what": "w"}]),
+        "playbooks/runs.yml",
+    ),
+    ("memory", looks("laptop", memory={"used_mib": 7000, "total_mib": 8000}), "close what"),
+    (
+        "identity",
+        looks("laptop", identity={"machine_id": "x", "host_keys": ["ssh-ed25519 tower"]}),
+        "ssh-keygen -A",
+    ),
+    ("orphans", looks("laptop", orphans=[{"pid": 77, "what": "rank"}]), "on laptop: kill 77"),
+    ("leftovers", looks("laptop", leftovers=["/home/me/hearth-x.service"]), "-e fix=true"),
+    ("data", looks("laptop", damaged=["0123456789ab-words.jsonl"]), "remove data/0123456789ab"),
+    (
+        "data",
+        looks("laptop", hub_sums={"owner--rows.parquet": "cd"}),
+        "remove data/hub/owner--rows",
+    ),
+    ("battery", looks("laptop", on_battery=True), "plug it in"),
+    (
+        "GPU shared",
+        looks("laptop", gpus=[GPU | {"programs": [GAME], "used_mib": 6300}]),
+        "game.exe",
+    ),
+    ("desktop", looks("laptop", gpus=[GPU | {"used_mib": 2300}]), "log out of the desktop"),
+    ("power cap", looks("laptop", gpus=[GPU | {"watts_limit": 180}]), "-pl 285"),
+]
+BROKEN = [
+    ("reach", hears(failed=True), "--tags firewall"),
+    (
+        "login",
+        another(verify=Seen("laptop", 1, "192.0.2.2", gone="cannot be reached")),
+        "preflight",
+    ),
+    (
+        "driver",
+        looks("laptop", driver=DRIVER | {"works": False, "restart": "the loaded module is 570.1"}),
+        "playbooks/reboot.yml --limit laptop",
+    ),
+    (
+        "driver",
+        looks("laptop", driver=DRIVER | {"works": False, "modules": "proprietary"}),
+        "--tags driver --limit laptop",
+    ),
+    (
+        "driver",
+        looks("laptop", driver=DRIVER | {"works": False, "loaded": "550.1", "library": "550.1"}),
+        "--tags driver --limit laptop",
+    ),
+    (
+        "driver",
+        looks("laptop", driver=DRIVER | {"works": False, "loaded": "", "answers": False}),
+        "--tags driver --limit laptop",
+    ),
+    (
+        "Secure Boot",
+        looks("laptop", driver=DRIVER | {"secure_boot": True, "loaded": "", "works": False}),
+        "how a key is enrolled",
+    ),
+    ("torch and GPU", says("laptop", arch=["sm_80", "sm_90"]), "set python_lock: cpu"),
+    ("torch and GPU", says("laptop", devices=0), "playbooks/reboot.yml"),
+    ("versions", says("laptop", torch="2.12.0"), "--tags python"),
+    ("versions", says("laptop", nccl="2.26.1"), "--tags python"),
+    (
+        "versions",
+        another(verify=Seen("laptop", 1, "192.0.2.2", findings=("torch cannot be loaded",))),
+        "--tags python",
+    ),
+    ("lock file", another(packages=PACKAGES | {"present": False}), "--tags python"),
+    (
+        "lock file",
+        another(
+            packages=PACKAGES
+            | {"differing": [{"name": "torch", "has": "2.12.0", "wants": "2.13.0"}]}
+        ),
+        "--tags python",
+    ),
+    (
+        "lock file",
+        another(
+            packages=PACKAGES
+            | {
+                "differing": [{"name": "rich", "has": "", "wants": "1"}],
+                "findings": ["set python_mode: conda"],
+            }
+        ),
+        "set python_mode: conda",
+    ),
+    ("code", another(code=CODE | {"findings": ["give this user the right to"]}), "give this user"),
+    (
+        "address",
+        looks("laptop", card={"name": "", "mac": "", "mtu": None, "macs": [MACS["laptop"]]}),
+        "--tags network",
+    ),
+    ("duplicate", another(claims={"claimed_by": ELSE}), "another address"),
+    ("duplicate", looks("tower", neighbours={ADDRESSES["laptop"]: ELSE}), "another address"),
+    ("link", talks(laptop=94.0), "its card negotiated 1000 Mbit/s"),
+    ("ports", says("laptop", meeting_port=0), "ss -s"),
+    (
+        "MTU",
+        looks("laptop", paths={"tower": {"full": False, "small": True, "told": None}}),
+        "the same MTU",
+    ),
+    ("firewall", stage("firewall", changed=True), "--tags firewall"),
+    ("firewall", stage("firewall", failed=True, findings=["iptables -I"]), "do what it says"),
+    (
+        "disk",
+        looks("laptop", disks=[{"folder": "/", "free_mib": 500, "total_mib": 9000, "what": "w"}]),
+        "playbooks/runs.yml",
+    ),
+    ("memory", looks("laptop", memory={"used_mib": 7800, "total_mib": 8000}), "close what"),
+    (
+        "identity",
+        looks("laptop", identity={"machine_id": "id-tower", "host_keys": []}),
+        "machine-id-setup",
+    ),
+    ("models", looks("laptop", models={"tiny": {"fingerprint": "bb", "changed": []}}), "tiny"),
+    (
+        "models",
+        looks("laptop", models={"tiny": {"fingerprint": "aa", "changed": ["config.json"]}}),
+        "remove the folder tiny on laptop",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "check", "nodes", "fix"),
+    [
+        *(("degraded", *each) for each in DEGRADED),
+        *(("broken", *each) for each in BROKEN),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_one_fix(outcome, check, nodes, fix):
+    its = found(nodes, check)
+    assert its["outcome"] == outcome
+    assert its["seen"]
+    assert its["why"]
+    assert fix in its["fix"] or fix in its["seen"]
+    seen = examined(nodes)
+    assert EXIT[seen["verdict"]] == {"degraded": 1, "broken": 2}[outcome]
+    assert f"laptop: {check}: {its['seen']}" in seen["reasons"]
+
+
+def test_every_check_has_a_bad_case_above():
+    provoked = {check for check, _, _ in (*DEGRADED, *BROKEN)}
+    assert provoked == {check.name for check in CHECKS}
+
+
+# -- what is no trouble ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("check", "nodes", "outcome", "seen"),
+    [
+        ("driver", looks("laptop", driver=DRIVER | {"cards": []}), "not applicable", "no NVIDIA"),
+        ("Secure Boot", looks("laptop", driver=DRIVER | {"secure_boot": True}), "good", "signed"),
+        ("torch and GPU", says("laptop", gpus=[], cards=0), "not applicable", "no NVIDIA"),
+        ("torch and GPU", says("laptop", gpus=[]), "not checked", "does not answer"),
+        ("torch and GPU", says("laptop", arch=["compute_90"]), "good", "RTX 5070 Ti"),
+        ("link", says("laptop", wireless=True, nic_mbit=None), "good", "Wi-Fi"),
+        (
+            "memory",
+            looks("laptop", busy="evening", memory={"used_mib": 9, "total_mib": 9}),
+            "good",
+            "",
+        ),
+        ("models", looks("laptop", models={}), "not applicable", "no model yet"),
+        (
+            "models",
+            looks("oldbox", models={"tiny": {"fingerprint": "b", "changed": []}}),
+            "good",
+            "",
+        ),
+        ("data", looks("laptop", data=[], **NO_ROWS), "not applicable", "no data file yet"),
+        ("data", looks("laptop", **NO_ROWS), "good", "1 file as their checksums say"),
+        ("battery", looks("laptop", on_battery=False), "good", "plugged in"),
+        ("power cap", looks("laptop", gpus=[GPU | {"watts_limit": None}]), "not checked", ""),
+        ("GPU shared", looks("laptop", gpus=[], gpu_trouble="no nvidia-smi"), "not applicable", ""),
+        ("GPU shared", looks("laptop", gpus=[], gpu_trouble="it fails"), "not checked", "it fails"),
+        ("MTU", looks("laptop", paths={}), "not checked", "no ping"),
+        (
+            "MTU",
+            looks("laptop", paths={"tower": {"full": False, "small": False, "told": None}}),
+            "not checked",
+            "no peer answers ping",
+        ),
+        (
+            "names",
+            another(rootless="sudo wants a password", stages={}),
+            "not checked",
+            "sudo wants",
+        ),
+        ("firewall", stage("firewall", failed=True, msg="no rules"), "not checked", "no rules"),
+        (
+            "versions",
+            another(
+                verify=Seen("laptop", 1, "192.0.2.2", findings=("no torch",)),
+                packages=PACKAGES | {"present": False},
+            ),
+            "not checked",
+            "no torch",
+        ),
+        ("lock file", another(packages={}), "not checked", "could not be looked at"),
+    ],
+)
+def test_what_cannot_be_checked_or_does_not_apply_is_never_a_silent_good(
+    check, nodes, outcome, seen
+):
+    its = found(nodes, check)
+    assert its["outcome"] == outcome
+    assert seen in its["seen"]
+    assert not its["fix"]
+
+
+def test_a_slow_wi_fi_is_degraded_and_a_slow_cable_broken():
+    nodes = talks(laptop=94.0)
+    assert found(nodes, "link")["outcome"] == "broken"
+    its = nodes["laptop"]
+    wireless = its.verify.facts | {"wireless": True, "nic_mbit": None}
+    nodes["laptop"] = replace(its, verify=replace(its.verify, facts=wireless))
+    assert found(nodes, "link")["outcome"] == "degraded"
+    # The others are measured with each other, too, and nobody's cable counts against them.
+    assert found(nodes, "link", "tower")["outcome"] == "good"
+
+
+@pytest.mark.parametrize(
+    ("peer", "mbit", "outcome"),
+    [
+        ({"wireless": True, "nic_mbit": None}, 150.0, "good"),
+        ({"nic_mbit": 100}, 94.0, "good"),
+        ({"nic_mbit": 1000}, 94.0, "broken"),
+        ({"nic_mbit": None}, 94.0, "broken"),
+        ({"nic_mbit": 1000}, 941.0, "good"),
+        ({"nic_mbit": 2500}, 941.0, "degraded"),
+    ],
+)
+def test_of_two_nodes_the_one_whose_own_link_is_slow_is_named(peer, mbit, outcome):
+    nodes = {name: its for name, its in talks(laptop=mbit).items() if name != "oldbox"}
+    for name, changes in (("tower", {"nic_mbit": 2500}), ("laptop", peer)):
+        its = nodes[name]
+        here = replace(its.verify, facts=its.verify.facts | changes)
+        told = its.verify.talk | {"mbit": {"laptop" if name == "tower" else "tower": mbit}}
+        nodes[name] = replace(its, verify=replace(here, talk=told))
+    assert found(nodes, "link", "tower")["outcome"] == outcome
+
+
+def test_without_root_the_other_nodes_still_know_who_answers_at_an_address():
+    assert found(another(claims={}), "duplicate")["outcome"] == "good"
+    nodes = well()
+    for name, its in nodes.items():
+        unasked = its.look | {"neighbours": {}}
+        nodes[name] = replace(its, look=unasked, claims={}, rootless="sudo wants a password")
+    assert found(nodes, "duplicate")["seen"] == "sudo wants a password"
+
+
+def test_what_needs_root_is_not_mended_without():
+    changed = {"time": STAGE | {"changed": True, "client": ""}, "workspace": STAGE}
+    assert mends(examined(another(stages=changed)))["laptop"] == ["time"]
+    assert mends(examined(another(stages=changed, rootless="sudo asks")))["laptop"] == []
+
+
+def test_no_speed_is_measured_under_a_run_and_that_is_said():
+    nodes = looks("tower", busy="evening")
+    for name, its in nodes.items():
+        quiet = {**its.verify.talk, "mbit": {}}
+        nodes[name] = replace(its, verify=replace(its.verify, talk=quiet))
+    assert found(nodes, "link")["seen"] == "run evening is under way"
+
+
+def test_a_computer_alone_is_promised_nothing_of_its_system():
+    nodes = {}
+    for name, its in well().items():
+        lo = {"name": "lo", "mac": "", "mtu": 65536, "macs": []}
+        verify = replace(its.verify, facts=its.facts | {"interface": "lo"})
+        nodes[name] = replace(
+            its, verify=verify, alone=True, stages={}, look=its.look | {"card": lo}, claims={}
+        )
+    seen = examined(nodes)
+    assert seen["verdict"] == "good"
+    unasked = {each["check"] for each in seen["checks"] if each["outcome"] == "not applicable"}
+    assert unasked == {
+        *("firewall", "names", "NCCL", "clock", "sleep", "identity"),
+        *("duplicate", "link", "MTU", "battery"),
+    }
+
+
+def test_a_single_node_has_no_pairs():
+    seen = examined({"tower": node("tower")})
+    assert seen["pairs"] == []
+    assert {
+        each["check"] for each in seen["checks"] if each["seen"] == "there is no other node"
+    } == {"link", "latency", "reach", "MTU"}
+
+
+@pytest.mark.parametrize(
+    ("path", "check"),
+    [
+        ("/home/ann/ai-cluster/data/0123456789ab-words.jsonl", software.data),
+        ("/home/ann/ai-cluster/data/hub/owner--rows.parquet", software.data),
+        ("/home/ann/ai-cluster/models/llama/model.safetensors", software.models),
+    ],
+)
+def test_what_was_too_large_to_be_read_is_not_said_to_be_whole(path, check):
+    nodes = looks("laptop", unread=[path])
+    said = check(nodes["laptop"], Cluster(list(nodes.values())))
+    assert said == not_checked(f"{path} is too large to be read at every look")
+
+
+def test_a_node_that_does_not_answer_is_broken_once_and_not_checked_further():
+    its = another(
+        verify=Seen("laptop", 1, "192.0.2.2", gone="cannot be reached"), look={}, stages={}
+    )
+    its["laptop"] = replace(its["laptop"], packages={}, code={}, claims={})
+    seen = examined(its)
+    bad = [each["check"] for each in seen["checks"] if each["outcome"] == "broken"]
+    assert bad == ["login"]
+    assert seen["verdict"] == "broken"
+
+
+@given(st.sets(st.sampled_from(["look", "packages", "code", "stages", "claims", "facts", "talk"])))
+def test_whatever_is_not_known_of_a_node_is_said_and_breaks_nothing(missing):
+    nodes = well()
+    its = nodes["laptop"]
+    verify = replace(its.verify, **{part: {} for part in missing & {"facts", "talk"}})
+    rest = {part: {} for part in missing - {"facts", "talk"}}
+    nodes["laptop"] = replace(its, verify=verify, **rest)
+    seen = examined(nodes)
+    assert seen["verdict"] == "good"
+    unknown = {each["node"] for each in seen["checks"] if each["outcome"] == "not checked"}
+    assert unknown == ({"laptop"} if missing - {"claims"} else set())
+    assert doctor_lines(seen)
+
+
+# -- mending ---------------------------------------------------------------------------------------
+
+
+def test_what_is_mended_is_a_stage_or_leftovers_each_once():
+    nodes = stage("names", changed=True)
+    its = nodes["laptop"]
+    drift = PACKAGES | {"differing": [{"name": "rich", "has": "1", "wants": "2"}]}
+    torch = its.verify.facts | {"torch": "2.12.0"}
+    nodes["laptop"] = replace(
+        its,
+        packages=drift,
+        verify=replace(its.verify, facts=torch),
+        look=its.look | {"leftovers": ["/x"]},
+    )
+    assert mends(examined(nodes)) == {
+        "tower": [],
+        "laptop": ["python", "names", "leftovers"],
+        "oldbox": [],
+    }
+
+
+def test_nothing_is_mended_under_a_run():
+    nodes = stage("names", changed=True)
+    its = nodes["laptop"]
+    nodes["laptop"] = replace(its, look=its.look | {"busy": "evening"})
+    assert mends(examined(nodes))["laptop"] == []
+
+
+def test_no_process_is_ever_ended_and_no_machine_restarted_by_mending():
+    touching = {
+        each["mends"] for _, nodes, _ in (*DEGRADED, *BROKEN) for each in examined(nodes)["checks"]
+    }
+    assert touching == {
+        *("", "python", "workspace", "names", "nccl", "time", "power", "firewall", "leftovers"),
+    }
+
+
+# -- table -----------------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_mark_a_node_and_what_is_wrong_below_it():
+    lines = doctor_lines(examined(talks(laptop=94.0), {"oldbox": ["names"]}, {"laptop": ["power"]}))
+    assert lines[0].split() == ["check", "tower", "laptop", "oldbox", "seen"]
+    (row,) = (line.split() for line in lines if line.startswith("link "))
+    assert row[:4] == ["link", "✓", "✗", "✓"]
+    text = "\n".join(lines)
+    assert "✗ laptop: link: 94 Mbit/s on enp5s0, over a cable" in text
+    assert "  fix: its card negotiated 1000" in text
+    assert "\nmended on oldbox: names\n" in text
+    assert "\nnot mended on laptop, or not all of it: power\n" in text
+    assert lines[-1].startswith("✗ 1 broken, 0 degraded, ")
+
+
+def test_the_same_trouble_of_several_nodes_is_told_once():
+    nodes = {
+        name: replace(its, look=its.look | {"on_battery": True}) for name, its in well().items()
+    }
+    lines = doctor_lines(examined(nodes))
+    assert sum(line.startswith("! tower, laptop, oldbox: battery: ") for line in lines) == 1
+
+
+@given(st.sampled_from([*DEGRADED, *BROKEN]))
+def test_no_line_is_too_wide_to_read(case):
+    for line in doctor_lines(examined(case[1])):
+        assert len(line) <= 160
+
+
+# -- what train.yml says ---------------------------------------------------------------------------
+
+
+def test_a_run_is_warned_of_what_the_home_does_and_of_nothing_else():
+    assert warnings(node("laptop")) == []
+    troubled = looks(
+        "laptop",
+        on_battery=True,
+        gpus=[GPU | {"programs": [GAME], "used_mib": 8800, "watts_limit": 180}],
+        orphans=[{"pid": 7, "what": "rank"}],
+    )
+    said = warnings(troubled["laptop"])
+    assert len(said) == len(HOME)
+    for words in (
+        "battery",
+        "game.exe on GPU 0 (process 4242, 6200 MiB)",
+        "2600 MiB",
+        "180 of 285",
+    ):
+        assert any(words in line for line in said)
+
+
+@pytest.mark.parametrize("kind", ["check.yml", "script.yml"])
+def test_a_run_of_the_trainer_and_one_of_a_script_are_both_warned(kind):
+    tasks = Path(__file__).resolve().parents[4] / "roles" / "launch" / "tasks"
+    here = yaml.safe_load((tasks / kind).read_text())
+    imported = [each.get("ansible.builtin.import_tasks") for each in here]
+    rest = [yaml.safe_load((tasks / file).read_text()) for file in imported if file]
+    named = [task for file in (here, *rest) for task in file]
+    assert [task["hearth_doctor"]["verb"] for task in named if "hearth_doctor" in task] == ["home"]
+
+
+def test_a_node_without_a_gpu_or_a_battery_is_warned_of_nothing():
+    bare = looks("laptop", gpus=[], gpu_trouble="no nvidia-smi")["laptop"]
+    assert warnings(bare) == []

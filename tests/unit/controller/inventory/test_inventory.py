@@ -1,0 +1,373 @@
+"""What the check of an inventory finds, and that the shipped inventories are right."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from support.waiting import HANG
+
+from hearth_controller.inventory.nodes import far_apart, read_nodes
+from hearth_controller.inventory.variables import (
+    Given,
+    asked_for,
+    check,
+    misfit,
+    role_options,
+    stray,
+    unknown,
+)
+
+ROOT = Path(__file__).resolve().parents[4]
+OPTIONS = {
+    "cluster_address": {"type": "str", "required": True},
+    "network_mode": {"type": "str", "choices": ["verify", "static"]},
+    "network_gateway": {"type": "str"},
+    "power_keep_awake": {"type": "bool"},
+}
+ROLES = ["network", "power"]
+ANSIBLE = ["ansible_user", "ansible_password", "ansible_host"]
+
+
+# -- nodes -----------------------------------------------------------------------------------------
+
+
+def members(**hosts):
+    return {
+        name: {"cluster_address": f"10.0.0.{i}"} | more
+        for i, (name, more) in enumerate(hosts.items(), 1)
+    }
+
+
+def test_rank_is_the_position_in_the_group():
+    nodes, findings = read_nodes(members(b={}, a={}, c={}))
+    assert [(node.name, node.rank) for node in nodes] == [("b", 0), ("a", 1), ("c", 2)]
+    assert not findings
+
+
+def test_node_rank_overrides_the_position():
+    nodes, findings = read_nodes(members(b={"node_rank": 1}, a={"node_rank": "0"}))
+    assert [node.name for node in nodes] == ["a", "b"]
+    assert not findings
+
+
+@given(st.permutations(range(5)))
+def test_any_order_of_ranks_is_taken(order):
+    hosts = {f"n{i}": {"node_rank": rank} for i, rank in enumerate(order)}
+    nodes, findings = read_nodes(members(**hosts))
+    assert [node.rank for node in nodes] == list(range(5))
+    assert not findings
+
+
+@pytest.mark.parametrize(
+    ("hosts", "finding"),
+    [
+        ({}, "no hosts in the group 'cluster'"),
+        (members(a={"node_rank": 1}, b={}), "a and b have the same rank 1"),
+        (members(a={"node_rank": 3}), "ranks are 3; 1 nodes need the ranks 0 to 0"),
+        (members(a={"node_rank": True}), "a: node_rank is True"),
+        (members(a={"node_rank": "first"}), "a: node_rank is 'first'"),
+        ({"a": {}}, "a: cluster_address is missing"),
+        ({"a": {"cluster_address": "10.0.0.1/24"}}, "'10.0.0.1/24' is not an IP address"),
+        ({"a": {"cluster_address": "10.0.0.256"}}, "'10.0.0.256' is not an IP address"),
+        (members(a={"cluster_address": "127.0.1.1"}, b={}), "'127.0.1.1' means every machine"),
+        (
+            members(a={}, b={"cluster_address": "::1"}),
+            "'::1' means every machine",
+        ),
+        ({"a": {"cluster_address": "224.0.0.9"}}, "an address that no machine can have"),
+        ({"a": {"cluster_address": "FD00:0::12"}}, "has another spelling; write it fd00::12"),
+        ({"a": {"cluster_address": "0.0.0.0"}}, "an address that no machine can have"),
+        ({"a": {"cluster_address": "169.254.3.4"}}, "'169.254.3.4' is link-local"),
+        (
+            {"a": {"cluster_address": "fe80::1"}, "b": {"cluster_address": "fe80:0::1"}},
+            "a and b have the same cluster_address fe80::1",
+        ),
+        (
+            {"a": {"cluster_address": "10.0.0.1"}, "b": {"cluster_address": "fd00::1"}},
+            "those of b are IPv6",
+        ),
+        (members(a={}, b={"first_address": "10.0.0.1"}), "is the cluster_address of a"),
+        (
+            members(a={"first_address": "x.lan"}, b={"first_address": "x.lan"}),
+            "a and b have the same first_address x.lan",
+        ),
+    ],
+)
+def test_what_is_wrong_with_nodes_is_said(hosts, finding):
+    _, findings = read_nodes(hosts)
+    assert any(finding in said for said in findings)
+
+
+def test_two_nodes_on_one_computer_may_talk_over_loopback():
+    hosts = {"a": {"cluster_address": "127.0.0.1"}, "b": {"cluster_address": "127.0.0.2"}}
+    nodes, findings = read_nodes(hosts)
+    assert not findings
+    assert not far_apart(nodes)
+
+
+def test_a_first_address_that_is_ones_own_cluster_address_is_no_clash():
+    assert read_nodes(members(a={"first_address": "10.0.0.1"}))[1] == []
+
+
+def test_addresses_that_are_far_apart_are_remarked_upon_only():
+    nodes, findings = read_nodes(members(a={}, b={"cluster_address": "10.0.7.2"}))
+    assert not findings
+    assert "a 10.0.0.1, b 10.0.7.2" in far_apart(nodes)
+    assert far_apart(read_nodes(members(a={}, b={}))[0]) == ""
+
+
+# -- variables -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("clustr_address", "did you mean 'cluster_address'?"),
+        ("netwrok_mode", "did you mean 'network_mode'?"),
+        ("network_gatway", "role network has no such option (did you mean 'network_gateway'?)"),
+        ("network_colour_of_cable", "does not begin with network_"),
+        ("ansible_usr", "did you mean 'ansible_user'?"),
+    ],
+)
+def test_a_misspelt_variable_is_named(name, said):
+    assert said in stray(name, OPTIONS, ROLES, ANSIBLE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["my_backup_path", "ansible_user", "ansible_ssh_common_args", "mode", "networks", "lab_state"],
+)
+def test_variables_of_ones_own_are_let_be(name):
+    assert stray(name, OPTIONS, ROLES, ANSIBLE) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "option", "said"),
+    [
+        ("false", {"type": "bool"}, '"false" in quotes is text; write false without them'),
+        ("Yes", {"type": "bool"}, "write true without them"),
+        ("maybe", {"type": "bool"}, "true or false is wanted"),
+        (1, {"type": "bool"}, "true or false is wanted"),
+        (True, {"type": "int"}, "a whole number is wanted"),
+        ("many", {"type": "int"}, "a whole number is wanted"),
+        (1.5, {"type": "int"}, "a whole number is wanted"),
+        ("fast", {"type": "float"}, "a number is wanted"),
+        (True, {"type": "float"}, "a number is wanted"),
+        (False, {"type": "str"}, "put quotes around it"),
+        (["a"], {"type": "path"}, "a single text is wanted, not a list"),
+        ({"a": 1}, {}, "a single text is wanted, not a mapping"),
+        ("a,b", {"type": "list"}, "a list is wanted"),
+        ("a=b", {"type": "dict"}, "a mapping is wanted"),
+        ("statc", {"choices": ["verify", "static"]}, "one of verify, static is wanted"),
+        (None, {"type": "int"}, "has no value"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(value, option, said):
+    assert said in misfit(value, option)
+
+
+@pytest.mark.parametrize(
+    ("value", "option"),
+    [
+        (True, {"type": "bool"}),
+        (3, {"type": "int"}),
+        ("3", {"type": "int"}),
+        (-1, {"type": "int"}),
+        (2, {"type": "float"}),
+        ("2.5", {"type": "float"}),
+        (12.10, {"type": "str"}),
+        ("static", {"choices": ["verify", "static"]}),
+        ([1], {"type": "list"}),
+        ({}, {"type": "dict"}),
+        ("anything", {"type": "raw"}),
+    ],
+)
+def test_a_value_that_fits_is_let_be(value, option):
+    assert misfit(value, option) == ""
+
+
+def test_what_is_typed_is_text_and_may_be():
+    assert misfit("false", {"type": "bool"}, typed=True) == ""
+    assert misfit("perhaps", {"type": "bool"}, typed=True)
+
+
+def test_a_secret_that_does_not_fit_is_not_shown():
+    said = misfit("hunter2", {"type": "int", "no_log": True})
+    assert said
+    assert "hunter2" not in said
+
+
+def test_one_mistake_of_a_group_is_said_once_with_its_file_and_line():
+    everywhere = Given("verfy", "inventory/home/group_vars/all.yml:7")
+    hosts = {
+        "a": {"network_mode": everywhere, "power_keep_awake": Given("no", "hosts.yml:3")},
+        "b": {"network_mode": everywhere},
+    }
+    findings = check(hosts, OPTIONS, ROLES, ANSIBLE)
+    assert len(findings) == 2
+    assert findings[0].startswith("network_mode (inventory/home/group_vars/all.yml:7): 'verfy'")
+    assert findings[1].startswith('a: power_keep_awake (hosts.yml:3): "no" in quotes')
+
+
+def test_a_mistake_of_unknown_origin_names_its_hosts():
+    hosts = {"a": {"network_mod": Given(1)}, "b": {"network_mod": Given(1)}}
+    assert check(hosts, OPTIONS, ROLES, ANSIBLE)[0].startswith("a, b: network_mod: ")
+
+
+# -- what is shipped -------------------------------------------------------------------------------
+
+# What plays give to roles, what belongs together in roles/*/defaults, and what is for one computer
+# alone or for tests.
+INTERNAL = {
+    "attach_run",
+    "benchmark_pairs",
+    "benchmark_repeat",
+    "benchmark_steps",
+    "benchmark_warm_up",
+    "dashboard_port",
+    "dashboard_state",
+    "distribute_between",
+    "distribute_names",
+    "doctor_file",
+    "doctor_fix",
+    "hearth_one_computer",
+    "logs_follow",
+    "logs_lines",
+    "logs_nodes",
+    "network_force",
+    "plan_resume",
+    "plan_runs",
+    "plan_typed",
+    "plan_words",
+    "python_miniforge_sha256",
+    "python_miniforge_url",
+    "python_requirements",
+    "reboot_force",
+    "reset_force",
+    "reset_remove",
+    "reset_yes",
+    "runs_alive",
+    "runs_compare",
+    "runs_delete",
+    "runs_pick",
+    "runs_yes",
+    "status_file",
+    "stop_now",
+    "workspace_source",
+    "workspace_verdict",
+}
+
+
+def test_the_example_names_every_option_of_every_role():
+    shown = "\n".join(
+        path.read_text() for path in sorted((ROOT / "inventory/homelab.example").rglob("*.yml"))
+    )
+    options = role_options([ROOT / "roles"])
+    missing = [
+        name
+        for name in options.keys() - INTERNAL
+        if not re.search(rf"^\s*(# )?{name}:", shown, re.MULTILINE)
+    ]
+    assert sorted(missing) == []
+
+
+def test_the_example_names_no_option_that_is_none():
+    """Whatever is commented out must still be right once it is not."""
+    options = role_options([ROOT / "roles"])
+    roles = [path.name for path in (ROOT / "roles").iterdir()]
+    for path in (ROOT / "inventory/homelab.example").rglob("*.yml"):
+        for name in re.findall(r"^\s*(?:# )?([a-z][a-z_]+): *\S", path.read_text(), re.MULTILINE):
+            if name not in options:
+                assert stray(name, options, roles, []) == "", f"{path}: {name}"
+
+
+def played(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Play as a person would from the checkout."""
+    return subprocess.run(
+        ["ansible-playbook", *words],
+        cwd=ROOT,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+
+
+@pytest.mark.parametrize("name", ["local", "lab", "homelab.example"])
+def test_the_shipped_inventories_pass_their_check(name):
+    done = played("-i", f"inventory/{name}", "playbooks/inventory.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "in order of rank" in done.stdout
+
+
+def test_a_mistyped_word_is_refused_and_what_anybody_knows_is_let_be():
+    typed = ["rnu", "run", "hearth_python", "ansible_user", "room", "zzz"]
+    assert unknown(typed, ["run", "wait"], {"hearth_python", "room"}) == [
+        "-e rnu: this playbook has no such word or option (did you mean 'run'?)",
+        "-e zzz: this playbook has no such word or option",
+    ]
+
+
+def test_what_a_variable_is_made_of_is_known_however_deep_it_lies():
+    value = {"a": ["{{ vault_tower | default(other) }}", 3], "b": "plain", "c": "{{ broken"}
+    assert asked_for(value) == {"vault_tower", "other"}
+
+
+def test_a_typed_variable_that_only_the_inventorys_templates_use_is_let_be(tmp_path):
+    hosts = tmp_path / "hosts.yml"
+    tower = {"cluster_address": "10.0.0.1", "ansible_password": "{{ vaulted }}"}
+    hosts.write_text(yaml.safe_dump({"cluster": {"hosts": {"tower": tower}}}))
+    secrets = tmp_path / "secrets.yml"
+    secrets.write_text("vaulted: open sesame\nvaultd: another\n")
+    for name, words in (("status", []), ("launch", ["-e", "model=smollm2-135m"])):
+        done = played("-i", hosts, f"playbooks/{name}.yml", *words, "-e", f"@{secrets}")
+        assert done.returncode == 2
+        assert re.search(r"-e vaultd: .* \(did you mean 'vaulted'\?\)", done.stdout)
+        assert "-e vaulted" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("attach", "dashboard", "doctor", "logs", "models", "reboot", "reset", "runs", "status"),
+        "stop",
+    ],
+)
+def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
+    done = played(f"playbooks/{name}.yml", "-e", "rnu=third", "-e", "ansible_user=me")
+    assert done.returncode == 2
+    assert "-e rnu: this playbook has no such word or option" in done.stdout
+    assert "ansible_user" not in done.stdout
+    assert "No machine was touched." in done.stdout
+
+
+def test_several_faults_come_at_once_with_file_and_line(tmp_path):
+    hosts = {
+        "tower": {"cluster_address": "10.0.0.1", "clustr_address": "10.0.0.1"},
+        "laptop": {"cluster_address": "10.0.0.1", "hearth_one_computer": "false"},
+        "oldbox": {"cluster_address": "10.0.0", "node_rank": 0, "python_lok": "cpu"},
+    }
+    file = tmp_path / "hosts.yml"
+    file.write_text(yaml.safe_dump({"cluster": {"hosts": hosts}}, sort_keys=False))
+    done = played("-i", file, "playbooks/inventory.yml", "-e", "python_bas=python3.11")
+    assert done.returncode == 2
+    for said in (
+        f"tower: clustr_address ({file}:5)",
+        "did you mean 'cluster_address'?",
+        f'laptop: hearth_one_computer ({file}:8): "false" in quotes',
+        "tower and laptop have the same cluster_address 10.0.0.1",
+        "oldbox: cluster_address '10.0.0' is not an IP address",
+        "tower and oldbox have the same rank 0",
+        "did you mean 'python_lock'?",
+        "did you mean 'python_base'?",
+        "No machine was touched.",
+    ):
+        assert said in done.stdout

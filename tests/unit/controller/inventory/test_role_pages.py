@@ -1,0 +1,109 @@
+"""Each role's README has the options that the role has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.base.errors import HearthError
+from hearth_controller.inventory.role_pages import COMMAND, main, page_of, with_options
+
+ROOT = Path(__file__).resolve().parents[4]
+ROLES = sorted(path.parents[1] for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"))
+PLACE = f"""\
+<!-- Made from meta/argument_specs.yml; do not edit:
+     {COMMAND} -->
+<!-- made up to here -->
+"""
+SPECS = {
+    "main": {
+        "short_description": "Do it",
+        "options": {
+            "kiln_mode": {
+                "description": ["Whether C(a|b) counts.", "By O(kiln_mode=hot) it does."],
+                "type": "str",
+                "choices": ["hot", "cold"],
+                "default": "hot",
+            },
+            "kiln_on": {"description": "On.", "type": "bool", "default": False},
+            "kiln_names": {"description": "Names.", "type": "list", "elements": "str"},
+            "kiln_place": {"description": "Where.", "type": "path", "default": "runs/ beside it"},
+            "kiln_rank": {"description": "Rank.", "type": "int", "required": True},
+            "kiln_dns": {"description": "Servers.", "type": "list", "default": []},
+        },
+    },
+    "cool": {"short_description": "Let it cool", "options": {}},
+}
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_the_readme_of_a_role_has_its_options(role):
+    assert (role / "README.md").read_text() == page_of(role), f"make the tables anew: {COMMAND}"
+
+
+def test_every_role_is_there():
+    assert len(ROLES) == len(list((ROOT / "roles").glob("*/README.md"))) > 20
+
+
+def test_a_table_says_type_choices_default_and_what_it_is():
+    assert with_options(f"# kiln\n\n{PLACE}\nAfter.\n", SPECS) == (
+        f"""\
+# kiln
+
+<!-- Made from meta/argument_specs.yml; do not edit:
+     {COMMAND} -->
+
+| option | type | default | |
+|---|---|---|---|
+| `kiln_mode` | str: `hot`, `cold` | `hot` | Whether `a\\|b` counts. By `kiln_mode=hot` it does. |
+| `kiln_on` | bool | `false` | On. |
+| `kiln_names` | list of str | – | Names. |
+| `kiln_place` | path | runs/ beside it | Where. |
+| `kiln_rank` | int | required | Rank. |
+| `kiln_dns` | list of str | empty | Servers. |
+
+With `tasks_from: cool` (let it cool):
+
+There are no options.
+
+<!-- made up to here -->
+
+After.
+"""
+    )
+
+
+@given(before=st.text(), after=st.text())
+def test_what_stands_around_the_table_stays_and_a_second_time_changes_nothing(before, after):
+    once = with_options(f"{before}\n{PLACE}{after}", SPECS)
+    assert once.startswith(f"{before}\n<!-- Made")
+    assert once.endswith(f"<!-- made up to here -->\n{after}")
+    assert with_options(once, SPECS) == once
+
+
+@pytest.mark.parametrize("readme", ["# kiln\n", PLACE * 2, PLACE.replace("made up", "up")])
+def test_a_readme_without_one_place_for_it_is_refused(readme):
+    with pytest.raises(HearthError, match="missing or not single"):
+        with_options(readme, SPECS)
+
+
+def test_the_command_writes_what_differs_and_names_it(tmp_path, capsys):
+    role = tmp_path / "roles" / "kiln"
+    (role / "meta").mkdir(parents=True)
+    (role / "meta" / "argument_specs.yml").write_text(
+        "argument_specs: {main: {short_description: x, options: {kiln_on: {description: On.}}}}"
+    )
+    readme = role / "README.md"
+    readme.write_text(PLACE)
+    assert main([str(tmp_path / "roles")]) == 0
+    assert "| `kiln_on` | str | – | On. |" in readme.read_text()
+    assert capsys.readouterr().out == f"{readme}\n"
+    assert main([str(tmp_path / "roles")]) == 0
+    assert capsys.readouterr().out == ""
+    readme.write_text("# kiln\n")
+    assert main([str(tmp_path / "roles")]) == 2
+    assert str(readme) in capsys.readouterr().err
+    assert readme.read_text() == "# kiln\n"

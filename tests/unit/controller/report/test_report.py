@@ -1,0 +1,399 @@
+"""The report of a run, made from what a run of three nodes has left and from less than that.
+
+`fixtures/run/evening` is a real run of a tiny model: three nodes on one computer, of which one was
+slowed down on the way and another one's rank killed. Only its paths were shortened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from ansible.parsing.splitter import parse_kv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hearth.base.errors import ConfigError
+from hearth.config import Settings, read_run, resolve, resolve_run, write_run
+from hearth.config.cli import parse_command_line
+from hearth_controller.report.page import fact_rows, launch_rows, page, setting_rows
+from hearth_controller.report.read import read
+from hearth_controller.report.repeat import repeat_command
+from hearth_controller.report.write import write_report
+from hearth_controller.runs.outcome import Ends
+from hearth_controller.runs.story import Story, read_lines
+from hearth_controller.runs.windows import thinned, totals
+
+RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "run" / "evening"
+NODES = ["desk", "laptop", "oldbox"]
+TEXT = (RECORDED / "metrics.jsonl").read_text(encoding="utf-8")
+SCRIPT = "<script>alert('x')</script>"
+
+
+@pytest.fixture(scope="module")
+def known():
+    return read(RECORDED)
+
+
+@pytest.fixture(scope="module")
+def html(known):
+    return page(known)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder of the test's own with the recorded run."""
+    return Path(shutil.copytree(RECORDED, tmp_path / "evening"))
+
+
+class Elements(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, *names: str) -> list[str]:
+        return [value for name, value in self.attributes if name in names]
+
+
+# -- what the metrics tell -------------------------------------------------------------------------
+
+
+def test_the_story_of_a_run_that_was_launched_twice(known):
+    story = known.story
+    assert story.nodes == NODES
+    assert [(each.generation, each.step) for each in story.launches] == [(0, 0), (1, 40)]
+    assert [each.step for each in story.windows] == list(range(1, 81))
+    assert {each.steps for each in story.windows} == {1}
+    assert [each.launch for each in story.windows] == [0] * 40 + [1] * 40
+    assert [each.when for each in story.evaluations] == ["before", "during", "during", "after"]
+    assert story.perplexity == (story.evaluations[0].perplexity, story.evaluations[-1].perplexity)
+    assert story.sample.question == "say 1"
+    assert story.sample.before != story.sample.after
+    assert [mark.step for mark in story.checkpoints] == [20, 40, 60, 80, 80]
+    assert (story.state, story.step, story.steps) == ("finished", 80, 80)
+    assert story.length > sum(each.seconds for each in story.windows)
+
+
+def test_an_epochs_short_last_step_is_no_new_split(known):
+    told = [line for line in read_lines(RECORDED / "metrics.jsonl") if line["kind"] == "plan"]
+    short = {line["step"] for line in told if sum(line["rows"]) < 24}
+    changed = {mark.step for mark in known.story.replans}
+    assert short
+    assert changed
+    assert not short & changed
+    assert all(
+        re.search(r"desk \d+, laptop \d+, oldbox \d+", mark.text) for mark in known.story.replans
+    )
+
+
+def test_what_the_steps_of_a_round_make_up_for_is_no_new_split():
+    def plan(step: int, *rows: int, of_round: tuple[int, int]) -> dict:
+        return {"kind": "plan", "step": step, "rows": rows, "rows_of_round": of_round}
+
+    ranks = [{"node": "desk"}, {"node": "laptop"}]
+    story = Story.of(
+        [
+            {"kind": "start", "ranks": ranks},
+            plan(1, 5, 2, of_round=(9, 5)),
+            plan(2, 4, 3, of_round=(9, 5)),
+            plan(3, 5, 2, of_round=(9, 5)),
+            plan(5, 6, 1, of_round=(11, 3)),
+        ]
+    )
+    (mark,) = story.replans
+    assert (mark.step, mark.text) == (5, "rows a round: desk 11, laptop 3")
+
+
+def test_a_split_before_any_launch_is_on_record_tells_nothing():
+    step = {"kind": "step", "step": 5, "steps": 9}
+    assert Story.of([{"kind": "plan", "step": 1, "rows": [4, 2]}, step]).step == 5
+
+
+@pytest.mark.parametrize("most", [1, 7, 30, 1000])
+def test_fewer_points_tell_the_same_in_sum(known, most):
+    windows = known.story.windows
+    fewer = thinned(windows, most)
+    assert len(fewer) <= most + len(known.story.launches)
+    assert sum(each.steps for each in fewer) == 80
+    for node, (part, seconds) in totals(fewer).items():
+        whole, whole_seconds = totals(windows)[node]
+        assert seconds == pytest.approx(whole_seconds)
+        assert part.tokens == pytest.approx(whole.tokens)
+        assert (part.rows, part.peak_memory_mib) == (whole.rows, whole.peak_memory_mib)
+
+
+def test_ranks_of_one_node_are_put_together():
+    lines = [
+        {"kind": "start", "ranks": [{"node": "big"}, {"node": "big"}, {"node": "small"}]},
+        {
+            "kind": "step",
+            "step": 4,
+            "steps": 8,
+            "loss": None,
+            "tokens": 800,
+            "tokens_per_second": 100.0,
+            "tokens_per_second_by_rank": [50.0, 40.0, 10.0],
+            "rows_by_rank": [5, 4, 1],
+            "compute_seconds_by_rank": [1.0, 2.0, 0.5],
+            "wait_seconds_by_rank": [1.0, 0.0, 1.5],
+            "peak_memory_mib_by_rank": [70, 90, 30],
+        },
+    ]
+    (window,) = Story.of(lines).windows
+    big = window.parts["big"]
+    assert (window.steps, window.seconds, window.loss) == (4, 8.0, None)
+    assert (big.tokens, big.rows, big.compute_seconds, big.wait_seconds) == (720, 9, 6.0, 2.0)
+    assert big.peak_memory_mib == 90
+
+
+@settings(max_examples=60)
+@given(cut=st.integers(0, len(TEXT)), other=st.text(max_size=30))
+def test_a_record_that_is_cut_short_anywhere_still_tells_what_came_before(
+    tmp_path_factory, cut, other
+):
+    metrics = tmp_path_factory.mktemp("cut") / "metrics.jsonl"
+    metrics.write_text(TEXT[:cut] + other, encoding="utf-8")
+    story = Story.of(read_lines(metrics))
+    whole = TEXT[:cut].rpartition("\n")[0]
+    assert len(story.windows) >= whole.count('"kind": "step"')
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def test_the_page_begins_with_how_it_ended(html):
+    head = Elements(html[: html.index("<main>")]).text
+    for words in ("evening finished", "80 of 80", "266.81 → 179.35 -33%", "restarts1"):
+        assert words in " ".join(head.split()).replace("restarts 1", "restarts1")
+
+
+def test_the_page_needs_nothing_but_itself(html):
+    elements = Elements(html)
+    assert elements.tags["script"] == elements.tags["img"] == 0
+    assert elements.tags["svg"] == 6
+    assert all(value.startswith(("#", "data:,")) for value in elements.all("href", "xlink:href"))
+    assert not re.findall(r"@import|url\((?!#)", html)
+    ids = elements.all("id")
+    assert len(ids) == len(set(ids))
+    used = [value[1:] for value in elements.all("xlink:href")] + re.findall(r"url\(#(.*?)\)", html)
+    assert used
+    assert set(used) <= set(ids)
+
+
+def test_figures_have_the_colours_of_the_page_and_no_other(html):
+    drawn = "".join(re.findall(r"<svg.*?</svg>", html, re.DOTALL))
+    assert "var(--node-2)" in drawn
+    assert not re.findall(r"#[0-9a-f]{6}\b", drawn)
+    style = html[html.index("<style>") : html.index("</style>")]
+    for name in set(re.findall(r"var\(--([\w-]+)\)", html)):
+        assert style.count(f"--{name}:") == 2, name  # in light and in dark
+
+
+def test_the_same_run_gives_the_same_page(html):
+    assert page(read(RECORDED)) == html
+
+
+def test_the_page_says_what_ended_a_launch(known, html):
+    first, second = launch_rows(known)
+    assert first.reason == ""
+    assert second.reason.startswith("laptop: rank 1 was killed by signal 9 (SIGKILL)")
+    assert (second.generation, second.step, second.nodes) == (1, 40, "desk, laptop, oldbox")
+    assert "laptop: rank 1 was killed by signal 9" in html
+
+
+def test_the_page_shows_how_warm_it_was_where_somebody_could_tell(run, html):
+    assert "No node could tell its temperature." in html
+    metrics = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        if line["kind"] == "step":
+            line["celsius_by_rank"] = [50.0 + line["step"] / 4, 81.0, None]
+    metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    warm = page(read(run))
+    assert "No node could tell" not in warm
+    assert "temperature of what computes" in warm
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>.*?</tr>", warm)]
+    heat = {re.sub(r"<.*?>", "", row[0]): row[-1] for row in cells if len(row) == 8}
+    assert heat == {"desk": "70", "laptop": "81", "oldbox": "–"}
+
+
+def test_settings_stand_with_their_origins_those_that_were_given_first(known):
+    rows = setting_rows(known)
+    assert [name for name, *_ in rows] != list(Settings.model_fields)
+    assert sorted(name for name, *_ in rows) == sorted(Settings.model_fields)
+    typed = [name for name, _, _, given_ in rows if given_]
+    assert typed == [name for name, *_ in rows][: len(typed)]
+    assert ("global_batch", "24", "-e", True) in rows
+    assert ("seed", "1", "default", False) in rows
+
+
+def test_versions_and_fingerprints_are_told(known):
+    facts = dict(fact_rows(known))
+    assert facts["torch"] == "2.13.0+cpu"
+    assert facts["hearth"] == "0.1.0"
+    assert re.fullmatch(r"[0-9a-f]{16}", facts["data fingerprint (rows as tokens)"])
+    assert re.fullmatch(r"[0-9a-f]{64}", facts["data file, sha256"])
+    assert facts["rank 2"] == "oldbox, cpu"
+
+
+def failed(run: Path, message: str) -> None:
+    """Let the run have failed on laptop after two steps."""
+    lines = TEXT.splitlines(keepends=True)
+    second = next(n for n, line in enumerate(lines) if '"step": 2, "steps"' in line)
+    (run / "metrics.jsonl").write_text("".join(lines[: second + 1]))
+    end = {"state": "failed", "cause": {"node": "laptop", "rank": 1, "message": message}}
+    Ends({node: end | {"rank": n} for n, node in enumerate(NODES)}, "ansible-playbook").write(run)
+
+
+def test_a_run_that_failed_after_two_steps_names_node_and_cause(run):
+    failed(run, f"OSError: No space left on device\n{SCRIPT}")
+    html = write_report(run).read_text(encoding="utf-8")
+    elements = Elements(html)
+    assert "evening failed" in " ".join(elements.text.split())
+    assert f"laptop: OSError: No space left on device\n{SCRIPT}\ncause: " in elements.text
+    assert "\ncure: " in elements.text
+    assert (elements.tags["svg"], elements.tags["script"]) == (6, 0)
+
+
+def test_whatever_a_model_says_stays_text(run):
+    text = TEXT.replace('"answer": "', f'"answer": "{SCRIPT} & ').replace("say 1", SCRIPT)
+    (run / "metrics.jsonl").write_text(text)
+    elements = Elements(write_report(run).read_text(encoding="utf-8"))
+    assert elements.tags["script"] == 0
+    assert elements.text.count(f"{SCRIPT} & ") == 2
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", elements.text)
+
+
+def test_without_a_step_there_is_a_page_without_figures(run):
+    (run / "metrics.jsonl").unlink()
+    (run / "run.yml").write_text("run: [torn")
+    elements = Elements(write_report(run).read_text(encoding="utf-8"))
+    assert elements.tags["svg"] == 0
+    assert "No step is on record" in elements.text
+    assert "Its settings are not known" in elements.text
+    assert "evening finished" in " ".join(elements.text.split())
+
+
+def test_a_run_by_hand_has_no_end_but_the_one_in_its_metrics(run):
+    (run / "ends.json").unlink()
+    assert read(run).state == "finished"
+    (run / "metrics.jsonl").write_text(TEXT[: len(TEXT) // 2])
+    assert read(run).state == "without an end"
+    text = " ".join(Elements(page(read(run))).text.split())
+    assert "has no end on record: it is still under way, or was killed" in text
+
+
+def test_a_folder_without_a_run_is_refused_by_name(tmp_path):
+    with pytest.raises(ConfigError, match=f"{tmp_path}: there is no run in this folder"):
+        read(tmp_path)
+
+
+# -- the command that repeats it -------------------------------------------------------------------
+
+GIVEN = {
+    "model": "smollm2-135m",
+    "max_steps": "50",
+    "learning_rate": "1e-4",
+    "split": "4:2:1",
+    "packing": "false",
+    "lora_targets": "q_proj,v_proj",
+    "wandb_project": "my project's",
+    "run": "first",
+}
+
+
+def same_but_for_the_name(run, other: Settings) -> bool:
+    return run.settings.model_dump(exclude={"run"}) == other.model_dump(exclude={"run"})
+
+
+def test_the_command_of_the_play_means_the_same_settings(tmp_path):
+    run = resolve_run(GIVEN, tmp_path, "-e")
+    words = shlex.split(repeat_command(run, "ansible-playbook -i inventory/home"))
+    assert words[:4] == ["ansible-playbook", "-i", "inventory/home", "train.yml"]
+    typed: dict[str, str] = {}
+    for option, word in zip(words[4::2], words[5::2], strict=True):
+        assert option == "-e"
+        typed |= json.loads(word) if word.startswith("{") else parse_kv(word)
+    assert typed.keys() == GIVEN.keys() - {"run"}
+    assert same_but_for_the_name(run, resolve(typed).settings)
+
+
+def test_the_command_by_hand_means_the_same_settings(tmp_path):
+    run = resolve_run(GIVEN, tmp_path)
+    words = shlex.split(repeat_command(run, None))
+    assert words[:2] == ["python", "training/train_distributed.py"]
+    assert same_but_for_the_name(run, resolve(parse_command_line(words[2:]).given).settings)
+
+
+def test_what_a_settings_file_said_is_repeated_too(tmp_path):
+    file = tmp_path / "my.yml"
+    file.write_text("max_steps: 7\n")
+    run = resolve_run({"model": "smollm2-135m"}, tmp_path, "-e", file=file)
+    write_run(run, tmp_path / "run.yml")
+    assert "-e max_steps=7" in repeat_command(read_run(tmp_path / "run.yml"), "ansible-playbook")
+
+
+def test_the_nodes_and_the_options_of_the_launch_are_repeated(tmp_path):
+    words = {"nodes": "desk,laptop", "elastic": True, "min_nodes": 2, "launch_return_timeout": "90"}
+    run = replace(resolve_run(GIVEN, tmp_path, "-e"), launch=words | {"hearth_names": ["a b"]})
+    write_run(run, tmp_path / "run.yml")
+    command = repeat_command(read_run(tmp_path / "run.yml"), "ansible-playbook")
+    assert command.endswith(
+        " -e nodes=desk,laptop -e elastic=true -e min_nodes=2 -e launch_return_timeout=90 "
+        """-e '{"hearth_names": ["a b"]}'"""
+    )
+    assert "nodes" not in repeat_command(run, None)  # by hand it is torchrun that has them
+
+
+def test_a_record_without_words_of_the_launch_still_gives_a_report(run):
+    assert "launch" not in (run / "run.yml").read_text()
+    assert read(run).run.launch == {}
+    assert "train.yml" in Elements(page(read(run))).text
+
+
+# -- on demand -------------------------------------------------------------------------------------
+
+
+def call(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_on_demand_it_is_written_into_the_folder_of_the_run(run, tmp_path):
+    done = call("-m", "hearth_controller.report", run)
+    assert (done.returncode, done.stdout) == (0, f"{run}/report.html\n"), done.stderr
+    assert (run / "report.html").stat().st_size > 10_000
+    done = call("-m", "hearth_controller.report", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"hearth: error: {tmp_path}: there is no run in this folder")
+
+
+def test_the_report_does_without_torch():
+    code = "import sys, hearth_controller.report.write; sys.exit('torch' in sys.modules)"
+    assert call("-c", code).returncode == 0

@@ -1,0 +1,51 @@
+"""The report as a browser shows it: headless Chromium, in light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from support.browser import CHROMIUM, Browser
+
+from hearth_controller.report.write import write_report
+
+RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "run" / "evening"
+PAPER = {"light": (0xFC, 0xFC, 0xFA), "dark": (0x17, 0x18, 0x1A)}
+FIRST_NODE = {"light": (0x2A, 0x78, 0xD6), "dark": (0x4A, 0x93, 0xEA)}
+
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM and os.environ.get("CI") != "true",
+    reason="there is no Chromium (apt-get install chromium)",
+)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "evening"
+    return write_report(Path(shutil.copytree(RECORDED, folder)))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "shown"), [(1200, "wide"), (400, "narrow")])
+def test_the_page_is_drawn_and_asks_for_nothing(report, browser, width, shown, scheme):
+    browser.open(report, width, scheme)
+    drawn = "[...document.querySelectorAll('svg')].filter(each => each.clientWidth > 0)"
+    assert browser.evaluate(f"{drawn}.map(each => each.getAttribute('class'))") == [shown] * 3
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    picture = Image.open(io.BytesIO(browser.screenshot())).convert("RGB")
+    colours = {colour: count for count, colour in picture.getcolors(1 << 24)}
+    assert max(colours, key=colours.get) == PAPER[scheme]
+    assert colours[FIRST_NODE[scheme]] > 1000
+    assert browser.complaints == []
+    assert set(browser.requests) == {report.as_uri()}

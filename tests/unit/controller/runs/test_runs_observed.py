@@ -1,0 +1,255 @@
+"""How a run stands, seen over all its nodes; and the tables of runs."""
+
+from __future__ import annotations
+
+import pytest
+from support.digests import cause, digest, metrics, run_file
+
+from hearth.base.errors import LaunchError
+from hearth_controller.runs.compare import compare
+from hearth_controller.runs.listing import kept, listing, removal
+from hearth_controller.runs.observed import GONE, RunSeen, pick, runs_seen
+
+LOST = cause("laptop", "node_lost", "laptop: no sign of life for 15 s\nand more")
+KILLED = cause("laptop", "rank_failed", "rank 1: CUDA out of memory")
+
+
+def seen(desk, laptop) -> RunSeen:
+    """Return the run that two nodes know; None is a node that does not answer."""
+    (run,) = runs_seen({"desk": desk and [desk], "laptop": laptop and [laptop]})
+    return run
+
+
+def both(state: str, why=None) -> RunSeen:
+    return seen(
+        *(digest(node, state, False, record_more={"cause": why}) for node in ("desk", "laptop"))
+    )
+
+
+# -- states ----------------------------------------------------------------------------------------
+
+
+def test_a_run_under_way_tells_how_far_it_is():
+    run = seen(digest("desk"), digest("laptop"))
+    assert (run.state, run.alive, run.step, run.steps) == ("running", True, 30, 100)
+    assert (run.loss, run.tokens_per_second, run.eta_seconds) == (2.125, 812.5, 200.0)
+    assert run.checkpoint == {"step": 25, "age_seconds": 40.0}
+    assert (run.missing, run.why) == ([], None)
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
+def test_a_run_that_has_ended_has_no_speed_and_no_time_left(state):
+    run = both(state, KILLED if state == "failed" else None)
+    assert run.state == state
+    assert not run.alive
+    assert run.tokens_per_second is run.eta_seconds is None
+    assert run.loss == 2.125
+
+
+def test_a_run_that_a_rank_failed_is_told_from_one_whose_node_vanished():
+    failed, lost = both("failed", KILLED), both("failed", LOST)
+    assert (failed.state, failed.why) == ("failed", "laptop: rank 1: CUDA out of memory")
+    assert (lost.state, lost.why) == ("lost", "laptop: laptop: no sign of life for 15 s")
+
+
+def test_supervisors_that_are_gone_without_a_word_mean_a_lost_run():
+    run = seen(digest("desk", alive=False), digest("laptop", alive=False))
+    assert run.state == "lost"
+    assert run.why == f"desk: {GONE}; laptop: {GONE}"
+    assert not run.alive
+
+
+def test_the_others_know_better_than_a_node_that_went_down_before_the_end():
+    down = digest("laptop", alive=False)
+    assert seen(digest("desk", "finished", False), down).state == "finished"
+    lost = seen(digest("desk", "failed", False, record_more={"cause": LOST}), down)
+    assert lost.state == "lost"
+    assert lost.parts["laptop"].state == "gone"
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+@pytest.mark.parametrize("kind", ["not_ready", "node_lost"])
+@pytest.mark.parametrize("generation", [0, 1])
+def test_nor_does_one_that_came_back_and_found_nobody_say_how_it_ended(state, kind, generation):
+    alone = {"cause": cause("desk", kind, "desk did not answer"), "generation": generation}
+    ended = {"generation": 1}
+    run = seen(
+        digest("desk", state, False, record_more=ended),
+        digest("laptop", "failed", False, record_more=alone),
+    )
+    assert run.state == state
+    assert run.why is None
+
+
+def test_a_node_that_works_on_a_run_of_which_it_has_not_heard_the_end_can_be_stopped():
+    later = {"generation": 1, "nodes": ["laptop"], "rank": 0}
+    run = seen(digest("desk", "waiting"), digest("laptop", "finished", False, record_more=later))
+    assert run.alive
+    assert list(run.parts) == ["laptop", "desk"]
+    assert pick([run], "evening", under_way=True) is run
+
+
+def test_a_word_to_stop_that_nobody_took_is_of_no_launch_that_goes_on():
+    left = digest("laptop", alive=False, asked="stop\n")
+    assert not seen(digest("desk", record_more={"nodes": ["desk"]}), left).stopping
+    assert seen(digest("desk", asked="stop\n"), left).stopping
+
+
+def test_an_end_of_an_earlier_launch_says_nothing_of_the_last_one():
+    run = seen(
+        digest("desk", "running", False, record_more={"generation": 3}),
+        digest("laptop", "stopped", False, record_more={"generation": 1}),
+    )
+    assert run.state == "lost"
+
+
+def test_a_node_that_does_not_answer_is_missing_where_the_run_goes_on():
+    run = seen(digest("desk", metrics=metrics(nodes=["desk"])), None)
+    assert (run.state, run.missing) == ("running", ["laptop"])
+    assert run.why == "laptop: does not answer; goes on without laptop"
+
+
+def test_a_node_that_does_not_answer_here_may_well_take_part():
+    run = seen(digest("desk"), None)
+    assert (run.state, run.missing, run.why) == ("running", [], "laptop: does not answer")
+
+
+def test_of_a_node_that_was_not_asked_nothing_is_said():
+    (run,) = runs_seen({"desk": [digest("desk")]})
+    assert run.parts["laptop"].state == "not asked"
+    assert (run.state, run.missing, run.why) == ("running", [], None)
+
+
+def test_a_run_that_goes_on_without_a_node_says_so():
+    run = seen(digest("desk", metrics=metrics(nodes=["desk"])), digest("laptop", "waiting"))
+    assert (run.state, run.why) == ("running", "goes on without laptop")
+
+
+def test_a_run_that_waits_for_a_lost_node_says_why():
+    waits = {"cause": LOST, "missing": ["laptop"]}
+    run = seen(digest("desk", "waiting", record_more=waits), None)
+    assert (run.state, run.missing) == ("waiting", ["laptop"])
+    assert run.why == "laptop: laptop: no sign of life for 15 s; waits for laptop"
+
+
+def test_of_several_metrics_those_with_most_steps_count():
+    behind = digest("laptop", "finished", False, metrics=metrics(step=25))
+    assert seen(digest("desk", "finished", False), behind).step == 30
+    # A node that is left out knows of steps that the last launch makes anew.
+    again = metrics(step=4, nodes=["laptop"])
+    again["start"]["generation"] = 1
+    assert seen(digest("desk", "finished", False), digest("laptop", metrics=again)).step == 4
+    # Rank 0's disk is gone: the copies that came with the checkpoints are what there is.
+    assert seen(None, behind).step == 25
+
+
+def test_a_run_that_one_node_only_has_heard_of_is_listed():
+    run = seen(digest("desk", record=None, metrics={}, checkpoint=None), digest("laptop"))
+    assert run.parts["desk"].state == "unknown"
+    assert run.state == "running"
+    (torn,) = runs_seen({"desk": [digest("desk", record=None, metrics={}, checkpoint=None)]})
+    assert (torn.state, torn.steps, torn.checkpoint, torn.begun) == ("lost", None, None, "")
+
+
+# -- which run is meant ----------------------------------------------------------------------------
+
+
+def three() -> list[RunSeen]:
+    def known(name, since, state="finished", alive=False):
+        return digest("desk", state, alive, name=name, record_more={"since": since})
+
+    return runs_seen(
+        {
+            "desk": [
+                known("a", "2026-11-20T20:00:00Z", "running", True),
+                known("b", "2026-11-20T22:00:00Z"),
+                known("c", "2026-11-20T21:00:00Z"),
+            ]
+        }
+    )
+
+
+def test_runs_under_way_come_first_and_then_the_newest():
+    assert [run.name for run in three()] == ["a", "b", "c"]
+    assert pick(three()).name == "a"
+    assert pick(three()[1:]).name == "b"
+    assert pick(three(), "c").name == "c"
+
+
+@pytest.mark.parametrize(
+    "name, under_way, message",
+    [
+        ("d", False, "no node has a run 'd'; there are a, b, c"),
+        ("b", True, "b is not under way: it is finished"),
+    ],
+)
+def test_a_run_that_is_not_there_is_refused_with_those_that_are(name, under_way, message):
+    with pytest.raises(LaunchError, match=message):
+        pick(three(), name, under_way)
+
+
+def test_without_any_run_there_is_none_to_pick():
+    with pytest.raises(LaunchError, match="there is no run yet"):
+        pick([])
+    with pytest.raises(LaunchError, match="no run is under way"):
+        pick(three()[1:], under_way=True)
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def test_the_list_has_a_line_a_run_and_two_parts_on_a_narrow_screen():
+    run = seen(digest("desk"), digest("laptop"))
+    titles, line = listing([run], 120)
+    assert titles.split() == [
+        *("run", "state", "step", "loss", "perplexity", "model", "begun", "took", "nodes")
+    ]
+    for word in ("evening", "running", "30 of 100", "2.125", "48.44 → –", "1 min 35 s"):
+        assert word in line
+    narrow = listing([run], 60)
+    assert len(narrow) == 5
+    assert max(map(len, narrow)) <= 60
+    assert narrow[4].endswith("desk, laptop")
+    assert listing([], 80) == ["there is no run yet"]
+
+
+def test_two_runs_side_by_side_show_what_came_of_them_and_the_settings_that_differ(tmp_path):
+    texts = [
+        run_file(tmp_path, "a", learning_rate=1e-4, lora_rank=8),
+        run_file(tmp_path, "b", learning_rate=1e-4, lora_rank=16, wandb="off"),
+    ]
+    runs = [
+        seen(digest("desk", "finished", False, name=name, run_file=text), None)
+        for name, text in zip("ab", texts, strict=True)
+    ]
+    lines = compare(*runs)
+    assert lines[0].split() == ["a", "b"]
+    assert "held-out perplexity before  48.44" in "\n".join(lines)
+    after = lines[lines.index("settings that differ:") + 1 :]
+    assert [line.split() for line in after] == [["lora_rank", "8", "16"], ["wandb", "auto", "off"]]
+    assert compare(runs[0], runs[0])[-1] == "no setting differs"
+
+
+def test_a_run_whose_settings_nobody_knows_cannot_be_compared(tmp_path):
+    known = digest("desk", "finished", False, run_file=run_file(tmp_path, "evening"))
+    unknown = digest("desk", "finished", False, run_file="settings: {of_old: 1}")
+    with pytest.raises(LaunchError, match="the settings of evening are not known"):
+        compare(seen(known, None), seen(unknown, None))
+
+
+def test_what_would_be_removed_is_named_by_node_with_its_bytes():
+    lines = removal(seen(digest("desk", "finished", False), digest("laptop", "finished", False)))
+    assert lines[:3] == [
+        "desk: 1.0 kB",
+        "    results/evening  1.0 kB",
+        "    logs/evening.log  24 B",
+    ]
+    assert "laptop: 1.0 kB" in lines
+
+
+def test_a_run_is_not_removed_while_it_may_be_alive():
+    over = seen(digest("desk", "finished", False), digest("laptop", "finished", False))
+    assert kept(over, []) == ""
+    assert "is under way: stop it first" in kept(seen(digest("desk"), digest("laptop")), [])
+    assert "laptop took part in evening and does not answer" in kept(over, ["laptop"])
+    assert kept(over, ["oldbox"]) == ""

@@ -1,0 +1,209 @@
+"""The status: what is good, degraded or broken, its table, and its JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from support.digests import cause, digest, metrics
+
+from hearth_controller.base.verdict import EXIT
+from hearth_controller.runs.observed import runs_seen
+from hearth_controller.runs.status import status
+from hearth_controller.runs.status_table import MOST_RUNS, status_lines
+
+SCHEMA = json.loads(
+    (Path(__file__).resolve().parents[4] / "docs" / "status.schema.json").read_text()
+)
+GPU = {
+    "index": 0,
+    "name": "stand-in of a card",
+    "load_percent": 98,
+    "used_mib": 11264,
+    "total_mib": 16384,
+    "celsius": 71,
+    "watts": 284.5,
+    "watts_limit": 300,
+    "throttled_by": ["power limit"],
+}
+HEALTH = {
+    "cores": 8,
+    "cpu_percent": 97.4,
+    "memory": {"used_mib": 3174, "total_mib": 7884},
+    "network": {"interface": "enp5s0", "received": 11_200_000, "sent": 800},
+    "gpus": [],
+    "gpu_trouble": "no nvidia-smi",
+}
+LOST = cause("laptop", "node_lost", "no sign of life for 15 s")
+KILLED = cause("laptop", "rank_failed", "rank 1: CUDA out of memory")
+
+
+def seen(desk=None, laptop=None, health=HEALTH, silent=()):
+    """Return the status of two nodes with one digest each, checked against the schema."""
+    digests = {"desk": desk and [desk], "laptop": laptop and [laptop]}
+    known = {node: None if node in silent else (said or []) for node, said in digests.items()}
+    answer = status(
+        runs_seen(known),
+        {node: None if node in silent else health for node in known},
+        dict.fromkeys(silent, "ssh: connect to host laptop port 22: No route to host"),
+        "2026-11-20T20:10:00+00:00",
+    )
+    Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(answer)))
+    return answer
+
+
+def ended(state, why=None):
+    return [digest(node, state, False, record_more={"cause": why}) for node in ("desk", "laptop")]
+
+
+def gpu(**more):
+    return HEALTH | {"gpus": [GPU | more], "gpu_trouble": ""}
+
+
+# -- verdict ---------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_one():
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_a_run_that_ended_as_it_should_is_good(state):
+    assert seen(*ended(state))["verdict"] == "good"
+
+
+def test_no_run_and_a_run_under_way_and_one_that_begins_are_good():
+    begins = digest("desk", "waiting", record_more={"missing": ["laptop"]}, metrics={})
+    for answer in (
+        seen(),
+        seen(digest("desk"), digest("laptop")),
+        seen(begins, digest("laptop", "waiting", metrics={})),
+        seen(digest("desk"), digest("laptop"), health=gpu()),
+    ):
+        assert (answer["verdict"], answer["reasons"]) == ("good", [])
+        assert status_lines(answer)[-1] == "✓ all is well"
+        assert EXIT[answer["verdict"]] == 0
+
+
+@pytest.mark.parametrize(
+    "desk, laptop, health, silent, reason",
+    [
+        (
+            digest("desk", "waiting", record_more={"cause": LOST, "missing": ["laptop"]}),
+            None,
+            HEALTH,
+            ["laptop"],
+            "evening is waiting: laptop: no sign of life for 15 s; waits for laptop",
+        ),
+        (
+            digest("desk", metrics=metrics(nodes=["desk"])),
+            digest("laptop", "waiting"),
+            HEALTH,
+            [],
+            "evening goes on without laptop",
+        ),
+        (None, None, HEALTH, ["laptop"], "laptop does not answer"),
+        (
+            None,
+            None,
+            gpu(throttled_by=["power limit", "heat"]),
+            [],
+            "desk: GPU 0 (stand-in of a card) is throttled: heat",
+        ),
+        (
+            None,
+            None,
+            HEALTH | {"gpu_trouble": "nvidia-smi fails: No devices were found"},
+            [],
+            "desk: nvidia-smi fails: No devices were found",
+        ),
+    ],
+)
+def test_what_is_degraded_says_why(desk, laptop, health, silent, reason):
+    answer = seen(desk, laptop, health, silent)
+    assert answer["verdict"] == "degraded"
+    assert reason in answer["reasons"]
+    assert f"! {reason}" in status_lines(answer)
+    assert EXIT[answer["verdict"]] == 1
+
+
+@pytest.mark.parametrize(
+    "digests, silent, reason",
+    [
+        (ended("failed", KILLED), [], "evening failed"),
+        (ended("failed", LOST), [], "evening was lost with a node"),
+        ([None, None], ["desk", "laptop"], "no node answers"),
+    ],
+)
+def test_what_is_broken_says_why(digests, silent, reason):
+    answer = seen(*digests, silent=silent)
+    assert (answer["verdict"], answer["reasons"]) == ("broken", [reason])
+    assert EXIT[answer["verdict"]] == 2
+
+
+def test_what_became_of_earlier_runs_does_not_count():
+    early = digest("desk", "failed", False, name="early", record_more={"since": "2026-11-19T"})
+    runs = runs_seen({"desk": [early, digest("desk", "finished", False)]})
+    assert status(runs, {"desk": HEALTH}, {}, "now")["verdict"] == "good"
+
+
+# -- table -----------------------------------------------------------------------------------------
+
+
+def test_the_table_tells_of_a_run_under_way_and_of_its_nodes():
+    text = "\n".join(status_lines(seen(digest("desk"), digest("laptop"), health=gpu())))
+    for word in (
+        *("evening", "running", "30 of 100", "2.125", "812", "3 min 20 s", "step 25, 40 s ago"),
+        *("97% of 8", "3.1 of 7.7 GB", "enp5s0 ↓ 11.2 MB/s ↑ 800 B/s"),
+        *("0: stand-in of a card", "98%", "11.0 of 16.0 GB", "71 °C", "284 of 300 W"),
+        "power limit",
+    ):
+        assert word in text
+
+
+@pytest.mark.parametrize("known", [metrics(), {}], ids=["counts steps", "loads, or a script"])
+@pytest.mark.parametrize("asked", ["", "stop\n", "now\n"])
+@pytest.mark.parametrize("state", ["running", "waiting"])
+def test_that_a_run_under_way_was_asked_to_stop_stands_beside_its_state(state, asked, known):
+    text = "\n".join(status_lines(seen(digest("desk", state, asked=asked, metrics=known))))
+    assert f" {state}, stopping " in text
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        digest("desk", asked="pause\n"),
+        digest("desk"),
+        digest("desk", "failed", False, asked="stop\n"),
+        digest("desk", alive=False, asked="stop\n"),
+    ],
+    ids=["pauses", "trains", "failed", "died"],
+)
+def test_no_other_run_is_stopping(told):
+    assert "stopping" not in "\n".join(status_lines(seen(told)))
+
+
+def test_a_node_without_a_driver_says_so_and_one_that_is_off_is_named():
+    text = "\n".join(status_lines(seen(digest("desk"), silent=["laptop"])))
+    assert "no nvidia-smi" in text
+    assert "laptop (silent)" in text
+    assert "temperature" not in text
+
+
+def test_a_figure_that_the_driver_does_not_have_is_a_dash():
+    unknown = dict.fromkeys(("used_mib", "watts", "watts_limit", "throttled_by", "celsius"))
+    text = "\n".join(status_lines(seen(health=gpu(**unknown))))
+    assert "– of – W" in text
+
+
+def test_why_a_run_failed_stands_below_it():
+    lines = status_lines(seen(*ended("failed", KILLED)))
+    assert lines[2] == "    laptop: rank 1: CUDA out of memory"
+
+
+def test_old_runs_are_counted_not_shown():
+    digests = [digest("desk", "finished", False, name=f"run{i}") for i in range(MOST_RUNS + 3)]
+    lines = status_lines(status(runs_seen({"desk": digests}), {"desk": HEALTH}, {}, "now"))
+    assert "and 3 older: playbooks/runs.yml" in lines

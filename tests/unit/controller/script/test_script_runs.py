@@ -1,0 +1,350 @@
+"""A run of a person's own script: what goes to the nodes, what is refused, how it is told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader
+from ansible.template import Templar
+from hypothesis import given
+from hypothesis import strategies as st
+from support.digests import digest
+from support.plugins import load
+
+from hearth.base.errors import ConfigError
+from hearth.config import newest_run, run_of
+from hearth_controller.runs.compare import compare
+from hearth_controller.runs.listing import listing
+from hearth_controller.runs.observed import runs_seen
+from hearth_controller.runs.status import status
+from hearth_controller.runs.status_table import status_lines
+from hearth_controller.script import tree
+from hearth_controller.script.request import Asked, ask, go_on
+from hearth_controller.script.run import read_script, script_of, script_text
+from hearth_controller.script.tree import Tree, code_tree, data_tree
+
+run = load("action", "hearth_run")
+follow = load("action", "hearth_follow")
+summary = load("action", "hearth_summary")
+
+ROOT = Path(__file__).resolve().parents[4]
+NOW = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
+
+
+def project(folder: Path) -> Path:
+    """Make a project as one looks, and return its script."""
+    for path, text in {
+        "train.py": "print('hello')\n",
+        "parts/model.py": "WIDTH = 3\n",
+        "settings.toml": "lr = 1\n",
+        ".git/HEAD": "ref",
+        ".env": "A=1",
+        "parts/__pycache__/model.pyc": "x",
+        "__pycache__/train.pyc": "x",
+        "me.egg-info/PKG-INFO": "x",
+        "env/pyvenv.cfg": "x",
+        "data/rows.csv": "1,2\n",
+    }.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    (folder / "linked").symlink_to(folder / "parts")
+    (folder / "broken").symlink_to(folder / "nowhere")
+    return folder / "train.py"
+
+
+def asked(folder: Path, **given: object) -> Asked:
+    """Return the run that is asked for with a project's script."""
+    return ask({"script": str(project(folder / "work")), **given}, folder / "runs", NOW)
+
+
+def refused(folder: Path, **given: object) -> str:
+    """Return all that is said when such a run is refused."""
+    with pytest.raises(ConfigError) as error:
+        ask(given, folder / "runs", NOW)
+    return "\n".join(error.value.findings)
+
+
+# -- what goes to the nodes ------------------------------------------------------------------------
+
+
+def test_a_script_gets_the_token_of_the_shell_and_hearths_own_ranks_do_not(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_planted")
+    monkeypatch.setenv("WANDB_API_KEY", "key")
+    init_plugin_loader()
+    loader = DataLoader()
+    tasks = ROOT / "roles" / "launch" / "tasks" / "start.yml"
+    start = loader.load_from_file(str(tasks), trusted_as_template=True)[0]["hearth_supervise"]
+    own, script = (
+        Templar(loader, variables={"plan_run": described}).template(start["secrets"])
+        for described in ({"name": "own"}, {"name": "script", "spec": {"scripted": True}})
+    )
+    assert own == {"WANDB_API_KEY": "key", "HF_TOKEN": ""}
+    assert script == {"WANDB_API_KEY": "key", "HF_TOKEN": "hf_planted"}
+
+
+def test_code_goes_and_what_tools_made_stays_and_is_named(tmp_path):
+    folder = project(tmp_path).parent
+    found = code_tree(folder, folder / "data")
+    assert set(found.files) == {"train.py", "parts/model.py", "settings.toml", ".env"}
+    assert found.left_out == (
+        *(".git", "__pycache__", "broken", "data", "env", "linked", "me.egg-info"),
+    )
+    assert found.told.startswith("4 files, 35 B; left out: .git, __pycache__, broken, data, env, ")
+    assert found.told.endswith("linked and 1 more")
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.text("xyz", max_size=3), min_size=1))
+def test_the_checksum_of_a_folder_is_that_of_its_names_and_contents(files):
+    one = Tree(Path("a"), files, 1)
+    assert one.sha256 == Tree(Path("b"), dict(reversed(files.items())), 2, ("left",)).sha256
+    for name in files:
+        assert Tree(Path("a"), {**files, name: files[name] + "!"}, 1).sha256 != one.sha256
+        renamed = {("g" if key == name else key): value for key, value in files.items()}
+        assert Tree(Path("a"), renamed, 1).sha256 != one.sha256
+
+
+def test_data_is_a_file_or_a_folder_under_its_own_name(tmp_path):
+    folder = project(tmp_path / "work").parent
+    file = data_tree(folder / "settings.toml")
+    assert (file.source, list(file.files)) == (folder, ["settings.toml"])
+    whole = data_tree(folder / "parts")
+    assert (whole.source, list(whole.files)) == (folder, ["parts/model.py"])
+
+
+def test_a_folder_that_is_too_big_is_refused_with_what_is_big_in_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(tree, "MOST_CODE", 50_000)
+    folder = project(tmp_path).parent
+    (folder / "checkpoints").mkdir()
+    for name in ("a.pt", "b.pt"):
+        (folder / "checkpoints" / name).write_bytes(bytes(40_000))
+    with pytest.raises(ConfigError) as error:
+        code_tree(folder)
+    assert "has 80.0 kB in 7 files" in str(error.value)
+    assert "checkpoints (80.0 kB, 2 files), " in str(error.value)
+    assert "-e script_folder=" in str(error.value)
+
+
+def test_a_home_is_no_folder_of_a_script(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    script = tmp_path / "train.py"
+    script.write_text("")
+    assert "is not the folder of a project" in refused(tmp_path, script=str(script))
+
+
+# -- what is asked for -----------------------------------------------------------------------------
+
+
+def test_a_script_becomes_a_run_with_places_on_the_nodes(tmp_path):
+    found = asked(
+        tmp_path,
+        script_args="--epochs 3 --name 'two words' --out {results} --data {data}",
+        script_data=str(tmp_path / "work" / "data"),
+    )
+    assert found.run.name == "train-20261122-073000"
+    arguments = ["--epochs", "3", "--name", "two words", "--out", "{results}", "--data", "{data}"]
+    assert found.spec == {
+        "script": "code/train-20261122-073000/train.py",
+        "arguments": arguments,
+        "folder": "code/train-20261122-073000",
+        "data": f"data/{found.data.sha256[:12]}/data",
+    }
+    assert "data" in found.code.left_out
+
+
+def test_another_folder_can_be_the_scripts(tmp_path):
+    work = project(tmp_path / "work").parent
+    (work / "tools").mkdir()
+    (work / "tools" / "go.py").write_text("")
+    found = ask(
+        {"script": str(work / "tools" / "go.py"), "script_folder": str(work), "run": "x"}, tmp_path
+    )
+    assert found.run.script == "tools/go.py"
+    assert "train.py" in found.code.files
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path):
+    said = refused(
+        tmp_path,
+        script="nowhere/train.py",
+        script_data="nowhere.csv",
+        script_folder="nowhere/else",
+        script_args="--open 'quote",
+        run="../up",
+    )
+    for words in (
+        "script: there is no file nowhere/train.py",
+        "script_data: there is no file or folder nowhere.csv",
+        "script_folder: there is no file or folder nowhere/else",
+        'script_args: "--open \'quote" cannot be taken apart: No closing quotation',
+        "run: '../up' cannot be used",
+    ):
+        assert words in said
+    assert said.count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("train.sh", "echo", "train.sh is not a Python file (.py)"),
+        ("train.py", "import torch\nfor x in\n", "train.py:2: this is not Python: invalid syntax"),
+        ("train.py", "\0", "this is not Python"),
+    ],
+)
+def test_what_torchrun_could_not_start_is_refused(tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    assert words in refused(tmp_path, script=str(tmp_path / name))
+
+
+def test_a_script_outside_its_folder_and_a_place_without_data_are_refused(tmp_path):
+    work = project(tmp_path / "work").parent
+    said = refused(
+        tmp_path,
+        script=str(work / "train.py"),
+        script_folder=str(work / "parts"),
+        script_args="{data}",
+    )
+    assert "is not in " in said
+    assert "script_args: {data} stands for what -e script_data= names" in said
+
+
+def test_a_runs_file_says_what_was_asked_for(tmp_path):
+    found = asked(tmp_path, script_args="--x 1", run="evening").run
+    text = script_text(found)
+    assert script_of(text, "run.yml") == found
+    assert script_of("run: other\nsettings: {}\n", "run.yml") is None
+    assert script_of(": no yaml: [", "run.yml") is None
+    with pytest.raises(ConfigError, match="this run is of a script, not of Hearth's trainer"):
+        run_of(text, "run.yml")
+    with pytest.raises(ConfigError, match="this is not a run file"):
+        script_of("script: {arguments: []}", "run.yml")
+
+
+# -- going on --------------------------------------------------------------------------------------
+
+
+def on_record(folder: Path, **given: object) -> Asked:
+    found = asked(folder, run="evening", **given)
+    (folder / "runs" / "evening").mkdir(parents=True)
+    (folder / "runs" / "evening" / "run.yml").write_text(script_text(found.run))
+    return found
+
+
+def test_a_run_goes_on_with_the_same_code_and_other_arguments(tmp_path):
+    found = on_record(tmp_path, script_args="--epochs 3")
+    assert newest_run(tmp_path / "runs") == "evening"
+    again = go_on("evening", {}, tmp_path / "runs")
+    assert again.resumes
+    assert again.run == found.run
+    longer = go_on("evening", {"script_args": "--epochs 9"}, tmp_path / "runs")
+    assert longer.run.arguments == ("--epochs", "9")
+
+
+def test_a_run_whose_code_has_changed_is_another_run(tmp_path):
+    on_record(tmp_path)
+    (tmp_path / "work" / "parts" / "model.py").write_text("WIDTH = 4\n")
+    with pytest.raises(ConfigError, match="has changed since 'evening' began"):
+        go_on("evening", {}, tmp_path / "runs")
+    with pytest.raises(ConfigError, match="script_data: a run that goes on keeps"):
+        go_on("evening", {"script_data": "x"}, tmp_path / "runs")
+    assert go_on("ghost", {}, tmp_path / "runs") is None
+
+
+# -- what is typed after -e ------------------------------------------------------------------------
+
+
+def test_a_scripts_arguments_are_taken_as_they_are():
+    typed = run.typed_variables(
+        ["script=a.py wait=false", "script_args=--lr=0.1 --name 'a b' x=y", 'script_args="--x 1"'],
+        DataLoader(),
+    )
+    assert typed == {"script": "a.py", "wait": "false", "script_args": "--x 1"}
+    one = run.typed_variables(["script_args=--lr=0.1 --name 'a b' x=y"], DataLoader())
+    assert one == {"script_args": "--lr=0.1 --name 'a b' x=y"}
+
+
+def test_what_does_not_go_with_a_script_is_refused():
+    settings, launch, findings = run.sort_out(
+        {"script": "a.py", "model": "m", "train": {"max_steps": 3}, "elastic": "true"}, ()
+    )
+    assert not findings
+    said = run._foreign(settings, launch)
+    assert said[0] == "-e model and -e script: only one of them can be meant; leave one out"
+    assert said[1].startswith("-e max_steps: that is for Hearth's own trainer")
+    assert said[2].startswith("-e elastic: a script is launched on all its nodes or none")
+
+
+# -- how it is told --------------------------------------------------------------------------------
+
+
+def seen(folder: Path, state: str = "running", alive: bool = True):
+    text = script_text(asked(folder, run="evening", script_args="--epochs 3").run)
+    known = {
+        node: [
+            digest(
+                node,
+                state,
+                alive,
+                metrics={},
+                checkpoint=None,
+                run_file=text,
+                record_more={"script": "train.py"},
+            )
+        ]
+        for node in ("desk", "laptop")
+    }
+    return runs_seen(known)
+
+
+def test_a_scripts_run_is_shown_with_its_state_and_since_when_and_no_step(tmp_path):
+    (one,) = seen(tmp_path)
+    assert (one.state, one.step, one.steps, one.program) == ("running", 0, None, "train.py")
+    assert one.begun == NOW.isoformat(timespec="seconds")
+    told = status([one], {}, {}, "now")["runs"][0]
+    assert (told["script"], told["model"]) == ("train.py", None)
+    lines = status_lines({"runs": [told], "nodes": [], "reasons": [], "verdict": "good"})
+    assert lines[2].startswith("    train.py: running since 2026-11-2")
+    assert "train.py" in listing([one], 120)[1]
+
+
+def test_two_runs_of_a_script_differ_in_what_was_asked_for(tmp_path):
+    (one,) = seen(tmp_path / "a")
+    (other,) = seen(tmp_path / "b")
+    lines = compare(one, other)
+    assert any(line.startswith("script ") for line in lines)
+    assert not any(line.startswith("script_args") for line in lines)
+
+
+def test_following_says_what_runs_and_since_when():
+    record = {"state": "running", "script": "train.py", "since": "2026-11-22T07:30:00Z"}
+    said = follow.state_text(record, follow.Progress())
+    assert said.startswith("train.py has been running since 2026-11-2")
+
+
+def closing(folder: Path, state: str, files: tuple[str, ...] = ("files", "logs"), **more: object):
+    script = asked(folder, run="evening").run
+    end = {"state": state, "since": "2026-11-22T07:33:20Z", "generation": 0, **more}
+    if state == "failed":
+        end["cause"] = {"node": "laptop", "message": "train.py:3: ValueError: no"}
+    ends = {"desk": end, "laptop": end}
+    return summary.script_summary(script, ends, "runs/evening", files, "ansible-playbook")
+
+
+def test_the_summary_of_a_scripts_run(tmp_path):
+    assert closing(tmp_path / "a", "finished").splitlines() == [
+        "evening finished: train.py on desk, laptop in 3 min 20 s",
+        "  files  runs/evening/files",
+        "  logs   runs/evening/logs",
+    ]
+    stopped = closing(tmp_path / "b", "stopped", generation=1)
+    assert stopped.startswith("evening was stopped: train.py\n")
+    assert "  go on  ansible-playbook train.yml -e resume=evening" in stopped
+    failed = closing(tmp_path / "c", "failed", files=("logs",))
+    assert "less runs/evening/logs/laptop.log" in failed
+    assert "files  runs" not in failed
+
+
+def test_a_runs_file_that_is_not_there_is_none(tmp_path):
+    assert read_script(tmp_path / "run.yml") is None

@@ -1,0 +1,251 @@
+"""What provisioning fetches for the nodes: lock files, platforms, wheels and an installer."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.tags import Tag
+from support.house import ROOT
+from support.stand_in_index import lock_line, make_wheel, stand_in_index
+from support.waiting import until
+
+from hearth.base.errors import SupplyError
+from hearth_controller.supply.download import download
+from hearth_controller.supply.locks import Pin, as_requirements, not_for, read_lock
+from hearth_controller.supply.target import Target
+from hearth_controller.supply.wheelhouse import Wheelhouse
+
+NODE = Target((3, 11), "x86_64", 36)
+ARM = Target((3, 11), "aarch64", 36)
+NEWER = Target((3, 12), "x86_64", 39)
+
+
+def quiet(*_: object) -> None:
+    """Take progress and say nothing."""
+
+
+# -- lock files ------------------------------------------------------------------------------------
+
+
+def test_a_lock_is_read_with_all_hashes_and_written_as_pip_wants_it():
+    text = (
+        "# made by pip-compile\n"
+        "PyYAML==6.0.3 \\\n    --hash=sha256:" + "a" * 64 + " \\\n"
+        "    --hash=sha256:" + "b" * 64 + "\n    # via -r x.in\n"
+        "Some_Thing.else==1.0 --hash=sha256:" + "c" * 64 + "\n"
+    )
+    pins = read_lock(text)
+    assert list(pins) == ["pyyaml", "some-thing-else"]
+    assert [each[7] for each in pins["pyyaml"].hashes] == ["a", "b"]
+    assert read_lock(as_requirements(pins.values())) == pins
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_every_package_of_the_shipped_locks_has_a_hash(name):
+    pins = read_lock((ROOT / "requirements" / f"{name}.lock").read_text())
+    assert len(pins) > 80
+    assert all(pin.hashes for pin in pins.values())
+
+
+def test_the_cpu_lock_has_torch_for_one_python_and_processor_only():
+    cpu = read_lock((ROOT / "requirements" / "cpu.lock").read_text()).values()
+    gpu = read_lock((ROOT / "requirements" / "gpu.lock").read_text()).values()
+    assert not_for(cpu, NODE) == []
+    assert [pin.name for pin in not_for(cpu, NEWER)] == ["torch"]
+    assert [pin.name for pin in not_for(cpu, ARM)] == ["torch"]
+    assert not_for(gpu, NEWER) == []
+
+
+# -- platforms -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tag", "fits"),
+    [
+        ("cp311-cp311-manylinux_2_28_x86_64", True),
+        ("cp311-cp311-manylinux2014_x86_64", True),
+        ("cp39-abi3-manylinux_2_17_x86_64", True),
+        ("cp312-cp312-manylinux_2_28_x86_64", False),
+        ("cp311-cp311-manylinux_2_39_x86_64", False),
+        ("cp311-cp311-manylinux_2_28_aarch64", False),
+        ("cp311-cp311-musllinux_1_2_x86_64", False),
+        ("py3-none-any", True),
+        ("py2.py3-none-any", True),
+    ],
+)
+def test_a_wheel_fits_a_node_or_not(tag, fits):
+    interpreters, abi, platform = tag.split("-")
+    tags = {Tag(each, abi, platform) for each in interpreters.split(".")}
+    assert bool(tags & NODE.tags) is fits
+
+
+# -- the wheelhouse --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    with stand_in_index() as server:
+        monkeypatch.delenv("PIP_NO_INDEX", raising=False)
+        for name, value in server.variables(tmp_path / "pip").items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+def offer(index, name: str, version: str, *tags: str, size: int = 0) -> Pin:
+    """Put a package on the index and return its pin."""
+    files: dict[str, bytes] = {}
+    for tag in tags or ("py3-none-any",):
+        files |= make_wheel(name, version, tag, size)
+    index.files |= files
+    return read_lock(lock_line(name, version, *files.values()))[name]
+
+
+def test_each_wheel_is_fetched_once(index, tmp_path):
+    pins = [offer(index, "one", "1.0"), offer(index, "two", "2.0")]
+    house, shown = Wheelhouse(tmp_path / "wheels"), []
+    assert house.find(pins, NODE) == {}
+    wheels = house.fetch(pins, NODE, "", lambda text, tenth: shown.append(text))
+    assert sorted(path.name for path in (tmp_path / "wheels").glob("*.whl")) == sorted(index.files)
+    assert {name: wheel.path.name for name, wheel in wheels.items()} == {
+        "one": "one-1.0-py3-none-any.whl",
+        "two": "two-2.0-py3-none-any.whl",
+    }
+    assert wheels["one"].unpacked > 0
+    assert any(text.startswith("package 2 of 2: two") for text in shown)
+    index.asked.clear()
+    assert house.fetch(pins, NODE, "", quiet) == wheels
+    assert index.asked == []
+
+
+def test_nodes_of_two_kinds_get_a_wheel_each(index, tmp_path):
+    tags = ("cp311-cp311-manylinux_2_17_x86_64", "cp311-cp311-manylinux_2_17_aarch64")
+    pin, house = offer(index, "one", "1.0", *tags), Wheelhouse(tmp_path)
+    assert house.fetch([pin], NODE, "", quiet)["one"].path.name.endswith("x86_64.whl")
+    assert house.fetch([pin], ARM, "", quiet)["one"].path.name.endswith("aarch64.whl")
+    assert house.find([pin], NODE)["one"].path.name.endswith("x86_64.whl")
+
+
+def test_a_wheel_that_was_spoilt_is_fetched_again(index, tmp_path):
+    pin, house = offer(index, "one", "1.0"), Wheelhouse(tmp_path)
+    path = house.fetch([pin], NODE, "", quiet)["one"].path
+    path.write_bytes(b"PK spoilt")
+    assert house.find([pin], NODE) == {}
+    house.fetch([pin], NODE, "", quiet)
+    assert path.read_bytes() == index.files[path.name]
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(index, tmp_path):
+    pin = offer(index, "big", "1.0", size=3_000_000)
+    name = next(iter(index.files))
+    index.breaks.add(name)
+    Wheelhouse(tmp_path).fetch([pin], NODE, "", quiet)
+    begins = [begin for asked, begin in index.asked if asked == name]
+    assert begins[0] == 0
+    assert begins[-1] > 1_000_000
+
+
+def test_a_download_that_is_killed_loses_no_more_than_the_file_on_its_way(index, tmp_path):
+    """The rest comes from pip's cache; a folder that the killed one left behind is cleared."""
+    pins = [offer(index, "first", "1.0", size=1000), offer(index, "second", "1.0", size=1000)]
+    index.stalls.add("second-1.0-py3-none-any.whl")
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from hearth_controller.supply.locks import read_lock\n"
+        "from hearth_controller.supply.target import Target\n"
+        "from hearth_controller.supply.wheelhouse import Wheelhouse\n"
+        "pins = read_lock(sys.argv[1]).values(); node = Target((3, 11), 'x86_64', 36)\n"
+        "Wheelhouse(Path(sys.argv[2])).fetch(pins, node, '', lambda *_: None)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, as_requirements(pins), str(tmp_path / "wheels")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
+    )
+    try:
+        until(lambda: any(name.startswith("second") for name, _ in index.asked))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+        index.stalls.clear()
+    assert list((tmp_path / "wheels").glob(".new-*"))
+    index.asked.clear()
+    wheels = Wheelhouse(tmp_path / "wheels").fetch(pins, NODE, "", quiet)
+    assert set(wheels) == {"first", "second"}
+    assert [name for name, _ in index.asked] == ["second-1.0-py3-none-any.whl"]
+    assert not list((tmp_path / "wheels").glob(".new-*"))
+
+
+def test_a_build_that_the_index_lacks_comes_from_the_one_of_its_makers(index, tmp_path):
+    with stand_in_index() as makers:
+        pin = offer(makers, "torch", "2.0+cpu")
+        wheels = Wheelhouse(tmp_path).fetch([pin], NODE, f"{makers.url}/simple", quiet)
+    assert wheels["torch"].path.name == "torch-2.0+cpu-py3-none-any.whl"
+
+
+def test_a_file_with_another_hash_is_refused_and_not_kept(index, tmp_path):
+    pin = offer(index, "one", "1.0")
+    index.files |= make_wheel("one", "1.0", size=7)
+    with pytest.raises(SupplyError, match="1 packages cannot be downloaded") as caught:
+        Wheelhouse(tmp_path).fetch([pin], NODE, "", quiet)
+    assert "hash" in str(caught.value).lower()
+    assert not list(tmp_path.glob("*.whl"))
+
+
+# -- one file --------------------------------------------------------------------------------------
+
+CONTENT = os.urandom(3_000_000)
+SUM = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def server():
+    with stand_in_index() as index:
+        index.files["installer.sh"] = CONTENT
+        yield index
+
+
+def get(server, target: Path, sum: str = SUM, name: str = "installer.sh") -> Path:
+    download(f"{server.url}/files/{name}", sum, target, quiet, pause=0.01)
+    return target
+
+
+def test_a_file_that_is_here_and_right_is_not_fetched(server, tmp_path):
+    target = get(server, tmp_path / "deep" / "installer.sh")
+    assert target.read_bytes() == CONTENT
+    server.asked.clear()
+    get(server, target)
+    assert server.asked == []
+
+
+def test_a_file_goes_on_after_a_break(server, tmp_path):
+    server.breaks.add("installer.sh")
+    assert get(server, tmp_path / "installer.sh").read_bytes() == CONTENT
+    assert [begin for _, begin in server.asked] == [0, 1_500_000]
+
+
+@pytest.mark.parametrize("have", [1000, len(CONTENT)])
+def test_a_file_goes_on_from_what_an_earlier_call_left(server, tmp_path, have):
+    (tmp_path / "installer.sh.part").write_bytes(CONTENT[:have])
+    assert get(server, tmp_path / "installer.sh").read_bytes() == CONTENT
+    assert server.asked == [("installer.sh", have)]
+
+
+def test_another_file_than_the_pinned_one_is_refused_and_not_kept(server, tmp_path):
+    with pytest.raises(SupplyError, match="as pinned: it was not kept"):
+        get(server, tmp_path / "installer.sh", sum="0" * 64)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_nobody_has_is_told_with_the_way_round(server, tmp_path):
+    with pytest.raises(SupplyError, match=r"404 Not Found.*by other means, as ") as caught:
+        get(server, tmp_path / "x", name="other.sh")
+    assert str(tmp_path / "x") in str(caught.value)
+    server.server_close()
+    with pytest.raises(SupplyError, match=r"cannot be downloaded .*refused"):
+        get(server, tmp_path / "x")

@@ -1,0 +1,136 @@
+"""Files of the controller in a node's workspace: compared by checksum, laid down whole."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import tarfile
+from pathlib import Path
+
+import pytest
+from support.modules import call
+from support.plugins import load
+
+from hearth_controller.supply.archive import pack
+
+FILES = {"train.py": "print(1)\n", "parts/model.py": "WIDTH = 3\n"}
+
+
+def sums(files: dict[str, str]) -> dict[str, str]:
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+
+
+def archive(folder: Path, files: dict[str, str]) -> str:
+    """Pack these files, as the action plugin does."""
+    source = folder / "source"
+    for name, text in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text)
+    with (folder / "files.tar").open("wb") as into:
+        pack(source, files, into)
+    return str(folder / "files.tar")
+
+
+@pytest.fixture
+def lay(tmp_path):
+    """Call the module for the place `code/evening` of a workspace."""
+    (tmp_path / "ws").mkdir()
+
+    def lay(**more: object) -> dict:
+        given = {"files": sums(FILES), "size": 19, **more}
+        return call("hearth_tree", workspace=f"{tmp_path}/ws", place="code/evening", **given)
+
+    return lay
+
+
+def test_files_are_wanted_sent_and_then_left_alone(tmp_path, lay):
+    assert lay()["wanted"]
+    assert not (tmp_path / "ws" / "code").exists()
+    laid = lay(archive=archive(tmp_path, FILES))
+    assert (laid["changed"], laid["findings"]) == (True, [])
+    place = tmp_path / "ws" / "code" / "evening"
+    assert {path: (place / path).read_text() for path in FILES} == FILES
+    again = lay()
+    assert (again["changed"], again["wanted"], again["findings"]) == (False, False, [])
+
+
+@pytest.mark.parametrize("change", ["other", "missing", "more"])
+def test_a_place_that_differs_is_replaced_whole(tmp_path, lay, change):
+    packed = archive(tmp_path, FILES)
+    lay(archive=packed)
+    place = tmp_path / "ws" / "code" / "evening"
+    if change == "missing":
+        (place / "train.py").unlink()
+    else:
+        (place / ("train.py" if change == "other" else "old.py")).write_text("left over")
+    assert lay()["wanted"]
+    lay(archive=packed)
+    assert sorted(path.name for path in place.rglob("*.py")) == ["model.py", "train.py"]
+    assert (place / "train.py").read_text() == FILES["train.py"]
+
+
+def test_a_copy_that_was_worked_in_keeps_what_the_run_has_left(tmp_path, lay):
+    lay(archive=archive(tmp_path, FILES))
+    place = tmp_path / "ws" / "code" / "evening"
+    (place / "lightning_logs").write_text("mine")
+    assert lay(keep=True)["findings"] == []
+    assert not lay(keep=True)["wanted"]
+    (place / "train.py").write_text("edited")
+    said = lay(keep=True)
+    assert not said["wanted"]
+    assert "train.py changed since the run began" in said["findings"][0]
+
+
+def test_what_a_script_has_put_beside_its_data_is_let_be(tmp_path, lay):
+    lay(archive=archive(tmp_path, FILES))
+    place = tmp_path / "ws" / "code" / "evening"
+    (place / "labels.cache").write_text("mine")
+    assert not lay(more=True)["wanted"]
+    (place / "train.py").unlink()
+    assert lay(more=True)["wanted"]
+
+
+def test_an_archive_that_breaks_off_leaves_nothing_behind(tmp_path, lay, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        (tmp_path / "ws" / "code" / "evening.new" / "half").write_text("half a file")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    packed = archive(tmp_path, FILES)
+    (tmp_path / "ws" / "code" / "evening.new").mkdir(parents=True)
+    module = load("modules", "hearth_tree")
+    monkeypatch.setattr(module, "unpack", full)
+    with pytest.raises(OSError, match="No space left"):
+        module.lay(packed, str(tmp_path / "ws" / "code" / "evening"), sums(FILES), str(tmp_path))
+    assert not list((tmp_path / "ws" / "code").iterdir())
+
+
+def test_files_that_changed_on_the_way_are_not_laid_down(tmp_path, lay):
+    packed = archive(tmp_path, FILES | {"train.py": "print(2)\n"})
+    said = lay(archive=packed)
+    assert said["findings"] == [
+        "train.py changed on the controller while it was sent; start the run again"
+    ]
+    assert not said["changed"]
+    assert not list((tmp_path / "ws").rglob("*.py"))
+
+
+def test_a_disk_that_is_too_small_is_found_before_anything_is_sent(lay):
+    said = lay(size=10**18)
+    assert (
+        "to bring 1000000000.0 GB (as they travel and as they lie); make room"
+        in said["findings"][0]
+    )
+    assert not said["wanted"]
+
+
+def test_a_place_that_cannot_be_is_a_finding(tmp_path, lay):
+    (tmp_path / "ws" / "code").write_text("in the way")
+    assert "cannot be written" in lay(archive=archive(tmp_path, FILES))["findings"][0]
+
+
+def test_an_archive_has_the_same_bytes_whoever_packs_it(tmp_path):
+    one = Path(archive(tmp_path / "a", FILES)).read_bytes()
+    (tmp_path / "a" / "source" / "train.py").touch()
+    assert Path(archive(tmp_path / "a", FILES)).read_bytes() == one
+    with tarfile.open(tmp_path / "a" / "files.tar") as tar:
+        assert {member.name for member in tar} == set(FILES)

@@ -1,0 +1,167 @@
+"""The last real error of a log; the samples were printed by torchrun 2.13 and trimmed."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.diagnose import RankError, first_failure, is_echo, last_error
+
+SAMPLES = Path(__file__).parents[2] / "fixtures" / "torchrun"
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / f"{name}.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "start"),
+    [
+        ("rank-raised", 1, "ValueError: loss is nan at step 20"),
+        ("chained", 1, "RuntimeError: cannot save the checkpoint\nno space on /data"),
+        ("hearth-error", 1, "/data/x.jsonl:3: not JSON"),
+        ("rank-killed", 1, "rank 1 was killed by signal 9 (SIGKILL); either memory ran out"),
+        ("segfault", 1, "rank 1 was killed by signal 11 (SIGSEGV)"),
+        ("aborted", 1, "rank 1 was killed by signal 6 (SIGABRT)"),
+        ("module-missing", 0, "ModuleNotFoundError: No module named 'nothere'"),
+        ("script-missing", 0, "can't open file '/home/ada/ai-cluster/scripts/missing.py'"),
+        ("syntax-error", 0, "SyntaxError: invalid syntax"),
+        ("store-port-taken", None, "torch.distributed.DistNetworkError: The server socket has"),
+        ("name-unknown", 1, "torch.distributed.DistNetworkError: The client socket has timed out"),
+        ("two-ranks-one-raised", 1, "ValueError: loss is nan at step 20"),
+        ("ended-silently", 0, "rank 0 ended with status 5 and without an error"),
+    ],
+)
+def test_the_real_error_of_a_node_is_found(name, rank, start):
+    error = last_error(sample(name))
+    assert error is not None
+    assert error.rank == rank
+    assert error.message.startswith(start)
+    assert not is_echo(error.message)
+
+
+def test_a_name_that_nobody_knows_is_told_with_the_time_out_that_it_ended_in():
+    error = last_error(sample("name-unknown"))
+    _, reason = error.message.splitlines()
+    assert reason.startswith("The IPv6 network addresses of (tower-pc, 29998) cannot be retrieved")
+    other = sample("name-unknown").replace("of (tower-pc, ", "of (localhost, ")
+    assert len(last_error(other).message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("peer-raised", "Connection closed by peer"),
+        ("two-ranks-peer-raised", "Connection closed by peer"),
+        ("collective-timeout", "Timed out waiting 4000ms for recv"),
+        ("store-lost", "Failed to recv, got 0 bytes"),
+        ("terminated", "got signal: 15"),
+    ],
+)
+def test_what_a_peer_prints_when_another_rank_is_gone_is_an_echo(name, part):
+    error = last_error(sample(name))
+    assert error is not None
+    assert part in error.message
+    assert is_echo(error.message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [10.0.0.2]:1: Connection reset "
+        "by peer",
+        "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a "
+        "network error",
+        "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)",
+        "BrokenPipeError: [Errno 32] Broken pipe",
+        "KeyboardInterrupt",
+        "rank 1 was killed by signal 15 (SIGTERM)",
+    ],
+)
+def test_other_echoes(message):
+    assert is_echo(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "OSError: [Errno 28] No space left on device",
+        "requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, "
+        "'Connection reset by peer')) https://huggingface.co",
+        "rank 1 was killed by signal 9 (SIGKILL)",
+        "",
+    ],
+)
+def test_real_causes_are_no_echoes(message):
+    assert not is_echo(message)
+
+
+def test_a_download_that_broke_is_a_cause():
+    assert not is_echo("ConnectionError: HTTPSConnectionPool(host='hub'): Connection reset by peer")
+
+
+def test_the_supervisors_own_lines_are_no_errors():
+    log = "hearth: 2026-11-20T07:10:10Z failed: laptop: ValueError: no\nstep 1\n"
+    assert last_error(log) is None
+
+
+def test_all_findings_of_hearth_are_kept_once():
+    log = "hearth: error: a.jsonl:3: not JSON\nhearth: error: b.csv: no column\n"
+    error = last_error(log + log + sample("rank-raised"))
+    assert error == RankError(1, "a.jsonl:3: not JSON\nb.csv: no column", told=True)
+
+
+def test_an_exception_in_a_destructor_does_not_hide_the_real_one():
+    log = sample("rank-raised") + (
+        "Exception ignored in: <function Pool.__del__ at 0x7f>\n"
+        "Traceback (most recent call last):\n"
+        '  File "pool.py", line 1, in __del__\n'
+        "AttributeError: 'NoneType' object has no attribute 'dumps'\n"
+    )
+    error = last_error(log)
+    assert error is not None
+    assert error.message == "ValueError: loss is nan at step 20"
+
+
+def test_an_uncaught_gloo_exception_in_a_thread_is_an_echo():
+    log = sample("aborted").replace(
+        "terminate called without an active exception",
+        "terminate called after throwing an instance of 'gloo::IoException'\n"
+        "  what():  [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:1",
+    )
+    error = last_error(log)
+    assert error is not None
+    assert error.message.startswith("rank 1 was killed by signal 6 (SIGABRT): [gloo")
+    assert is_echo(error.message)
+
+
+def test_two_ranks_that_print_through_each_other_are_read_apart():
+    first = [f"[rank0]: {line}" for line in _traceback("ValueError: zero")]
+    second = [f"[rank1]: {line}" for line in _traceback("RuntimeError: Connection closed by peer")]
+    mixed = [line for pair in zip(first, second, strict=True) for line in pair]
+    assert last_error("\n".join(mixed)) == RankError(0, "ValueError: zero")
+
+
+def _traceback(message: str) -> list[str]:
+    return ["Traceback (most recent call last):", '  File "t.py", line 1, in main', message]
+
+
+@given(st.text())
+def test_any_text_is_read_without_an_error(text):
+    last_error(text)
+
+
+@given(st.lists(st.sampled_from(sample("two-ranks-one-raised").splitlines())))
+def test_torn_logs_never_blame_torchrun(lines):
+    error = last_error("\n".join(lines))
+    assert error is None or "ChildFailedError" not in error.message
+
+
+@given(st.lists(st.sampled_from(["Broken pipe", "ValueError: 1", "ValueError: 2", "SIGTERM"])))
+def test_the_first_failure_is_the_earliest_that_is_no_echo(messages):
+    failures = [RankError(n, message) for n, message in enumerate(messages)]
+    first = first_failure(failures)
+    real = [failure for failure in failures if not is_echo(failure.message)]
+    assert first == (real or failures or [None])[0]

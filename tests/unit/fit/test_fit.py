@@ -1,0 +1,386 @@
+"""Whether a model fits: what a rank needs by part, what it has, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from hearth.config import Settings, load_preset, preset_names
+from hearth.config.shape import FAMILIES, Shape, shape_of
+from hearth.fit.capacity import GIB, Room, room_of
+from hearth.fit.memory import Case, adapter_parameters, case_of, estimate
+from hearth.fit.verdict import misfits
+from hearth.model import load
+
+LLAMA_7B = load_preset("llama2-7b").shape
+PLAIN = Case(
+    rows=1,
+    length=1024,
+    gpu=True,
+    precision="bf16",
+    backend="transformers",
+    optimizer="adamw",
+    load_in_4bit=False,
+    gradient_checkpointing=False,
+    compress=False,
+    lora=True,
+    lora_rank=16,
+    lora_targets="all-linear",
+)
+
+sizes = st.integers(1, 64)
+shapes = st.builds(
+    Shape,
+    model_type=st.sampled_from(sorted(FAMILIES)),
+    hidden_size=sizes.map(lambda n: 64 * n),
+    intermediate_size=sizes.map(lambda n: 128 * n),
+    num_hidden_layers=st.integers(1, 48),
+    num_attention_heads=sizes,
+    num_key_value_heads=st.integers(1, 8),
+    head_dim=st.sampled_from([64, 128, 256]),
+    vocab_size=st.integers(256, 300_000),
+    tie_word_embeddings=st.booleans(),
+    parameters=st.just(0),
+).map(lambda shape: replace(shape, parameters=shape.decoder_parameters))
+cases = st.builds(
+    Case,
+    rows=st.integers(1, 16),
+    length=st.integers(8, 4096),
+    gpu=st.booleans(),
+    precision=st.sampled_from(["bf16", "fp16", "fp32", "fp64"]),
+    backend=st.sampled_from(["unsloth", "transformers"]),
+    optimizer=st.sampled_from(["adamw", "adamw_8bit"]),
+    load_in_4bit=st.booleans(),
+    gradient_checkpointing=st.booleans(),
+    compress=st.booleans(),
+    lora=st.booleans(),
+    lora_rank=st.integers(1, 128),
+    lora_targets=st.sampled_from(["all-linear", ("o_proj",), ("q_proj", "v_proj", "down_proj")]),
+    rounds=st.booleans(),
+)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_the_sizes_of_a_preset_add_up_to_its_published_number_of_parameters(name):
+    shape = load_preset(name).shape
+    # The rest of gemma3-4b is its vision tower and what joins it to the decoder.
+    beside = {"gemma3-4b": 419_816_304}.get(name, 0)
+    assert shape.decoder_parameters + beside == shape.parameters
+
+
+def test_an_adapter_has_the_parameters_that_peft_makes():
+    """Known figures: rank 16 on queries and values of Llama 2 7B, and on all its linear layers."""
+    assert adapter_parameters(LLAMA_7B, 16, ("q_proj", "v_proj")) == 8_388_608
+    assert adapter_parameters(LLAMA_7B, 16, "all-linear") == 39_976_960
+
+
+@given(shapes, cases, st.integers(1, 8))
+def test_more_of_anything_never_needs_less(shape, case, more):
+    need = estimate(shape, case).total
+    for name in ("rows", "length", "lora_rank"):
+        larger = replace(case, **{name: getattr(case, name) + more})
+        assert estimate(shape, larger).total > need or (name == "lora_rank" and not case.lora)
+        assert estimate(shape, larger).total >= need
+    deeper = replace(shape, num_hidden_layers=shape.num_hidden_layers + more)
+    deeper = replace(deeper, parameters=deeper.decoder_parameters)
+    assert estimate(deeper, case).total > need
+
+
+@given(shapes, cases)
+def test_what_saves_memory_never_costs_any(shape, case):
+    """On a GPU; a CPU's heap spoils small gains."""
+    case = replace(case, gpu=True, lora=True, gradient_checkpointing=False, load_in_4bit=False)
+    need = estimate(shape, case)
+    if shape.num_hidden_layers > 1:
+        less = estimate(shape, replace(case, gradient_checkpointing=True))
+        assert less.activations < need.activations
+    if case.precision == "fp32":
+        assert estimate(shape, replace(case, load_in_4bit=True)).weights < need.weights
+    assert estimate(shape, replace(case, optimizer="adamw_8bit")).optimizer < (
+        need.optimizer if case.optimizer == "adamw" else need.optimizer + 1
+    )
+    assert estimate(shape, replace(case, backend="unsloth")).logits <= need.logits
+
+
+@given(shapes, cases)
+def test_the_parts_are_the_whole_and_none_is_negative(shape, case):
+    need = estimate(shape, case)
+    assert need.total == sum(need.parts.values())
+    assert min(need.parts.values()) >= 0
+    if case.lora:
+        assert need.gradients == need.adapter  # the flat buffer that is exchanged
+    assert len(need.table().splitlines()) == len(need.parts) + 1
+
+
+def test_weights_in_4_bits_and_in_16():
+    """7 billion parameters: 12.6 GiB in 16 bits; linear layers in 4 bits as bitsandbytes packs."""
+    assert estimate(LLAMA_7B, PLAIN).weights == 2 * LLAMA_7B.parameters
+    small = replace(PLAIN, load_in_4bit=True, backend="unsloth")
+    assert estimate(LLAMA_7B, small).weights / GIB == pytest.approx(3.61, abs=0.05)
+
+
+def test_a_model_that_learns_itself_takes_16_bytes_a_weight():
+    need = estimate(LLAMA_7B, replace(PLAIN, lora=False))
+    of_weights = need.weights + need.adapter + need.gradients + need.optimizer
+    assert of_weights == 16 * LLAMA_7B.parameters
+
+
+def test_auto_comes_to_what_the_run_will_choose():
+    settings = Settings(model="any", micro_batch=8, global_batch=4)
+    mixed = case_of(settings, gpu=False, gpus=True, all_gpus=False, ranks=2)
+    assert (mixed.precision, mixed.backend, mixed.optimizer) == ("bf16", "transformers", "adamw")
+    gpu = case_of(settings, gpu=True, gpus=True, all_gpus=True, ranks=2)
+    assert (gpu.precision, gpu.backend, gpu.optimizer) == ("bf16", "unsloth", "adamw_8bit")
+    assert case_of(settings, False, False, False, 2).precision == "fp32"
+    assert gpu.rows == 4
+    assert case_of(Settings(model="any"), True, True, True, 2).rows == 1
+    parts = case_of(settings.model_copy(update={"parallel": "fsdp"}), True, True, True, 2)
+    assert (gpu.sharers, parts.sharers, parts.backend) == (1, 2, "transformers")
+
+
+@pytest.mark.parametrize(
+    "choices", [{}, {"lora": False}, {"parallel": "fsdp"}, {"backend": "transformers"}]
+)
+def test_the_backend_of_a_card_is_the_one_that_the_run_takes(choices, monkeypatch):
+    monkeypatch.setattr(load.importlib.util, "find_spec", lambda name: name)  # Unsloth is there
+    settings = Settings(model="any", **choices)
+    case = case_of(settings, gpu=True, gpus=True, all_gpus=True, ranks=2)
+    assert case.backend == load.backend_here(settings, torch.device("cuda"))
+
+
+def test_a_whole_model_that_learns_on_a_card_makes_its_logits_whole():
+    settings = Settings(model="any", lora=False, sequence_length=2048)
+    case = case_of(settings, gpu=True, gpus=True, all_gpus=True, ranks=1)
+    assert estimate(LLAMA_7B, case).logits == 3 * 2048 * 32_000 * 4
+
+
+@given(shapes, cases)
+def test_ranks_that_learn_by_themselves_need_four_more_of_what_learns(shape, case):
+    """Both moments that are averaged, where the round began, and the outer momentum."""
+    without, rounds = (estimate(shape, replace(case, rounds=on)) for on in (False, True))
+    assert (without.rounds, rounds.rounds) == (0, 4 * rounds.gradients)
+    assert rounds.exchange == 3 * without.exchange
+    assert rounds.total - without.total == rounds.rounds + 2 * without.exchange
+
+
+def test_rounds_are_taken_by_several_ranks_and_never_with_an_optimizer_of_8_bits():
+    seldom = Settings(model="any", sync_every=16)
+    several = case_of(seldom, gpu=True, gpus=True, all_gpus=True, ranks=2)
+    assert (several.rounds, several.optimizer) == (True, "adamw")
+    alone = case_of(seldom, gpu=True, gpus=True, all_gpus=True, ranks=1)
+    assert (alone.rounds, alone.optimizer) == (False, "adamw")
+    assert not case_of(Settings(model="any"), True, True, True, 2).rounds
+
+
+def test_ranks_that_share_the_weights_hold_a_part_two_layers_and_the_head():
+    whole = estimate(LLAMA_7B, PLAIN)
+    third = estimate(LLAMA_7B, replace(PLAIN, sharers=3))
+    layer, head = LLAMA_7B.linear_parameters / 32, 32_000 * 4096
+    assert third.weights == pytest.approx(whole.weights / 3 + 2 * (2 * layer + head), abs=1)
+    assert third.activations == whole.activations
+    assert third.optimizer == whole.optimizer
+
+
+def test_on_a_cpu_the_layers_that_were_gathered_leave_holes_in_the_heap():
+    card = replace(PLAIN, precision="fp32", sharers=2)
+    small, large = load_preset("smollm2-135m").shape, LLAMA_7B
+    lost = estimate(small, replace(card, gpu=False)).weights - estimate(small, card).weights
+    assert lost == pytest.approx(0.65 * 4 * small.linear_parameters, abs=1)
+    # Blocks of more than 32 MiB are pages of their own.
+    assert estimate(large, replace(card, gpu=False)).weights == estimate(large, card).weights
+
+
+@given(shapes, cases, st.integers(2, 8))
+def test_the_more_ranks_share_the_weights_the_less_each_holds(shape, case, ranks):
+    case = replace(case, lora=True)
+    few, many = (replace(case, sharers=count) for count in (ranks, ranks + 1))
+    assert estimate(shape, many).weights <= estimate(shape, few).weights
+
+
+def facts(*gpus: int | None, free: int = 16_384, cuda: bool = True) -> dict:
+    named = [{"name": f"RTX {n}", "memory_mib": mib} for n, mib in enumerate(gpus)]
+    return {"cuda": cuda, "gpus": named, "free_mib": free}
+
+
+def test_a_rank_has_a_card_or_a_part_of_the_free_memory():
+    assert room_of(facts(8192), 0) == Room(8 * GIB, "RTX 0", beside=16 * GIB)
+    assert room_of(facts(16_384, 8192), 0) == Room(8 * GIB, "RTX 1", beside=8 * GIB)
+    twins = facts(8192, 16_384)
+    twins["gpus"][1]["name"] = twins["gpus"][0]["name"]
+    assert room_of(twins, 0).size == 8 * GIB
+    assert room_of(facts(8192), 2).size == 4 * GIB
+    assert room_of(facts(None, free=20_480), 0) == Room(20 * GIB, "RTX 0")
+    assert room_of(facts(8192, cuda=False), 0) == Room(16 * GIB)
+    assert room_of(facts(), 0, nodes_here=2).size == 8 * GIB
+    assert room_of(facts(), 4, memory_limit=2.5) == Room(5 * GIB // 2, limited=True)
+
+
+HOME = {"tower": Room(16 * GIB, "RTX 5070 Ti"), "laptop": Room(8 * GIB, "RTX 4070")}
+
+
+def test_what_does_not_fit_is_named_with_what_would_make_it_fit():
+    settings = Settings(model="llama2-7b", gradient_checkpointing=True)
+    found = misfits("llama2-7b", settings, LLAMA_7B, HOME)
+    assert list(found) == ["laptop"]
+    said = found["laptop"]
+    assert "llama2-7b does not fit" in said
+    assert "RTX 4070 has 8.0 GiB" in said
+    assert "weights 12.6" in said
+    assert "load_in_4bit=true" in said
+    assert "leaving the node out with -e nodes=tower" in said
+    assert "not verified" in said
+    assert "fit=warn" in said
+    assert not misfits("m", settings.model_copy(update={"load_in_4bit": True}), LLAMA_7B, HOME)
+
+
+def test_sharing_the_weights_out_is_advised_where_it_makes_the_model_fit():
+    settings = Settings(model="m", gradient_checkpointing=True, load_in_4bit=True)
+    tight = {"tower": Room(12 * GIB, "RTX 3060"), "laptop": Room(3 * GIB, "RTX 2060")}
+    said = misfits("m", settings, LLAMA_7B, tight)["laptop"]
+    assert "parallel=fsdp" not in said  # a half of 12.6 GiB
+    settings = settings.model_copy(update={"load_in_4bit": False})
+    roomy = {name: Room(10 * GIB, "RTX 3080") for name in ("tower", "laptop", "oldbox")}
+    for said in misfits("m", settings, LLAMA_7B, roomy).values():
+        assert "parallel=fsdp (slow" in said
+    shared = settings.model_copy(update={"parallel": "fsdp"})
+    assert not misfits("m", shared, LLAMA_7B, roomy)
+    assert not misfits("m", shared, LLAMA_7B, {"here": roomy["tower"]}, ranks=3)
+
+
+def test_advice_goes_by_the_ranks_that_there_are_also_where_one_node_is_looked_at():
+    settings = Settings(model="m", parallel="fsdp", micro_batch=16)
+    said = misfits("m", settings, LLAMA_7B, {"here": Room(10 * GIB, "RTX 3080")}, ranks=3)["here"]
+    assert "gradient_checkpointing=true" in said or "micro_batch=1" in said
+    assert "no setting would make it fit" not in said
+
+
+def test_of_two_that_share_the_weights_neither_can_be_left_out():
+    settings = Settings(model="m", parallel="fsdp", gradient_checkpointing=True)
+    pair = {"tower": Room(24 * GIB, "RTX 3090"), "laptop": Room(4 * GIB, "RTX 2060")}
+    said = misfits("m", settings, LLAMA_7B, pair)["laptop"]
+    assert "-e nodes=" not in said
+    assert "load_in_4bit" not in said
+
+
+def test_advice_is_what_helps_and_no_more_than_needed():
+    settings = Settings(model="m", micro_batch=8, load_in_4bit=True, backend="transformers")
+    said = misfits("m", settings, LLAMA_7B, {"box": Room(12 * GIB, "RTX 3060")})["box"]
+    assert "gradient_checkpointing=true" in said
+    assert "load_in_4bit=true" not in said  # it is set
+    assert "-e nodes" not in said  # nobody else is there
+
+
+@given(shapes, st.integers(1, 64))
+def test_a_change_that_is_advised_does_make_it_fit(shape, gib):
+    settings = Settings(model="m", micro_batch=4, sequence_length=2048)
+    room = {"box": Room(gib * GIB)}
+    for said in misfits("m", settings, shape, room).values():
+        ways = said.partition("what would make it fit: ")[2].split("; ")
+        for way in ways:
+            changes = dict(word.split("=") for word in way.split(" and ") if "=" in word)
+            if changes.keys() <= {
+                "micro_batch",
+                "gradient_checkpointing",
+                "load_in_4bit",
+                "sequence_length",
+            }:
+                changed = Settings.model_validate(settings.model_dump() | changes)
+                assert not changes or not misfits("m", changed, shape, room)
+
+
+def test_a_model_that_is_converted_needs_the_computers_memory_while_it_is_loaded():
+    settings = Settings(
+        model="m", gradient_checkpointing=True, backend="transformers", precision="bf16"
+    )
+    box = {"box": Room(24 * GIB, "RTX 3090", beside=8 * GIB)}
+    said = misfits("m", settings, LLAMA_7B, box)["box"]  # stored in fp16, computed in bf16
+    assert "m does not fit while it is loaded: its files hold float16" in said
+    assert "estimated to need 13.0 GiB, and a rank has 8.0 GiB" in said
+    assert "load_in_4bit=true" in said
+    assert "precision=fp16" in said
+    assert "fit=warn" in said
+    assert not misfits("m", settings, replace(LLAMA_7B, stored="bfloat16"), box)  # mapped
+    assert not misfits("m", settings, replace(LLAMA_7B, stored=""), box)  # nobody knows
+    assert not misfits("m", settings, LLAMA_7B, {"box": Room(24 * GIB, "RTX 3090")})
+    for changes in (
+        {"precision": "auto"},
+        {"precision": "fp16"},
+        {"load_in_4bit": True},
+        {"backend": "auto"},
+    ):
+        assert not misfits("m", settings.model_copy(update=changes), LLAMA_7B, box)
+
+
+def test_a_part_on_a_cpu_is_cut_from_a_whole_model_where_that_is_converted():
+    settings = Settings(model="m", parallel="fsdp", gradient_checkpointing=True)
+    boxes = {name: Room(20 * GIB) for name in ("one", "two", "three")}
+    for said in misfits("m", settings, LLAMA_7B, boxes).values():
+        assert "while it is loaded" in said
+        assert "precision=fp16" not in said  # CPUs do not compute with it
+    assert len(misfits("m", settings, LLAMA_7B, boxes)) == 3
+    assert not misfits("m", settings, replace(LLAMA_7B, stored="float32"), boxes)
+
+
+def test_a_model_that_is_drawn_is_drawn_in_the_computers_memory():
+    settings = Settings(model="m", lora=False, scratch=True, gradient_checkpointing=True)
+    said = misfits("m", settings, LLAMA_7B, {"box": Room(180 * GIB, "B200", beside=8 * GIB)})["box"]
+    assert "its weights are drawn, all of it in the computer's memory first" in said
+
+
+def test_where_nothing_helps_a_smaller_model_is_advised():
+    said = misfits("m", Settings(model="m"), LLAMA_7B, {"pi": Room(GIB)})["pi"]
+    assert "no setting would make it fit, so take a smaller model" in said
+
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 256,
+    "tie_word_embeddings": True,
+}
+
+
+# gemma3 is the name of a model that sees, too; gemma3_text is its decoder.
+@pytest.mark.parametrize("kind", sorted(FAMILIES.keys() - {"gemma3"}))
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_parameters_of_each_known_kind_are_those_of_the_model(kind, tied):
+    small = {name: size for name, size in CONFIG.items() if name != "model_type"}
+    more = {"num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": tied}
+    config = AutoConfig.for_model(kind, **small | more, pad_token_id=0)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    shape = shape_of(config.to_dict())
+    assert shape.parameters == sum(weights.numel() for weights in model.parameters())
+
+
+def test_a_config_tells_the_shape_of_its_model():
+    shape = shape_of(CONFIG)
+    assert (shape.head_dim, shape.num_key_value_heads) == (16, 4)
+    assert shape.parameters == 256 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "mixture"},
+        {"hidden_size": None},
+        {"vision_config": {}},
+        {"quantization_config": {}},
+        {"num_hidden_layers": "many"},
+    ],
+)
+def test_of_another_kind_of_model_nothing_is_guessed(changes):
+    assert shape_of(CONFIG | changes) is None
+
+
+def test_a_preset_of_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="model_type gpt5 is none of"):
+        replace(LLAMA_7B, model_type="gpt5")

@@ -1,0 +1,61 @@
+"""The tables of presets."""
+
+from __future__ import annotations
+
+import pytest
+
+from hearth.config import preset_names
+from hearth.fit.capacity import GIB, Room
+from hearth.fit.catalogue import fitting, listing, rooms_told
+
+HOME = {
+    "tower": Room(16 * GIB, "RTX 5070 Ti"),
+    "laptop": Room(8 * GIB, "RTX 4070"),
+    "oldbox": Room(8 * GIB, "RTX 3070 Ti"),
+}
+
+
+def line_of(lines: list[str], preset: str) -> list[str]:
+    return next(line for line in lines if line.startswith(f"{preset} ")).split()
+
+
+def test_the_listing_has_a_line_a_preset_the_smallest_first():
+    title, *lines = listing().splitlines()
+    assert title.split() == ["preset", "parameters", "licence", "gated", "sequence", "length"]
+    assert sorted(line.split()[0] for line in lines) == preset_names()
+    assert line_of(lines, "llama2-7b") == ["llama2-7b", "6.7B", "llama2", "yes", "1024"]
+    assert line_of(lines, "smollm2-135m") == ["smollm2-135m", "135M", "apache-2.0", "no", "256"]
+    assert lines[0].startswith("smollm2-135m")
+
+
+def test_each_preset_says_where_it_fits():
+    lines = fitting(HOME, 100)
+    assert "fits in 16 bits" in lines[0]
+    assert line_of(lines, "qwen3-0.6b")[-2:] == ["all", "all"]
+    assert line_of(lines, "mistral-7b")[-2:] == ["tower", "all"]
+    assert line_of(lines, "llama2-13b")[-2:] == ["–", "tower"]
+
+
+def test_ranks_on_cpus_train_in_32_bits():
+    lines = fitting({"desk": Room(64 * GIB), "laptop": Room(GIB // 4)}, 100)
+    assert "fits in 32 bits" in lines[0]
+    assert line_of(lines, "qwen3-0.6b")[-2:] == ["desk", "desk"]
+
+
+@pytest.mark.parametrize("columns", [78, 100, 160])
+def test_long_names_are_wrapped_within_the_screen(columns):
+    many = {f"workshop-{n}": Room((4 if n % 2 else 24) * GIB, "RTX") for n in range(10)}
+    lines = fitting(many, columns)
+    assert max(map(len, lines)) <= columns
+    assert sum(line.startswith("mistral-7b") for line in lines) == 1
+    whole = " ".join(" ".join(lines).split())
+    for name in list(many)[::2]:  # the others are too small for most
+        assert name in whole
+    assert max(map(len, rooms_told(many, columns))) <= columns
+
+
+def test_what_the_table_goes_by_is_said():
+    said = " ".join(rooms_told(HOME, 78))
+    assert "not verified on GPUs" in said
+    assert "laptop: RTX 4070 has 8.0 GiB" in said
+    assert "not verified" not in " ".join(rooms_told({"desk": Room(GIB)}, 78))

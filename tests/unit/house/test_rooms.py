@@ -1,0 +1,80 @@
+"""The house plan: packages form no circle, and each plugin stands in the folder of its concern."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+HOUSES = {
+    "hearth": ROOT / "training" / "hearth",
+    "hearth_controller": ROOT / "controller" / "hearth_controller",
+    "ansible.module_utils.hearth_node": ROOT / "plugins" / "module_utils" / "hearth_node",
+}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the full names of all modules and members that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def packages_of(house: str) -> dict[str, set[str]]:
+    """Return by package of a house the packages of the same house that it imports."""
+    found: dict[str, set[str]] = {}
+    for path in HOUSES[house].rglob("*.py"):
+        own, *inside = path.relative_to(HOUSES[house]).parts
+        if not inside:
+            continue
+        found.setdefault(own, set())
+        for name in imported(path):
+            if name.startswith(f"{house}."):
+                other = name.removeprefix(f"{house}.").partition(".")[0]
+                if other != own and (HOUSES[house] / other).is_dir():
+                    found[own].add(other)
+    return found
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_no_package_imports_another_that_imports_it(house):
+    packages = packages_of(house)
+    assert len(packages) > 5
+    try:
+        TopologicalSorter(packages).prepare()
+    except CycleError as error:
+        pytest.fail(f"{house}: a circle of packages: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("house", ["hearth", "hearth_controller"])
+def test_every_module_lies_in_a_package(house):
+    loose = [path.name for path in HOUSES[house].glob("*.py") if path.name != "__init__.py"]
+    assert not loose
+
+
+def test_what_a_node_gets_knows_neither_controller_nor_ansible():
+    for path in (ROOT / "training").rglob("*.py"):
+        roots = {name.partition(".")[0] for name in imported(path)}
+        assert not roots & {"ansible", "hearth_controller"}, path
+
+
+def test_the_controller_knows_no_ansible():
+    for path in HOUSES["hearth_controller"].rglob("*.py"):
+        assert "ansible" not in {name.partition(".")[0] for name in imported(path)}, path
+
+
+@pytest.mark.parametrize("kind", ["action", "modules"])
+def test_each_plugin_stands_in_the_folder_of_its_concern(kind):
+    folder = ROOT / "plugins" / kind
+    assert not list(folder.glob("*.py"))
+    assert len(list(folder.glob("*/hearth_*.py"))) > 20
+
+
+def test_a_test_is_found_in_a_room():
+    assert not list((ROOT / "tests" / "unit").glob("test_*.py"))

@@ -1,0 +1,89 @@
+"""What a model must be for what a run wants of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import namedtuple
+
+import pytest
+from support.tiny_model import make_dataset, make_model
+
+from hearth.base.errors import HearthError
+from hearth.config import resolve_run
+from hearth.config.layout import Layout
+from hearth.model.compatibility import weights_in
+from hearth.prepare.local import prepare
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def prepared(tmp_path, tiny):
+    """Return what prepares a run on a copy of the tiny model whose config.json is changed."""
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    data = make_dataset(tmp_path / "words.jsonl")
+    layout = Layout(*(tmp_path / name for name in ("runs", "runs", "data", "cache")), False)
+
+    def act(changed, **settings):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | changed))
+        given = {"model": str(folder), "dataset": str(data), "sequence_length": 96, **settings}
+        return prepare(resolve_run(given, layout.results), layout, say=lambda _: None)
+
+    return act
+
+
+WHOLE = {"lora": False}
+SCRATCH = {"lora": False, "scratch": True}
+
+
+def test_a_model_that_is_drawn_must_know_every_token_of_the_data(prepared):
+    with pytest.raises(HearthError, match=r"config\.json: vocab_size is 40, but .* up to 25\d"):
+        prepared({"vocab_size": 40, "pad_token_id": None}, **SCRATCH)
+
+
+def test_a_configuration_that_describes_no_model_is_named(prepared):
+    with pytest.raises(
+        HearthError, match=r"(?s)config\.json: no model can be made of it \(.*heads"
+    ):
+        prepared({"num_attention_heads": 7}, **SCRATCH)
+
+
+def test_quantised_weights_cannot_learn_themselves(prepared):
+    quantised = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+    with pytest.raises(HearthError, match="are quantised, and with lora=off they cannot learn"):
+        prepared(quantised, **WHOLE)
+
+
+def test_checkpoints_of_a_whole_model_need_room(prepared, monkeypatch):
+    """A stand-in of a disk with 2 GiB left, and a model of 280 million weights without any."""
+    disk = namedtuple("disk", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: disk(1 << 40, 0, 2 << 30))
+    large = {"hidden_size": 1024, "intermediate_size": 8192, "num_hidden_layers": 10}
+    with pytest.raises(HearthError, match=r"2048 MiB left on its disk; a run needs \d{5} MiB"):
+        prepared(large, **SCRATCH)
+    assert prepared({"num_hidden_layers": 1, **dict.fromkeys(("hidden_size",), 32)}, **SCRATCH)
+
+
+def test_checkpoints_of_rounds_hold_a_momentum_more(prepared, monkeypatch):
+    disk = namedtuple("disk", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: disk(1 << 40, 0, 2 << 30))
+    large = {"hidden_size": 1024, "intermediate_size": 8192, "num_hidden_layers": 10}
+    needs = []
+    for every in (1, 4):
+        with pytest.raises(HearthError) as refused:
+            prepared(large, checkpoint_keep=1, eval_every=None, sync_every=every, **SCRATCH)
+        needs += [int(re.search(r"a run needs (\d+) MiB", str(refused.value)).group(1))]
+    # Two checkpoints of 3 or 4 numbers of each weight, and two models beside them.
+    assert needs[1] == pytest.approx(needs[0] * 10 / 8, abs=2)
+
+
+def test_a_weight_that_two_layers_share_counts_once(tmp_path):
+    apart = weights_in(make_model(tmp_path / "apart"), own_code=False)
+    tied = weights_in(make_model(tmp_path / "tied", tie_word_embeddings=True), own_code=False)
+    assert apart - tied == 32 * (256 + 2)

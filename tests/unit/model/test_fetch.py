@@ -1,0 +1,390 @@
+"""Fetching a model: from the cache, a folder, the Hub (a stand-in on loopback)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.own_code import CODE, make_hermit
+from support.stand_in_hub import COMMIT, stand_in_hub
+from support.tiny_model import make_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hearth.base.errors import ModelError
+from hearth.base.hub import scrub
+from hearth.config.source import ModelSource
+from hearth.fit.published import published_config
+from hearth.model.fetch import fetch_model, unfinished_of
+
+ID = "owner/tiny"
+SOURCE = ModelSource(name="tiny", id=ID, kind="hub")
+SECRET = "hf_thisisasecretofmine"
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch, tmp_path):
+    """No token, no cache and no Hub of the person who runs the tests."""
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    monkeypatch.setenv("HF_ENDPOINT", NOBODY)
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def hub(monkeypatch, tiny):
+    with stand_in_hub() as running:
+        running.models[ID] = tiny
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        yield running
+
+
+@pytest.fixture
+def folder(tiny, tmp_path) -> Path:
+    return Path(shutil.copytree(tiny, tmp_path / "mine"))
+
+
+def fetch(source: ModelSource, tmp_path: Path, **more: object):
+    said: list[str] = []
+    return fetch_model(source, tmp_path / "models", said.append, **more), said
+
+
+def refused(source: ModelSource, tmp_path: Path, **more: object) -> str:
+    with pytest.raises(ModelError) as caught:
+        fetch(source, tmp_path, **more)
+    return str(caught.value)
+
+
+def local(folder: Path) -> ModelSource:
+    return ModelSource(name="mine", id=str(folder), kind="folder")
+
+
+# From the Hub
+
+
+def test_the_hub_gives_the_model_and_its_revision(hub, tmp_path):
+    model, said = fetch(SOURCE, tmp_path)
+    assert (model.origin, model.revision) == ("hub", COMMIT)
+    assert model.path == tmp_path / "models" / "tiny"
+    AutoModelForCausalLM.from_pretrained(model.path, local_files_only=True)
+    AutoTokenizer.from_pretrained(model.path, local_files_only=True)
+    assert said[0].startswith(f"model: downloading {ID} from the Hub (")
+    assert sorted(path.name for path in model.path.parent.iterdir()) == [".tiny.lock", "tiny"]
+
+
+def test_the_hub_is_asked_for_the_sizes_of_a_model_and_for_nothing_large(hub):
+    config = published_config(SOURCE)
+    assert config is not None and config["model_type"] == "llama"
+    assert [path for path in hub.asked if "/resolve/" in path and "config.json" not in path] == []
+
+
+def test_where_the_hub_does_not_say_a_models_sizes_nothing_is_known(hub, monkeypatch):
+    hub.models["meta/gated"] = None
+    assert published_config(ModelSource("gated", "meta/gated", "hub")) is None
+    assert published_config(ModelSource("none", "owner/none", "hub")) is None
+    monkeypatch.setenv("HF_ENDPOINT", NOBODY)
+    assert published_config(SOURCE) is None
+
+
+def test_only_the_files_that_make_the_model_are_fetched(hub, folder, tmp_path):
+    (folder / "original").mkdir()
+    for name in (
+        "pytorch_model.bin",
+        "modeling_tiny.py",
+        "original/model.safetensors",
+        "README.md",
+    ):
+        (folder / name).write_bytes(b"x")
+    (folder / "consolidated.safetensors").write_bytes(b"x")
+    hub.models[ID] = folder
+    model, _ = fetch(SOURCE, tmp_path)
+    names = {path.name for path in model.path.rglob("*")}
+    assert not names & {"pytorch_model.bin", "modeling_tiny.py", "original", "README.md"}
+    assert "consolidated.safetensors" not in names
+
+
+def test_code_comes_along_where_the_model_does_not_run_without(hub, tmp_path):
+    hub.models[ID] = make_hermit(tmp_path / "hermit")
+    (tmp_path / "hermit" / "vocabulary.tiktoken").touch()
+    model, _ = fetch(SOURCE, tmp_path)
+    assert {*CODE, "vocabulary.tiktoken"} < {path.name for path in model.path.iterdir()}
+    before = model.fingerprint
+    (model.path / CODE[0]).write_text("raise SystemExit('somebody was here')\n")
+    model, said = fetch(SOURCE, tmp_path)
+    assert f"damaged ({CODE[0]} has changed)" in said[0]
+    assert model.fingerprint == before
+
+
+def test_a_cached_model_is_used_without_asking(hub, tmp_path):
+    first, _ = fetch(SOURCE, tmp_path)
+    hub.asked.clear()
+    second, said = fetch(SOURCE, tmp_path)
+    assert first == second
+    assert hub.asked == said == []
+
+
+def test_touched_files_are_read_and_changed_ones_fetched_again(hub, tmp_path):
+    model, _ = fetch(SOURCE, tmp_path)
+    weights = model.path / "model.safetensors"
+    os.utime(weights, (1, 1))
+    assert fetch(SOURCE, tmp_path) == (model, [])
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    again, said = fetch(SOURCE, tmp_path)
+    assert "damaged (model.safetensors has changed)" in said[0]
+    assert again == model
+    weights.unlink()
+    assert "damaged (model.safetensors is gone)" in fetch(SOURCE, tmp_path)[1][0]
+
+
+def test_an_unfinished_download_is_not_taken_for_a_model(hub, tmp_path, tiny):
+    unfinished = tmp_path / "models" / ".tiny.unfinished"
+    shutil.copytree(tiny, unfinished)
+    (unfinished / "model.safetensors").write_bytes(b"half")
+    (tmp_path / "models" / "tiny").mkdir()
+    model, _ = fetch(SOURCE, tmp_path)
+    AutoModelForCausalLM.from_pretrained(model.path, local_files_only=True)
+
+
+def test_another_pinned_revision_is_fetched(hub, tmp_path):
+    fetch(SOURCE, tmp_path)
+    assert "has no revision v2" in refused(replace(SOURCE, revision="v2"), tmp_path)
+    assert fetch(replace(SOURCE, revision=COMMIT), tmp_path)[1] == []
+
+
+def test_another_model_under_the_same_name_is_fetched(hub, tmp_path, tiny):
+    fetch(SOURCE, tmp_path)
+    hub.models["owner/other"] = tiny
+    assert fetch(replace(SOURCE, id="owner/other"), tmp_path)[1]
+
+
+def test_a_model_without_safe_weights_is_refused_before_the_download(hub, folder, tmp_path):
+    _only_pickle(folder)
+    hub.models[ID] = folder
+    told = refused(SOURCE, tmp_path)
+    assert told.startswith("owner/tiny: this model has no *.safetensors weights")
+    assert not any("resolve" in path for path in hub.asked)
+
+
+def test_an_incomplete_model_on_the_hub_is_named_and_not_kept(hub, folder, tmp_path):
+    (folder / "tokenizer.json").unlink()
+    hub.models[ID] = folder
+    assert refused(SOURCE, tmp_path).startswith("owner/tiny: the tokenizer is missing")
+    assert [path.name for path in (tmp_path / "models").iterdir()] == [".tiny.lock"]
+
+
+def test_an_unknown_model_is_named_with_the_one_that_was_meant(hub, tmp_path):
+    told = refused(replace(SOURCE, id="owner/tny"), tmp_path, known=[ID, "llama2-7b"])
+    assert told.startswith("owner/tny: the Hub has no such model (did you mean 'owner/tiny'?)")
+
+
+@pytest.mark.parametrize("token", [None, SECRET])
+def test_a_gated_model_says_where_its_licence_is_and_never_the_token(
+    hub, tmp_path, monkeypatch, token, capfd
+):
+    hub.models["meta/gated"] = None
+    if token:
+        monkeypatch.setenv("HF_TOKEN", token)
+    told = refused(ModelSource("gated", "meta/gated", "hub", gated=True), tmp_path)
+    assert told == (
+        "meta/gated: this model is gated; accept its licence at "
+        "https://huggingface.co/meta/gated, then set HF_TOKEN to a token of that account"
+    )
+    assert SECRET not in "".join(capfd.readouterr())
+    assert not (tmp_path / "models" / "gated").exists()
+
+
+def test_a_refused_token_is_told_and_not_shown(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    told = refused(SOURCE, tmp_path)
+    assert "the Hub refuses your token" in told
+    assert SECRET not in told
+
+
+def test_tokens_are_scrubbed_from_any_text(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "a-token-of-another-kind")
+    told = scrub(f"Bearer {SECRET}, a-token-of-another-kind, https://me:word@host/x")
+    assert told == "Bearer hf_***, ***, https://***@host/x"
+
+
+def test_an_unreachable_hub_is_told_with_the_way_round(tmp_path):
+    told = refused(SOURCE, tmp_path)
+    assert told.startswith(f"{ID}: the Hub does not answer, this model is not in the local cache")
+    assert "give its folder" in told
+
+
+def test_offline_is_honoured_and_named(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "the Hub is not asked (HF_HUB_OFFLINE)" in refused(SOURCE, tmp_path)
+    assert hub.asked == []
+
+
+def test_what_huggingface_hub_has_cached_is_used_offline(hub, tmp_path, monkeypatch):
+    from huggingface_hub import HfApi
+
+    HfApi(endpoint=hub.url).snapshot_download(ID)
+    monkeypatch.setenv("HF_ENDPOINT", NOBODY)
+    model, said = fetch(SOURCE, tmp_path)
+    assert (model.origin, model.revision) == ("hub", COMMIT)
+    assert "copying tiny from its local cache" in said[0]
+    assert not any(path.is_symlink() for path in model.path.iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_named(hub, tmp_path):
+    (tmp_path / "models").write_text("in the way")
+    told = refused(SOURCE, tmp_path)
+    assert "models: the model cannot be kept here (" in told
+    assert "HEARTH_MODELS" in told
+
+
+def make_read_only(monkeypatch) -> None:
+    """From now on the cache is on a disk that nobody can write on."""
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "touch", refuse)
+
+
+def test_a_cache_that_others_keep_is_read_where_it_holds_the_model_whole(
+    hub, tmp_path, monkeypatch
+):
+    fetched, _ = fetch(SOURCE, tmp_path)
+    make_read_only(monkeypatch)
+    os.utime(fetched.path / "config.json")  # so that its times would be written down anew
+    manifest = (fetched.path / "hearth.json").read_bytes()
+    assert fetch(SOURCE, tmp_path)[0].path == fetched.path
+    assert (fetched.path / "hearth.json").read_bytes() == manifest
+    (fetched.path / "config.json").write_text("{}")
+    assert "Read-only file system" in refused(SOURCE, tmp_path)
+
+
+def test_a_model_folder_needs_no_cache_that_can_be_written(folder, tmp_path, monkeypatch):
+    make_read_only(monkeypatch)
+    model, _ = fetch(local(folder), tmp_path)
+    assert model.path == folder
+    assert not list((tmp_path / "models").iterdir())
+
+
+def test_a_disk_that_is_too_small_is_named_before_the_download(hub, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    assert "the model needs 0.0 GiB" in refused(SOURCE, tmp_path)
+    assert not any("resolve" in path for path in hub.asked)
+
+
+def test_what_a_download_that_broke_off_has_brought_needs_no_room(hub, tmp_path, monkeypatch):
+    left = unfinished_of(tmp_path / "models" / SOURCE.folder) / ".cache" / "model.incomplete"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(bytes(10 << 20))  # the whole model has less
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    model, _ = fetch(SOURCE, tmp_path)
+    assert model.origin == "hub"
+
+
+# From a folder
+
+
+def test_a_model_folder_is_used_where_it_lies_and_left_alone(folder, tmp_path):
+    before = sorted(path.name for path in folder.iterdir())
+    model, _ = fetch(local(folder), tmp_path)
+    assert (model.path, model.origin, model.revision) == (folder, "folder", None)
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_the_fingerprint_is_of_the_content(folder, tiny, tmp_path):
+    first, _ = fetch(local(folder), tmp_path)
+    copied, _ = fetch(local(tiny), tmp_path)
+    assert copied.fingerprint == first.fingerprint
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 5.0}))
+    assert fetch(local(folder), tmp_path)[0].fingerprint != first.fingerprint
+
+
+def test_the_same_model_from_hub_and_folder_has_one_fingerprint(hub, folder, tmp_path):
+    assert fetch(SOURCE, tmp_path)[0].fingerprint == fetch(local(folder), tmp_path)[0].fingerprint
+
+
+def test_everything_that_a_folder_lacks_is_told_at_once(tmp_path):
+    (tmp_path / "empty").mkdir()
+    told = refused(local(tmp_path / "empty"), tmp_path).splitlines()
+    assert len(told) == 3
+    assert "config.json is missing" in told[0]
+    assert "the tokenizer is missing" in told[1]
+    assert "the weights are missing" in told[2]
+
+
+def test_a_folder_without_weights_will_do_where_they_are_drawn(folder, tmp_path):
+    (folder / "model.safetensors").unlink()
+    assert "the weights are missing" in refused(local(folder), tmp_path)
+    assert fetch(local(folder), tmp_path, weights=False)[0].path == folder
+    (folder / "tokenizer.json").unlink()
+    assert "the tokenizer is missing" in refused(local(folder), tmp_path, weights=False)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    assert "there is no such model folder" in refused(local(tmp_path / "nowhere"), tmp_path)
+
+
+def _only_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _adapter(folder: Path) -> None:
+    (folder / "config.json").rename(folder / "adapter_config.json")
+
+
+def _torn(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+
+
+def _pointer(folder: Path) -> None:
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+
+
+def _garbage(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(bytes(range(256)))
+
+
+def _missing_part(folder: Path) -> None:
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def _bad_config(folder: Path) -> None:
+    (folder / "config.json").write_text("[]")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (_only_pickle, "the weights are in pickle form"),
+        (_adapter, "this is an adapter, not a model"),
+        (_torn, "model.safetensors: this file is cut short ("),
+        (_pointer, "this is a git-lfs pointer, not the weights; run git lfs pull"),
+        (_garbage, "this is not a safetensors file"),
+        (_missing_part, "model-1.safetensors: this part of the weights is missing"),
+        (_bad_config, "config.json: this is not a model's configuration"),
+    ],
+)
+def test_a_folder_that_is_not_a_whole_model_is_refused_with_the_reason(
+    folder, tmp_path, spoil, told
+):
+    spoil(folder)
+    assert told in refused(local(folder), tmp_path)

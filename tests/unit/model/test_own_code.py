@@ -1,0 +1,140 @@
+"""Code that comes with a model: it runs where it is needed and allowed, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.own_code import CODE, make_hermit
+from support.stand_in_hub import stand_in_hub
+from support.tiny_model import make_dataset, make_model
+
+from hearth.base.errors import ConfigError, HearthError, ModelError
+from hearth.config import resolve_run
+from hearth.config.layout import Layout
+from hearth.fit.published import shape_beforehand
+from hearth.model.code import code_in, code_of, code_problems
+from hearth.model.fetch import fetch_model
+from hearth.prepare.local import prepare
+
+pytestmark = pytest.mark.usefixtures("code_cache")
+MAP = {"AutoConfig": "configuration_x.X", "AutoModelForCausalLM": "modeling_x.Xs"}
+
+
+@pytest.fixture
+def hermit(tmp_path) -> Path:
+    return make_hermit(tmp_path / "hermit")
+
+
+@pytest.fixture
+def layout(tmp_path) -> Layout:
+    return Layout(*(tmp_path / name for name in ("runs", "runs", "data", "cache")), False)
+
+
+def asked_for(model: Path | str, layout: Layout, tmp_path: Path, **settings: object):
+    data = make_dataset(tmp_path / "words.jsonl")
+    given = {"model": str(model), "dataset": str(data), "sequence_length": 96, **settings}
+    return resolve_run(given, layout.results)
+
+
+# What a model needs
+
+
+def test_a_model_that_transformers_knows_needs_none_whatever_it_brings():
+    assert code_of({"model_type": "phi3", "auto_map": MAP}) == []
+    assert code_of({"model_type": "unheard-of"}) == []
+
+
+def test_the_files_are_those_that_the_model_and_its_tokenizer_name():
+    tokenizer = {"auto_map": {"AutoTokenizer": ["tokenization_x.Slow", None]}}
+    assert code_of({"model_type": "unheard-of", "auto_map": MAP}, tokenizer) == [
+        "configuration_x.py",
+        "modeling_x.py",
+        "tokenization_x.py",
+    ]
+
+
+def test_code_of_another_repository_and_a_file_that_is_missing_are_refused(hermit):
+    elsewhere = code_of(
+        {"model_type": "unheard-of", "auto_map": {"AutoModel": "a/b--modeling_x.X"}}
+    )
+    (problem,) = code_problems(elsewhere, "me/x", True, None)
+    assert "me/x: its code lies in another repository (a/b--modeling_x.py)" in problem
+    (hermit / CODE[1]).unlink()
+    (problem,) = code_problems(code_in(hermit), "hermit", True, hermit)
+    assert problem.startswith(f"{hermit / CODE[1]}: this file of the model's own code is missing")
+
+
+def test_a_model_of_a_folder_counts_as_another_once_its_code_has_changed(hermit, tmp_path, layout):
+    plain = make_model(tmp_path / "plain")
+
+    def print_of(folder: Path) -> str:
+        source = asked_for(folder, layout, tmp_path).source
+        return fetch_model(source, layout.models, lambda _: None).fingerprint
+
+    before = print_of(hermit), print_of(plain)
+    (hermit / "helper.py").write_text("pass\n")
+    (plain / "train.py").write_text("pass\n")
+    assert print_of(hermit) != before[0]
+    assert print_of(plain) == before[1]  # a script of the user's, which is no part of the model
+
+
+# What may run
+
+
+def test_it_is_refused_and_not_run_until_somebody_allows_it(hermit, tmp_path, layout):
+    for name in CODE:
+        (hermit / name).write_text("raise SystemExit('this code was run')\n")
+    with pytest.raises(HearthError) as caught:
+        prepare(asked_for(hermit, layout, tmp_path), layout, say=lambda _: None)
+    (finding,) = caught.value.findings
+    assert f"{hermit}: Transformers does not know this kind of model" in finding
+    assert f"({', '.join(CODE)})" in finding and "trust_remote_code=true" in finding
+
+
+@pytest.mark.parametrize("more", [{}, {"lora": False}])
+def test_where_it_is_allowed_the_run_is_prepared_and_says_what_runs(hermit, tmp_path, layout, more):
+    said: list[str] = []
+    run = asked_for(hermit, layout, tmp_path, trust_remote_code=True, **more)
+    prepare(run, layout, say=said.append)
+    assert (
+        f"WARNING: Python code that comes with the model runs: {', '.join(CODE)} in {hermit}"
+        in said
+    )
+
+
+def test_code_that_is_not_needed_does_not_run_where_it_is_allowed(tmp_path, layout):
+    plain = make_model(tmp_path / "plain")
+    config = json.loads((plain / "config.json").read_text())
+    (plain / "config.json").write_text(json.dumps(config | {"auto_map": MAP}))
+    for name in ("configuration_x.py", "modeling_x.py"):
+        (plain / name).write_text("raise SystemExit('this code was run')\n")
+    said: list[str] = []
+    run = asked_for(plain, layout, tmp_path, trust_remote_code=True)
+    prepare(run, layout, say=said.append)
+    assert not any("WARNING" in line for line in said)
+
+
+def test_the_hub_says_that_a_model_needs_code_before_it_is_downloaded(
+    hermit, tmp_path, layout, monkeypatch
+):
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with stand_in_hub() as hub:
+        hub.models["owner/hermit"] = hermit
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        with pytest.raises(ModelError, match="owner/hermit: Transformers does not know"):
+            shape_beforehand(asked_for("owner/hermit", layout, tmp_path), layout)
+        allowed = asked_for("owner/hermit", layout, tmp_path, trust_remote_code=True)
+        assert shape_beforehand(allowed, layout) is None
+    assert not any("safetensors" in path for path in hub.asked)
+
+
+def test_unsloth_has_no_use_for_it(tmp_path, layout):
+    plain = make_model(tmp_path / "plain")
+    with pytest.raises(ConfigError, match="trust_remote_code: Unsloth has its own code"):
+        asked_for(plain, layout, tmp_path, trust_remote_code=True, backend="unsloth")
+    allowed = asked_for(plain, layout, tmp_path, trust_remote_code=True)
+    assert not allowed.settings.suits_unsloth

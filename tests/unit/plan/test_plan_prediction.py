@@ -1,0 +1,145 @@
+"""Which nodes make the run faster."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.plan.planner import Fixed
+from hearth.plan.prediction import (
+    ADVISED,
+    Contender,
+    Traffic,
+    advised_sync_every,
+    choose,
+    exchange_seconds,
+    fastest_alone,
+    predict,
+)
+from hearth.plan.speed import Speed
+from hearth.plan.split import in_shares, seconds_of, shares_for
+
+MIB = 1 << 20
+
+
+def house(*machines: tuple[str, float, float]) -> list[Contender]:
+    """Return nodes by name, seconds a row and Mbit/s; a link is as slow as its slower end."""
+    return [
+        Contender(
+            name,
+            (Speed((1,), (seconds,)),),
+            {peer: min(mbit, other) for peer, _, other in machines if peer != name},
+            {peer: 0.2 for peer, *_ in machines if peer != name},
+        )
+        for name, seconds, mbit in machines
+    ]
+
+
+HOME = house(("tower", 1.0, 940), ("laptop", 2.0, 940), ("oldbox", 4.0, 940))
+
+
+def test_all_three_are_wanted_where_the_link_is_quick():
+    chosen = choose(HOME, 70, Traffic(8 * MIB))
+    assert chosen.nodes == ("tower", "laptop", "oldbox")
+    assert chosen.rows_per_second > 1.6 * fastest_alone(HOME, 70).rows_per_second
+
+
+def test_a_node_that_would_slow_the_run_down_is_left_out():
+    slow_link = house(("tower", 1.0, 940), ("laptop", 2.0, 940), ("oldbox", 4.0, 10))
+    assert choose(slow_link, 14, Traffic(8 * MIB)).nodes == ("tower", "laptop")
+    assert predict(slow_link, 14, Traffic(8 * MIB)).exchange_seconds > 5
+
+
+def test_on_slow_links_the_fastest_trains_alone():
+    far = house(("tower", 1.0, 1), ("laptop", 2.0, 1), ("oldbox", 4.0, 1))
+    chosen = choose(far, 14, Traffic(64 * MIB))
+    assert chosen.nodes == ("tower",)
+    assert chosen.exchange_seconds == 0
+
+
+def test_the_ring_carries_what_the_paper_says():
+    # 33.6 MB over three nodes at 1 Gbit/s: 358 ms by theory.
+    at_one_gbit = house(*((str(rank), 1.0, 1000) for rank in range(3)))
+    assert exchange_seconds(at_one_gbit, 33_554_432) == pytest.approx(0.358, rel=0.01)
+
+
+def test_three_times_the_bytes_travel_every_so_many_steps():
+    wifi = house(("tower", 1.0, 100), ("laptop", 2.0, 100), ("oldbox", 4.0, 100))
+    often, seldom = (predict(wifi, 14, Traffic.of(40 * MIB, every)) for every in (1, 16))
+    assert Traffic.of(40 * MIB, 1) == Traffic(40 * MIB)
+    assert seldom.compute_seconds == often.compute_seconds
+    assert seldom.exchange_seconds == pytest.approx(often.exchange_seconds * 3 / 16, rel=0.01)
+    assert seldom.rows_per_second > 1.3 * often.rows_per_second
+
+
+@pytest.mark.parametrize("every", [1, 16])
+def test_half_the_bytes_travel_as_bf16(every):
+    plain, compressed = (Traffic.of(40 * MIB, every, as_bf16) for as_bf16 in (False, True))
+    assert 2 * compressed.size == plain.size
+    wifi = house(("tower", 1.0, 100), ("laptop", 2.0, 100))
+    often, half = (predict(wifi, 14, traffic) for traffic in (plain, compressed))
+    assert half.exchange_seconds == pytest.approx(often.exchange_seconds / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(("mbit", "every"), [(940, 1), (10, 16)])
+def test_rounds_are_not_advised_where_links_are_quick_or_rounds_taken_already(mbit, every):
+    nodes = house(("tower", 1.0, mbit), ("laptop", 2.0, mbit))
+    assert advised_sync_every(nodes, 14, Traffic.of(40 * MIB, every)) is None
+
+
+def test_rounds_are_advised_where_the_exchange_takes_more_than_a_third_of_a_step():
+    slow = house(("tower", 1.0, 10), ("laptop", 2.0, 10))
+    traffic = Traffic.of(40 * MIB, 1)
+    now = predict(slow, 14, traffic)
+    assert now.exchange_seconds > now.step_seconds / 3
+    assert advised_sync_every(slow, 14, traffic) == predict(slow, 14, Traffic.of(40 * MIB, ADVISED))
+
+
+def test_two_cards_of_one_node_come_and_go_together():
+    card = Speed((1,), (1.0,))
+    double = Contender("double", (card, card))
+    assert predict([double], 8, Traffic(MIB)).compute_seconds == 4
+
+
+contenders = st.lists(
+    st.tuples(st.floats(0.1, 10), st.floats(1, 1000)), min_size=1, max_size=5
+).map(lambda all_: house(*((f"n{k}", *each) for k, each in enumerate(all_))))
+
+
+@given(contenders, st.integers(1, 64), st.integers(1, 1 << 28))
+def test_a_choice_is_never_slower_than_the_fastest_alone(nodes, rows, size):
+    chosen = choose(nodes, rows, Traffic(size))
+    assert chosen.rows_per_second * 1.011 >= fastest_alone(nodes, rows).rows_per_second
+    assert set(chosen.nodes) <= {each.name for each in nodes}
+
+
+@given(contenders, st.integers(1, 64), st.data())
+def test_shares_are_predicted_as_the_planner_divides_them(nodes, rows, data):
+    share = st.integers(0, 5)
+    shares = data.draw(st.lists(share, min_size=len(nodes), max_size=len(nodes)).filter(any))
+    speeds = [speed for node in nodes for speed in node.ranks]
+    sizes = [speed.micro_batch for speed in speeds]
+    planned = Fixed(shares_for(shares, len(speeds)), sizes).plans(0, [rows])
+    told = predict(nodes, rows, Traffic(0), in_shares(shares))
+    assert told.compute_seconds == seconds_of(planned, speeds)
+    by_their_speed = predict(nodes, rows, Traffic(0))
+    assert told.rows_per_second <= by_their_speed.rows_per_second * (1 + 1e-9)
+
+
+def test_a_round_is_foreseen_as_the_planner_divides_it():
+    every = predict(HOME, 9, Traffic(0))
+    rounds = predict(HOME, 9, Traffic(0, every=7))
+    assert rounds.rows_per_second > every.rows_per_second
+    total = sum(node.rows_per_second for node in HOME)
+    assert rounds.rows_per_second == pytest.approx(total, rel=0.05)
+
+
+def test_equal_shares_come_to_what_the_slowest_allows():
+    told = predict(HOME, 9, Traffic(0), in_shares(None))
+    assert told.compute_seconds == 3 * 4.0
+
+
+def test_many_nodes_are_chosen_from_in_time():
+    many = house(*((f"n{k}", 1.0 + k / 10, 940) for k in range(60)))
+    assert len(choose(many, 600, Traffic(MIB)).nodes) > 30

@@ -1,0 +1,281 @@
+"""What provisioning has changed can be undone, to the byte."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.hearth_node.changes import record
+from ansible.module_utils.hearth_node.changes.record import Record, RecordError, run_all, with_block
+from hypothesis import given
+from hypothesis import strategies as st
+from support.modules import call
+from support.waiting import HANG
+
+STAGE = {"stage": "power"}
+
+
+@pytest.fixture
+def open_record(tmp_path):
+    """Return a function that opens the record as the next call of a module would."""
+    return lambda: Record(str(tmp_path / "record"), str(tmp_path / "originals"))
+
+
+def tree(folder: Path) -> dict[str, tuple]:
+    """Return everything below a folder: kind, mode, owner, content."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        held = os.readlink(path) if path.is_symlink() else path.is_file() and path.read_bytes()
+        found[str(path)] = (stat.filemode(status.st_mode), status.st_uid, status.st_gid, held)
+    return found
+
+
+def undo(record: Record) -> list[str]:
+    return [record.restore(each.path).state for each in reversed(record.entries())]
+
+
+def test_a_file_a_link_a_new_file_and_its_folders_go_back_to_what_they_were(tmp_path, open_record):
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    (etc / "hosts").write_text("127.0.1.1 tower\n")
+    (etc / "hosts").chmod(0o640)
+    (etc / "localtime").symlink_to("../zone")
+    before = tree(etc)
+
+    assert open_record().write(str(etc / "hosts"), b"ours\n", mode=0o600, **STAGE).changed
+    assert open_record().write(str(etc / "hosts"), b"ours again\n", **STAGE).changed
+    assert open_record().link(str(etc / "localtime"), "/dev/null", **STAGE).changed
+    assert open_record().write(str(etc / "logind.conf.d/a/50.conf"), b"x", **STAGE).changed
+    assert open_record().link(str(etc / "sleep.target"), "/dev/null", **STAGE).changed
+    assert (etc / "hosts").read_bytes() == b"ours again\n"
+    assert stat.S_IMODE((etc / "hosts").stat().st_mode) == 0o600
+
+    record = open_record()
+    assert "left" not in undo(record)
+    record.forget()
+    assert tree(etc) == before
+    assert not (tmp_path / "record").exists()
+
+
+def test_a_second_time_changes_nothing_and_check_mode_neither(tmp_path, open_record):
+    path = tmp_path / "new" / "file"
+    change = open_record().write(str(path), b"x\n", check=True, **STAGE)
+    assert change.changed
+    assert change.diff["after"] == "x\n"
+    assert not path.parent.exists()
+    assert not open_record().entries()
+    open_record().write(str(path), b"x\n", **STAGE)
+    assert not open_record().write(str(path), b"x\n", **STAGE).changed
+    path.chmod(0o600)
+    assert open_record().write(str(path), b"x\n", mode=0o644, check=True, **STAGE).changed
+
+
+def test_what_somebody_has_changed_since_is_left_and_the_original_kept(tmp_path, open_record):
+    path = tmp_path / "file"
+    path.write_text("original\n")
+    open_record().write(str(path), b"hearth\n", **STAGE)
+    path.write_text("the owner's\n")
+    undone = open_record().restore(str(path))
+    assert undone.state == "left"
+    assert path.read_text() == "the owner's\n"
+    assert (tmp_path / f"originals{path}").read_text() == "original\n"
+    assert str(tmp_path / "originals") in undone.why
+
+
+def test_of_a_file_with_a_block_only_the_block_goes_if_others_have_changed_it(
+    tmp_path, open_record
+):
+    path = tmp_path / "authorized_keys"
+    open_record().block(str(path), "controller", "key one", mode=0o600, **STAGE)
+    open_record().block(str(path), "rank 0", "key two", **STAGE)
+    path.write_text(path.read_text() + "the owner's key\n")
+    assert undo(open_record()) == ["restored"]
+    assert path.read_text() == "the owner's key\n"
+
+
+def test_a_block_alone_in_a_new_file_takes_the_file_along(tmp_path, open_record):
+    path = tmp_path / "file"
+    open_record().block(str(path), "names", "one", **STAGE)
+    open_record().block(str(path), "names", "two", **STAGE)
+    assert undo(open_record()) == ["removed"]
+    assert not path.exists()
+
+
+def test_what_another_program_changes_is_remembered_first(tmp_path, open_record):
+    path = tmp_path / "user.rules"
+    path.write_text("rules\n")
+    open_record().before(str(path), **STAGE, then=[["ufw", "reload"]])
+    path.write_text("rules and more\n")
+    open_record().before(str(path), **STAGE)  # a second run
+    entry = open_record().entries()[0]
+    assert entry.then == [["ufw", "reload"]]
+    assert open_record().restore(str(path)).state == "restored"
+    assert path.read_text() == "rules\n"
+
+
+def test_what_somebody_adds_after_a_change_that_was_cut_off_is_not_thrown_away(
+    tmp_path, open_record, monkeypatch
+):
+    keys = tmp_path / "authorized_keys"
+    keys.write_text("first\n")
+
+    def cut_off(path, make):
+        replace(path, make)
+        if path == str(keys):
+            raise SystemExit("the connection broke off")
+
+    replace = record._replace
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "_replace", cut_off)
+        with pytest.raises(SystemExit):
+            open_record().block(str(keys), "controller", "ours", **STAGE)
+    open_record().block(str(keys), "controller", "ours", **STAGE)  # the play is called again
+    keys.write_text(keys.read_text() + "mine\n")
+    assert undo(open_record()) == ["restored"]
+    assert keys.read_text() == "first\nmine\n"
+
+
+def test_a_change_that_the_disk_refuses_leaves_the_record_of_the_one_before(tmp_path, open_record):
+    place = tmp_path / "hosts"
+    opened = open_record()
+    opened.write(str(place), b"ours\n", **STAGE)
+
+    def full():
+        raise OSError(errno.ENOSPC, "no space left")
+
+    here, wanted, _ = record._file(str(place), b"ours again\n", None, None)
+    with pytest.raises(OSError, match="no space left"):
+        opened._change(str(place), here, wanted, b"ours again\n", full, "power", None, False)
+    assert undo(open_record()) == ["removed"]
+
+
+def test_a_folder_that_others_use_stays(tmp_path, open_record):
+    path = tmp_path / "drop.d" / "hearth.conf"
+    open_record().write(str(path), b"x", **STAGE)
+    (path.parent / "own.conf").write_text("mine")
+    assert undo(open_record()) == ["removed", "left"]
+    assert (path.parent / "own.conf").exists()
+
+
+def test_check_mode_of_a_reset_changes_nothing(tmp_path, open_record):
+    path = tmp_path / "file"
+    open_record().write(str(path), b"x", **STAGE)
+    assert open_record().restore(str(path), check=True).state == "removed"
+    assert path.exists()
+    assert open_record().entries()
+
+
+def test_a_note_is_kept_once_and_the_record_is_private(tmp_path, open_record):
+    assert open_record().note("driver", "nvidia-open was installed")
+    assert not open_record().note("driver", "nvidia-open was installed")
+    assert len(open_record().notes()) == 1
+    (tmp_path / "secret").write_text("psk")
+    open_record().write(str(tmp_path / "secret"), b"", **STAGE)
+    for path in (tmp_path / "record").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_torn_record_is_an_error_that_names_its_file(tmp_path, open_record):
+    (tmp_path / "record").mkdir()
+    (tmp_path / "record" / "record.json").write_text("{")
+    with pytest.raises(RecordError, match=r"record\.json"):
+        open_record()
+
+
+def test_forgetting_with_changes_left_is_refused(tmp_path, open_record):
+    open_record().write(str(tmp_path / "file"), b"x", **STAGE)
+    with pytest.raises(RecordError, match="1 changes"):
+        open_record().forget()
+
+
+def test_commands_run_once_each_and_a_failure_is_told(tmp_path):
+    once = ["sh", "-c", f"echo x >>{tmp_path}/ran"]
+    failed = run_all([once, ["false"], once, ["no-such-command-here"]])
+    assert (tmp_path / "ran").read_text() == "x\n"
+    assert len(failed) == 2
+    assert "`false` ended with status 1" in failed[0]
+
+
+LINES = st.lists(st.text(st.characters(exclude_characters="\r\n#", codec="utf-8")), max_size=5)
+
+
+@given(LINES, LINES.filter(lambda lines: "".join(lines).strip()), LINES)
+def test_a_block_is_idempotent_and_goes_without_a_trace(around, block, other):
+    text = "".join(f"{line}\n" for line in around)
+    inside = "\n".join(block)
+    with_it = with_block(text, "names", inside)
+    assert with_block(with_it, "names", inside) == with_it
+    assert with_block(with_it, "names", None) == text
+    replaced = with_block(with_it, "names", "\n".join([*other, "x"]))
+    assert with_block(replaced, "names", None) == text
+
+
+def test_a_block_without_its_end_is_not_guessed_at():
+    with pytest.raises(RecordError, match="names end"):
+        with_block("# hearth: names begin\nlost\n", "names", "new")
+
+
+def test_the_module_of_a_file_refuses_what_is_no_single_wish():
+    for wrong in ({}, {"content": "x", "link": "/y"}, {"block": "x"}, {"link": "x", "marker": "m"}):
+        answer = call("hearth_file", path="/nowhere/file", stage="power", **wrong)
+        assert answer["failed"], wrong
+    answer = call("hearth_file", check=True, path="/nowhere/file", stage="power", content="x")
+    assert answer["changed"]
+    assert not Path("/nowhere").exists()
+
+
+def test_lines_that_others_add_between_two_of_our_changes_survive(tmp_path, open_record):
+    path = tmp_path / "hosts"
+    path.write_text("theirs\n")
+    open_record().block(str(path), "nodes", "one", **STAGE)
+    path.write_text(path.read_text() + "added\n")
+    open_record().block(str(path), "nodes", "one\ntwo", **STAGE)
+    assert undo(open_record()) == ["restored"]
+    assert path.read_text() == "theirs\nadded\n"
+
+
+def test_our_part_of_a_shared_file_is_taken_out_as_the_caller_says(tmp_path, open_record):
+    path, plain = tmp_path / "hosts", lambda text: text.replace("ours\n", "")
+    path.write_text("theirs")
+    open_record().write(str(path), b"theirs\nours\n", **STAGE)
+    assert open_record().restore(str(path), plain=plain).why == ""
+    assert path.read_text() == "theirs"  # to the byte, without the newline that we had to add
+
+    open_record().write(str(path), b"theirs\nours\n", **STAGE)
+    path.write_text("theirs\nours\nadded\n")
+    foretold = open_record().restore(str(path), check=True, plain=plain)
+    assert path.read_text() == "theirs\nours\nadded\n"
+    assert open_record().restore(str(path), plain=plain) == foretold
+    assert path.read_text() == "theirs\nadded\n"
+
+
+def test_two_that_change_a_machine_at_once_lose_nothing_of_each_other(tmp_path, open_record):
+    shared = tmp_path / "hosts"
+    shared.write_text("theirs\n")
+    before = tree(tmp_path)
+
+    def change(name: str) -> None:
+        record = open_record()
+        everyone.wait()  # both have read the record before either changes anything
+        for number in range(10):
+            record.write(str(tmp_path / f"{name}-{number}"), b"ours\n", **STAGE)
+            record.block(str(shared), f"{name} {number}", "a line", **STAGE)
+            record.note("power", f"{name} installed {number}")
+
+    names = ("provision", "reset")
+    everyone = threading.Barrier(len(names), timeout=HANG)
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(change, names))
+    record = open_record()
+    assert len(record.notes()) == 20
+    assert len(record.entries()) == 21
+    assert shared.read_text().count("a line") == 20
+    assert "left" not in undo(record)
+    record.forget()
+    assert tree(tmp_path) == before

@@ -1,0 +1,51 @@
+"""A reset that cannot put everything back still has what is back count."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.hearth_node.changes.record import Record, RecordError
+from support.plugins import load
+
+reset = load("modules", "hearth_reset")
+
+
+@pytest.fixture
+def open_record(tmp_path):
+    """Return a function that opens the record as the next call of a module would."""
+    return lambda: Record(str(tmp_path / "record"), str(tmp_path / "originals"))
+
+
+def test_what_is_back_counts_also_where_another_path_cannot_be_put_back(
+    tmp_path, open_record, monkeypatch
+):
+    record = open_record()
+    told = tmp_path / "told"
+    record.write(str(tmp_path / "hosts"), b"ours", stage="names")
+    record.write(str(tmp_path / "logind"), b"ours", stage="power", then=[["/bin/touch", str(told)]])
+    restore = record.restore
+
+    def immutable(path, **how):
+        if path.endswith("hosts"):
+            raise RecordError("hosts may not be changed")
+        return restore(path, **how)
+
+    monkeypatch.setattr(record, "restore", immutable)
+    with pytest.raises(RecordError, match="may not be changed"):
+        reset.undo(record, [], check=False)
+    assert not (tmp_path / "logind").exists()
+    assert told.exists()
+
+
+def test_what_one_that_was_cut_off_has_put_back_counts_after_the_next(tmp_path, open_record):
+    told, logind = tmp_path / "told", str(tmp_path / "logind")
+    open_record().write(logind, b"ours", stage="power", then=[["/bin/touch", str(told)]])
+    open_record().restore(logind)  # and no more: its machine lost the power
+    assert not told.exists()
+    again = open_record()
+    assert reset.undo(again, [], check=True) == ([], [])
+    assert not told.exists()
+    assert reset.undo(again, [], check=False) == ([], [])
+    assert told.exists()
+    told.unlink()
+    assert reset.undo(open_record(), [], check=False) == ([], [])
+    assert not told.exists()

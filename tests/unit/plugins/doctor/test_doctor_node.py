@@ -1,0 +1,414 @@
+"""What doctor finds on a node: real files and processes, stand-ins of nvidia-smi and of ping."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ansible.module_utils.hearth_node.doctor import copies
+from support.modules import call
+from support.plugins import load
+
+from hearth.model.folder import take_stock
+from hearth.supervise.messages import Go
+from hearth.supervise.workers import command
+from hearth.verify.verdict import Seen
+from hearth_controller.doctor.verified import seen
+
+ROOT = Path(__file__).resolve().parents[4]
+GPU_XML = """<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+ <driver_version>580.126.09</driver_version>
+ <gpu id="00000000:01:00.0">
+  <product_name>NVIDIA GeForce RTX 5070 Ti</product_name>
+  <fb_memory_usage><total>16303 MiB</total><used>6900 MiB</used></fb_memory_usage>
+  <gpu_power_readings>
+   <current_power_limit>180.00 W</current_power_limit>
+   <default_power_limit>300.00 W</default_power_limit>
+  </gpu_power_readings>
+  <processes>
+   <process_info><pid>812</pid><type>G</type>
+    <process_name>/usr/lib/xorg/Xorg</process_name><used_memory>310 MiB</used_memory></process_info>
+   <process_info><pid>4242</pid><type>C+G</type>
+    <process_name>Z:\\games\\game.exe -fullscreen</process_name><used_memory>6200 MiB</used_memory>
+   </process_info>
+   <process_info><pid>{ours}</pid><type>C</type>
+    <process_name>python</process_name><used_memory>[N/A]</used_memory></process_info>
+  </processes>
+ </gpu>
+</nvidia_smi_log>
+"""
+OLD_XML = """<nvidia_smi_log><gpu><product_name>Old</product_name>
+<power_readings><power_limit>100.00 W</power_limit>
+<default_power_limit>120.00 W</default_power_limit>
+</power_readings></gpu></nvidia_smi_log>"""
+
+
+@pytest.fixture
+def put(tmp_path, monkeypatch):
+    """Return how to put a stand-in of a program in front of the real one."""
+
+    def lay(name: str, script: str) -> None:
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        if str(path.parent) not in os.environ["PATH"]:
+            monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+
+    return lay
+
+
+@pytest.fixture
+def workspace(tmp_path) -> Path:
+    folder = tmp_path / "ws"
+    for name in ("config", "logs", "data", "models", "results"):
+        (folder / name).mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def rank(workspace) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that looks like a rank which a supervisor of the workspace has started."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input()", "scripts/train_distributed.py"],
+        stdin=subprocess.PIPE,
+        env=os.environ | {"HEARTH_SUPERVISED": str(workspace)},
+    )
+    yield process
+    process.kill()
+    process.wait(10)
+
+
+def doctor(workspace: Path, verb: str = "look", **more) -> dict:
+    """Return the facts of this computer as a node."""
+    return call("hearth_doctor", verb=verb, address="127.0.0.1", workspace=str(workspace), **more)[
+        "facts"
+    ]
+
+
+def test_this_computer_is_looked_at(workspace):
+    said = doctor(workspace, peers={"laptop": "127.0.0.2"})
+    assert said["card"]["name"] == "lo"
+    assert said["paths"] == {}  # nothing is sent over loopback
+    assert said["disks"][0]["free_mib"] > 0
+    assert 0 < said["memory"]["used_mib"] < said["memory"]["total_mib"]
+    assert said["driver"].keys() >= {"cards", "works", "loaded", "modules", "secure_boot"}
+    assert said["busy"] == ""
+    for nothing in ("orphans", "leftovers", "data", "damaged", "unread"):
+        assert said[nothing] == []
+    assert said["models"] == {}
+
+
+def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank):
+    (orphan,) = doctor(workspace)["orphans"]
+    assert orphan == {"pid": rank.pid, "what": "rank"}
+    assert doctor(workspace.parent / "another")["orphans"] == []
+
+
+def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace):
+    spec = SimpleNamespace(
+        workspace=workspace,
+        run="evening",
+        node="desk",
+        nproc=1,
+        address="127.0.0.1",
+        meeting=SimpleNamespace(address="127.0.0.1"),
+        python=sys.executable,
+        script="scripts/train_distributed.py",
+        words=[],
+    )
+    words = command(spec, Go(port=29500, generation=1, nodes=("desk",)))
+    # What it is told by is its command line, under which anything may run here.
+    torchrun = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)", *words[1:]],
+        env=os.environ | {"HEARTH_SUPERVISED": str(workspace)},
+    )
+    try:
+        assert doctor(workspace)["orphans"] == [{"pid": torchrun.pid, "what": "torchrun"}]
+    finally:
+        torchrun.kill()
+        torchrun.wait()
+
+
+def test_the_processes_of_a_run_under_way_are_no_orphans(workspace):
+    config = workspace / "config" / "evening.json"
+    config.write_text("{}")
+    code = (
+        "import fcntl, json, os, subprocess, sys\n"
+        "lock = open(sys.argv[-1], 'w'); fcntl.flock(lock, fcntl.LOCK_EX)\n"
+        "lock.write(json.dumps({'run': 'evening', 'pid': os.getpid()})); lock.flush()\n"
+        "rank = subprocess.Popen(['sleep', '60'])\n"
+        "print(rank.pid, flush=True); input(); rank.kill()\n"
+    )
+    supervisor = subprocess.Popen(
+        [
+            *(sys.executable, "-c", code, "hearth.supervise", "run"),
+            *("--spec", str(config), str(workspace / "config" / "supervisor.lock")),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"HEARTH_SUPERVISED": str(workspace)},
+        text=True,
+    )
+    try:
+        supervisor.stdout.readline()
+        said = doctor(workspace)
+        assert said["busy"] == "evening"
+        assert said["orphans"] == []
+    finally:
+        supervisor.communicate("\n", timeout=10)
+    assert doctor(workspace)["busy"] == ""
+
+
+def test_what_is_left_of_ended_runs_is_removed_when_it_is_asked_for(workspace):
+    left = workspace / "logs" / ".evening.torchrun"
+    left.mkdir()
+    (left / "stderr.log").write_text("text")
+    kept = workspace / "logs" / "evening.log"
+    kept.write_text("what it said")
+    assert doctor(workspace)["leftovers"] == [str(left)]
+
+    given = {"verb": "tidy", "address": "127.0.0.1", "workspace": str(workspace)}
+    foretold = call("hearth_doctor", check=True, **given)
+    assert (foretold["changed"], foretold["removed"]) == (True, [str(left)])
+    assert left.exists()
+    assert call("hearth_doctor", **given)["removed"] == [str(left)]
+    assert not left.exists()
+    assert kept.exists()
+    assert not call("hearth_doctor", **given)["changed"]
+
+
+def test_a_model_is_compared_by_checksums_and_a_changed_file_is_named(workspace):
+    folder = workspace / "models" / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "model.safetensors").write_bytes(b"weights")
+    manifest = take_stock(folder, "someone/tiny", "hub", "abc")
+    manifest.write(folder / "hearth.json")
+    assert doctor(workspace)["models"] == {
+        "tiny": {"fingerprint": manifest.fingerprint, "changed": []}
+    }
+    os.utime(folder / "config.json")  # another time, the same content
+    assert doctor(workspace)["models"]["tiny"]["changed"] == []
+    (folder / "model.safetensors").write_bytes(b"Weights")
+    assert doctor(workspace)["models"]["tiny"]["changed"] == ["model.safetensors"]
+    (folder / "hearth.json").write_text("[]")
+    assert doctor(workspace)["models"]["tiny"]["changed"] == ["hearth.json"]
+
+
+def test_a_data_file_is_held_to_the_checksum_in_its_name(workspace):
+    name = f"{hashlib.sha256(b'rows').hexdigest()[:12]}-words.jsonl"
+    (workspace / "data" / name).write_bytes(b"rows")
+    (workspace / "data" / "tokens").mkdir()
+    said = doctor(workspace)
+    assert (said["data"], said["damaged"]) == ([name], [])
+    (workspace / "data" / name).write_bytes(b"other rows")
+    assert doctor(workspace)["damaged"] == [name]
+
+
+def test_rows_of_the_hub_are_named_with_their_checksums(workspace):
+    (workspace / "data" / "hub").mkdir()
+    (workspace / "data" / "hub" / "owner--rows.parquet").write_bytes(b"rows")
+    (workspace / "data" / "hub" / ".owner--more.parquet.17").write_bytes(b"half of the ro")
+    said = doctor(workspace)
+    assert said["hub_data"] == ["owner--rows.parquet"]
+    assert said["hub_sums"] == {"owner--rows.parquet": hashlib.sha256(b"rows").hexdigest()}
+    reader = copies.Reader(most=3)
+    assert copies.hub_data(str(workspace), reader) == (["owner--rows.parquet"], {})
+    assert reader.unread == [str(workspace / "data" / "hub" / "owner--rows.parquet")]
+
+
+# -- the home --------------------------------------------------------------------------------------
+
+
+def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(workspace, rank, put, tmp_path):
+    (tmp_path / "said.xml").write_text(GPU_XML.replace("{ours}", str(rank.pid)))
+    put("nvidia-smi", f"cat {tmp_path}/said.xml")
+    said = doctor(workspace, "home")
+    assert said["gpu_trouble"] == ""
+    (gpu,) = said["gpus"]
+    assert (gpu["used_mib"], gpu["total_mib"]) == (6900, 16303)
+    assert (gpu["watts_limit"], gpu["watts_default"]) == (180, 300)
+    assert gpu["programs"] == [
+        {"pid": 812, "name": "Xorg", "mib": 310, "computes": False},
+        {"pid": 4242, "name": "game.exe", "mib": 6200, "computes": True},
+    ]
+
+
+def test_an_older_driver_names_its_limit_on_power_otherwise(workspace, put, tmp_path):
+    (tmp_path / "said.xml").write_text(OLD_XML)
+    put("nvidia-smi", f"cat {tmp_path}/said.xml")
+    (gpu,) = doctor(workspace, "home")["gpus"]
+    assert (gpu["watts_limit"], gpu["watts_default"], gpu["used_mib"]) == (100, 120, None)
+
+
+@pytest.mark.parametrize(
+    ("script", "trouble"),
+    [
+        ("echo 'no XML'", "does not say who uses the GPU"),
+        ("echo Driver/library version mismatch; exit 18", "mismatch"),
+        ("exit 9", "it does not say why"),
+    ],
+)
+def test_a_driver_that_does_not_say_is_not_taken_for_an_idle_one(workspace, put, script, trouble):
+    put("nvidia-smi", script)
+    said = doctor(workspace, "home")
+    assert said["gpus"] == []
+    assert trouble in said["gpu_trouble"]
+
+
+# -- what the module asks of the machine -----------------------------------------------------------
+
+surroundings = f"""
+import json, sys
+import ansible.module_utils
+ansible.module_utils.__path__.append({str(ROOT / "plugins" / "module_utils")!r})
+from ansible.module_utils.hearth_node.doctor import surroundings as asked
+"""
+
+
+def asked(expression: str) -> object:
+    """Return what an expression over hearth_node/doctor/surroundings comes to."""
+    code = f"{surroundings}\nprint(json.dumps({expression}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("supplies", "on_battery"),
+    [
+        ({}, None),
+        ({"AC": {"type": "Mains", "online": "1"}}, None),
+        ({"BAT0": {"type": "Battery", "status": "Discharging"}}, True),
+        (
+            {
+                "BAT0": {"type": "Battery", "status": "Discharging"},
+                "AC": {"type": "Mains", "online": "0"},
+            },
+            True,
+        ),
+        (
+            {
+                "BAT0": {"type": "Battery", "status": "Charging"},
+                "AC": {"type": "Mains", "online": "1"},
+            },
+            False,
+        ),
+        ({"mouse": {"type": "Battery", "scope": "Device", "status": "Discharging"}}, None),
+    ],
+)
+def test_a_laptop_on_its_battery_is_told_from_one_that_is_plugged_in(
+    tmp_path, supplies, on_battery
+):
+    for name, files in supplies.items():
+        folder = tmp_path / "sys/class/power_supply" / name
+        folder.mkdir(parents=True)
+        for file, text in files.items():
+            (folder / file).write_text(f"{text}\n")
+    assert asked(f"asked.on_battery({str(tmp_path)!r})") is on_battery
+
+
+def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(put):
+    put(
+        "ping",
+        'case "$*" in *192.0.2.1) exit 0 ;; *"-M do"*192.0.2.2) echo "message too long, mtu=1400"; '
+        'exit 1 ;; *"-M do"*) exit 1 ;; *192.0.2.4) exit 1 ;; esac',
+    )
+    peers = {f"n{last}": f"192.0.2.{last}" for last in (1, 2, 3, 4)}
+    assert asked(f"asked.paths(1500, {peers!r})") == {
+        "n1": {"full": True, "small": True, "told": None},
+        "n2": {"full": False, "small": True, "told": 1400},
+        "n3": {"full": False, "small": True, "told": None},
+        "n4": {"full": False, "small": False, "told": None},
+    }
+
+
+def test_a_packet_that_got_lost_is_no_verdict_on_the_way(put, tmp_path):
+    once = tmp_path / "asked-once"
+    put("ping", f'case "$*" in *"-M do"*) test -e {once} || {{ touch {once}; exit 1; }} ;; esac')
+    peers = {"n1": "192.0.2.1"}
+    assert asked(f"asked.paths(1500, {peers!r})")["n1"]["full"]
+
+
+def test_neighbours_are_those_that_have_answered():
+    said = [
+        {"dst": "192.0.2.1", "dev": "e", "lladdr": "02:00:00:00:00:0A", "state": ["REACHABLE"]},
+        {"dst": "192.0.2.2", "dev": "e", "state": ["FAILED"]},
+    ]
+    assert asked(f"asked.neighbours({json.dumps(said)!r})") == {"192.0.2.1": "02:00:00:00:00:0a"}
+
+
+def test_an_address_of_nobody_is_claimed_by_nobody(workspace):
+    # Loopback is no card that can be listened on.
+    assert doctor(workspace, "claims") == {"claimed_by": ""}
+
+
+# -- what the controller makes of answers ----------------------------------------------------------
+
+plugin = load("action", "hearth_doctor")
+SEEN = Seen("laptop", 1, "192.0.2.2")
+
+
+def test_an_answer_that_did_not_come_is_not_taken_for_a_good_one():
+    its = plugin.node_of(
+        SEEN,
+        {
+            "doctor_root": {"failed": True, "msg": "Task failed: Missing sudo password"},
+            "doctor_rooted": {"skipped": True, "changed": False},
+            "doctor_claims": {"skipped": True, "changed": False},
+            "doctor_plain": {"stages": {"workspace": {"failed": True, "changed": False}}},
+            "python_look": {"failed": True, "changed": False},
+        },
+    )
+    assert its.rootless.startswith("sudo wants a password; add -K")
+    assert (its.code, its.packages, its.claims, its.look) == ({}, {}, {}, {})
+    assert its.stages.keys() == {"workspace"}
+    assert (its.alone, its.over_ssh) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("check_mode", "mended", "unmended"),
+    [
+        (False, {"tower": ["names"]}, {"laptop": ["python"]}),
+        (True, {}, {"tower": ["names"], "laptop": ["python"]}),
+    ],
+)
+def test_only_what_was_done_is_said_to_be_mended(tmp_path, check_mode, mended, unmended):
+    """On laptop a stage has failed, so that it plays no more."""
+    known = {"tower": {"doctor_mends": ["names"]}, "laptop": {"doctor_mends": ["python"]}}
+    given = {
+        "nodes": [
+            {"name": name, "rank": rank, "address": f"192.0.2.{rank}"}
+            for rank, name in enumerate(known)
+        ],
+        "playbook": "ansible-playbook",
+        "file": str(tmp_path / "seen.json"),
+    }
+    task_vars = {"hostvars": known, "ansible_play_hosts": ["tower"]}
+    plugin.ActionModule._shown(given, task_vars, check_mode)
+    said = json.loads((tmp_path / "seen.json").read_text())
+    assert (said["mended"], said["unmended"]) == (mended, unmended)
+
+
+def test_this_computer_is_known_by_its_connection_and_its_inventory():
+    its = plugin.node_of(SEEN, {"hearth_one_computer": True, "ansible_connection": "local"})
+    assert (its.alone, its.over_ssh, its.lock) == (True, False, "auto")
+
+
+def test_a_node_that_cannot_be_reached_says_why_in_words_that_help():
+    look = {"unreachable": True, "msg": "Task failed: ssh: me@192.0.2.2: Permission denied (none)."}
+    nodes = [{"name": "laptop", "rank": 1, "address": "192.0.2.2"}]
+    (its,) = seen(nodes, {"laptop": {"verify_look": look}}, {"laptop"})
+    assert not its.usable
+    assert "the login as me was refused" in its.gone

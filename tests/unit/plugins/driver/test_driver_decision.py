@@ -1,0 +1,520 @@
+"""Which driver a machine gets: the table of cards, and the decision over whole clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.module_utils.hearth_node.driver.cards import card
+from ansible.module_utils.hearth_node.driver.decision import (
+    after_install,
+    decide,
+    restart_reason,
+    works,
+)
+from ansible.module_utils.hearth_node.driver.machine import Machine
+from ansible.module_utils.hearth_node.driver.packages import debian_headers, ubuntu_kernels
+from support.modules import call
+
+# Real ids (pci.ids; NVIDIA's open-gpu-kernel-modules), from Kepler to Blackwell.
+CARDS = [
+    ("1004", "GeForce GTX 780", "Kepler", False),
+    ("102d", "Tesla K80", "Kepler", False),
+    ("1187", "GK104", "Kepler", False),  # GTX 760
+    ("1380", "GeForce GTX 750 Ti", "Maxwell", False),
+    ("13c2", "GeForce GTX 970", "Maxwell", False),
+    ("17c8", "GeForce GTX 980 Ti", "Maxwell", False),
+    ("1b06", "GeForce GTX 1080 Ti", "Pascal", False),
+    ("1c8d", "GP107", "Pascal", False),  # GTX 1050 Mobile
+    ("15f8", "Tesla P100", "Pascal", False),
+    ("1db1", "Tesla V100", "Volta", False),
+    ("1e07", "GeForce RTX 2080 Ti", "Turing", True),
+    ("1eb8", "Tesla T4", "Turing", True),
+    ("1f99", "TU117", "Turing", True),  # GTX 1650 Mobile
+    ("2182", "GeForce GTX 1660 Ti", "Turing", True),
+    ("20b0", "A100", "Ampere", True),
+    ("2204", "GeForce RTX 3090", "Ampere", True),
+    ("2482", "GeForce RTX 3070 Ti", "Ampere", True),
+    ("2560", "GA106", "Ampere", True),  # RTX 3060 Mobile
+    ("2684", "GeForce RTX 4090", "Ada", True),
+    ("2860", "GeForce RTX 4070 Laptop GPU", "Ada", True),
+    ("2331", "H100 PCIe", "Hopper", True),
+    ("2901", "B200", "Blackwell", True),
+    ("2b85", "GeForce RTX 5090", "Blackwell", True),
+    ("2c05", "GeForce RTX 5070 Ti", "Blackwell", True),
+    ("2e12", "GB10", "Blackwell", True),
+    ("2f04", "GeForce RTX 5070", "Blackwell", True),
+    ("3182", "GB110", "Blackwell", True),  # B300
+    ("0dc4", "NVIDIA card", "Fermi or older", False),  # GTS 450
+    ("1200", "NVIDIA card", "Fermi or older", False),  # GTX 560 Ti
+]
+
+DEBIAN = {"id": "debian", "version": "12", "name": "Debian GNU/Linux 12 (bookworm)"}
+TRIXIE = {"id": "debian", "version": "13", "name": "Debian GNU/Linux 13 (trixie)"}
+UBUNTU = {"id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04.3 LTS"}
+FEDORA = {"id": "fedora", "version": "42", "name": "Fedora Linux 42"}
+
+
+def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
+    """Return a machine with NVIDIA cards of these ids; `maker:id` is another maker's."""
+    cards = []
+    for number, device in enumerate(devices):
+        vendor, _, its = device.rpartition(":")
+        cards.append(
+            {
+                "slot": f"0000:0{number + 1}:00.0",
+                "vendor": vendor or "10de",
+                "device": its,
+                "subsystem": "10de:0000",
+                "driver": known.get("holds", ""),
+            }
+        )
+    on_ubuntu = known.get("system") == UBUNTU
+    look = {
+        "cards": cards,
+        "system": known.get("system", DEBIAN),
+        "architecture": "x86_64",
+        "kernel": "6.14.0-37-generic" if on_ubuntu else "6.1.0-40-amd64",
+        "images": ["linux-image-generic-hwe-24.04", "linux-image-6.14.0-37-generic"]
+        if on_ubuntu
+        else ["linux-image-amd64", "linux-image-6.1.0-40-amd64"],
+        "desktop": False,
+        "loaded": "",
+        "modules": "",
+        "library": "",
+        "library_package": "libnvidia-ml1" if known.get("library") else "",
+        "answers": False,
+        "secure_boot": False,
+        "signing_key_enrolled": False,
+    } | {key: value for key, value in known.items() if key in LOOKED}
+    options = {key: value for key, value in known.items() if key in OPTIONS}
+    return Machine(name, look, **({"repository": "nvidia"} | options))
+
+
+LOOKED = {
+    "system",
+    "architecture",
+    "kernel",
+    "images",
+    "desktop",
+    "loaded",
+    "modules",
+    "library",
+    "library_package",
+    "answers",
+    "secure_boot",
+    "signing_key_enrolled",
+    "module_kernels",
+}
+OPTIONS = {"install", "branch", "repository", "url", "key"}
+
+
+def plan(*devices: str, **known: Any):
+    return decide([machine(*devices, **known)])["tower"]
+
+
+def said(plan: Any) -> str:
+    return " ".join(plan.findings)
+
+
+# ---- the table ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("device", "name", "architecture", "trains"), CARDS)
+def test_a_card_is_known_by_its_id(device, name, architecture, trains):
+    found = card(device)
+    assert (found.name, found.architecture, found.trains) == (name, architecture, trains)
+    assert found.needs_open == (architecture == "Blackwell")
+    assert found.needs_proprietary == (architecture in ("Maxwell", "Pascal", "Volta"))
+
+
+@pytest.mark.parametrize("device", ["3f00", "2fff", "22ff"])
+def test_an_id_that_the_table_lacks_is_taken_for_a_new_card_and_said_to_be_a_guess(device):
+    its = plan(device)
+    assert its.action == "install"
+    assert its.open_modules
+    assert f"10de:{device} is not in Hearth's table" in its.note
+
+
+@pytest.mark.parametrize(("device", "name", "architecture", "trains"), CARDS)
+def test_a_card_that_torch_lacks_is_refused_by_name_and_any_other_gets_open_modules(
+    device, name, architecture, trains
+):
+    its = plan(device)
+    if trains:
+        assert (its.action, its.branch, its.open_modules) == ("install", 580, True)
+        assert name in its.note
+    else:
+        assert its.action == "refuse"
+        assert f"{name} ({architecture}, 10de:{device})" in said(its)
+        assert "driver_install: false" in said(its)
+        assert not its.packages
+
+
+# ---- what is installed --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("known", "packages"),
+    [
+        (
+            {"system": UBUNTU},
+            [
+                "linux-modules-nvidia-580-open-generic-hwe-24.04",
+                "nvidia-headless-no-dkms-580-open",
+                "nvidia-utils-580",
+            ],
+        ),
+        (
+            {"system": UBUNTU, "desktop": True},
+            ["linux-modules-nvidia-580-open-generic-hwe-24.04", "nvidia-driver-580-open"],
+        ),
+        (
+            {"system": UBUNTU, "images": ["linux-image-generic", "linux-image-lowlatency"]},
+            [
+                "linux-modules-nvidia-580-open-generic",
+                "linux-modules-nvidia-580-open-lowlatency",
+                "nvidia-headless-no-dkms-580-open",
+                "nvidia-utils-580",
+            ],
+        ),
+        ({}, ["linux-headers-amd64", "nvidia-driver-cuda", "nvidia-kernel-open-dkms"]),
+        ({"desktop": True}, ["linux-headers-amd64", "nvidia-open"]),
+    ],
+)
+def test_the_packages_fit_system_kernels_and_screen(known, packages):
+    assert plan("2482", **known).packages == packages
+
+
+def test_ubuntu_gets_the_modules_of_the_kernel_that_runs_as_far_as_there_are_any():
+    its = plan("2482", system=UBUNTU, kernel="6.14.0-29-generic")
+    assert its.extra == ["linux-modules-nvidia-580-open-6.14.0-29-generic"]
+    assert not its.first
+    assert not its.source
+
+
+def test_debian_uses_nvidias_repository_only_if_told_to():
+    its = plan("2482", repository="distribution")
+    assert its.action == "refuse"
+    assert "driver_repo: nvidia" in said(its)
+    its = plan("2482")
+    assert its.first == ["nvidia-driver-pinning-580"]
+    assert its.source == {
+        "url": "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/",
+        "key_url": "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
+        "3bf863cc.pub",
+        "fingerprint": "EB693B3035CD5710E231E123A4B469963BF863CC",
+    }
+
+
+def test_a_repository_of_ones_own_needs_a_key_of_its_own_unless_it_is_a_folder():
+    own = plan(
+        "2482", url="https://mirror.lan/nvidia", key="AAAABBBBCCCCDDDD0000111122223333DEADBEEF"
+    )
+    assert own.source["key_url"] == "https://mirror.lan/nvidia/DEADBEEF.pub"
+    folder = plan("2482", url="file:/opt/lab/repository/nvidia")
+    assert folder.source["key_url"] == folder.source["fingerprint"] == ""
+
+
+def test_a_machine_that_nvidias_repository_does_not_serve_is_told_what_to_set():
+    its = plan("2482", system=DEBIAN | {"version": "11"}, architecture="riscv64")
+    assert "driver_repo_url" in said(its)
+
+
+@pytest.mark.parametrize(("system", "needs_person"), [(UBUNTU, False), (DEBIAN, True)])
+def test_secure_boot_matters_only_for_modules_built_on_the_machine(system, needs_person):
+    its = plan("2482", system=system, secure_boot=True)
+    assert (its.action == "refuse") == needs_person
+    assert ("mokutil --import" in said(its)) == needs_person
+    enrolled = plan("2482", system=system, secure_boot=True, signing_key_enrolled=True)
+    assert enrolled.action == "install"
+
+
+def test_another_system_is_told_to_install_by_itself():
+    its = plan("2482", system=FEDORA)
+    assert its.action == "refuse"
+    assert "Fedora Linux 42" in said(its)
+
+
+def test_ubuntu_without_a_kernel_package_is_no_guess():
+    assert "linux-image" in said(plan("2482", system=UBUNTU, images=[]))
+
+
+# ---- machines with several cards ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("devices", "wanted", "open_modules", "note"),
+    [
+        (("2482", "1b06"), "auto", False, "GTX 1080 Ti (Pascal, 10de:1b06) shows a picture"),
+        (("1db1", "2684"), "580", False, "Tesla V100 (Volta, 10de:1db1) shows a picture"),
+        (("2482", "1b06"), "590", True, "GTX 1080 Ti (Pascal, 10de:1b06) is not driven any more"),
+        (("2c05", "1b06"), "auto", True, "GTX 1080 Ti (Pascal, 10de:1b06) is not driven any more"),
+        (("2482", "1004"), "auto", True, "GTX 780 (Kepler, 10de:1004) is not driven any more"),
+        (("2482", "2c05"), "auto", True, "RTX 3070 Ti"),
+        (("8086:a780", "2482"), "auto", True, "RTX 3070 Ti"),
+    ],
+)
+def test_an_old_card_beside_one_that_trains(devices, wanted, open_modules, note):
+    its = plan(*devices, branch=wanted)
+    assert its.action == "install"
+    assert its.open_modules == open_modules
+    assert ("nvidia-kernel-open-dkms" in its.packages) == open_modules
+    assert ("nvidia-kernel-dkms" in its.packages) != open_modules
+    assert note in its.note
+
+
+def test_proprietary_modules_on_ubuntu_have_names_without_open():
+    its = plan("2482", "1b06", system=UBUNTU)
+    assert its.packages == [
+        "linux-modules-nvidia-580-generic-hwe-24.04",
+        "nvidia-headless-no-dkms-580",
+        "nvidia-utils-580",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ((), "no NVIDIA GPU, so it trains on its processor"),
+        (("1002:744c",), "its AMD graphics are not used"),
+        (("8086:a780", "1002:744c"), "its AMD and Intel graphics are not used"),
+    ],
+)
+def test_a_machine_without_an_nvidia_card_is_fine(devices, said):
+    its = plan(*devices)
+    assert its.action == "none"
+    assert said in its.note
+
+
+def test_a_machine_can_be_left_alone():
+    assert plan("1b06", install=False).action == "none"
+
+
+# ---- what is there already ----------------------------------------------------------------------
+
+WORKING = {"loaded": "590.48.01", "library": "590.48.01", "answers": True, "modules": "open"}
+
+
+@pytest.mark.parametrize("package", ["libnvidia-ml1", ""])  # "": NVIDIA's .run installer
+def test_a_working_newer_driver_is_left_as_it_is_whoever_installed_it(package):
+    its = plan("2c05", **WORKING, library_package=package, repository="distribution")
+    assert its.action == "keep"
+    assert "590.48.01 (open modules)" in its.note
+
+
+def test_a_driver_that_is_too_old_is_replaced_if_a_package_brought_it():
+    old = {"loaded": "535.261.03", "library": "535.261.03", "answers": True}
+    its = plan("2482", **old, system=UBUNTU)
+    assert (its.action, its.branch) == ("install", 580)
+    by_hand = plan("2482", **old, system=UBUNTU, library_package="")
+    assert by_hand.action == "refuse"
+    assert "nvidia-uninstall" in said(by_hand)
+
+
+def test_a_machine_whose_modules_lag_behind_its_kernel_keeps_its_branch():
+    its = plan("2482", library="590.48.01", system=UBUNTU)
+    assert (its.action, its.branch) == ("install", 590)
+    assert "linux-modules-nvidia-590-open-generic-hwe-24.04" in its.packages
+
+
+@pytest.mark.parametrize("system", [UBUNTU, DEBIAN])
+def test_a_driver_that_is_new_enough_but_fails_is_not_installed_over(system):
+    """Loaded, but nvidia-smi does not answer: no package mends that, and a person is told so."""
+    broken = {"loaded": "580.126.09", "library": "580.126.09"}
+    assert plan("2482", **broken, system=system, repository="distribution").action == "load"
+
+
+def test_debians_own_driver_is_loaded_not_installed_again():
+    assert plan("2482", library="590.48.01", repository="distribution").action == "load"
+
+
+@pytest.mark.parametrize(("device", "action"), [("2c05", "refuse"), ("2684", "load")])
+def test_a_card_that_needs_open_modules_is_not_left_with_the_others(device, action):
+    loaded = {"loaded": "580.126.09", "library": "580.126.09", "modules": "proprietary"}
+    its = plan(device, **loaded)
+    assert its.action == action
+    assert ("open kernel modules" in said(its)) == (action == "refuse")
+
+
+def test_a_card_of_a_virtual_machine_is_left_to_it():
+    its = plan("2482", holds="vfio-pci")
+    assert its.action == "none"
+    assert "vfio-pci" in its.note
+
+
+@pytest.mark.parametrize(
+    ("known", "why"),
+    [
+        ({"loaded": "580.95.05", "library": "580.126.09"}, "loaded module is 580.95.05"),
+        ({"loaded": "535.261.03", "library": "580.126.09"}, "loaded module is 535.261.03"),
+        ({"library": "580.126.09", "holds": "nouveau"}, "nouveau holds the card"),
+        ({"library": "580.126.09", "module_kernels": ["6.1.0-41-amd64"]}, "built for kernel"),
+        ({"library": "580.126.09"}, ""),
+        ({"library": "535.261.03", "loaded": "535.247.01"}, ""),
+        ({"holds": "nouveau"}, ""),
+        ({"library": "580.126.09", "loaded": "580.126.09", "answers": True}, ""),
+    ],
+)
+def test_only_a_loaded_module_of_another_version_or_nouveau_needs_a_restart(known, why):
+    its = machine("2482", **known)
+    assert why in restart_reason(its.look)
+    assert bool(why) == bool(restart_reason(its.look))
+    if why and "module_kernels" not in known:
+        assert decide([its])["tower"].action == "load"
+
+
+@pytest.mark.parametrize(
+    ("may", "controller", "finding"),
+    [(False, False, "--limit tower"), (True, False, ""), (True, True, "never restarts it")],
+)
+def test_a_restart_is_done_only_if_allowed_and_never_on_the_controller(may, controller, finding):
+    look = machine("2482", loaded="580.95.05", library="580.126.09").look
+    how = "playbooks/reboot.yml --limit tower"
+    answer = after_install(look, "", how, may_restart=may, controller=controller)
+    assert finding in answer
+    assert bool(finding) == bool(answer)
+
+
+@pytest.mark.parametrize(
+    ("known", "output", "finding"),
+    [
+        ({"library": "580.126.09"}, "modprobe: ERROR: Key was rejected by service", "mokutil"),
+        ({"library": "580.126.09"}, "modprobe: FATAL: Module nvidia not found", "not found"),
+        ({"library": "580.126.09", "loaded": "580.126.09"}, "", "nvidia-smi does not answer"),
+    ],
+)
+def test_a_driver_that_does_not_load_is_explained(known, output, finding):
+    look = machine("2482", **known).look
+    assert finding in after_install(look, output, "", may_restart=True, controller=False)
+
+
+def test_a_driver_works_only_if_new_loaded_of_one_version_and_answering():
+    good = machine("2482", **WORKING).look
+    assert works(good)
+    for broken in (
+        {"answers": False},
+        {"loaded": "580.95.05"},
+        {"loaded": "575.64.03", "library": "575.64.03"},
+    ):
+        assert not works({**good, **broken})
+
+
+# ---- clusters -----------------------------------------------------------------------------------
+
+
+def test_a_mixed_cluster_gets_one_branch_and_each_machine_its_own_packages():
+    plans = decide(
+        [
+            machine("2c05", name="tower", system=UBUNTU, desktop=True),
+            machine("2860", "8086:a7a0", name="laptop", system=UBUNTU),
+            machine("2482", "1b06", name="oldbox"),
+            machine("1db1", name="attic"),
+            machine("1002:744c", name="couch"),
+            machine("2684", name="kept", **WORKING),
+        ]
+    )
+    assert {name: its.action for name, its in plans.items()} == {
+        "tower": "install",
+        "laptop": "install",
+        "oldbox": "install",
+        "attic": "refuse",
+        "couch": "none",
+        "kept": "keep",
+    }
+    installed = [its for its in plans.values() if its.action == "install"]
+    assert {its.branch for its in installed} == {580}
+    assert [its.open_modules for its in installed] == [True, True, False]
+
+
+def test_a_release_that_begins_with_a_newer_branch_raises_that_of_all_who_install():
+    machines = [machine("2482", name="new", system=TRIXIE), machine("2c05", name="tower")]
+    assert {its.branch for its in decide(machines).values()} == {590}
+    # One that works does not count.
+    machines[0] = machine("2482", name="new", system=TRIXIE, **WORKING)
+    assert decide(machines)["tower"].branch == 580
+
+
+def test_a_branch_that_a_release_does_not_have_is_refused_there():
+    its = plan("2482", system=TRIXIE, branch="580")
+    assert "begins with branch 590" in said(its)
+
+
+def test_machines_that_ask_for_different_branches_are_refused():
+    with pytest.raises(ValueError, match=r"tower 580, laptop 590"):
+        decide([machine("2482", branch="580"), machine("2860", name="laptop", branch="590")])
+
+
+@pytest.mark.parametrize("wanted", ["575", "0", "newest", "580.95", "-1"])
+def test_a_branch_below_the_floor_is_refused(wanted):
+    with pytest.raises(ValueError, match=f"driver_branch: {wanted} is not possible"):
+        plan("2482", branch=wanted)
+
+
+def test_all_findings_of_a_machine_come_at_once():
+    its = plan("2482", system=TRIXIE, branch="580", secure_boot=True)
+    assert len(its.findings) == 2
+
+
+def asked(machine: Machine) -> dict[str, Any]:
+    """Return a machine as the role describes it to the module."""
+    return {key: value for key, value in vars(machine).items() if key != "name"}
+
+
+def test_the_module_says_what_each_machine_gets_and_those_alike_together():
+    machines = {
+        "tower": asked(machine("2c05")),
+        "couch": asked(machine("1002:744c")),
+        "attic": asked(machine("1002:744c")),
+        "oldbox": asked(machine("1b06")),
+    }
+    answer = call("hearth_driver_plan", machines=machines)
+    assert not answer["changed"]
+    assert answer["plans"]["tower"]["packages"][-1] == "nvidia-kernel-open-dkms"
+    assert answer["plans"]["oldbox"]["findings"]
+    assert answer["say"].splitlines() == [
+        "  tower: GeForce RTX 5070 Ti (Blackwell, 10de:2c05): driver 580 with open modules",
+        "    (nvidia-driver-pinning-580 linux-headers-amd64 nvidia-driver-cuda "
+        "nvidia-kernel-open-dkms)",
+        "  couch, attic: no NVIDIA GPU, so it trains on its processor; its AMD graphics are not "
+        "used",
+    ]
+
+
+def test_the_module_refuses_a_branch_in_one_sentence():
+    answer = call("hearth_driver_plan", machines={"tower": asked(machine("2c05", branch="570"))})
+    assert answer["failed"]
+    assert "driver_branch: 570 is not possible" in answer["msg"]
+
+
+# ---- kernels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("images", "flavours", "single"),
+    [
+        (["linux-image-generic", "linux-image-6.8.0-60-generic"], ["generic"], []),
+        (["linux-image-virtual-hwe-24.04"], ["generic-hwe-24.04"], []),
+        (["linux-image-6.8.0-60-generic"], [], ["6.8.0-60-generic"]),
+        (
+            ["linux-image-generic", "linux-image-unsigned-6.11.0-1016-oem"],
+            ["generic"],
+            ["6.11.0-1016-oem"],
+        ),
+        (["linux-image-oem-24.04", "linux-image-6.11.0-1016-oem"], ["oem-24.04"], []),
+    ],
+)
+def test_the_kernel_flavours_of_ubuntu(images, flavours, single):
+    assert ubuntu_kernels(images) == (flavours, single)
+
+
+@pytest.mark.parametrize(
+    ("images", "headers"),
+    [
+        (["linux-image-amd64", "linux-image-6.1.0-40-amd64"], ["linux-headers-amd64"]),
+        (["linux-image-6.1.0-40-amd64"], ["linux-headers-6.1.0-40-amd64"]),
+        ([], []),
+    ],
+)
+def test_the_headers_of_debian(images, headers):
+    assert debian_headers(images) == headers

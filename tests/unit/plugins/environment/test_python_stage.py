@@ -1,0 +1,249 @@
+"""What the stage python decides and does on a node, and what it says about it."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.hearth_node.environment import python as node
+from support.modules import call
+from support.plugins import load
+from support.stand_in_index import lock_line, make_wheel
+
+from hearth_controller.supply.locks import read_lock
+from hearth_controller.supply.target import Target
+
+packages = load("action", "hearth_packages")
+supplies = load("action", "hearth_supplies")
+
+AS_LOCKED = {"cpu": {"pyyaml": yaml.__version__}, "gpu": {"pyyaml": "0.1"}}
+ALPHA = make_wheel("alpha", "1.0")
+DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}.65.06  Release Build\n"
+
+
+# -- which lock ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("choice", "version", "gpus", "lock"),
+    [
+        ("auto", "", 0, "cpu"),
+        ("auto", DRIVER.format(580), 1, "gpu"),
+        ("auto", DRIVER.format(610), 2, "gpu"),
+        ("auto", DRIVER.format(575), 1, "cpu"),
+        ("auto", DRIVER.format(580), 0, "cpu"),  # loaded, but it drives none
+        ("cpu", DRIVER.format(580), 1, "cpu"),
+        ("gpu", "", 0, "gpu"),
+    ],
+)
+def test_the_gpu_lock_is_for_a_driver_that_is_new_enough_and_drives_a_gpu(
+    choice, version, gpus, lock
+):
+    assert node.lock_for(choice, version, gpus, 580) == lock
+
+
+def test_the_version_of_the_closed_driver_is_read_too():
+    text = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC\n"
+    assert node.driver_branch(text) == 580
+
+
+# -- what differs ----------------------------------------------------------------------------------
+
+
+def test_what_differs_has_the_version_there_is_and_the_one_that_is_wanted():
+    assert node.differing({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "1"}) == [
+        {"name": "b", "has": "1", "wants": "2"},
+        {"name": "c", "has": "", "wants": "3"},
+    ]
+
+
+def test_an_environment_as_locked_differs_in_nothing():
+    answer = call(
+        "hearth_packages", verb="look", python=sys.executable, lock="cpu", wanted=AS_LOCKED
+    )
+    assert (answer["present"], answer["differing"], answer["findings"]) == (True, [], [])
+    assert answer["target"]["python"] == list(sys.version_info[:2])
+    answer = call(
+        "hearth_packages", verb="look", python=sys.executable, lock="gpu", wanted=AS_LOCKED
+    )
+    assert answer["differing"] == [{"name": "pyyaml", "has": yaml.__version__, "wants": "0.1"}]
+
+
+def look(tmp_path: Path, **options: object) -> dict:
+    python = str(tmp_path / "env" / "bin" / "python")
+    given = {"python": python, "lock": "cpu", "wanted": AS_LOCKED, "base": sys.executable}
+    return call("hearth_packages", verb="look", **given | options)
+
+
+def stand_in_python(tmp_path: Path, script: str) -> str:
+    path = tmp_path / "stand-in-python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("script", "finding"),
+    [
+        ("echo 3 11; exit 1", "sudo apt install python3.11-venv, or set python_mode: conda"),
+        ("echo 3 10", "is Python 3.10, and Hearth needs 3.11 or newer: set python_mode: conda"),
+        ("echo broken >&2; exit 1", "cannot be run here (broken): name another"),
+    ],
+)
+def test_a_python_that_cannot_make_the_environment_is_a_finding(tmp_path, script, finding):
+    answer = look(tmp_path, base=stand_in_python(tmp_path, script))
+    assert len(answer["findings"]) == 1
+    assert finding in answer["findings"][0]
+    assert not answer["present"]
+
+
+def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_processor(tmp_path):
+    forge = str(tmp_path / "forge")
+    answer = look(tmp_path, mode="conda", miniforge=forge, miniforge_url="http://x/Linux-arm.sh")
+    assert answer["lacks_miniforge"]
+    assert ["no environment of" in each for each in answer["findings"]] == [True, False]
+    assert "no Miniforge is pinned for" in answer["findings"][1]
+    answer = look(
+        tmp_path,
+        mode="conda",
+        python=f"{forge}/envs/distributed-training/bin/python",
+        miniforge=forge,
+        miniforge_url=f"http://x/Linux-{answer['target']['machine']}.sh",
+    )
+    assert answer["findings"] == []
+    assert answer["target"]["python"] == [3, 11]
+
+
+def test_an_environment_without_pip_cannot_be_mended_and_says_so(tmp_path):
+    says = '{"version": [3, 11], "pip": false, "packages": []}'
+    python = stand_in_python(tmp_path, f"echo '{says}'")
+    assert "has no pip" in look(tmp_path, python=python)["findings"][0]
+
+
+# -- making and mending ----------------------------------------------------------------------------
+
+
+def test_an_environment_is_made_and_its_packages_installed_from_files_alone(tmp_path):
+    python, wheels = tmp_path / "env" / "bin" / "python", tmp_path / "incoming"
+    given = {"python": str(python), "mode": "venv", "base": sys.executable}
+    assert call("hearth_interpreter", check=True, **given)["changed"]
+    assert not python.exists()
+    assert call("hearth_interpreter", **given)["changed"]
+    assert not call("hearth_interpreter", **given)["changed"]
+
+    (name, content) = next(iter(ALPHA.items()))
+    given = {
+        "python": str(python),
+        "folder": str(wheels),
+        "files": {name: hashlib.sha256(content).hexdigest()},
+        "locked": lock_line("alpha", "1.0", content),
+        "wanted": {"locked": {"alpha": "1.0"}},
+    }
+    assert call("hearth_packages", verb="stock", **given)["missing"] == [name]
+    (wheels / name).write_bytes(content[:-1])
+    assert call("hearth_packages", verb="stock", **given)["missing"] == [name]
+    answer = call("hearth_packages", verb="install", **given)
+    assert answer["msg"] == f"{name} did not arrive whole: call this again"
+    (wheels / name).write_bytes(content)
+    assert call("hearth_packages", verb="stock", **given)["missing"] == []
+    answer = call("hearth_packages", verb="install", **given, keep=True)
+    assert answer["differing"] == [{"name": "alpha", "has": "", "wants": "1.0"}]
+    assert wheels.exists()
+    answer = call("hearth_packages", verb="install", **given)
+    assert not answer["changed"]
+
+
+def test_a_disk_that_is_too_small_is_named_before_anything_is_sent(tmp_path):
+    answer = call(
+        "hearth_packages",
+        verb="stock",
+        python="x",
+        folder=str(tmp_path / "incoming"),
+        files={"a.whl": "0"},
+        needed=1 << 60,
+    )
+    assert "MB free, and the packages need 1099511627776 MB" in answer["msg"]
+
+
+def test_a_half_made_environment_is_made_anew_and_one_of_the_users_is_not(tmp_path):
+    folder = tmp_path / "env"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "mine").write_text("mine")
+    given = {"python": str(folder / "bin" / "python"), "mode": "venv", "base": sys.executable}
+    assert "move it away" in call("hearth_interpreter", **given)["msg"]
+    assert (folder / "bin" / "mine").exists()
+    Path(f"{folder}.unfinished").touch()
+    assert call("hearth_interpreter", **given)["changed"]
+    assert not (folder / "bin" / "mine").exists()
+    assert not Path(f"{folder}.unfinished").exists()
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+def differ(*triples: tuple[str, str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "has": has, "wants": wants} for name, has, wants in triples]
+
+
+@pytest.mark.parametrize(
+    ("present", "triples", "said"),
+    [
+        (True, [("numpy", "1.26.4", "2.3.1")], "numpy 1.26.4 instead of 2.3.1 — mended"),
+        (True, [("a", "1", "2"), ("b", "", "1")], "a 1 instead of 2, b missing — mended"),
+        (True, [(f"p{i}", "", "1") for i in range(9)], "9 packages missing — mended"),
+        (
+            True,
+            [(f"p{i}", "1", "2") for i in range(7)],
+            ", ".join(f"p{i} 1 instead of 2" for i in range(5)) + " and 2 more — mended",
+        ),
+        (False, [("a", "1", "2"), ("b", "", "1")], "2 packages mended"),
+    ],
+)
+def test_a_drift_is_told_in_one_line(present, triples, said):
+    assert packages.drift({"present": present, "differing": differ(*triples)}, "mended") == said
+
+
+def test_a_build_that_the_lock_does_not_have_for_a_node_is_told_with_the_way_out():
+    pins = read_lock(lock_line("torch", "2.0+cpu", b"x") + lock_line("numpy", "1", b"y", b"z"))
+    wrong = differ(("torch", "", "2.0+cpu"), ("numpy", "", "1"))
+    found = packages.unsupported(wrong, pins, Target((3, 12), "x86_64", 39))
+    assert found == [
+        "torch==2.0+cpu is locked for Python 3.11 on x86_64 only, and here is Python 3.12 on "
+        "x86_64: set python_mode: conda, which brings Python 3.11"
+    ]
+    assert packages.unsupported(wrong, pins, Target((3, 11), "x86_64", 36)) == []
+    assert "leave this node out" in packages.unsupported(wrong, pins, Target((3, 11), "arm", 36))[0]
+
+
+def test_nodes_of_a_kind_share_a_download_and_locks_do_not_mix(tmp_path):
+    (tmp_path / "cpu.lock").write_text(
+        lock_line("torch", "2+cpu", b"x") + lock_line("a", "1", b"a")
+    )
+    (tmp_path / "gpu.lock").write_text(lock_line("torch", "2", b"y"))
+    target = {"python": [3, 11], "machine": "x86_64", "glibc": 36}
+    lacks = {"cpu": differ(("torch", "", "2+cpu")), "gpu": differ(("torch", "", "2"))}
+    looks = {
+        name: {"kind": kind, "target": target, "differing": lacks[kind]}
+        for name, kind in {"tower": "gpu", "laptop": "cpu", "oldbox": "cpu"}.items()
+    }
+    looks["oldbox"]["differing"] = differ(("a", "", "1"))
+    groups = supplies.by_kind(looks, supplies.wanted(looks, tmp_path))
+    assert {kind[0]: [str(pin) for pin in pins] for kind, pins in groups.items()} == {
+        "gpu": ["torch==2"],
+        "cpu": ["torch==2+cpu", "a==1"],
+    }
+
+
+def test_only_nodes_that_differ_cause_a_download(tmp_path):
+    (tmp_path / "cpu.lock").write_text(lock_line("a", "1", b"x") + lock_line("b", "2", b"y"))
+    looks = {
+        "tower": {"kind": "cpu", "differing": []},
+        "laptop": {"kind": "cpu", "differing": differ(("b", "1", "2"))},
+    }
+    lacking = supplies.wanted(looks, tmp_path)
+    assert {name: [str(pin) for pin in pins] for name, pins in lacking.items()} == {
+        "laptop": ["b==2"]
+    }

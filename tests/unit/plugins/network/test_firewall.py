@@ -1,0 +1,162 @@
+"""What firewalls say and what they should; the ruleset was printed by nft 1.0.6."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from ansible.module_utils.hearth_node.network.firewall import (
+    firewalld_sources,
+    firewalld_zone,
+    shut_by_iptables,
+    shut_by_nftables,
+    ufw_commands,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+# Of fixtures/firewall/ruleset.nft, by `nft --json list ruleset`.
+RULESET = json.loads(
+    (Path(__file__).parents[3] / "fixtures" / "firewall" / "ruleset.json").read_text()
+)
+HEAD = "Added user rules (see 'ufw status' for running firewall):\n"
+
+
+def test_ufw_gets_a_rule_a_node_in_front_of_all_others():
+    assert ufw_commands(HEAD + "ufw allow 22/tcp\n", ["10.0.0.2", "fd00::3"]) == [
+        ["ufw", "prepend", "allow", "from", "10.0.0.2", "comment", "hearth"],
+        ["ufw", "prepend", "allow", "from", "fd00::3", "comment", "hearth"],
+    ]
+
+
+def test_ufw_loses_the_rule_of_a_node_that_is_gone_and_keeps_those_of_its_owner():
+    added = (
+        f"{HEAD}ufw allow from 10.0.0.2 comment 'hearth'\n"
+        "ufw allow from 10.0.0.9 comment 'hearth'\n"
+        "ufw allow from 10.0.0.8 comment 'not hearth'\n"
+        "ufw allow from 10.0.0.7\n"
+        "ufw deny from 10.0.0.6 comment 'hearth'\n"
+    )
+    wanted = ["10.0.0.2", "10.0.0.7"]  # the owner's own rule does for 10.0.0.7
+    assert ufw_commands(added, wanted) == [["ufw", "delete", "allow", "from", "10.0.0.9"]]
+    assert ufw_commands(HEAD + "(None)\n", []) == []
+
+
+_addresses = st.lists(st.integers(1, 6).map(lambda n: f"10.0.0.{n}"), unique=True)
+
+
+@given(_addresses, _addresses, _addresses)
+def test_ufw_ends_up_with_the_peers_and_what_was_the_owners(first, second, owners):
+    """Play the commands on a list of rules, as ufw would."""
+    rules = {(address, "") for address in owners}
+
+    def show() -> str:
+        lines = [f"ufw allow from {a}" + (f" comment '{c}'" if c else "") for a, c in sorted(rules)]
+        return HEAD + "\n".join(lines) + "\n"
+
+    for peers in (first, second):
+        for command in ufw_commands(show(), peers):
+            if command[1] == "prepend":
+                rules.add((command[4], "hearth"))
+            else:
+                rules.remove((command[4], "hearth"))
+        assert ufw_commands(show(), peers) == []
+        assert {address for address, _ in rules} == {*peers, *owners}
+    for command in ufw_commands(show(), []):
+        rules.remove((command[4], "hearth"))
+    assert rules == {(address, "") for address in owners}
+
+
+def test_firewalld_gets_a_zone_with_the_peers():
+    zone = ElementTree.fromstring(firewalld_zone(["10.0.0.2", "fd00::3"]))
+    assert zone.get("target") == "ACCEPT"
+    assert [each.get("address") for each in zone.iter("source")] == ["10.0.0.2", "fd00::3"]
+
+
+def test_what_firewalld_has_in_other_zones_is_read():
+    active = (
+        "hearth\n  sources: 10.0.0.2 fd00::3\npublic (default)\n  interfaces: eno1\n"
+        "work\n  interfaces: wg0\n  sources: 10.0.0.9\n"
+    )
+    assert firewalld_sources(active) == {
+        "10.0.0.2": "hearth",
+        "fd00::3": "hearth",
+        "10.0.0.9": "work",
+    }
+    assert firewalld_sources("") == {}
+
+
+@pytest.mark.parametrize(
+    "peer, comes_in",
+    [
+        ("198.51.100.11", True),  # by name in the set
+        ("198.51.100.13", True),  # by a prefix in the set
+        ("198.51.100.14", False),
+        ("10.1.2.3", True),  # by a prefix in the rule
+        ("192.168.1.50", True),  # by a range in the rule
+        ("192.168.1.61", False),
+        ("192.168.7.7", False),  # to port 80 only
+        ("fd00::1", False),
+    ],
+)
+def test_a_ruleset_of_nftables_is_read(peer, comes_in):
+    findings = shut_by_nftables(RULESET, [peer], "eno1")
+    assert len(findings) == (not comes_in)
+    if not comes_in:
+        kind = "ip6" if ":" in peer else "ip"
+        assert (
+            f"nft insert rule inet filter input '{kind} saddr {{ {peer} }} accept'" in findings[0]
+        )
+
+
+def test_what_comes_in_at_an_interface_that_is_trusted_may_come_in():
+    assert shut_by_nftables(RULESET, ["198.51.100.14"], "wg0") == []
+
+
+def test_a_ruleset_that_turns_nobody_away_is_no_finding():
+    """Only the chain that accepts by default is left: what it drops is not ours."""
+    calm = copy.deepcopy(RULESET)
+    calm["nftables"] = [
+        item
+        for item in calm["nftables"]
+        if next(iter(item.values())).get("table") != "filter" and "metainfo" not in item
+    ]
+    assert any("chain" in item for item in calm["nftables"])
+    assert shut_by_nftables(calm, ["198.51.100.14"], "eno1") == []
+
+
+def test_a_chain_that_ends_with_reject_turns_away_like_one_whose_policy_is_drop():
+    accepting = copy.deepcopy(RULESET)
+    for item in accepting["nftables"]:
+        if "chain" in item:
+            item["chain"]["policy"] = "accept"
+    assert len(shut_by_nftables(accepting, ["198.51.100.14"], "eno1")) == 1
+
+
+OPEN = "-P INPUT ACCEPT\n-A INPUT -s 1.2.3.4/32 -j DROP\n"
+SHUT = (
+    "-P INPUT DROP\n-A INPUT -i lo -j ACCEPT\n"
+    '-A INPUT -s 10.0.0.2/32 -m comment --comment "a node" -j ACCEPT\n'
+    "-A INPUT -s 10.0.0.3/32 -p tcp -m tcp --dport 22 -j ACCEPT\n"
+    "-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"
+    "-A INPUT -s 10.1.0.0/16 -i eno1 -j ACCEPT\n"
+)
+
+
+@pytest.mark.parametrize(
+    "listed, peers, said",
+    [
+        (OPEN, ["10.0.0.2"], ""),
+        (SHUT, ["10.0.0.2", "10.1.7.7"], ""),
+        (SHUT, ["10.0.0.2", "10.0.0.3", "10.0.0.4"], "-s 10.0.0.3,10.0.0.4 -j ACCEPT"),
+        ("-P INPUT ACCEPT\n-A INPUT -j REJECT\n", ["10.0.0.2"], "-s 10.0.0.2 -j ACCEPT"),
+        (SHUT, ["fd00::1"], ""),
+    ],
+)
+def test_a_ruleset_of_iptables_is_read(listed, peers, said):
+    findings = shut_by_iptables(listed, peers, "eno1")
+    assert len(findings) == bool(said)
+    assert said in "".join(findings)

@@ -1,0 +1,177 @@
+"""What the controller's side of the network stage decides and says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+
+import pytest
+from ansible.module_utils.hearth_node.network import armed, change, history
+from ansible.module_utils.hearth_node.network.change import Candidate, fingerprint
+from support.plugins import load
+
+action = load("action", "hearth_network")
+
+
+@pytest.mark.parametrize(
+    ("host", "addresses"),
+    [
+        ("192.168.1.9", ["192.168.1.9"]),
+        ("127.0.0.1", []),
+        ("localhost", []),
+        ("no such host", []),
+        ("", []),
+    ],
+)
+def test_where_a_node_is_reached_is_never_loopback(host, addresses):
+    assert action.addresses_of(host) == addresses
+
+
+def test_peers_are_known_by_both_addresses_and_a_local_one_only_by_the_clusters():
+    variables = {
+        "a": {"cluster_address": "192.168.1.40", "ansible_host": "192.168.1.9"},
+        "b": {"cluster_address": "192.168.1.41", "ansible_host": "192.168.1.41"},
+        "c": {
+            "cluster_address": "192.168.1.42",
+            "ansible_host": "127.0.0.1",
+            "ansible_connection": "local",
+        },
+        "d": {},
+    }
+    assert action.peers_of("b", variables, variables) == {
+        "a": ["192.168.1.40", "192.168.1.9"],
+        "c": ["192.168.1.42"],
+    }
+
+
+ARMED = {
+    "nic": "enp5s0",
+    "wanted": {"address": "192.168.1.40", "prefix": 24, "gateway": "192.168.1.1"},
+    "addresses": ["192.168.1.9"],
+    "target": "/etc/netplan/a.yaml",
+}
+AFTER = {"restarted": False, "as_before": True, "addresses": ["192.168.1.9"], "said": ""}
+
+
+@pytest.mark.parametrize(
+    ("aftermath", "said"),
+    [
+        (
+            AFTER,
+            "has taken the change back and is at 192.168.1.9; /etc/netplan/a.yaml is as it was",
+        ),
+        (AFTER | {"restarted": True}, "has restarted and is at 192.168.1.9"),
+        (AFTER | {"as_before": False}, "/etc/netplan/a.yaml is NOT as it was"),
+        (AFTER | {"said": "Error: device"}, "Errors meanwhile: Error: device"),
+        (None, "does not answer at 192.168.1.9 yet. It takes the change back by itself"),
+    ],
+)
+def test_one_message_says_what_was_tried_why_not_and_how_it_is_now(aftermath, said):
+    text = action.story(ARMED, "no answer at 192.168.1.40", aftermath)
+    assert text.startswith(
+        "tried 192.168.1.40/24 with the gateway 192.168.1.1 on enp5s0, and did not keep it: no "
+    )
+    assert said in text
+
+
+CANDIDATE = Candidate(
+    nic="enp5s0",
+    target="/etc/N/Wired connection 1.nmconnection",
+    shadow="/run/N/it's.nmconnection",
+    content="[ipv4]\nmethod=manual\naddress1=192.168.1.40/24\n",
+    folder="/etc/N",
+    apply=[["nmcli", "connection", "up", "uuid", "a b"]],
+    undo=[["netplan", "generate"]],
+    before="",
+    after="",
+)
+
+
+@pytest.mark.parametrize("script", [armed.undo_script(CANDIDATE), armed.apply_script(CANDIDATE)])
+def test_the_scripts_of_the_node_are_shell(script):
+    subprocess.run(["sh", "-n"], input=script, text=True, check=True, timeout=10)
+    assert """'/run/N/it'"'"'s.nmconnection'""" in script
+
+
+def test_the_undo_takes_the_candidate_away_before_it_asks_for_the_original():
+    lines = armed.undo_script(CANDIDATE).splitlines()
+    order = [lines.index(line) for line in lines if line.startswith(("rm -f", "netplan", "touch"))]
+    assert len(order) == 3
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize(
+    ("addressed", "restarts"), [("true", []), ("test $tries -eq 5", []), ("false", ["networkd"])]
+)
+def test_networkd_starts_afresh_where_it_leaves_a_card_without_address(
+    addressed, restarts, tmp_path
+):
+    # Stand-ins for `ip` (an address from some look on), `sleep` and `systemctl`.
+    stand_ins = {
+        "ip": f"echo >>tries; tries=$(wc -l <tries); {addressed} && echo inet; :",
+        "sleep": ":",
+        "systemctl": 'test "$*" = "restart systemd-networkd" && echo networkd >>restarts',
+    }
+    for name, text in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "restarts").touch()
+    subprocess.run(
+        ["sh", "-c", change.ADDRESSED, "", "enp5s0"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        cwd=tmp_path,
+        check=True,
+        timeout=30,
+    )
+    assert (tmp_path / "restarts").read_text().split() == restarts
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_an_undo_that_has_run_is_not_armed_again(over, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(armed, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(armed, "_systemctl", lambda *_: 5)  # stand-in: the unit is not loaded
+    monkeypatch.setattr(armed, "_start", lambda *words: started.append(words))
+    if over:
+        (tmp_path / "undone").touch()
+    armed.undo_now(armed.Armed("token", CANDIDATE, {}), ["no answer from tower"])
+    assert bool(started) is not over
+    assert armed.load("token").why == ["no answer from tower"]
+
+
+def test_the_way_back_swaps_what_is_done_and_undone():
+    back = history.backwards(CANDIDATE, "[ipv4]\nmethod=auto\n")
+    assert (back.apply, back.undo) == (CANDIDATE.undo, CANDIDATE.apply)
+    assert back.content == "[ipv4]\nmethod=auto\n"
+    leased = history.backwards(CANDIDATE, None)  # there was no file: NetworkManager's own profile
+    assert leased.content == "[ipv4]\nmethod=auto\n"
+    assert leased.apply == CANDIDATE.apply
+
+
+def test_the_first_past_of_a_file_is_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(history, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(history, "_FILE", str(tmp_path / "network.json"))
+    assert history.load() is None
+    history.keep(CANDIDATE, ["192.168.1.9"])
+    history.keep(replace(CANDIDATE, content="new", undo=[["x"]]), ["192.168.1.40"])
+    past = history.load()
+    assert past.addresses == ["192.168.1.9"]
+    assert past.candidate.undo == CANDIDATE.undo
+    assert past.candidate.content == "new"
+    assert (tmp_path / "network.json").stat().st_mode & 0o777 == 0o600
+    history.forget()
+    assert history.load() is None
+
+
+def test_bytes_and_modes_of_a_folder_tell_whether_it_is_as_before(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("a")
+    file.chmod(0o600)
+    before = fingerprint(str(tmp_path))
+    assert fingerprint(str(tmp_path)) == before
+    file.chmod(0o644)
+    assert fingerprint(str(tmp_path)) != before
+    file.chmod(0o600)
+    file.write_text("b")
+    assert fingerprint(str(tmp_path)) != before

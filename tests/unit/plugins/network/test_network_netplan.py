@@ -1,0 +1,253 @@
+"""Which of netplan's files defines a NIC, and the same file with a fixed address in it."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+from ansible.module_utils.hearth_node.network import netplan
+from ansible.module_utils.hearth_node.network.plan import Wanted
+from hypothesis import given
+from hypothesis import strategies as st
+
+WANTED = Wanted("192.168.1.40", 24, "192.168.1.1", ("192.168.1.1",))
+FIXED = {
+    "addresses": ["192.168.1.40/24"],
+    "routes": [{"to": "default", "via": "192.168.1.1"}],
+    "nameservers": {"addresses": ["192.168.1.1"]},
+}
+
+
+def changed(
+    settings: str, key: str = "enp5s0", section: str = "ethernets", wanted: Wanted = WANTED
+) -> dict:
+    """Return the section after NIC enp5s0 got its address in this definition (flow YAML)."""
+    document = netplan.load(f"network: {{version: 2, {section}: {{{key}: {settings}}}}}")
+    before = copy.deepcopy(document)
+    place = netplan.Place("/etc/netplan/a.yaml", section, key)
+    after, _ = netplan.with_address(document, place, "enp5s0", wanted)
+    assert document == before
+    assert after["network"]["version"] == "2"
+    return after["network"][section]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("{dhcp4: true}", {"dhcp4": "false", **FIXED}),
+        ("{dhcp4: yes, optional: true, mtu: 9000}", {"dhcp4": "false", **FIXED}),
+        ("{}", FIXED),
+        # An older fixed address gives way; another one on the same NIC stays.
+        ("{addresses: [192.168.1.9/24, 10.0.0.5/8]}", {}),
+    ],
+)
+def test_a_definition_gets_the_address_and_keeps_the_rest(settings, expected):
+    after = changed(settings)["enp5s0"]
+    for name, value in expected.items():
+        assert after[name] == value
+    for name in ("optional", "mtu"):
+        assert (name in after) == (name in settings)
+
+
+def test_another_address_of_the_nic_stays_and_the_one_in_use_gives_way():
+    wanted = Wanted("192.168.1.40", 24, instead="192.168.1.9")
+    after = changed(
+        "{addresses: [192.168.1.9/24, 10.0.0.5/8, {10.1.0.5/8: {label: a}}, 'fd00::1/64']}",
+        wanted=wanted,
+    )["enp5s0"]
+    assert after["addresses"] == [
+        "192.168.1.40/24",
+        "10.0.0.5/8",
+        {"10.1.0.5/8": {"label": "a"}},
+        "fd00::1/64",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "routes"),
+    [
+        ("{gateway4: 192.168.1.254}", FIXED["routes"]),
+        (
+            "{routes: [{to: 10.9.0.0/16, via: 192.168.1.2}]}",
+            [{"to": "10.9.0.0/16", "via": "192.168.1.2"}, *FIXED["routes"]],
+        ),
+        (
+            "{routes: [{to: 0.0.0.0/0, via: 192.168.1.254, metric: 50}]}",
+            [{"to": "0.0.0.0/0", "via": "192.168.1.1", "metric": "50"}],
+        ),
+        (
+            "{routes: [{to: default, via: 'fe80::1'}]}",
+            [{"to": "default", "via": "fe80::1"}, *FIXED["routes"]],
+        ),
+        (
+            "{dhcp4: true, dhcp4-overrides: {route-metric: 700}}",
+            [{"to": "default", "via": "192.168.1.1", "metric": "700"}],
+        ),
+    ],
+)
+def test_there_is_one_default_route_and_the_others_stay(settings, routes):
+    after = changed(settings)["enp5s0"]
+    assert after["routes"] == routes
+    assert "gateway4" not in after
+
+
+def test_without_a_gateway_there_is_no_default_route():
+    wanted = Wanted("192.168.1.40", 24)
+    after = changed("{dhcp4: true}", wanted=wanted)["enp5s0"]
+    assert "routes" not in after
+    assert "nameservers" not in after
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "{dhcp4: no, addresses: [192.168.1.40/24], gateway4: 192.168.1.1}",
+        "{addresses: [10.0.0.5/8, 192.168.1.40/24], routes: [{to: default, via: 192.168.1.1}]}",
+    ],
+)
+def test_what_is_as_wanted_already_is_left_as_it_is_written(settings):
+    wanted = Wanted("192.168.1.40", 24, "192.168.1.1")
+    assert (
+        changed(settings, wanted=wanted)["enp5s0"]
+        == netplan.load(f"network: {{ethernets: {{enp5s0: {settings}}}}}")["network"]["ethernets"][
+            "enp5s0"
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("match", "alone"),
+    [
+        ("{name: enp5s0}", True),
+        ("{macaddress: '02:4c:41:42:00:01'}", True),
+        ("{macaddress: '02:4c:41:42:00:01', name: 'en*'}", True),
+        ("{name: 'en*'}", False),
+        ("{name: 'enp[5]s0'}", False),
+        ("{driver: r8169}", False),
+        ("{driver: r8169, name: enp5s0}", True),
+    ],
+)
+def test_a_definition_for_several_nics_stays_and_gets_one_in_front(match, alone):
+    section = changed(f"{{match: {match}, dhcp4: true, mtu: 1400}}", key="all-en")
+    if alone:
+        assert list(section) == ["all-en"]
+        assert section["all-en"]["addresses"] == FIXED["addresses"]
+        return
+    assert section["all-en"]["dhcp4"] == "true"
+    first = min(section)
+    assert first != "all-en"
+    assert section[first]["match"] == {"name": "enp5s0"}
+    assert section[first]["addresses"] == FIXED["addresses"]
+    assert section[first]["mtu"] == "1400"
+
+
+def test_the_one_in_front_is_ranked_for_networkmanager_and_no_twin_of_the_other():
+    document = netplan.load(
+        "network: {ethernets: {all: {match: {name: 'en*'}, networkmanager: {uuid: u, name: n,"
+        " passthrough: {a.b: c}}}}}"
+    )
+    place = netplan.Place("a", "ethernets", "all")
+    after, key = netplan.with_address(document, place, "enp5s0", WANTED, ranked=True)
+    assert after["network"]["ethernets"][key]["networkmanager"] == {
+        "passthrough": {"a.b": "c", "connection.autoconnect-priority": "100"}
+    }
+
+
+def test_other_nics_of_the_file_are_kept():
+    text = """
+network:
+  renderer: networkd
+  ethernets:
+    enp5s0: {dhcp4: true}
+    eno2: {dhcp4: true, macaddress: 52:54:00:12:34:56}
+  wifis:
+    wlan0: {access-points: {"0123": {password: "01234567"}}}
+"""
+    document = netplan.load(text)
+    place = netplan.Place("a", "ethernets", "enp5s0")
+    after, _ = netplan.with_address(document, place, "enp5s0", WANTED)
+    again = netplan.load(netplan.dump(after, "enp5s0"))
+    del document["network"]["ethernets"]["enp5s0"], again["network"]["ethernets"]["enp5s0"]
+    assert again == document
+
+
+SCALARS = st.one_of(
+    st.sampled_from(
+        [
+            "true",
+            "no",
+            "on",
+            "~",
+            "null",
+            "",
+            "52:54:00:12:34:56",
+            "0123",
+            "1_000",
+            "1e3",
+            "2026-01-01",
+        ]
+    ),
+    st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_categories=["Cc"])),
+)
+
+
+@given(st.dictionaries(SCALARS, st.one_of(SCALARS, st.lists(SCALARS)), max_size=5))
+def test_every_value_is_read_and_written_as_the_text_that_it_is(values):
+    document = {"network": {"ethernets": {"a": values}}}
+    text = netplan.dump(document, "a")
+    assert netplan.load(text) == document
+    # netplan reads scalars as text; so does PyYAML's plainest loader.
+    plainest = yaml.load(text, yaml.BaseLoader)["network"]["ethernets"]["a"]
+    assert plainest == values
+
+
+@pytest.mark.parametrize("text", ["[", "- a", "network: [a]", "a: b: c"])
+def test_what_is_no_netplan_file_is_named(text):
+    with pytest.raises(ValueError, match=r"\w"):
+        netplan.load(text)
+
+
+def test_a_file_in_run_counts_instead_of_the_one_in_etc():
+    paths = [
+        "/run/netplan/b.yaml",
+        "/etc/netplan/a.yaml",
+        "/etc/netplan/b.yaml",
+        "/lib/netplan/b.yaml",
+    ]
+    assert netplan.in_force(paths) == ["/etc/netplan/a.yaml", "/run/netplan/b.yaml"]
+
+
+DOCUMENTS = {
+    "a.yaml": netplan.load("network: {ethernets: {enp5s0: {dhcp4: true}}}"),
+    "b.yaml": netplan.load("network: {ethernets: {enp5s0: {mtu: 9000}, eno1: }}"),
+    "c.yaml": netplan.load("network: {wifis: {NM-1: {}, NM-1-2: {}}, bridges: {br0: {}}}"),
+    "d.yaml": netplan.load("network: {version: 2, renderer: NetworkManager}"),
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ("eno1", [("b.yaml", "ethernets", "eno1")]),
+        ("enp5s0", [("a.yaml", "ethernets", "enp5s0"), ("b.yaml", "ethernets", "enp5s0")]),
+        ("br0", [("c.yaml", "bridges", "br0")]),
+        ("NM-1-My Home", [("c.yaml", "wifis", "NM-1")]),
+        ("NM-1-2-My Home", [("c.yaml", "wifis", "NM-1-2")]),
+        ("enp6s0", []),
+    ],
+)
+def test_where_a_definition_stands(key, found):
+    assert [(p.path, p.section, p.key) for p in netplan.places(DOCUMENTS, key)] == found
+
+
+def test_power_saving_of_a_wifi_goes_off_and_its_password_stays():
+    document = netplan.load(
+        "network: {wifis: {w: {access-points: {Home: {password: s3cret}, Old: }}}}"
+    )
+    after = netplan.awake(document, netplan.Place("a", "wifis", "w"))
+    points = after["network"]["wifis"]["w"]["access-points"]
+    assert points["Home"]["password"] == "s3cret"
+    for point in points.values():
+        assert point["networkmanager"] == {"passthrough": {"wifi.powersave": "2"}}
+    assert "networkmanager" not in str(document)

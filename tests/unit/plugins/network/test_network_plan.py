@@ -1,0 +1,289 @@
+"""Which NIC gets which address, and why it should rather not be touched."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from ansible.module_utils.hearth_node.network import arp, nics, plan
+from ansible.module_utils.hearth_node.network.nics import Held, Manager, Nic
+from ansible.module_utils.hearth_node.network.plan import Asked, Wanted
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOME = Nic(
+    "enp5s0",
+    2,
+    "02:00:00:00:00:01",
+    True,
+    True,
+    (Held("192.168.1.9", 24, True),),
+    (),
+    "192.168.1.1",
+)
+SECOND = Nic("eno2", 3, "02:00:00:00:00:02", True, True, (Held("10.0.0.2", 8, False),))
+DOCKER = Nic("docker0", 4, "02:00:00:00:00:03", True, False, (Held("172.17.0.1", 16, False),))
+TAILSCALE = Nic("tailscale0", 5, "", True, True, (Held("100.64.0.1", 32, False),))
+ALL = [DOCKER, TAILSCALE, SECOND, HOME]
+NETWORKD = Manager("networkd", definition="enp5s0", dns=("192.168.1.1",))
+ASKED = Asked("192.168.1.40", reached=("192.168.1.9",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        (ASKED, "enp5s0"),
+        (Asked("192.168.1.40", reached=("10.0.0.2",)), "eno2"),
+        (Asked("10.0.0.2"), "eno2"),
+        # Nothing known of how it is reached: the way to the world, never a program's own NIC.
+        (Asked("192.168.1.40"), "enp5s0"),
+        (Asked("192.168.1.40", reached=("172.17.0.1", "100.64.0.1")), "enp5s0"),
+        (Asked("192.168.1.40", interface="eno2"), "eno2"),
+        (Asked("192.168.1.40", mac="02:00:00:00:00:02".upper()), "eno2"),
+        (Asked("192.168.1.40", interface="eno2", mac=SECOND.mac), "eno2"),
+    ],
+)
+def test_the_nic_is_the_one_that_is_meant(asked, chosen):
+    nic, findings = plan.choose(ALL, asked)
+    assert findings == []
+    assert nic.name == chosen
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (Asked("1.2.3.4", interface="eth0"), "no NIC fits network_interface eth0; it has eno2"),
+        (Asked("1.2.3.4", mac="02:00:00:00:00:09"), "no NIC fits network_mac 02:00"),
+        (
+            Asked("1.2.3.4", interface="enp5s0", mac=SECOND.mac),
+            "no NIC fits network_interface enp5s0 and network_mac",
+        ),
+        (Asked("1.2.3.4", mac=HOME.mac), "fits enp5s0, br0; name one of them"),
+    ],
+)
+def test_no_nic_or_several_are_a_finding(asked, said):
+    nic, findings = plan.choose([*ALL, replace(HOME, name="br0")], asked)
+    assert nic is None
+    assert said in findings[0]
+
+
+def test_the_metric_of_the_default_route_decides_where_nothing_else_does():
+    two = [replace(SECOND, gateway="10.0.0.1"), HOME]
+    assert plan.carrier(two, (), "enp5s0") is HOME
+    assert plan.carrier([DOCKER, TAILSCALE], (), "tailscale0") is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        (ASKED, Wanted("192.168.1.40", 24, "192.168.1.1", ("192.168.1.1",), "192.168.1.9")),
+        (
+            replace(ASKED, prefix=25, gateway="192.168.1.2", dns=("9.9.9.9",)),
+            Wanted("192.168.1.40", 25, "192.168.1.2", ("9.9.9.9",), "192.168.1.9"),
+        ),
+    ],
+)
+def test_what_is_not_asked_for_is_what_is_in_force(asked, wanted):
+    assert plan.settle(HOME, NETWORKD, asked) == wanted
+
+
+WRONG = [
+    ({"address": "fd00::1"}, {}, {}, "sets IPv4 addresses only"),
+    ({"address": "192.168.2.40"}, {}, {}, "not in the network of enp5s0"),
+    ({"address": "192.168.1.0"}, {}, {}, "is the first or the last of 192.168.1.0/24"),
+    ({"address": "192.168.1.255"}, {}, {}, "is the first or the last of 192.168.1.0/24"),
+    ({"prefix": 16}, {}, {}, "network_prefix 16 is not that of the network"),
+    ({"gateway": "10.0.0.1"}, {}, {}, "network_gateway 10.0.0.1 is not in 192.168.1.0/24"),
+    ({"gateway": "192.168.1.40"}, {}, {}, "is the cluster_address itself"),
+    ({"gateway": "router"}, {}, {}, "network_gateway router is not an IPv4 address"),
+    ({"dns": ("router", "1.1.1.1")}, {}, {}, "network_dns router:"),
+    ({}, {"cable": False}, {}, "has no link"),
+    ({}, {"held": ()}, {}, "has no address now"),
+    ({}, {}, {"kind": "ifupdown", "file": "/etc/network/interfaces"}, "set up by ifupdown"),
+    ({}, {}, {"kind": ""}, "neither by systemd-networkd nor by NetworkManager"),
+    ({}, {}, {"definition": "", "file": "/etc/x.network"}, "which netplan has not written"),
+    ({}, {"wireless": True}, {}, "Wi-Fi that systemd-networkd sets up"),
+]
+
+
+@pytest.mark.parametrize(("asked", "nic", "manager", "said"), WRONG)
+def test_what_would_lock_out_is_refused_by_name(asked, nic, manager, said):
+    findings = plan.wrong(
+        replace(HOME, **nic), replace(NETWORKD, **manager), replace(ASKED, **asked)
+    )
+    assert sum(said in finding for finding in findings) == 1
+    if manager:
+        assert "reserve 192.168.1.40 for the MAC 02:00:00:00:00:01" in findings[0]
+
+
+def test_nothing_is_wrong_with_a_free_address_of_the_network():
+    assert plan.wrong(HOME, NETWORKD, ASKED) == []
+    wifi = replace(HOME, wireless=True)
+    assert plan.wrong(wifi, Manager("networkmanager", file="/etc/x"), ASKED) == []
+
+
+def test_all_findings_come_at_once():
+    asked = replace(ASKED, prefix=28, gateway="10.0.0.1", dns=("x",))
+    assert len(plan.wrong(replace(HOME, cable=False), Manager(), asked)) == 5
+
+
+@given(st.ip_addresses(v=4), st.integers(0, 32))
+def test_a_settled_address_is_never_refused_for_its_own_network(address, prefix):
+    held = Held(str(address), prefix, True)
+    nic = replace(HOME, held=(held,), gateway="")
+    findings = plan.wrong(nic, NETWORKD, Asked(str(address)))
+    assert all("the first or the last" in finding for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("held", "gateway", "said"),
+    [
+        ((Held("192.168.1.40", 24, False),), "192.168.1.1", ""),
+        ((Held("192.168.1.40", 24, True),), "192.168.1.1", "still leased"),
+        ((Held("192.168.1.40", 16, False),), "192.168.1.1", "instead of /24"),
+        ((Held("192.168.1.9", 24, True),), "192.168.1.1", "it has 192.168.1.9/24"),
+        ((), "192.168.1.1", "it has no address"),
+        ((Held("192.168.1.40", 24, False),), "", "did not get the gateway"),
+    ],
+)
+def test_the_address_seen_on_the_nic_is_what_counts(held, gateway, said):
+    wanted = Wanted("192.168.1.40", 24, "192.168.1.1")
+    findings = plan.not_in_force(replace(HOME, held=held, gateway=gateway), wanted)
+    assert (said in findings[0]) if said else findings == []
+
+
+def test_verify_names_the_address_and_both_ways_out():
+    (said,) = plan.absent(ALL, ASKED)
+    assert "enp5s0 (MAC 02:00:00:00:00:01) has 192.168.1.9/24" in said
+    assert "reserve 192.168.1.40 for the MAC 02:00:00:00:00:01" in said
+    assert "network_mode: static" in said
+    assert plan.absent(ALL, Asked("10.0.0.2")) == []
+    assert plan.absent([replace(HOME, sixes=("fd00::1",))], Asked("fd00::1")) == []
+
+
+def test_answers_of_the_network_are_judged():
+    others = {"192.168.1.40": "02:00:00:00:00:77"}
+    used, silent = plan.around(HOME, "192.168.1.40", "192.168.1.1", others)
+    assert "with the MAC 02:00:00:00:00:77" in used
+    assert "gateway 192.168.1.1 does not answer" in silent
+    assert plan.around(HOME, "192.168.1.40", "", {}) == []
+    assert plan.silent({"laptop": "192.168.1.41"}) == ["no answer from laptop at 192.168.1.41"]
+
+
+# ---- what the machine says ----------------------------------------------------------------------
+
+
+def test_nics_are_read_from_ip():
+    links = [
+        {
+            "ifname": "enp5s0",
+            "ifindex": 2,
+            "address": "02:00:00:00:00:0A",
+            "flags": ["UP", "LOWER_UP"],
+            "addr_info": [
+                {"family": "inet", "local": "192.168.1.9", "prefixlen": 24, "dynamic": True},
+                {"family": "inet6", "local": "fe80::1", "prefixlen": 64},
+            ],
+        },
+        {},
+        {"ifname": "wlan0", "ifindex": 3, "flags": ["BROADCAST"], "addr_info": []},
+    ]
+    routes = [
+        {"dst": "default", "gateway": "192.168.1.2", "dev": "enp5s0", "metric": 600},
+        {"dst": "default", "gateway": "192.168.1.1", "dev": "enp5s0", "metric": 100},
+        {"dst": "default", "dev": "wg0", "metric": 700},
+    ]
+    home, wifi = nics.nics_of(json.dumps(links), json.dumps(routes), {"wlan0"})
+    assert (home.mac, home.gateway, home.cable) == ("02:00:00:00:00:0a", "192.168.1.1", True)
+    assert home.held == (Held("192.168.1.9", 24, True),)
+    assert home.sixes == ("fe80::1",)
+    assert (wifi.wireless, wifi.up, wifi.cable, wifi.gateway) == (True, False, False, "")
+    assert nics.default_of(json.dumps(routes)) == "enp5s0"
+    assert nics.nics_of("", "", set()) == []
+    assert nics.default_of("") == ""
+
+
+LINK = "ADMIN_STATE=configured\nNETWORK_FILE={}\nDNS=192.168.1.1 fe80::1 9.9.9.9\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "manager"),
+    [
+        ("", None),
+        ("ADMIN_STATE=unmanaged\n", None),
+        ("ADMIN_STATE=unmanaged\nNETWORK_FILE=/x\n", None),
+        (LINK.format("/run/systemd/network/10-netplan-all-en.network"), "all-en"),
+        (LINK.format("/etc/systemd/network/my.network"), ""),
+    ],
+)
+def test_networkd_is_told_by_what_it_says_of_the_link(state, manager):
+    found = nics.networkd_of(state)
+    assert (found and found.definition) == manager
+    if found:
+        assert (found.kind, found.dns) == ("networkd", ("192.168.1.1", "9.9.9.9"))
+
+
+PROFILES = (
+    "aa:/run/NetworkManager/system-connections/netplan-enp5s0.nmconnection\n"
+    "bb:/etc/NetworkManager/system-connections/At home\\: wired.nmconnection\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("device", "definition", "file"),
+    [
+        ("GENERAL.CON-UUID:aa\nIP4.DNS[1]:192.168.1.1\n", "enp5s0", "/run/NetworkManager"),
+        ("GENERAL.CON-UUID:bb\n", "", "/etc/NetworkManager/system-connections/At home: wired.nm"),
+        ("GENERAL.CON-UUID:cc\n", "", ""),
+    ],
+)
+def test_networkmanager_is_told_by_its_active_profile(device, definition, file):
+    found = nics.networkmanager_of(device, PROFILES)
+    assert found.kind == "networkmanager"
+    assert found.definition == definition
+    assert found.file.startswith(file)
+    assert found.dns == (("192.168.1.1",) if "DNS" in device else ())
+
+
+@pytest.mark.parametrize("device", ["", "GENERAL.CON-UUID:\n", "GENERAL.CON-UUID:--\n"])
+def test_a_nic_without_an_active_profile_is_not_networkmanagers(device):
+    assert nics.networkmanager_of(device, PROFILES) is None
+
+
+def test_ifupdown_is_told_by_the_nic_in_its_files():
+    texts = {
+        "/etc/network/interfaces": "auto eno1\niface eno1 inet dhcp\n",
+        "/x": "iface lo inet\n",
+    }
+    assert nics.ifupdown_of(texts, "eno1") == Manager("ifupdown", file="/etc/network/interfaces")
+    assert nics.ifupdown_of(texts, "eno") is None
+
+
+@pytest.mark.parametrize(
+    "name", ["lo", "docker0", "tailscale0", "br-1a2b", "veth12ab", "virbr0", "wg0", "tun0"]
+)
+def test_programs_own_nics_are_no_ordinary_ones(name):
+    assert not replace(HOME, name=name).ordinary
+
+
+@pytest.mark.parametrize("name", ["enp5s0", "eno1", "wlp0s20f3", "eth0", "br0", "bond0", "lan0"])
+def test_a_homes_nics_are_ordinary_whatever_their_name(name):
+    assert replace(HOME, name=name).ordinary
+
+
+# ---- questions to the network -------------------------------------------------------------------
+
+
+@given(st.ip_addresses(v=4), st.ip_addresses(v=4), st.binary(min_size=6, max_size=6))
+def test_a_question_names_its_sender(sender, target, mac):
+    frame = arp.request(mac.hex(":"), str(sender), str(target))
+    assert len(frame) == 42
+    assert frame[:6] == b"\xff" * 6
+    assert arp.answer_in(frame) == (str(sender), mac.hex(":"))
+
+
+@given(st.binary(max_size=60))
+def test_what_is_no_answer_is_passed_over(frame):
+    said = arp.answer_in(frame)
+    assert said is None or frame[14:20] == b"\x00\x01\x08\x00\x06\x04"

@@ -1,0 +1,196 @@
+"""TensorBoard on a node: when there is one, and what a person is told of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+
+import pytest
+from ansible.module_utils.hearth_node.runs import dashboard as board
+from ansible.module_utils.hearth_node.runs.dashboard import (
+    PORT,
+    DashboardError,
+    free_port,
+    read_record,
+    record_file,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from support.modules import call
+
+from hearth_controller.runs.dashboard import login, told
+from hearth_controller.script.run import ScriptRun, script_text
+
+HOME = {
+    "inventory_hostname": "tower",
+    "ansible_host": "192.168.1.40",
+    "ansible_user": "you",
+    "ansible_ssh_common_args": "-o HostKeyAlias=tower -o 'UserKnownHostsFile=\"/a b/known\"'",
+}
+RUNNING = {"run": "evening", "port": 6006, "pid": 4711, "unit": ""}
+
+
+def answer(offline=()) -> dict:
+    return {"dashboard": RUNNING, "offline": list(offline), "wandb": "/env/bin/wandb"}
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """A workspace with the curves of the run `evening`."""
+    for folder in ("config", "logs", "results/evening/tensorboard"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path
+
+
+def asked(workspace, state="started", check=False, **more) -> dict:
+    if state == "started":
+        more = {"run": "evening", "unit": False, **more}
+    given = {"workspace": str(workspace), "python": "/nowhere/bin/python"}
+    return call("hearth_dashboard", check, state=state, **given, **more)
+
+
+# -- on the node -----------------------------------------------------------------------------------
+
+
+def test_without_curves_there_is_nothing_to_show(workspace):
+    said = asked(workspace, run="morning")
+    assert said["failed"]
+    assert "there are no curves of 'morning' here yet" in said["msg"]
+
+
+def test_the_run_of_a_script_never_has_curves_here(workspace):
+    run = ScriptRun("morning", "2026-11-22", "/p", "train.py", (), None, "0" * 64, None)
+    folder = workspace / "results" / "morning"
+    folder.mkdir()
+    (folder / "run.yml").write_text(script_text(run))
+    said = asked(workspace, run="morning")
+    assert said["failed"]
+    assert "'morning' is the run of a script" in said["msg"]
+
+
+def test_an_id_that_belongs_to_another_process_by_now_is_no_tensorboard(workspace):
+    record = {**RUNNING, "pid": os.getpid(), "logdir": str(workspace)}
+    (workspace / "config" / "tensorboard.json").write_text(json.dumps(record))
+    assert read_record(str(workspace)) == {}
+    assert asked(workspace, "stopped")["changed"] is False  # and this process is still here
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"'])
+def test_what_is_no_record_is_no_tensorboard(workspace, text):
+    (workspace / "config" / "tensorboard.json").write_text(text)
+    assert record_file(str(workspace)) == str(workspace / "config" / "tensorboard.json")
+    assert read_record(str(workspace)) == {}
+
+
+def test_in_check_mode_nothing_is_started(workspace):
+    said = asked(workspace, check=True)
+    assert said["changed"] is True
+    assert not (workspace / "config" / "tensorboard.json").exists()
+
+
+def test_what_wandb_kept_offline_is_found_in_the_order_of_its_launches(workspace):
+    kept = workspace / "results" / "evening" / "wandb"
+    for name in ("offline-run-20261122_2-evening", "offline-run-20261122_1-evening", "run-x"):
+        (kept / name).mkdir(parents=True)
+    assert asked(workspace, check=True)["offline"] == [
+        str(kept / "offline-run-20261122_1-evening"),
+        str(kept / "offline-run-20261122_2-evening"),
+    ]
+
+
+def test_what_is_not_installed_is_said(workspace):
+    said = asked(workspace)
+    assert said["failed"]
+    assert "/nowhere/bin/python" in said["msg"]
+    assert read_record(str(workspace)) == {}
+
+
+@pytest.mark.parametrize(("looks", "starts"), [(2, True), (9, False)])
+def test_a_process_without_a_command_line_yet_has_not_ended(workspace, monkeypatch, looks, starts):
+    # Stand-ins: what /proc and the port say of it, look by look.
+    seen, answered = iter([False] * looks + [True] * 90), iter([False] * 8 + [True])
+    monkeypatch.setattr(board, "alive", lambda _: next(seen))
+    monkeypatch.setattr(board, "answers", lambda _: next(answered))
+    monkeypatch.setattr(board, "_as_process", lambda *_: 0)
+    monkeypatch.setattr(board, "stop", lambda _: None)
+    if starts:
+        assert board.start("python", str(workspace), "evening", 6006, False)["port"] == 6006
+    else:
+        with pytest.raises(DashboardError, match="it said nothing"):
+            board.start("python", str(workspace), "evening", 6006, False)
+
+
+def test_a_port_that_is_taken_is_not_taken_twice():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        with pytest.raises(DashboardError, match=f"port {taken} of 127.0.0.1 is taken"):
+            free_port(taken)
+    assert free_port() >= 1024
+    assert PORT == 6006
+
+
+# -- for a person ----------------------------------------------------------------------------------
+
+
+def test_the_tunnel_is_a_command_to_type_as_it_is():
+    lines = told(answer(), "tower", HOME, False, "ansible-playbook -i inventory/home")
+    assert lines[0] == "evening: TensorBoard runs on tower (process 4711), at its loopback alone"
+    tunnel = next(line for line in lines if "tunnel" in line).split("tunnel", 1)[1].strip()
+    assert shlex.split(tunnel) == [
+        *("ssh", "-N", "-L", "6006:127.0.0.1:6006", "-o", "HostKeyAlias=tower"),
+        *("-o", 'UserKnownHostsFile="/a b/known"', "you@192.168.1.40"),
+    ]
+    text = "\n".join(lines)
+    assert "http://localhost:6006/" in text
+    assert (
+        "ansible-playbook -i inventory/home playbooks/dashboard.yml -e dashboard_state=stopped"
+        in text
+    )
+    assert "wandb" not in text
+
+
+def test_on_this_computer_there_is_no_tunnel():
+    text = "\n".join(told(answer(), "desk", {"inventory_hostname": "desk"}, True, "x"))
+    assert "ssh" not in text
+
+
+def test_an_offline_run_is_sent_with_one_command_and_no_key_in_it():
+    kept = ["/w s/results/evening/wandb/offline-run-1", "/w s/results/evening/wandb/offline-run-2"]
+    here = told(answer(kept), "desk", {"inventory_hostname": "desk"}, True, "x")
+    sync = next(line for line in here if " sync " in line).split("wandb, then", 1)[1]
+    assert shlex.split(sync) == ["/env/bin/wandb", "sync", *kept]
+    there = told(answer(kept), "tower", HOME, False, "x")
+    sync = shlex.split(next(line for line in there if " sync " in line).split("then", 1)[1])
+    assert sync[:2] == ["ssh", "-t"]
+    assert shlex.split(sync[-1]) == ["/env/bin/wandb", "sync", *kept]
+    assert not any("KEY" in line for line in [*here, *there])
+
+
+def test_where_there_is_none_nothing_is_said():
+    assert told({"dashboard": {}, "offline": [], "wandb": ""}, "desk", HOME, True, "x") == []
+
+
+@given(
+    st.fixed_dictionaries(
+        {"inventory_hostname": st.text("ab", min_size=1)},
+        optional={
+            "ansible_host": st.text("a.1 ", min_size=1),
+            "ansible_user": st.text("u' ", min_size=1),
+            "ansible_port": st.integers(1, 65535),
+            "ansible_ssh_private_key_file": st.text("k/ '", min_size=1),
+        },
+    )
+)
+def test_whatever_the_inventory_says_is_one_word_each(variables):
+    words = shlex.split(" ".join(login(variables)))
+    host = variables.get("ansible_host", variables["inventory_hostname"])
+    user = variables.get("ansible_user")
+    assert words[-1] == (f"{user}@{host}" if user else host)
+    port, key = variables.get("ansible_port"), variables.get("ansible_ssh_private_key_file")
+    assert len(words) == 2 + 2 * bool(port) + 2 * bool(key)
+    if key:
+        assert words[words.index("-i") + 1] == key

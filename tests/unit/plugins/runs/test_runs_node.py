@@ -1,0 +1,175 @@
+"""What a node has on record of its runs, and what goes when one is removed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import tarfile
+
+import pytest
+from ansible.module_utils.hearth_node.runs import digest
+from support.modules import call
+
+NOW = "2026-11-20T20:10:00+00:00"
+
+
+def line(kind: str, time: str, **values: object) -> str:
+    return json.dumps({"kind": kind, "time": f"2026-11-20T{time}+00:00", **values}) + "\n"
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """A workspace with the run `evening`, which was launched twice and has ended."""
+    for folder in ("results/evening/adapter", "checkpoints/evening", "logs", "config"):
+        (tmp_path / folder).mkdir(parents=True)
+    results = tmp_path / "results" / "evening"
+    record = {"state": "finished", "heartbeat": "2026-11-20T20:09:00Z", "nodes": ["desk"]}
+    (results / "supervisor.json").write_text(json.dumps(record))
+    (results / "run.yml").write_text("run: evening\n")
+    (results / "metrics.jsonl").write_text(
+        line("start", "20:00:00", steps=5)
+        + line("evaluate", "20:00:01", when="before", perplexity=48.0)
+        + "".join(line("step", f"20:00:0{step}", step=step, steps=5) for step in (2, 3))
+        + line("checkpoint", "20:00:04", step=3)
+        + line("start", "20:08:00", steps=5)
+        + "".join(line("step", f"20:08:0{step}", step=step, steps=5) for step in (4, 5))
+        + line("step", "20:08:06", step=6)[:-9]  # cut short
+    )
+    for step in (3, 5):
+        folder = tmp_path / "checkpoints" / "evening" / f"step-{step:08d}"
+        folder.mkdir()
+        (folder / "checkpoint.json").write_text("{}")
+    (tmp_path / "checkpoints" / "evening" / ".writing-step-00000009").mkdir()
+    (tmp_path / "logs" / "evening.log").write_text("hello\n")
+    (tmp_path / "config" / "evening.json").write_text("{}")
+    (tmp_path / "logs" / "other.log").write_text("stays")
+    return tmp_path
+
+
+@pytest.fixture
+def held(workspace):
+    """The same workspace, held by the supervisor of `evening`."""
+    with (workspace / "config" / "supervisor.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write('{"run": "evening", "pid": 7}')
+        lock.flush()
+        yield workspace
+
+
+def test_a_run_is_told_in_short(workspace):
+    (run,) = call("hearth_runs", workspace=str(workspace))["runs"]
+    assert (run["name"], run["alive"], run["asked"]) == ("evening", False, None)
+    assert run["record"]["state"] == "finished"
+    assert run["silent_seconds"] > 0
+    assert run["metrics"]["step"]["step"] == 5
+    assert run["metrics"]["before"]["perplexity"] == 48.0
+    assert run["metrics"]["began"].startswith("2026-11-20T20:00:00")
+    assert run["metrics"]["seconds"] == 9.0  # both launches, not the time between them
+    assert run["checkpoint"]["step"] == 5
+    assert run["files"]["logs/evening.log"] == 6
+    assert run["files"]["checkpoints/evening"] == 4
+
+
+def test_a_run_under_way_is_alive_and_its_clock_runs(held):
+    (held / "results" / "evening" / "stop").write_text("stop\n")
+    (run,) = call("hearth_runs", workspace=str(held))["runs"]
+    assert (run["alive"], run["asked"]) == (True, "stop\n")
+    assert run["metrics"]["seconds"] > 3600
+
+
+def test_a_node_without_a_workspace_has_no_runs(tmp_path):
+    assert call("hearth_runs", workspace=str(tmp_path / "none"))["runs"] == []
+
+
+def test_broken_files_hide_no_run(workspace):
+    results = workspace / "results" / "evening"
+    (results / "supervisor.json").write_text("{")
+    (results / "metrics.jsonl").write_bytes(b'\xff\n[1]\n{"kind": "step"}\n')
+    (run,) = call("hearth_runs", workspace=str(workspace))["runs"]
+    assert (run["record"], run["silent_seconds"]) == (None, None)
+    assert run["metrics"] == {"step": {"kind": "step"}}
+
+
+def test_what_vanishes_while_it_is_looked_at_counts_for_nothing(workspace, monkeypatch):
+    walked = os.walk
+
+    def walk(top):
+        for folder, folders, names in walked(top):
+            yield folder, folders, [*names, ".supervisor.json.4242"]  # renamed meanwhile
+
+    monkeypatch.setattr(digest.os, "walk", walk)
+    assert digest.size(str(workspace / "checkpoints" / "evening")) == 4
+    assert digest.size(str(workspace / "logs" / "gone.log")) == 0
+
+
+def test_what_is_removed_is_that_run_and_nothing_else(workspace):
+    there = {"results/evening", "checkpoints/evening", "logs/evening.log", "config/evening.json"}
+    for check in (True, False):
+        answer = call("hearth_runs", check=check, workspace=str(workspace), remove="evening")
+        assert answer["changed"]
+        assert answer["removed"].keys() == there
+        assert (workspace / "logs" / "evening.log").exists() == check
+    left = {str(path.relative_to(workspace)) for path in workspace.rglob("*") if path.is_file()}
+    assert left == {"logs/other.log"}
+    again = call("hearth_runs", workspace=str(workspace), remove="evening")
+    assert (again["changed"], again["removed"]) == (False, {})
+
+
+def test_a_link_is_removed_and_not_what_it_leads_to(workspace, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "precious").write_text("x")
+    (workspace / "results" / "linked").symlink_to(elsewhere)
+    call("hearth_runs", workspace=str(workspace), remove="linked")
+    assert not (workspace / "results" / "linked").exists()
+    assert (elsewhere / "precious").exists()
+
+
+def test_a_run_under_way_is_never_removed(held):
+    answer = call("hearth_runs", workspace=str(held), remove="evening")
+    assert answer["failed"]
+    assert "run 'evening' is under way here" in answer["msg"]
+    assert (held / "results" / "evening" / "run.yml").exists()
+
+
+@pytest.mark.parametrize("name", ["..", "../evening", "a/b", ".hidden", "-x"])
+def test_only_a_name_is_removed(workspace, name):
+    answer = call("hearth_runs", workspace=str(workspace), remove=name)
+    assert "cannot be the name of a run" in answer["msg"]
+    assert (workspace / "results" / "evening" / "run.yml").exists()
+
+
+# -- the code that runs start with -----------------------------------------------------------------
+
+
+def brought(workspace, tmp_path_factory, check=False):
+    """Call hearth_workspace with one changed file of code; return its answer, and the file then."""
+    source = tmp_path_factory.mktemp("code")
+    (source / "train.py").write_text("new\n")
+    packed = source / "code.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(source / "train.py", "train.py")
+    scripts = workspace / "scripts"
+    scripts.mkdir()
+    (scripts / "train.py").write_text("old\n")
+    answer = call(
+        "hearth_workspace",
+        check=check,
+        path=str(workspace),
+        folders=["scripts"],
+        code={"train.py": hashlib.sha256(b"new\n").hexdigest()},
+        archive=str(packed),
+    )
+    return answer, (scripts / "train.py").read_text()
+
+
+def test_other_code_takes_the_place_of_the_old(workspace, tmp_path_factory):
+    answer, code = brought(workspace, tmp_path_factory)
+    assert (answer["changed"], answer["under_way"], code) == (True, "", "new\n")
+
+
+def test_the_code_of_a_run_under_way_is_let_be(held, tmp_path_factory):
+    answer, code = brought(held, tmp_path_factory)
+    assert (answer["changed"], answer["under_way"], code) == (False, "evening", "old\n")
+    assert answer["differing"] == ["train.py"]

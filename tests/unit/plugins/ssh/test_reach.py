@@ -1,0 +1,222 @@
+"""Which machine answers, and what is said when it is not the one that is meant."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from support.plugins import load
+
+from hearth_controller.inventory import ssh
+from hearth_controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_of
+from hearth_controller.inventory.unreachable import explain, told_by
+
+reach = load("action", "hearth_reach")
+
+A = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIA+uem/Rim3DPkNcO5w3JqDgxwPepweGSrsUgljlAANw")
+B = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIFE7oAujqR2TTWEwuf8WjXSZSGTFXYOJIgJh9e1opygr")
+OFF = Answer(reason="Connection timed out")
+WANTED, FIRST = "10.0.0.1", "tower.lan"
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """A key pair; its path."""
+    path = tmp_path / "key"
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "x", "-f", path]
+    subprocess.run(command, check=True)
+    return path
+
+
+def test_a_fingerprint_is_the_one_that_openssh_shows(pair):
+    public = pair.with_suffix(".pub")
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True
+    ).stdout.split()
+    key = PublicKey.of(public.read_text())
+    assert str(key) == f"{shown[1]} {shown[-1]}"
+
+
+def test_keys_are_found_under_the_name_also_if_it_is_hashed(tmp_path):
+    file = tmp_path / "known"
+    file.write_text(f"# mine\ntower,tower.lan {A.type} {A.text}\nlaptop {B.type} {B.text} note\n")
+    assert keys_of(file.read_text(), "tower") == [A]
+    assert keys_of(file.read_text(), "laptop") == [B]
+    assert keys_of(file.read_text(), "tow") == []
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", file], check=True, capture_output=True)
+    assert "tower" not in file.read_text()
+    assert keys_of(file.read_text(), "tower") == [A]
+
+
+@pytest.mark.parametrize(
+    "line", ["", "tower", "tower ssh-ed25519", "tower ssh-ed25519 a?b", "@revoked tower x AAAA"]
+)
+def test_a_line_that_pins_nothing_is_passed_over(line):
+    assert keys_of(line, "tower") == []
+
+
+def test_the_pinned_types_are_asked_for_first():
+    assert algorithms([]) == ""
+    assert algorithms([A, B]) == "^ssh-ed25519"
+    assert algorithms([PublicKey("ssh-rsa", "AAAA")]) == "^rsa-sha2-512,rsa-sha2-256"
+
+
+@pytest.mark.parametrize(
+    ("answers", "pinned", "address", "stranger"),
+    [
+        ({WANTED: Answer(A)}, [], WANTED, False),
+        ({WANTED: Answer(A)}, [A], WANTED, False),
+        ({WANTED: Answer(A), FIRST: Answer(A)}, [A], WANTED, False),
+        ({WANTED: OFF, FIRST: Answer(A)}, [A], FIRST, False),
+        ({WANTED: OFF, FIRST: Answer(A)}, [], FIRST, False),
+        ({WANTED: Answer(A), FIRST: OFF}, [], WANTED, False),
+        ({WANTED: Answer(A), FIRST: Answer(A)}, [], WANTED, False),
+        # Somebody else has the address: the machine is where the inventory says that it is today.
+        ({WANTED: Answer(B), FIRST: Answer(A)}, [A], FIRST, True),
+        ({WANTED: Answer(B), FIRST: Answer(A)}, [], FIRST, True),
+        # The old address went to somebody else since.
+        ({WANTED: Answer(A), FIRST: Answer(B)}, [A], WANTED, False),
+    ],
+)
+def test_where_a_machine_is_reached(answers, pinned, address, stranger):
+    choice = choose("tower", answers, pinned, "known_hosts")
+    assert choice.address == address
+    assert choice.trouble == ""
+    assert bool(choice.stranger) == stranger
+    if stranger:
+        assert WANTED in choice.stranger
+        assert B.fingerprint in choice.stranger
+
+
+def test_a_machine_that_is_off_is_said_to_be():
+    choice = choose("tower", {WANTED: OFF, FIRST: OFF}, [A], "known_hosts")
+    assert not choice.address
+    assert f"no SSH server answers at {WANTED} or {FIRST}" in choice.trouble
+    assert "Connection timed out" in choice.trouble
+
+
+def test_a_changed_key_explains_itself():
+    choice = choose("tower", {WANTED: Answer(B)}, [A], "inventory/home/known_hosts")
+    assert not choice.address
+    for said in (
+        f"pinned   {A}",
+        f"present  {B}",
+        "installed anew",
+        "another machine",
+        "ssh-keygen -R tower -f inventory/home/known_hosts",
+    ):
+        assert said in choice.trouble
+
+
+def test_pinning_adds_a_line_once_and_keeps_what_is_there(tmp_path):
+    file = tmp_path / "deep" / "known_hosts"
+    reach.pin(file, "tower", A)
+    file.write_text(file.read_text() + "other ssh-rsa AAAA")  # without an end of line
+    reach.pin(file, "laptop", B)
+    reach.pin(file, "laptop", B)
+    assert file.read_text().splitlines() == [
+        f"tower {A.type} {A.text}",
+        "other ssh-rsa AAAA",
+        f"laptop {B.type} {B.text}",
+    ]
+
+
+def test_this_computers_own_host_keys_are_read(tmp_path, pair):
+    assert reach.own_keys(tmp_path) == []
+    (tmp_path / "ssh_host_ed25519_key.pub").write_text(pair.with_suffix(".pub").read_text())
+    assert reach.own_keys(tmp_path) == [PublicKey.of(pair.with_suffix(".pub").read_text())]
+
+
+def test_an_address_is_here_or_not():
+    assert reach.is_here("127.0.0.1")
+    assert not reach.is_here("198.51.100.250")
+    assert not reach.is_here("no address")
+
+
+def test_ssh_is_called_as_the_connection_calls_it():
+    options = {
+        "ssh_executable": "ssh",
+        "ssh_args": "-C",
+        "ssh_common_args": '-o ProxyCommand="nc %h %p" -o StrictHostKeyChecking=yes',
+        "port": 2222,
+        "remote_user": "me",
+    }
+    words = ssh.command(options.get, {"StrictHostKeyChecking": "accept-new"})
+    assert words[0] == "ssh"
+    assert words[-4:] == ["-p", "2222", "-l", "me"]
+    assert "ProxyCommand=nc %h %p" in words
+    # ssh takes what is said first
+    assert words.index("StrictHostKeyChecking=accept-new") < words.index(
+        "StrictHostKeyChecking=yes"
+    )
+
+
+def test_why_ssh_failed_is_its_last_line(tmp_path):
+    program = tmp_path / "ssh"
+    program.write_text("#!/bin/sh\necho first >&2\necho why >&2\nexit 255\n")
+    program.chmod(0o755)
+    assert ssh.attempt([str(program)], 5) == "why"
+    assert ssh.attempt(["true"], 5) == ""
+    assert ssh.attempt(["false"], 5) == "status 1"
+    assert ssh.attempt(["sleep", "5"], 0.1) == "no answer within 0.1 s"
+
+
+# -- what others say -------------------------------------------------------------------------------
+
+CHANGED = """\
+Failed to connect to the host via ssh: @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+IT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!
+The fingerprint for the ED25519 key sent by the remote host is
+SHA256:afp3voEZ8unrFZ6BiIeHO7GgAFX0cfIz8aF8kRnTpk0.
+Add correct host key in /home/me/inventory/home/known_hosts to get rid of this message.
+Offending ED25519 key in /home/me/inventory/home/known_hosts:3
+Host key for laptop has changed and you have requested strict checking.
+Host key verification failed."""
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (CHANGED, ["host key of laptop", "/home/me/inventory/home/known_hosts;", "preflight.yml"]),
+        ("Host key verification failed.", ["not pinned yet", "preflight.yml"]),
+        (
+            "Using a SSH password instead of a key is not possible because Host Key checking is "
+            "enabled.",
+            ["not pinned yet"],
+        ),
+        (
+            "Failed to connect to the host via ssh: me@10.0.0.1: Permission denied "
+            "(publickey,password).",
+            ["login as me was refused", "publickey,password", "-k"],
+        ),
+        ("Incorrect sudo password", ["sudo refused", "-K"]),
+        ("Missing sudo password", ["sudo wants a password", "-K"]),
+        ("x\nother is not in the sudoers file.", ["other may not use sudo", "adduser other sudo"]),
+        ("Sorry, user other is not allowed to execute '/bin/sh'", ["other may not use sudo"]),
+        ("/bin/sh: 1: sudo: not found", ["there is no sudo"]),
+        (
+            "The module interpreter '/usr/bin/python3' was not found.",
+            ["no Python at /usr/bin/python3"],
+        ),
+    ],
+)
+def test_what_others_say_is_said_in_a_line(message, words):
+    said = explain(message)
+    assert "\n" not in said
+    for word in words:
+        assert word in said
+
+
+def test_what_is_not_known_is_passed_on():
+    assert explain("the printer is on fire") == "the printer is on fire"
+
+
+def test_errors_beside_the_message_count():
+    result = {"msg": "Task failed: Module result deserialization failed", "module_stderr": ""}
+    assert told_by(result) == "Module result deserialization failed"
+    assert "may not use sudo" in told_by(
+        result | {"module_stderr": "me is not in the sudoers file."}
+    )
+    assert told_by({}) == ""

@@ -1,0 +1,71 @@
+"""What a node says of its memory, with a stand-in of the driver's program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.hearth_node.system.memory import look
+
+from hearth.fit.capacity import GIB, Room
+from hearth_controller.launch.capacities import rooms_of
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """Return what puts a stand-in of nvidia-smi first in the path."""
+
+    def place(text: str, status: int = 0) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\nexit {status}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    return place
+
+
+@pytest.fixture
+def meminfo(tmp_path) -> Path:
+    path = tmp_path / "meminfo"
+    path.write_text(
+        "MemTotal:       16384000 kB\nMemAvailable:   12582912 kB\nHugePages_Total: 0\n"
+    )
+    return path
+
+
+def test_cards_and_free_memory_are_told(driver, meminfo):
+    driver("NVIDIA GeForce RTX 4070 Laptop GPU, 8188\nNVIDIA GB10, [N/A]")
+    facts = look("/nowhere/python", meminfo)
+    assert facts == {
+        "gpus": [
+            {"name": "NVIDIA GeForce RTX 4070 Laptop GPU", "memory_mib": 8188},
+            {"name": "NVIDIA GB10", "memory_mib": None},
+        ],
+        "free_mib": 12_288,
+        "cuda": True,
+    }
+
+
+def test_a_torch_without_cuda_leaves_the_card_unused(driver, meminfo):
+    """The tests' own torch is one."""
+    driver("NVIDIA GeForce RTX 4070, 8188")
+    assert not look(sys.executable, meminfo)["cuda"]
+
+
+def test_a_driver_that_fails_is_none(driver, meminfo):
+    driver("Failed to initialize NVML", status=9)
+    assert look("/nowhere/python", meminfo)["gpus"] == []
+
+
+def test_nodes_of_one_computer_share_it_and_who_is_silent_is_left_out():
+    facts = {"gpus": [], "free_mib": 12_288, "cuda": False}
+    here = {"hearth_one_computer": True, "hearth_nproc": 1, "answer": {"facts": facts}}
+    alone = {"answer": {"facts": facts}}
+    assert rooms_of(["a", "b"], {"a": here, "b": here}, "answer") == {
+        "a": Room(6 * GIB, ranks=2),
+        "b": Room(6 * GIB, ranks=2),
+    }
+    off = {"answer": {"unreachable": True}}
+    assert rooms_of(["a", "b"], {"a": alone, "b": off}, "answer") == {"a": Room(12 * GIB)}
+    assert rooms_of(["a"], {"a": alone}, "answer", 2.0)["a"].told.startswith("memory_limit")

@@ -1,0 +1,741 @@
+"""What the plugins decide on the controller: `-e`, findings, progress, closing words."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tarfile
+from io import BytesIO
+
+import pytest
+from ansible import context
+from ansible.errors import AnsibleConnectionFailure
+from ansible.module_utils.common.collections import ImmutableDict
+from ansible.parsing.dataloader import DataLoader
+from hypothesis import given
+from hypothesis import strategies as st
+from support.plugins import PLUGINS, load
+from support.waiting import HANG
+
+from hearth.base.errors import ConfigError
+from hearth.config import Settings
+from hearth_controller.base.paths import as_typed
+from hearth_controller.base.screen import Screen
+from hearth_controller.runs.outcome import Ends, culprits, silent, told
+
+run = load("action", "hearth_run")
+pin = load("action", "hearth_pin")
+verdict = load("action", "hearth_verdict")
+follow = load("action", "hearth_follow")
+collect = load("action", "hearth_collect")
+log = load("action", "hearth_log")
+summary = load("action", "hearth_summary")
+inventory = load("action", "hearth_inventory")
+workspace = load("action", "hearth_workspace")
+callback = load("callback", "hearth")
+
+
+# -- what is typed after -e ------------------------------------------------------------------------
+
+
+def test_typed_variables_are_plain_and_train_adds_up(tmp_path):
+    file = tmp_path / "more.yml"
+    file.write_text("train: {seed: 3}\nwait: false\n")
+    typed = run.typed_variables(
+        [
+            "model=tiny max_steps=5",
+            '{"train": {"lora_rank": 4, "seed": 1}}',
+            f"@{file}",
+        ],
+        DataLoader(),
+    )
+    assert typed == {
+        "model": "tiny",
+        "max_steps": "5",
+        "train": {"lora_rank": 4, "seed": 3},
+        "wait": False,
+    }
+    assert all(type(value) in (str, dict, bool) for value in typed.values())
+
+
+def test_settings_launch_words_and_options_are_told_apart():
+    settings, launch, findings = run.sort_out(
+        {
+            "model": "m",
+            "wait": "no",
+            "hearth_python": "x",
+            "ansible_user": "u",
+            "train": {"seed": 1},
+        },
+        {"hearth_python"},
+    )
+    assert settings == {"model": "m", "seed": 1}
+    assert launch == {"wait": False, "meeting_port": 0}
+    assert not findings
+
+
+def test_what_launches_a_run_again_is_kept_of_what_was_typed():
+    typed = {
+        "model": "m",
+        "elastic": "yes",
+        "nodes": "desk",
+        "min_nodes": "1",
+        "wait": "no",
+        "launch_return_timeout": "90",
+        "hearth_nproc": "2",
+        "dashboard_port": "80",
+        "ansible_user": "me",
+    }
+    _, launch, _ = run.sort_out(typed, typed)
+    assert run.launch_words(typed, launch) == {
+        "elastic": True,
+        "nodes": "desk",
+        "min_nodes": 1,
+        "launch_return_timeout": "90",
+        "hearth_nproc": "2",
+    }
+    assert run.launch_words({"model": "m"}, run.sort_out({"model": "m"}, ())[1]) == {}
+
+
+def test_unknown_words_are_refused_with_the_nearest_known():
+    _, _, findings = run.sort_out({"modle": 1, "hearth_pyton": 2}, {"hearth_python"})
+    assert findings == [
+        "-e modle: there is no such setting or option (did you mean 'model'?)",
+        "-e hearth_pyton: there is no such setting or option (did you mean 'hearth_python'?)",
+    ]
+
+
+def test_an_unknown_setting_inside_train_is_left_to_the_resolver():
+    settings, _, findings = run.sort_out({"train": {"sed": 1}}, ())
+    assert settings == {"sed": 1}
+    assert not findings
+
+
+@pytest.mark.parametrize(
+    ("typed", "findings"),
+    [
+        ({"elastic": "true", "min_nodes": "2"}, []),
+        ({"elastic": "yes"}, []),
+        ({"elastic": "maybe"}, ["-e elastic: 'maybe' cannot be used; true or false is wanted"]),
+        (
+            {"elastic": "true", "min_nodes": "0"},
+            ["-e min_nodes: '0' cannot be used; a number of nodes is wanted"],
+        ),
+        (
+            {"min_nodes": "2"},
+            ["-e min_nodes: it counts only together with -e elastic=true"],
+        ),
+    ],
+)
+def test_what_may_be_said_about_going_on_without_a_node(typed, findings):
+    assert run.sort_out(typed, ())[2] == findings
+
+
+@pytest.mark.parametrize(
+    ("settings", "least", "findings"),
+    [
+        ({}, 1, 0),
+        ({"parallel": "fsdp"}, 2, 0),
+        ({"parallel": "fsdp"}, 0, 0),  # more than half of the nodes
+        ({"parallel": "fsdp"}, 1, 1),
+        ({"split": "4:2"}, 2, 1),
+        ({"split": "4:2", "replay": "evening"}, 2, 2),
+    ],
+)
+def test_what_does_not_fit_fewer_nodes_is_refused(settings, least, findings):
+    assert len(run.not_elastic(Settings(model="any", **settings), least)) == findings
+
+
+def test_a_node_that_is_none_is_refused_with_the_likely_one():
+    assert run.strangers(["tover", "laptop"], ["tower", "laptop"]) == [
+        "-e nodes: there is no node tover (did you mean 'tower'?); there are tower, laptop"
+    ]
+
+
+@pytest.mark.parametrize("wanted", [["all"], ["auto"], ["laptop"], ["laptop", "tower"]])
+def test_all_the_best_or_some_nodes_can_be_asked_for(wanted):
+    assert not run.strangers(wanted, ["tower", "laptop"])
+
+
+@pytest.mark.parametrize(
+    ("revisions", "recorded"),
+    [(["abc", "abc"], "abc"), (["abc", "def"], None), ([None, None], None), (["abc", None], None)],
+)
+def test_a_revision_is_recorded_where_all_nodes_have_the_same(revisions, recorded):
+    assert pin.common(revisions) == recorded
+
+
+@pytest.mark.parametrize("port", [0, "0", 1024, "65535"])
+def test_ports_that_can_be_used(port):
+    assert run.sort_out({"meeting_port": port}, ())[1:] == ({"meeting_port": int(port)}, [])
+
+
+@pytest.mark.parametrize("port", [80, "65536", "-1", "ssh", 1.5])
+def test_ports_that_cannot(port):
+    assert "meeting_port" in run.sort_out({"meeting_port": port}, ())[2][0]
+
+
+def test_what_has_finished_goes_on_only_by_its_name_or_as_something_else(tmp_path):
+    (tmp_path / "night").mkdir()
+    (tmp_path / "night" / "run.yml").write_text("run: night\ncreated: 2026-11-20\n")
+    assert run.newest_to_go_on(tmp_path, altered=False) == "night"  # nobody saw its end
+    for state in ("stopped", "failed"):
+        Ends({"tower": {"state": state}}, "ansible-playbook").write(tmp_path / "night")
+        assert run.newest_to_go_on(tmp_path, altered=False) == "night"
+    Ends({"tower": {"state": "finished"}}, "ansible-playbook").write(tmp_path / "night")
+    with pytest.raises(ConfigError, match=r"night, the run begun last from here, has finished; .*"):
+        run.newest_to_go_on(tmp_path, altered=False)
+    assert run.newest_to_go_on(tmp_path, altered=True) == "night"
+
+
+# -- findings --------------------------------------------------------------------------------------
+
+
+def test_nodes_with_the_same_finding_are_named_together():
+    text = verdict.as_message(
+        {"a": ["full"], "b": ["full"], "c": ["no port"]}, [], "Nothing began."
+    )
+    assert text.splitlines() == ["a, b: full", "c: no port", "Nothing began."]
+
+
+def test_facts_that_nodes_must_not_share_are_found():
+    facts = {"a": {"machine_id": "1f"}, "b": {"machine_id": "1f"}, "c": {"machine_id": ""}, "d": {}}
+    (finding,) = verdict.shared(facts, ["machine_id"])
+    assert finding.startswith("a and b have the same machine_id 1f")
+
+
+def test_an_unreachable_node_is_a_finding():
+    found = verdict.findings_of(
+        [{"unreachable": True, "msg": "Task failed: Failed to connect"}, {"skipped": True}]
+    )
+    assert found == ["cannot be reached: Failed to connect"]
+
+
+AWAY, THERE = [{"skipped": True}, {"unreachable": True, "msg": "timed out"}], [{"facts": {}}]
+
+
+def test_nodes_that_answered_are_the_way_to_go_on_without_one_that_did_not():
+    assert verdict.way_out({"tower": THERE, "laptop": AWAY, "oldbox": THERE}) == (
+        "To go on without laptop: -e nodes=tower,oldbox"
+    )
+    assert verdict.way_out({"tower": THERE, "oldbox": THERE}) == ""
+    assert verdict.way_out({"tower": AWAY, "oldbox": AWAY}) == ""
+    assert verdict.way_out({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"without": True}, "\nTo go on without laptop: -e nodes=tower"),
+        ({}, ""),
+    ],
+)
+def test_the_way_on_is_said_last_and_only_where_there_is_one(monkeypatch, asked, said):
+    arguments = {"of": ["state"], "nodes": ["tower", "laptop", "oldbox"], "then": "Nothing began."}
+    plugin = object.__new__(verdict.ActionModule)
+    arguments = {"same": [], "distinct": [], "without": False} | arguments | asked
+    monkeypatch.setattr(verdict.ActionBase, "run", lambda *_: {})
+    monkeypatch.setattr(plugin, "validate_argument_spec", lambda _: (None, arguments))
+    results = {"tower": THERE[0], "laptop": AWAY[1], "oldbox": THERE[0]}
+    task_vars = {
+        "ansible_play_hosts": ["tower", "laptop"],  # oldbox failed earlier
+        "hostvars": {node: {"state": result} for node, result in results.items()},
+    }
+    assert plugin.run(None, task_vars)["msg"] == (
+        f"laptop: cannot be reached: timed out\noldbox: failed, see above\nNothing began.{said}"
+    )
+
+
+def test_facts_must_be_the_same_everywhere():
+    facts = {"a": {"torch": "2.13", "data": 1}, "b": {"torch": "2.12", "data": 1}, "c": {}}
+    assert verdict.differing(facts, ["torch", "data"]) == [
+        "torch is not the same on all nodes: a 2.13, b 2.12"
+    ]
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+
+def progress_after(*lines):
+    progress = follow.Progress()
+    for line in lines:
+        progress.take(line)
+    return progress
+
+
+START = {
+    "kind": "start",
+    "steps": 60,
+    "ranks": [{"node": "desk"}, {"node": "desk"}, {"node": "lap"}],
+}
+STEP = {
+    "kind": "step",
+    "step": 12,
+    "steps": 60,
+    "loss": 1.23456,
+    "tokens_per_second": 310.4,
+    "tokens_per_second_by_rank": [80, 80, 150],
+    "eta_seconds": 125,
+}
+
+
+def test_a_step_is_one_line_with_the_share_of_each_node():
+    assert progress_after(START, STEP).text() == (
+        "step 12/60 · loss 1.235 · 310 tokens/s (desk 160, lap 150) · 2 min 5 s left"
+    )
+
+
+def test_a_step_says_for_whom_the_others_wait():
+    even = STEP | {"compute_seconds_by_rank": [0.9, 1.0, 1.1]}
+    assert progress_after(START, even).text() == progress_after(START, STEP).text()
+    slow = STEP | {"compute_seconds_by_rank": [0.5, 0.4, 2.0]}
+    assert progress_after(START, slow).text().endswith("left · the others wait for lap")
+
+
+def test_a_machine_that_slows_down_is_news_and_small_moves_are_not():
+    plans = [
+        {"kind": "plan", "rows": rows, "slowness": slowness}
+        for rows, slowness in (
+            ([4, 4, 8], [1.0, 1.0, 1.0]),
+            ([2, 2, 4], [1.0, 1.0, 1.0]),  # the last step of an epoch
+            ([4, 4, 8], [1.0, 1.0, 1.0]),
+            ([4, 5, 7], [1.0, 1.0, 1.04]),
+            ([5, 6, 5], [1.0, 1.0, 2.0]),
+        )
+    ]
+    progress = progress_after(START, *plans)
+    assert progress.news == [
+        "the split follows the machines: desk 4 → 5 rows, desk 5 → 6 rows, "
+        "lap 7 → 5 rows (at 50% of its measured speed)"
+    ]
+    in_rounds = progress_after(
+        START,
+        *(
+            {"kind": "plan", "rows": [1, 1, 1], "rows_of_round": rows, "slowness": [1.0, 1.0, 2.0]}
+            for rows in ([8, 8, 16], [11, 11, 10])
+        ),
+    )
+    assert in_rounds.news[0].endswith("lap 16 → 10 rows (at 50% of its measured speed)")
+    elsewhere = [{"kind": "start", "steps": 60, "ranks": [{"node": "desk"}] * 2}]
+    other = {"kind": "plan", "rows": [8, 8], "slowness": [2.0, 2.0]}
+    assert progress_after(START, plans[0], *elsewhere, other).news == []
+
+
+def test_progress_before_and_after_the_steps():
+    assert progress_after().text() == "the ranks load the model"
+    assert "before the first step" in progress_after(START).text()
+    assert "saving" in progress_after(START, STEP | {"step": 60}).text()
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (None, "starts"),
+        ({"state": "waiting", "missing": ["lap"]}, "waiting until lap is ready"),
+        ({"state": "waiting", "missing": []}, "all nodes are ready"),
+        ({"state": "running"}, "load the model"),
+    ],
+)
+def test_the_state_before_the_ranks_speak(record, text):
+    assert text in follow.state_text(record, follow.Progress())
+
+
+class Page:
+    """Stands in for Ansible's Display."""
+
+    def __init__(self):
+        self.text = ""
+
+    def display(self, text, newline=True, **_):
+        self.text += text + ("\n" if newline else "")
+
+
+def test_without_a_terminal_a_line_comes_at_each_tenth():
+    page = Page()
+    screen = Screen(page, live=False)
+    for step in range(1, 101):
+        screen.progress(f"step {step}", step // 10)
+    lines = page.text.split("\n")
+    assert [line.strip() for line in lines[:3]] == ["step 1", "step 10", "step 20"]
+    assert "\r" not in page.text
+
+
+def test_on_a_terminal_one_line_is_drawn_over():
+    page = Page()
+    screen = Screen(page, live=True)
+    screen.progress("step 1", 0)
+    screen.progress("step 2", 0)
+    screen.end()
+    assert "\n" not in page.text
+    assert page.text.count("\r") == 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
+)
+def test_durations(seconds, text):
+    assert follow.duration(seconds) == text
+
+
+# -- the closing words -----------------------------------------------------------------------------
+
+TOLD = [
+    {"kind": "start", "steps": 60},
+    {"kind": "evaluate", "when": "before", "perplexity": 40.0},
+    {"kind": "sample", "when": "before", "question": "Why =eth0?", "answer": "I\n\x1b[31m dunno"},
+    {"kind": "step", "step": 60, "steps": 60},
+    {"kind": "checkpoint", "step": 50},
+    {"kind": "evaluate", "when": "after", "perplexity": 10.0},
+    {"kind": "sample", "when": "after", "question": "Why =eth0?", "answer": "It is a prefix."},
+    {"kind": "end", "step": 60, "seconds": 125.0},
+]
+FINISHED = {"desk": {"state": "finished"}, "lap": {"state": "finished"}}
+FAILED = {
+    "desk": {"state": "failed", "cause": {"node": "lap", "message": "out of memory"}},
+    "lap": {"state": "failed", "cause": {"node": "lap", "message": "out of memory"}},
+}
+
+
+FILES = ("adapter", "metrics.jsonl", "logs", "report.html")
+
+
+def closing(lines, ends, files=FILES, playbook="ansible-playbook", model="tiny"):
+    story = summary.Story.of(lines)
+    return summary.summary("r1", model, story, ends, "runs/r1", files, playbook)
+
+
+def test_the_command_for_the_same_inventory_can_be_pasted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sources = [str(tmp_path / "inventory" / "my home"), "/etc/it's", "one,two,"]
+    monkeypatch.setattr(context, "CLIARGS", ImmutableDict(inventory=sources))
+    typed = shlex.split(inventory.ActionModule._playbook())
+    assert (typed[0], typed[1::2]) == ("ansible-playbook", ["-i"] * 3)
+    assert typed[2::2] == ["inventory/my home", "/etc/it's", "one,two,"]
+
+
+@given(st.text(st.characters(exclude_characters="\0/", exclude_categories=("Cs",)), min_size=1))
+def test_a_path_as_typed_is_one_word_of_a_shell_and_leads_there(name):
+    (typed,) = shlex.split(as_typed(os.path.abspath(name)))
+    assert os.path.abspath(typed) == os.path.abspath(name)
+
+
+def test_the_summary_names_a_model_so_that_it_can_be_pasted():
+    text = closing(TOLD, FINISHED, model="/models/My Model")
+    line = next(line for line in text.splitlines() if "your own data" in line)
+    words = shlex.split(line.split("train.yml", 1)[1])
+    typed = run.typed_variables(words[1::2], DataLoader())
+    assert typed == {"model": "/models/My Model", "dataset": "FILE.jsonl"}
+
+
+def test_the_summary_of_a_finished_run():
+    text = closing(TOLD, FINISHED)
+    lines = text.splitlines()
+    assert lines[0] == "r1 finished: 60 of 60 steps on desk, lap in 2 min 5 s"
+    assert "held-out perplexity  40.00 → 10.00  (-75%)" in text
+    assert "I [31m dunno" in text
+    assert "\x1b" not in text
+    assert "It is a prefix." in text
+    for name in ("report.html", "adapter", "metrics.jsonl", "logs"):
+        assert f"runs/r1/{name}" in text
+    assert "train.yml -e resume=r1 -e max_steps=120" in text
+    assert "train.yml -e model=tiny -e dataset=" in text
+
+
+def test_the_summary_of_a_failed_run_names_the_log_and_how_to_go_on():
+    text = closing(TOLD[:5], FAILED, files=("logs",), playbook="ansible-playbook -i x")
+    assert text.startswith("r1 failed: 60 of 60 steps")
+    assert "less runs/r1/logs/lap.log" in text
+    assert "ansible-playbook -i x train.yml -e resume=r1" in text
+    assert "adapter" not in text
+
+
+def test_the_summary_of_a_whole_model_says_where_it_and_the_best_one_lie():
+    text = closing(TOLD, FINISHED, files=("model", "best", "metrics.jsonl", "logs"))
+    assert "  model                runs/r1/model" in text
+    assert "  lowest loss          runs/r1/best" in text
+    assert "adapter" not in text
+
+
+def test_a_run_that_never_began_has_a_summary_too():
+    gone = {"state": "lost", "gone": True, "rank": 0}
+    assert closing([], {"desk": gone}, files=()).startswith("r1 failed: before its first step")
+
+
+def test_a_run_that_failed_without_rank_0_s_record_is_not_said_to_have_done_nothing():
+    text = closing([], FAILED | {"desk": {"state": "lost", "message": "no answer"}}, files=())
+    assert text.startswith("r1 failed: how far it came is on its rank 0's node")
+
+
+def test_a_run_of_which_no_node_answers_may_still_be_under_way():
+    ends = {node: {"state": "lost", "message": "no answer"} for node in ("desk", "lap")}
+    text = closing(TOLD[:5], ends, files=("logs",), playbook="ansible-playbook -i x")
+    assert text.startswith("r1 was lost from sight, and may still be under way: 60 of 60 steps")
+    assert "ansible-playbook -i x playbooks/attach.yml -e run=r1" in text
+    assert "resume" not in text
+    assert "what happened" not in text
+    assert culprits(ends) == {"desk": "no answer", "lap": "no answer"}
+
+
+def test_a_node_that_left_at_the_end_does_not_make_a_run_fail():
+    ends = {"desk": {"state": "finished"}, "lap": {"state": "lost", "message": "no answer"}}
+    assert closing(TOLD, ends).startswith("r1 finished")
+
+
+def test_a_run_that_was_stopped_did_not_fail():
+    assert closing(TOLD[:5], {"desk": {"state": "stopped"}}).startswith("r1 was stopped: 60 of 60")
+
+
+@given(st.text(max_size=800))
+def test_whatever_a_model_says_it_is_a_few_printable_lines(text):
+    lines = summary.paragraph(text)
+    assert 1 <= len(lines) <= 4
+    assert all(len(line) <= 76 and line.isprintable() for line in lines)
+
+
+def test_a_long_answer_is_set_below_itself():
+    assert summary.table([("after", ["The cure is", "to wait."]), ("adapter", "runs/a")]) == [
+        "  after    The cure is",
+        "           to wait.",
+        "  adapter  runs/a",
+    ]
+
+
+# -- who failed ------------------------------------------------------------------------------------
+
+
+def test_only_the_node_that_failed_is_blamed():
+    assert culprits(FAILED) == {"lap": "out of memory"}
+
+
+def test_a_node_out_of_reach_is_blamed_by_its_peers():
+    lost = {"cause": {"node": "lap", "message": "no sign of life for 15 s"}, "state": "failed"}
+    ends = {"desk": lost, "lap": {"state": "lost", "message": "no answer"}}
+    assert culprits(ends) == {"lap": "no sign of life for 15 s"}
+
+
+def test_a_node_that_alone_knows_nothing_speaks_for_itself():
+    ends = {"desk": {"state": "unknown"}, "lap": {"state": "lost", "message": "no answer"}}
+    assert culprits(ends)["lap"] == "no answer"
+
+
+def test_a_run_that_the_others_saw_to_its_end_did_not_fail_where_a_node_was_not_seen():
+    ends = {"desk": {"state": "finished"}, "lap": {"state": "lost", "message": "no answer"}}
+    assert culprits(ends) == {}
+    assert silent(ends) == {"lap": "no answer"}
+    assert silent(FAILED) == {}
+    told = summary.summary("evening", "m", summary.Story.of([]), ends, "runs/evening", [], "play")
+    assert "finished" in told.splitlines()[0]
+    assert "not seen to its end  lap: no answer" in told
+
+
+@pytest.mark.parametrize("kind", ["not_ready", "node_lost"])
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_node_that_came_back_and_found_nobody_does_not_make_a_run_fail(kind, generation):
+    alone = {"node": "desk", "kind": kind, "message": "desk did not answer"}
+    ends = {
+        "desk": {"state": "finished", "generation": 1},
+        "lap": {"state": "failed", "generation": generation, "cause": alone},
+    }
+    assert closing(TOLD, ends).startswith("r1 finished")
+    assert culprits(ends) == {}
+    assert silent(ends) == {"lap": "desk did not answer"}
+    # Where it is all that is known, it counts.
+    assert culprits({"lap": ends["lap"]} | {"desk": {"state": "lost"}})["desk"]
+
+
+def test_nobody_is_blamed_for_a_good_end():
+    assert culprits(FINISHED | {"x": {"state": "stopped"}}) == {}
+
+
+KILLED = "rank 1 was killed by signal 9 (SIGKILL)"
+KERNEL = "hearth: 2026-11-20T07:10:10Z kernel: Out of memory: Killed process 4242 (python3)"
+
+
+def test_a_known_failure_is_shown_as_it_is_with_its_cause_and_its_cure():
+    error, cause, cure = told("OSError: [Errno 28] No space left on device", "", True).split("\n")
+    assert error == "OSError: [Errno 28] No space left on device"
+    assert cause.startswith("cause: A disk of this node is full")
+    assert cure.startswith("cure: `df -h ")
+
+
+def test_what_the_kernel_said_in_the_nodes_log_counts():
+    assert "ran out of memory (not the GPU)" in told(KILLED, KERNEL, True)
+    assert "Somebody killed the rank" in told(KILLED, "", True)
+
+
+def test_an_unknown_error_of_a_rank_is_said_to_be_unknown():
+    assert told("ValueError: odd", "", True).startswith("ValueError: odd\ncause: not known")
+    assert told("desk: its folder cannot be made", "", False).count("\n") == 0
+
+
+def test_what_hearth_says_itself_is_left_as_it_is():
+    own = "the download failed (429 Client Error: Too Many Requests); try again"
+    assert told(own, f"hearth: error: {own}\n", True) == own
+    assert "cause: The Hub answers no more" in told(own, "", True)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc/passwd", "a/../../b", ""])
+def test_a_node_cannot_write_outside_the_folder(name):
+    assert not collect.safe(name)
+
+
+@pytest.mark.parametrize(
+    "line, text",
+    [
+        ("step 1/34  loss 3.1", "step 1/34  loss 3.1"),
+        ("  indented\tand so on  ", "  indented      and so on"),
+        ("loading:  10%\rloading: 100%\r", "loading: 100%"),
+        ("\x1b[31mred\x1b[0m \x1b]0;title\x07and\x07 \x1b[2Jclear", "red and clear"),
+    ],
+)
+def test_a_line_of_a_log_has_nothing_for_the_terminal_to_obey(line, text):
+    assert log.shown(line) == text
+
+
+@pytest.mark.parametrize(("silent", "given_up"), [(2, False), (9, True)])
+def test_a_log_is_followed_beyond_a_network_that_is_away_for_a_moment(
+    silent, given_up, monkeypatch
+):
+    lines, clock = [], iter(range(0, 10_000, 40))
+    looks = iter([*[AnsibleConnectionFailure("no route")] * silent, (False, 7), *[(True, 7)] * 3])
+    plugin = log.ActionModule.__new__(log.ActionModule)
+
+    def over(given, pid):
+        look = next(looks)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+    monkeypatch.setattr(log.time, "monotonic", lambda: next(clock))  # 40 s a look
+    monkeypatch.setattr(log.time, "sleep", lambda seconds: None)
+    plugin._over, plugin._show = over, lines.extend
+    plugin._read = lambda place, part: (8, "" if lines else "step 2\n")
+    if given_up:
+        with pytest.raises(AnsibleConnectionFailure):
+            plugin._follow("desk", "log", 1, {"interval": 1})
+    else:
+        plugin._follow("desk", "log", 1, {"interval": 1})
+        assert lines == ["  desk: step 2"]
+
+
+def test_an_equal_folder_is_left_as_it_is(tmp_path):
+    for side in ("one", "two"):
+        (tmp_path / side / "deep").mkdir(parents=True)
+        (tmp_path / side / "deep" / "file").write_text("same")
+    assert not collect.put(tmp_path / "one", tmp_path / "two")
+    (tmp_path / "one" / "deep" / "file").write_text("other")
+    assert collect.put(tmp_path / "one", tmp_path / "two")
+    assert (tmp_path / "two" / "deep" / "file").read_text() == "other"
+
+
+def test_a_copy_of_a_record_takes_the_place_of_a_shorter_one_only(tmp_path):
+    here = tmp_path / "metrics.jsonl"
+    for text, kept in (("1\n2\n", "1\n2\n"), ("1\n", "1\n2\n"), ("1\n2\n3\n", "1\n2\n3\n")):
+        (tmp_path / "fresh").write_text(text)
+        collect.put(tmp_path / "fresh", here, fuller=True)
+        assert here.read_text() == kept
+
+
+def test_what_an_interrupted_collecting_left_goes_and_what_another_is_at_stays(tmp_path):
+    over = subprocess.Popen(["true"])
+    over.wait()
+    for process in (over.pid, os.getpid()):
+        (tmp_path / f".coming-{process}-x").mkdir()
+        (tmp_path / f".coming-{process}-x" / "model").write_text("half")
+    collect.sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [f".coming-{os.getpid()}-x"]
+
+
+def test_a_run_file_that_cannot_be_read_hides_no_end(tmp_path):
+    file = tmp_path / "run.yml"
+    for text in ("run: [", "hearth: 1\nunheard_of: 2\n"):
+        file.write_text(text)
+        assert summary.ActionModule._what(file) == (None, "MODEL")
+
+
+def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_no_node_needs(tmp_path):
+    (tmp_path / "hearth" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "hearth" / "__pycache__" / "x.pyc").write_bytes(b"x")
+    (tmp_path / "hearth" / "a.py").write_text("a")
+    (tmp_path / "go.sh").write_text("#!")
+    (tmp_path / "go.sh").chmod(0o755)
+    files = workspace.code_files(tmp_path)
+    assert [str(name) for name in files] == ["go.sh", "hearth/a.py"]
+    packed = workspace.archive(tmp_path, files)
+    (tmp_path / "hearth" / "a.py").touch()
+    assert workspace.archive(tmp_path, files) == packed
+    with tarfile.open(fileobj=BytesIO(packed)) as tar:
+        assert {member.name: member.mode for member in tar} == {
+            "go.sh": 0o755,
+            "hearth/a.py": 0o644,
+        }
+
+
+# -- which Ansible --------------------------------------------------------------------------------
+
+LOCK = "ansible==12.3.0 \\\n    --hash=x\nansible-core==2.19.14 \\\n    --hash=y\n"
+
+
+def test_the_locked_ansible_is_used_and_any_other_is_refused_in_a_line():
+    assert callback.refusal("2.19.2", LOCK, True) == ""
+    for version in ("2.17.14", "2.1.9", "2.20.0", "2.190.0"):
+        said = callback.refusal(version, LOCK, True)
+        assert said.startswith(
+            f"Hearth needs ansible-core 2.19 of its own .venv; this is {version}"
+        )
+        assert "source .venv/bin/activate" in said
+        assert "\n" not in said
+    assert "without Hearth's packages" in callback.refusal("2.19.2", LOCK, False)
+
+
+def test_an_ansible_of_another_version_ends_before_the_first_play(tmp_path):
+    """The version is faked for this one process."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import ansible.release\nansible.release.__version__ = '2.16.3'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "playbooks/inventory.yml"],
+        cwd=PLUGINS.parent,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("Hearth needs ansible-core")
+    assert len(done.stderr.splitlines()) == 1
+
+
+# -- the screen ------------------------------------------------------------------------------------
+
+
+def test_failures_are_text_and_nodes_that_say_the_same_share_it():
+    said = [("b", "no space\nleft"), ("a", "no space\nleft"), ("c", "other")]
+    texts = [callback.paragraph(*each) for each in callback.grouped(said)]
+    assert texts == ["a, b: no space\n    left", "c: other"]
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"msg": "Task failed: no such file"}, "no such file"),
+        ({"msg": "MODULE FAILURE", "module_stderr": "boom"}, "MODULE FAILURE\nboom"),
+        ({"censored": "the output has been hidden"}, "hidden because it may hold secrets"),
+        ({}, "without saying why"),
+    ],
+)
+def test_the_message_of_a_result(result, text):
+    assert text in callback.message_of(result)
+
+
+def test_the_example_in_the_help_is_json():
+    _, _, findings = run.sort_out({"train": "max_steps=3"}, ())
+    assert json.loads(findings[0].split("'")[1]) == {"train": {"max_steps": 50}}

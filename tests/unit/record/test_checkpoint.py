@@ -1,0 +1,201 @@
+"""Checkpoints are whole or not there at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.several import on_ranks
+
+from hearth.base.errors import CheckpointError
+from hearth.record import checkpoint
+from hearth.record.checkpoint import newest, save, share_newest
+
+
+def write_something(folder):
+    (folder / "state.pt").write_bytes(b"state" * 100)
+    (folder / "adapter").mkdir()
+    (folder / "adapter" / "weights").write_bytes(b"weights")
+
+
+def keep(folder, step, write=write_something, kept=2, launch="first", **facts):
+    return save(folder, step, {"created": "today", "launch": launch, **facts}, kept, write)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_was_saved_is_found_with_its_step_and_facts(tmp_path):
+    keep(tmp_path, 5)
+    found = newest(tmp_path, warn=pytest.fail)
+    assert (found.step, found.facts["created"], found.path.name) == (5, "today", "step-00000005")
+    assert found.facts["files"].keys() == {"state.pt", "adapter/weights"}
+
+
+def test_the_newest_ones_are_kept(tmp_path):
+    for step in (5, 10, 15, 100):
+        keep(tmp_path, step)
+    assert names(tmp_path) == ["step-00000015", "step-00000100"]
+
+
+def test_only_checkpoints_up_to_the_new_one_make_room_for_it(tmp_path):
+    for step in (450, 500):
+        keep(tmp_path, step)
+    assert keep(tmp_path, 50).exists()
+    assert names(tmp_path) == ["step-00000050", "step-00000450", "step-00000500"]
+
+
+def test_a_checkpoint_of_another_run_of_the_same_name_is_passed_over(tmp_path):
+    keep(tmp_path, 5)
+    said = []
+    assert newest(tmp_path, said.append, created="yesterday") is None
+    assert "another run" in said[0]
+    assert newest(tmp_path, pytest.fail, created="today").step == 5
+
+
+def test_a_folder_without_checkpoints_has_no_newest(tmp_path):
+    assert newest(tmp_path, warn=pytest.fail) is None
+    assert newest(tmp_path / "not there", warn=pytest.fail) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: (path / "state.pt").write_bytes(b"other"),
+        lambda path: (path / "state.pt").unlink(),
+        lambda path: (path / "checkpoint.json").write_text('{"step": 10, "fi'),
+        lambda path: (path / "checkpoint.json").write_text(json.dumps({"step": 10})),
+        lambda path: (path / "checkpoint.json").unlink(),
+    ],
+    ids=["altered", "file gone", "torn manifest", "no sums", "no manifest"],
+)
+def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, damage):
+    keep(tmp_path, 5)
+    damage(keep(tmp_path, 10))
+    said = []
+    assert newest(tmp_path, warn=said.append).step == 5
+    assert len(said) == 1
+    assert "step-00000010" in said[0]
+
+
+def full_disk_by_python(folder):
+    (folder / "state.pt").write_bytes(b"x")
+    with open("/dev/full", "wb", buffering=0) as full:
+        full.write(b"x")
+
+
+def test_a_full_disk_leaves_the_last_good_one_and_says_so(tmp_path):
+    keep(tmp_path, 5)
+    with pytest.raises(CheckpointError, match=r"after step 10 .* is full; .* step-00000005"):
+        keep(tmp_path, 10, write=full_disk_by_python)
+    assert names(tmp_path) == ["step-00000005"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"cannot be written.*there is no checkpoint yet"):
+        keep(tmp_path / "file", 5)
+
+
+def test_a_bug_keeps_its_traceback_and_leaves_nothing_behind(tmp_path):
+    def broken(folder):
+        raise ZeroDivisionError
+
+    keep(tmp_path, 5)
+    with pytest.raises(ZeroDivisionError):
+        keep(tmp_path, 10, write=broken)
+    assert names(tmp_path) == ["step-00000005"]
+
+
+def test_what_a_crash_left_half_written_goes_with_the_next(tmp_path):
+    (tmp_path / ".writing-step-00000005").mkdir()
+    keep(tmp_path, 10)
+    assert names(tmp_path) == ["step-00000010"]
+
+
+@pytest.fixture
+def judged(tmp_path, monkeypatch):
+    """The folder of a run that was ended while its only checkpoint was replaced."""
+    keep(tmp_path, 5)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            keep(tmp_path, 5, lambda folder: (folder / "said").write_text("judged"))
+    assert names(tmp_path) == [".writing-step-00000005"]
+    return tmp_path
+
+
+def test_an_end_while_a_checkpoint_takes_the_place_of_the_only_one_loses_nothing(judged):
+    (found,) = on_ranks(1, lambda world: share_newest(judged, "today", world, pytest.fail))
+    assert (found.step, (found.path / "said").read_text()) == (5, "judged")
+    assert names(judged) == ["step-00000005"]
+
+
+def test_what_was_kept_from_its_name_counts_among_those_kept(judged):
+    keep(judged, 10)
+    assert names(judged) == ["step-00000005", "step-00000010"]
+
+
+# -- from node to node -----------------------------------------------------------------------------
+
+
+def test_the_newest_checkpoint_of_any_node_reaches_all_of_them_in_small_pieces(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checkpoint, "_PIECE", 64)
+    nodes = [tmp_path / str(rank) for rank in range(3)]
+    keep(nodes[0], 5)
+    keep(nodes[1], 10, lambda folder: (write_something(folder), (folder / "empty").touch()))
+
+    def act(world):
+        found = share_newest(nodes[world.rank], "today", world, pytest.fail)
+        return found, [len(piece[1]) for piece in world.sent if piece]
+
+    for rank, (found, pieces) in enumerate(on_ranks(3, act)):
+        assert (found.step, found.path.parent) == (10, nodes[rank])
+        assert (found.path / "state.pt").read_bytes() == b"state" * 100
+        assert (found.path / "empty").read_bytes() == b""
+        assert max(pieces) == 64
+    assert names(nodes[0]) == ["step-00000005", "step-00000010"]
+
+
+def test_nodes_that_all_hold_the_newest_checkpoint_send_nothing(tmp_path):
+    nodes = [tmp_path / str(rank) for rank in range(2)]
+    for node in nodes:
+        keep(node, 5)
+
+    def act(world):
+        return share_newest(nodes[world.rank], "today", world, pytest.fail).step, world.sent
+
+    assert on_ranks(2, act) == [(5, []), (5, [])]
+
+
+def test_of_checkpoints_of_one_step_from_unlike_launches_all_take_the_lowest_ranks(tmp_path):
+    nodes = [tmp_path / str(rank) for rank in range(4)]
+    keep(nodes[0], 5)
+    for node, launch in zip(nodes[1:], ("second", "third", "second"), strict=True):
+        keep(node, 5)
+        keep(node, 10, lambda folder, said=launch: (folder / "said").write_text(said), 2, launch)
+
+    def act(world):
+        found = share_newest(nodes[world.rank], "today", world, pytest.fail)
+        return found.step, found.facts["launch"], (found.path / "said").read_text(), found.path
+
+    assert on_ranks(4, act) == [(10, "second", "second", node / "step-00000010") for node in nodes]
+
+
+def test_of_one_launchs_checkpoints_of_one_step_all_take_the_same_best(tmp_path):
+    nodes = [tmp_path / str(rank) for rank in range(2)]
+    keep(nodes[0], 10, best=2.0)
+    keep(nodes[1], 10, best=2.5)
+
+    def act(world):
+        return share_newest(nodes[world.rank], "today", world, pytest.fail).facts["best"]
+
+    assert on_ranks(2, act) == [2.0, 2.0]

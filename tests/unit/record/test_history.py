@@ -1,0 +1,80 @@
+"""The record of a run: what is kept of it, and its copies on the other nodes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.several import on_ranks
+
+from hearth.record.history import METRICS, Copies, forget_after, restore
+
+
+def lines(*steps: int, **more: object) -> str:
+    return "".join(json.dumps({"kind": "step", "step": step, **more}) + "\n" for step in steps)
+
+
+@pytest.fixture
+def metrics(tmp_path):
+    return tmp_path / METRICS
+
+
+def test_what_a_run_writes_again_is_forgotten(metrics):
+    metrics.write_text(lines(1, 2, 3) + '{"kind": "end", "step": 3}\n{"kind": "st')
+    forget_after(metrics, 2)
+    assert metrics.read_text() == lines(1, 2)
+    forget_after(metrics, 0)
+    assert metrics.read_text() == ""
+
+
+def test_an_evaluation_that_is_still_owed_is_recorded_once(metrics):
+    judged = [
+        json.dumps({"kind": "evaluate", "step": step, "when": "during"}) + "\n" for step in (1, 2)
+    ]
+    metrics.write_text(lines(1) + judged[0] + lines(2) + judged[1])
+    forget_after(metrics, 2, unjudged=True)
+    assert metrics.read_text() == lines(1) + judged[0] + lines(2)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (None, lines(1, 2)),
+        (lines(1), lines(1, 2)),
+        (lines(1) + '{"kind": "plan", "step": 2}\n', lines(1, 2)),
+        (lines(1, 2, 3, by="the own"), lines(1, 2, 3, by="the own")),
+    ],
+)
+def test_the_copy_of_a_checkpoint_counts_where_the_own_record_ends_before_it(
+    metrics, tmp_path, own, expected
+):
+    kept = tmp_path / "kept"
+    kept.write_text(lines(1, 2))
+    if own is not None:
+        metrics.write_text(own)
+    restore(metrics, kept, 2)
+    assert metrics.read_text() == expected
+
+
+def test_without_any_record_there_is_nothing_to_restore(metrics, tmp_path):
+    restore(metrics, tmp_path / "kept", 2)
+    assert not metrics.exists()
+
+
+def test_every_node_gets_what_is_new(tmp_path):
+    folders = [tmp_path / f"node{rank}" for rank in range(3)]
+    for folder in folders:
+        folder.mkdir()
+    (folders[2] / METRICS).write_text(lines(1, 2, 3, 4, 5, left="by an earlier launch"))
+
+    def rank(world):
+        metrics = folders[world.rank] / METRICS
+        copies = Copies(metrics, world)
+        for steps in ((1, 2), (3,), ()):
+            if world.leads:
+                with metrics.open("a") as file:
+                    file.write(lines(*steps))
+            copies.update()
+
+    on_ranks(3, rank)
+    assert {(folder / METRICS).read_text() for folder in folders} == {lines(1, 2, 3)}

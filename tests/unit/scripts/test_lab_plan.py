@@ -1,0 +1,78 @@
+"""What the lab's machines are, and what its command line refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth_lab import plan
+from hearth_lab.errors import LabError
+
+ROOT = Path(__file__).parents[3]
+
+
+@given(st.integers(1, plan.MOST_NODES))
+def test_no_two_machines_share_a_name_a_card_a_mac_or_an_address(count):
+    nodes = plan.nodes(count)
+    assert len(nodes) == count
+    for what in ("name", "card", "mac", "address", "tailscale"):
+        assert len({getattr(node, what) for node in nodes}) == count
+    assert all(node.address != plan.ROUTER for node in nodes)
+    # Linux refuses longer names; "-ts" is added to name the decoy's far end.
+    assert all(len(node.card) <= 15 and len(node.name) <= 12 for node in nodes)
+
+
+@pytest.mark.parametrize("count", [0, -1, plan.MOST_NODES + 1])
+def test_a_number_of_machines_that_the_lab_does_not_have_is_refused(count):
+    with pytest.raises(LabError, match=f"--nodes {count}"):
+        plan.nodes(count)
+
+
+def test_speeds_and_shares():
+    assert plan.megabits("1gbit") == 1000
+    assert plan.megabits("100mbit") == 100
+    assert plan.cores("0.5") == 0.5
+
+
+@given(st.text().filter(lambda text: not text.endswith(("bit", "BIT"))))
+def test_what_is_no_speed_is_refused(text):
+    with pytest.raises(LabError, match="is no speed"):
+        plan.megabits(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "half", "nan", "inf", "0mbit", ""])
+def test_what_is_no_share_is_refused(text):
+    with pytest.raises(LabError, match="is no share"):
+        plan.cores(text)
+
+
+def test_the_inventory_names_the_machines_that_come_up_by_default():
+    hosts = yaml.safe_load((ROOT / "inventory" / "lab" / "hosts.yml").read_text())
+    told = {name: its["cluster_address"] for name, its in hosts["cluster"]["hosts"].items()}
+    assert told == {node.name: node.address for node in plan.nodes(3)}
+
+
+def test_without_root_and_packages_the_lab_says_all_that_is_missing(tmp_path):
+    code = "import os, sys; sys.argv = ['lab', 'status']; "
+    if os.geteuid() == 0:
+        code += "os.geteuid = lambda: 1000; "
+    code += "from hearth_lab import host; host.shutil.which = lambda *_, **__: None; "
+    code += "from hearth_lab.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT / "scripts",
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 2
+    assert "needs root" in done.stderr
+    assert "sudo apt-get install --yes --no-install-recommends dnsmasq-base" in done.stderr
+    assert "systemd-container" in done.stderr

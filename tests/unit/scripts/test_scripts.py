@@ -1,0 +1,261 @@
+"""The shell scripts for a person's hands, and the lock files that they install.
+
+Stand-ins are named so: tiny wheels instead of the real packages, small shell files instead of a
+Python without venv and of nvidia-smi.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from support.waiting import HANG
+
+ROOT = Path(__file__).parents[3]
+LOCKS = ["cpu", "gpu", "control", "test"]
+
+
+def call(script, *arguments, timeout=HANG, cwd=None, **environment):
+    return subprocess.run(
+        [str(script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )
+
+
+def stand_in(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return path
+
+
+def copy_of_the_scripts(folder):
+    shutil.copytree(ROOT / "scripts", folder / "scripts")
+    (folder / "requirements").mkdir()
+    return folder
+
+
+# ---- what they say ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["setup", "quickstart", "test", "lock", "lab", "status", "doctor", "single_gpu_test.py"],
+)
+def test_explains_itself(name):
+    done = call(ROOT / "scripts" / name, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("usage: ")
+
+
+@pytest.mark.parametrize("name", ["setup", "lock"])
+def test_refuses_an_unknown_argument(name):
+    done = call(ROOT / "scripts" / name, "--fast")
+    assert done.returncode != 0
+    assert "usage: " in done.stderr
+
+
+def test_continuous_integration_runs_what_a_person_runs():
+    commands = [
+        line
+        for line in (ROOT / ".ci" / "run").read_text().splitlines()
+        if line and not line.startswith(("#", "set ", "cd "))
+    ]
+    assert commands == ["exec ./scripts/test"]
+
+
+# ---- setup --------------------------------------------------------------------------------------
+
+
+def test_setup_explains_a_python_that_cannot_make_a_venv(tmp_path):
+    copy = copy_of_the_scripts(tmp_path)
+    python = stand_in(
+        tmp_path / "python-without-venv",
+        f'case "$*" in *ensurepip*) exit 1 ;; esac\nexec {sys.executable} "$@"\n',
+    )
+    done = call(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(python))
+    minor = "{}.{}".format(*sys.version_info)
+    assert done.returncode == 1
+    assert f"sudo apt-get install python{minor}-venv" in done.stderr
+    assert not (copy / ".venv").exists()
+
+
+def test_setup_refuses_an_old_python(tmp_path):
+    copy = copy_of_the_scripts(tmp_path)
+    python = stand_in(
+        tmp_path / "python-3.10",
+        'case "$*" in *platform*) echo 3.10.13 ;; *"(3, 11)"*) exit 1 ;; esac\n',
+    )
+    done = call(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(python))
+    assert done.returncode == 1
+    assert "is Python 3.10.13; Hearth needs 3.11 or newer" in done.stderr
+
+
+def test_setup_takes_the_processor_where_the_driver_is_too_old_for_cuda_13(tmp_path):
+    copy = copy_of_the_scripts(tmp_path)
+    stand_in(tmp_path / "bin" / "nvidia-smi", "echo 550.163.01\n")
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    done = call(copy / "scripts" / "setup", PATH=path, HEARTH_PYTHON="no-python")
+    assert "driver here is 550.163.01; CUDA 13 needs 580" in done.stderr
+    assert "no python found" in done.stderr.lower()
+
+
+def stand_in_wheel(folder, name, version):
+    """A wheel with nothing in it but its name; returns its line for a lock file."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = []
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
+        rows.append(f"{path},sha256={digest.decode()},{len(text)}")
+    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""])
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return f"{name}=={version} \\\n    --hash=sha256:{digest}\n"
+
+
+@pytest.fixture
+def small_project(tmp_path):
+    """A copy of the scripts with lock files of stand-in packages and a stand-in build backend."""
+    project = copy_of_the_scripts(tmp_path / "project")
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    for lock, packages in {
+        "cpu": [("other", "1.0"), ("torch", "2.13.0+cpu")],
+        "control": [("controls", "1.0")],
+        "test": [("tests", "1.0")],
+    }.items():
+        text = "".join(stand_in_wheel(wheels, *package) for package in packages)
+        (project / "requirements" / f"{lock}.lock").write_text(text)
+    stand_in_wheel(project, "hearth", "0.1.0")
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    (project / "backend.py").write_text(
+        "import shutil\n\n\n"
+        "def build_editable(folder, *_):\n"
+        '    return shutil.copy("hearth-0.1.0-py3-none-any.whl", folder).rpartition("/")[2]\n'
+    )
+    environment = {
+        "HEARTH_PYTHON": sys.executable,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_CONFIG_FILE": os.devnull,
+    }
+    return project, lambda *arguments: call(
+        project / "scripts" / "setup", "--cpu", *arguments, **environment
+    )
+
+
+@pytest.mark.slow
+def test_setup_installs_once_adds_what_is_missing_and_repairs(small_project):
+    project, setup = small_project
+    python = project / ".venv" / "bin" / "python"
+
+    def installed():
+        done = call(python, "-m", "pip", "list", "--format=freeze")
+        return {line for line in done.stdout.splitlines() if not line.startswith(("pip", "setup"))}
+
+    first = setup()
+    assert first.returncode == 0, first.stdout + first.stderr
+    training = {"torch==2.13.0+cpu", "other==1.0", "controls==1.0", "hearth==0.1.0"}
+    assert installed() == training
+
+    again = call("../scripts/setup", "--cpu", cwd=project / "requirements")
+    assert again.returncode == 0
+    assert again.stdout.startswith("Nothing to install: ")
+
+    more = setup("--tests")
+    assert "requirements/test.lock: done" in more.stdout
+    assert "requirements/cpu.lock" not in more.stdout
+    assert installed() == training | {"tests==1.0"}
+
+    # A link is put aside: where it leads may be another project's.
+    elsewhere = project / "another"
+    (project / ".venv").rename(elsewhere)
+    (project / ".venv").symlink_to(elsewhere)
+    afresh = setup()
+    assert afresh.returncode == 0
+    assert "the one here is a link" in afresh.stdout
+    assert not (project / ".venv").is_symlink()
+    assert (elsewhere / "bin" / "python").exists()
+    assert installed() == training
+
+    # A file that is not what the lock file says is refused, and the next call starts afresh.
+    lock = project / "requirements" / "cpu.lock"
+    good = lock.read_text()
+    lock.write_text(re.sub("sha256:..", "sha256:00", good, count=1))
+    wrong = setup()
+    assert wrong.returncode == 1
+    assert "the lock files have changed" in wrong.stdout
+    assert "do not match the hashes" in wrong.stderr.lower()
+    assert str(project / "setup.log") in wrong.stderr
+
+    lock.write_text(good)
+    repaired = setup()
+    assert repaired.returncode == 0
+    assert "the one here is not a finished installation" in repaired.stdout
+    assert installed() == training
+
+
+# ---- test ---------------------------------------------------------------------------------------
+
+
+def test_the_test_script_names_missing_system_packages_where_it_cannot_install_them(tmp_path):
+    copy = copy_of_the_scripts(tmp_path)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ["bash", "dirname", "locale", "cat"]:
+        (tools / tool).symlink_to(shutil.which(tool))
+    (tools / "python3").symlink_to(sys.executable)
+    done = call(copy / "scripts" / "test", PATH=str(tools))
+    assert done.returncode == 1
+    assert "sudo apt-get install --yes --no-install-recommends shellcheck" in done.stderr
+    assert not (copy / ".venv").exists()
+
+
+# ---- the lock files -----------------------------------------------------------------------------
+
+
+def pins(lock):
+    text = (ROOT / "requirements" / f"{lock}.lock").read_text()
+    entries = re.findall(r"^([A-Za-z0-9._-]+)==(\S+) \\\n((?:    --hash=.*\n)+)", text, re.M)
+    return text, {name: version for name, version, _ in entries}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_locks_pin_everything_by_hash_and_name_no_index(lock):
+    text, versions = pins(lock)
+    lines = [line for line in text.splitlines() if line and line[0] not in " #"]
+    assert len(lines) == len(versions) > 5
+    assert not re.search(
+        r"--(extra-)?index-url|--find-links|--trusted-host|https?://|file://", text
+    )
+
+
+@pytest.mark.parametrize("lock", ["gpu", "control", "test"])
+def test_locks_agree_on_the_versions_they_share(lock):
+    cpu = pins("cpu")[1]
+    differing = {
+        name: (version, cpu[name])
+        for name, version in pins(lock)[1].items()
+        if name in cpu and cpu[name] != version
+    }
+    assert differing == ({"torch": ("2.13.0", "2.13.0+cpu")} if lock == "gpu" else {})

@@ -1,0 +1,153 @@
+"""The launch spec: every fault at once, the token never shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hearth.base.errors import LaunchError
+from hearth.supervise.messages import Go
+from hearth.supervise.spec import load_spec
+from hearth.supervise.workers import NOT_FOR_RANKS, command, environment
+
+GOOD = {
+    "run": "r1",
+    "node": "laptop",
+    "rank": 1,
+    "nodes": ["desk", "laptop"],
+    "address": "10.0.0.2",
+    "meeting": {"address": "10.0.0.1", "port": 29400},
+    "interface": "enp5s0",
+    "nproc": 1,
+    "python": "/opt/env/bin/python",
+    "workspace": "~/ai-cluster",
+    "models": "/srv/models",
+    "token": "0123456789abcdef",
+    "generation": 0,
+    "ready_timeout": 120,
+    "silence_timeout": 15,
+    "environment": {"OMP_NUM_THREADS": "4"},
+}
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(**changes):
+        path = tmp_path / "r1.json"
+        path.write_text(json.dumps({k: v for k, v in {**GOOD, **changes}.items() if v != "omit"}))
+        return load_spec(path)
+
+    return load
+
+
+def findings(load, **changes) -> str:
+    with pytest.raises(LaunchError) as error:
+        load(**changes)
+    return "\n".join(error.value.findings)
+
+
+def test_a_whole_spec_is_read(load):
+    spec = load()
+    assert spec.nodes == ("desk", "laptop")
+    assert spec.meeting.port == 29400
+    assert spec.record == spec.workspace / "results/r1/supervisor.json"
+    assert spec.log == spec.workspace / "logs/r1.log"
+    assert spec.workspace.is_absolute()
+
+
+def test_what_has_a_default_may_be_left_out(load):
+    spec = load(interface="omit", environment="omit", ready_timeout="omit", generation="omit")
+    assert (spec.interface, spec.environment, spec.ready_timeout) == ("", {}, 120)
+
+
+def test_hearths_trainer_gets_the_runs_file_and_works_in_the_results(load):
+    spec = load()
+    assert spec.words == ["--run-file", f"{spec.results}/run.yml"]
+    assert (spec.scripted, spec.place) == (False, spec.results)
+
+
+def test_a_persons_script_gets_its_own_words_with_the_places_of_this_node(load):
+    words = ["--out={results}/x", "{data}", '{"a": {results}}', "{other}"]
+    spec = load(script="code/r1/a.py", folder="code/r1", data="data/1f/rows", arguments=words)
+    assert spec.scripted
+    assert spec.place == spec.workspace / "code/r1"
+    files = spec.workspace / "results/r1/files"
+    rows = str(spec.workspace / "data/1f/rows")
+    assert spec.words == [f"--out={files}/x", rows, f'{{"a": {files}}}', "{other}"]
+
+
+def test_behind_the_dashes_torchrun_takes_no_word_of_the_script_for_its_own(load):
+    spec = load(script="code/r1/a.py", folder="code/r1", arguments=["--run", "x"])
+    words = command(spec, Go(29500, 0, spec.nodes))
+    script = str(spec.workspace / "code/r1/a.py")
+    assert words[words.index("--") :] == ["--", script, "--run", "x"]
+
+
+def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("TORCH_ELASTIC_WORKER_IDENTICAL", "1")
+    spec = load(script="code/r1/a.py", folder="code/r1", data="data/1f/rows", arguments=[])
+    told = environment(spec, 0)
+    assert told["HEARTH_RESULTS"] == str(spec.files)
+    assert told["HEARTH_DATA"] == str(spec.workspace / "data/1f/rows")
+    assert told["GLOO_SOCKET_IFNAME"] == "enp5s0"
+    for word in ("HF_HUB_OFFLINE", "TORCH_ELASTIC_WORKER_IDENTICAL"):
+        assert word not in told
+    # torchrun needs them to find Hearth, and takes them from the ranks.
+    assert told[NOT_FOR_RANKS].split() == ["PYTHONPATH", "PYTHONSAFEPATH"]
+    own = environment(load(), 0)
+    assert own["PYTHONPATH"] == told["PYTHONPATH"] == str(spec.workspace / "scripts")
+    assert not {"HEARTH_RESULTS", NOT_FOR_RANKS} & own.keys()
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        ({"arguments": "--x"}, "'arguments' must be a list of texts"),
+        ({"arguments": [1]}, "'arguments' must be a list of texts"),
+        ({"run": "omit"}, "'run' is missing"),
+        ({"runs": 1}, "unknown key 'runs'"),
+        ({"rank": -1}, "'rank' must be a whole number, not -1"),
+        ({"rank": True}, "'rank' must be"),
+        ({"rank": 0}, "'laptop' is not rank 0 of desk, laptop"),
+        ({"rank": 2}, "'laptop' is not rank 2 of desk, laptop"),
+        ({"nodes": ["laptop", "laptop"]}, "'nodes' must be a list of different names"),
+        ({"nproc": 0}, "'nproc' must be a whole number of at least 1"),
+        ({"address": "laptop"}, "'address' must be an IP address"),
+        ({"address": 7}, "'address' must be an IP address"),
+        ({"meeting": {"address": "10.0.0.1"}}, "'meeting' must be"),
+        ({"meeting": {"address": "10.0.0.1", "port": 70000}}, "'meeting' must be"),
+        ({"silence_timeout": 0}, "'silence_timeout' must be a number of seconds above 0"),
+        ({"environment": {"A": 1}}, "'environment' must be"),
+        ({"run": "../r1"}, "'run' must be"),
+        ({"min_nodes": 3}, "'min_nodes' is 3, but there are only 2 nodes"),
+        ({"elastic": True, "return_timeout": 0}, "'elastic' goes on without a lost node, but with"),
+    ],
+)
+def test_faults_are_named(load, changes, finding):
+    assert finding in findings(load, **changes)
+
+
+def test_all_faults_come_at_once_and_the_token_is_not_shown(load):
+    said = findings(load, nproc=0, token="short", python="omit")
+    assert said.count("\n") == 2
+    assert "'token' must be a secret of at least 16 characters" in said
+    assert "short" not in said
+    assert "0123456789abcdef" not in repr(load())
+
+
+def test_of_the_environment_no_value_is_shown(load):
+    said = findings(load, environment={"KEY": "a-secret", "NUMBER": 1})
+    assert "'environment' must be an object of names and texts" in said
+    assert "a-secret" not in said
+
+
+def test_a_file_that_is_no_spec_is_named(tmp_path):
+    for content, finding in (("{", "is not JSON"), ("[]", "is not a JSON object")):
+        path = tmp_path / "spec.json"
+        path.write_text(content)
+        with pytest.raises(LaunchError, match=finding):
+            load_spec(path)
+    with pytest.raises(LaunchError, match="cannot be read: No such file"):
+        load_spec(tmp_path / "nowhere.json")

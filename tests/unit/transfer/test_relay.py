@@ -1,0 +1,308 @@
+"""Real couriers on loopback: a chain, a node killed on the way, a piece that was tampered with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.cached_model import NAME, make_cached
+from support.waiting import HANG, until
+
+from hearth.model.folder import MANIFEST, read_manifest
+from hearth.supervise.interface import free_port
+from hearth.transfer import relay
+from hearth.transfer.fetching import Giver
+from hearth.transfer.holding import Holding, arriving
+from hearth.transfer.pieces import Table
+from hearth.transfer.relay import Task, made, start
+from hearth.transfer.serving import Giving, proof
+
+SIZE = 24 << 20
+SECRET = "of this test"
+ADDRESSES = tuple(f"127.0.0.{n}" for n in range(1, 6))
+
+
+class Node:
+    """A node of the chain, with a folder and an address of its own."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.name, self.address = f"node{number}", ADDRESSES[number]
+        self.folder = folder / self.name
+        self.port = free_port(self.address)
+        self.target = self.folder / "models" / NAME
+        self.pid = 0
+
+    @property
+    def giver(self) -> Giver:
+        return Giver(self.name, self.address, self.port)
+
+    def begin(self, digest: str = "", givers: Sequence[Giver] = ()) -> dict[str, Any]:
+        """Start this node's courier, and return what it says."""
+        self.folder.mkdir(exist_ok=True)
+        answer = start(self.task(digest, givers), self.folder / "log")
+        self.pid = answer.get("pid", 0)
+        return answer
+
+    def task(self, digest: str, givers: Sequence[Giver]) -> Task:
+        """Return what this node's courier is to do."""
+        return Task(
+            call="1",
+            address=self.address,
+            port=self.port,
+            secret=SECRET,
+            allowed=ADDRESSES,
+            givers=tuple(givers),
+            digest=digest,
+            targets={"model": str(self.target)},
+            keys=("model",),
+            record=str(self.folder / "spread.json"),
+        )
+
+    def record(self) -> dict[str, Any]:
+        return json.loads((self.folder / "spread.json").read_text())
+
+    def until(self, state: str) -> dict[str, Any]:
+        until(lambda: self.record()["state"] == state)
+        return self.record()
+
+    def kill(self) -> None:
+        """End the courier as a power cut would."""
+        os.kill(self.pid, signal.SIGKILL)
+        until(lambda: gone(self.pid))
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def weights(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def nodes(tmp_path) -> Iterator[list[Node]]:
+    """Four nodes, of which the first has the model; their couriers are ended by their ids."""
+    before = {process.pid for process in psutil.Process().children()}
+    found = [Node(tmp_path, number) for number in range(4)]
+    make_cached(found[0].folder / "models", SIZE)
+    yield found
+    for process in psutil.Process().children():
+        if process.pid not in before:
+            process.kill()
+            process.wait(10)
+
+
+class Held(Holding):
+    """What a node in this process gives, which the test holds back and looks at."""
+
+    def __init__(self, table: Table, target: Path) -> None:
+        super().__init__(table.items[0], table.piece, target)
+        self.use_whole()
+        self.asked: list[tuple[int, int]] = []
+        self.most = 1000
+        self.spoilt: int | None = None
+
+    def read(self, number: int, piece: int, seconds: float) -> bytes | None:
+        if piece >= self.most:
+            return super().read(number, 1 << 30, 0.1)
+        self.asked.append((number, piece))
+        data = super().read(number, piece, seconds)
+        return b"?" + data[1:] if piece == self.spoilt else data
+
+
+@pytest.fixture
+def held(nodes) -> Iterator[tuple[Table, Held]]:
+    """The first node, in this process."""
+    table = made(["model"], {"model": str(nodes[0].target)})
+    giving = Giving(nodes[0].address, nodes[0].port, SECRET, ADDRESSES)
+    held = Held(table, nodes[0].target)
+    giving.show(table, [held])
+    thread = threading.Thread(target=giving.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield table, held
+    giving.shutdown()
+    giving.server_close()
+    thread.join(10)
+
+
+def test_a_node_that_reads_its_own_disk_meanwhile_keeps_all_givers(nodes, monkeypatch):
+    monkeypatch.setattr(relay, "_REMIND", 0.05)
+    giving = Giving(nodes[0].address, nodes[0].port, SECRET, ADDRESSES)
+    thread = threading.Thread(target=giving.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        giving._last -= 1000
+        task = Task(
+            **{"call": "1", "address": nodes[1].address, "port": nodes[1].port, "secret": SECRET},
+            **{"allowed": ADDRESSES, "givers": (nodes[2].giver, nodes[0].giver), "digest": ""},
+            **{"targets": {}, "keys": (), "record": str(nodes[1].folder / "spread.json")},
+        )
+        with relay.Courier(task, print)._needing():
+            until(lambda: giving.idle < 10)
+    finally:
+        giving.shutdown()
+        giving.server_close()
+        thread.join(10)
+
+
+def test_a_model_goes_down_the_chain_and_is_whole_at_every_node(nodes):
+    sent = nodes[0].begin()
+    assert sent["findings"] == []
+    for place, node in enumerate(nodes[1:], start=1):
+        chain = [each.giver for each in reversed(nodes[:place])]
+        assert node.begin(sent["facts"]["digest"], chain)["findings"] == []
+    for place, node in enumerate(nodes[1:], start=1):
+        record = node.until("done")
+        assert record["giver"] == nodes[place - 1].name
+        assert record["sent"] == record["size"] == sent["facts"]["sizes"]["model"]
+        assert weights(node.target) == weights(nodes[0].target)
+        manifest = read_manifest(node.target / MANIFEST)
+        assert manifest.fingerprint == read_manifest(nodes[0].target / MANIFEST).fingerprint
+        assert not arriving(node.target).exists()
+
+
+def test_what_is_whole_already_is_not_sent(nodes, held):
+    table, first = held
+    make = make_cached(nodes[1].folder / "models", 1)
+    for path in nodes[0].target.iterdir():
+        (make / path.name).write_bytes(path.read_bytes())
+    nodes[1].begin(table.digest, [nodes[0].giver])
+    record = nodes[1].until("done")
+    assert (record["sent"], record["here"]) == (0, record["size"])
+    assert first.asked == []
+
+
+def test_a_node_killed_in_the_middle_goes_on_where_it_was(nodes, held):
+    table, first = held
+    first.most = 9
+    nodes[1].begin(table.digest, [nodes[0].giver])
+    arrived = arriving(nodes[1].target) / "model.safetensors"
+    until(lambda: arrived.stat().st_size == 9 * table.piece)
+    nodes[1].kill()
+    assert not nodes[1].target.exists()
+    first.most, first.asked = 1000, []
+    nodes[1].begin(table.digest, [nodes[0].giver])
+    record = nodes[1].until("done")
+    assert record["here"] >= 9 * table.piece
+    assert min(piece for number, piece in first.asked if number == 1) == 9
+    assert weights(nodes[1].target) == weights(nodes[0].target)
+
+
+TAKE = """
+import json, os, sys
+from pathlib import Path
+from hearth.transfer.fetching import Giver
+from hearth.transfer.relay import Task, start
+task = json.loads(sys.argv[1])
+givers = tuple(Giver(**giver) for giver in task.pop("givers"))
+print(start(Task(**task, givers=givers), Path(task["record"]).with_name("log")))
+os.wait()
+print(Path(task["record"]).read_text())
+print(*os.listdir(Path(task["record"]).parent))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root")
+def test_a_disk_that_fills_up_is_what_the_record_says(nodes, held):
+    table, _ = held
+    node = nodes[1]
+    node.folder.mkdir()
+    task = asdict(node.task(table.digest, [nodes[0].giver]))
+    command = (sys.executable, "-c", TAKE, json.dumps(task))
+    disk = f"mount -t tmpfs -o size=8m tmpfs {node.folder}"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{disk} && exec "$@"', "sh", *command],
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    record, left = done.stdout.splitlines()[-2:]
+    assert json.loads(record)["state"] == "failed"
+    assert "No space left on device" in json.loads(record)["findings"][0]
+    assert sorted(left.split()) == ["log", "models", "spread.json"]
+
+
+def test_a_second_call_takes_the_place_of_the_first(nodes, held):
+    table, first = held
+    first.most = 5
+    earlier = nodes[1].begin(table.digest, [nodes[0].giver])["pid"]
+    until(lambda: len(first.asked) >= 5)
+    first.most = 1000
+    nodes[1].port = free_port(nodes[1].address)
+    nodes[1].begin(table.digest, [nodes[0].giver])
+    assert gone(earlier)
+    nodes[1].until("done")
+
+
+def test_the_chain_closes_around_a_node_that_dies_and_names_it(nodes, held):
+    table, first = held
+    first.most = 6
+    nodes[1].begin(table.digest, [nodes[0].giver])
+    nodes[2].begin(table.digest, [nodes[1].giver, nodes[0].giver])
+    arrived = arriving(nodes[2].target) / "model.safetensors"
+    until(lambda: arrived.stat().st_size == 6 * table.piece)
+    nodes[1].kill()
+    first.most = 1000
+    record = nodes[2].until("done")
+    assert [lost["name"] for lost in record["lost"]] == ["node1"]
+    assert record["giver"] == "node0"
+    assert weights(nodes[2].target) == weights(nodes[0].target)
+
+
+def test_a_piece_that_was_tampered_with_is_refused_and_whoever_gave_it_is_named(nodes, held):
+    table, first = held
+    first.spoilt = 7
+    nodes[1].begin(table.digest, [nodes[0].giver])
+    (finding,) = nodes[1].until("failed")["findings"]
+    assert "node0: gave piece 8 of 25 of model.safetensors with a wrong checksum" in finding
+    assert "the same command goes on from there" in finding
+    assert not nodes[1].target.exists()
+    assert (arriving(nodes[1].target) / "model.safetensors").stat().st_size == 7 * table.piece
+
+
+def test_whoever_gives_wrong_pieces_is_passed_over(nodes, held):
+    table, bad = held
+    bad.spoilt = 3
+    good = nodes[3]
+    make = make_cached(good.folder / "models", 1)
+    for path in nodes[0].target.iterdir():
+        (make / path.name).write_bytes(path.read_bytes())
+    assert good.begin()["facts"]["digest"] == table.digest
+    nodes[1].begin(table.digest, [nodes[0].giver, good.giver])
+    record = nodes[1].until("done")
+    assert [lost["name"] for lost in record["lost"]] == ["node0"]
+    assert weights(nodes[1].target) == weights(nodes[0].target)
+
+
+def test_another_table_than_the_expected_one_is_refused(nodes, held):
+    nodes[1].begin("0" * 64, [nodes[0].giver])
+    (finding,) = nodes[1].until("failed")["findings"]
+    assert "node0: gave the table of what is sent with a wrong checksum" in finding
+
+
+def test_a_stranger_gets_nothing(nodes, held):
+    for own, given in ((ADDRESSES[1], "wrong"), ("127.0.0.9", SECRET)):
+        line = HTTPConnection(nodes[0].address, nodes[0].port, 5, source_address=(own, 0))
+        line.request("GET", "/table", headers={"Authorization": proof(given, "/table")})
+        assert line.getresponse().status == 403
+        line.close()
+
+
+def test_a_port_that_is_taken_is_said(nodes, held):
+    (finding,) = nodes[0].begin()["findings"]
+    assert f"port {nodes[0].port} of 127.0.0.1 cannot be used" in finding

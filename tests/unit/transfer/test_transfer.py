@@ -1,0 +1,404 @@
+"""Who gets what from whom, how it is cut into pieces, and what of it is here already."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.cached_model import make_cached
+from support.plugins import load
+
+import datasets
+from hearth.base.errors import SupplyError
+from hearth.config import resolve_run
+from hearth.config.layout import Layout
+from hearth.data.findings import Findings
+from hearth.data.formats import open_records
+from hearth.data.hub_rows import keep_hub_rows
+from hearth.data.locate import HubDataset, locate
+from hearth.model.fetch import unfinished_of
+from hearth.model.folder import MANIFEST
+from hearth.transfer import inspect
+from hearth.transfer.chain import SPARE, Seen, givers, no_room, order_of, told
+from hearth.transfer.holding import Holding, arrived_bytes, arriving
+from hearth.transfer.pieces import MOST_PIECES, Item, Table, cut, piece_size
+from hearth.transfer.relay import made
+
+plugin = load("action", "hearth_distribute")
+
+WANTED = {"model": ""}
+
+
+def seen(name: str, model: str = "", place: str = "", **more: object) -> Seen:
+    return Seen(
+        name,
+        holds={"model": model, "data": ""},
+        folders={"model": f"/{name}/models", "data": f"/{name}/data"},
+        places={"model": place or f"{name}:models", "data": f"{name}:data"},
+        disks={"model": "1", "data": "1"},
+        free={"model": 1 << 40, "data": 1 << 40},
+        arrived={"model": 0, "data": 0},
+        **more,
+    )
+
+
+# -- the order -------------------------------------------------------------------------------------
+
+
+nodes_of_any_kind = st.lists(
+    st.builds(
+        lambda model, mbit, wireless: (model, mbit, wireless),
+        st.sampled_from(["", "old", "new"]),
+        st.sampled_from([None, 100, 1000]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=8,
+).map(
+    lambda kinds: [
+        seen(f"n{i}", model, mbit=mbit, wireless=wireless)
+        for i, (model, mbit, wireless) in enumerate(kinds)
+    ]
+)
+
+
+@given(nodes_of_any_kind)
+def test_everybody_who_has_not_what_the_sender_has_is_in_the_chain_once(nodes):
+    order = order_of(nodes, WANTED)
+    by_name = {node.name: node for node in nodes}
+    model = by_name[order.source].holds["model"]
+    lacking = {n.name for n in nodes if not model or n.holds["model"] != model} - {order.source}
+    assert order.chain[0] == order.source
+    assert sorted(order.chain[1:]) == sorted(lacking)
+
+
+@given(nodes_of_any_kind)
+def test_the_sender_is_the_first_that_has_the_model_else_rank_0(nodes):
+    having = [node.name for node in nodes if node.holds["model"]]
+    assert order_of(nodes, WANTED).source == (having or [nodes[0].name])[0]
+
+
+@given(nodes_of_any_kind)
+def test_a_slow_link_is_never_before_a_fast_one(nodes):
+    by_name = {node.name: node for node in nodes}
+    links = [by_name[name] for name in order_of(nodes, WANTED).lacks]
+    keys = [(node.wireless, -(node.mbit or 0)) for node in links]
+    assert keys == sorted(keys)
+
+
+@given(nodes_of_any_kind)
+def test_whoever_is_asked_comes_before_and_the_last_resort_is_the_sender(nodes):
+    chain = order_of(nodes, WANTED).chain
+    for place, name in enumerate(chain[1:], start=1):
+        asked = givers(chain, name)
+        assert asked[0] == chain[place - 1]
+        assert asked[-1] == chain[0]
+        assert len(asked) == place
+
+
+def test_nodes_that_share_a_disk_are_served_once():
+    nodes = [seen("a", "m"), seen("b", place="nfs"), seen("c", place="nfs"), seen("d", "m", "a")]
+    order = order_of(nodes, WANTED)
+    assert order.lacks == {"b": ("model",)}
+    assert order.alike == {"c": "b"}
+    assert told(order, {"model": "tiny"}, fetches=[]) == [
+        "tiny: a → b",
+        "c shares a disk with b: nothing is sent to it",
+    ]
+
+
+def test_a_data_file_goes_to_those_that_have_another_one_or_none():
+    nodes = [seen("a", "m"), seen("b", "m"), seen("c")]
+    order = order_of(nodes, {"model": "", "data": "d"})
+    assert order.lacks == {"b": ("data",), "c": ("model", "data")}
+
+
+def test_nothing_is_sent_where_all_have_it():
+    assert order_of([seen("a", "m"), seen("b", "m")], WANTED).lacks == {}
+
+
+def test_what_nobody_has_is_said_to_be_downloaded_once():
+    order = order_of([seen("a"), seen("b")], WANTED)
+    assert told(order, {"model": "tiny"}, fetches=["model"]) == [
+        "tiny: a downloads it, once",
+        "tiny: a → b",
+    ]
+
+
+# -- room ------------------------------------------------------------------------------------------
+
+
+def test_things_on_one_disk_need_room_together_and_what_has_arrived_needs_none():
+    node = Seen(
+        "a",
+        folders={"model": "/m", "data": "/d"},
+        disks={"model": "1", "data": "1"},
+        free={"model": SPARE + 100, "data": SPARE + 100},
+        arrived={"model": 50, "data": 0},
+    )
+    assert no_room(node, {"model": 100, "data": 50}) == []
+    (finding,) = no_room(node, {"model": 100, "data": 51})
+    assert finding.startswith("no room for the model and the data: 268.4 MB are needed below /m")
+
+
+def test_each_disk_without_room_is_a_finding():
+    node = Seen(
+        "a",
+        folders={"model": "/m", "data": "/d"},
+        disks={"model": "1", "data": "2"},
+        free={"model": 0, "data": 0},
+        arrived={"model": 0, "data": 0},
+    )
+    assert len(no_room(node, {"model": 1, "data": 1})) == 2
+
+
+# -- pieces ----------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=200), st.integers(1, 50))
+def test_the_pieces_make_the_file(content, piece):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "f")
+        path.write_bytes(content)
+        file = cut(path, piece)
+    assert file.size == len(content)
+    assert file.sha256 == hashlib.sha256(content).hexdigest()
+    parts = [content[at : at + piece] for at in range(0, len(content), piece)]
+    assert list(file.pieces) == [hashlib.sha256(part).hexdigest() for part in parts]
+
+
+@given(st.integers(0, 1 << 42))
+def test_there_are_never_too_many_pieces(total):
+    size = piece_size(total)
+    assert total <= size * MOST_PIECES
+    assert size == piece_size(0) or total > size // 2 * MOST_PIECES
+
+
+def test_a_table_travels_as_text(tmp_path):
+    folder = make_cached(tmp_path, 3 << 20)
+    table = made(["model"], {"model": str(folder)})
+    assert Table.of(table.text()) == table
+    assert Table.of(table.text()).digest == table.digest
+    assert table.items[0].about == {"id": "owner/bulky", "origin": "hub", "revision": "0123abcd"}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"piece": 1, "items": [{}]}'])
+def test_what_is_no_table_is_refused(text):
+    with pytest.raises(SupplyError):
+        Table.of(text)
+
+
+def test_a_table_cannot_name_a_file_elsewhere(tmp_path):
+    folder = make_cached(tmp_path, 1 << 20)
+    text = made(["model"], {"model": str(folder)}).text()
+    with pytest.raises(SupplyError, match="plain name"):
+        Table.of(text.replace("config.json", "../config.json"))
+
+
+def test_a_model_that_was_changed_is_not_sent(tmp_path):
+    folder = make_cached(tmp_path, 1 << 20)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(SupplyError, match=r"config\.json changed after it was fetched"):
+        made(["model"], {"model": str(folder)})
+
+
+# -- what is here ----------------------------------------------------------------------------------
+
+
+PIECE = 8
+
+
+def data_item(content: bytes, folder: Path) -> Item:
+    path = folder / "words.jsonl"
+    path.write_bytes(content)
+    return Item("data", path.name, (cut(path, PIECE),), {})
+
+
+@given(st.binary(min_size=1, max_size=100), st.integers(0, 100), st.data())
+def test_what_arrived_counts_up_to_the_first_piece_that_is_not_whole_and_good(
+    content, length, data
+):
+    """Whatever was cut off or damaged in between."""
+    with tempfile.TemporaryDirectory() as there, tempfile.TemporaryDirectory() as here:
+        item = data_item(content, Path(there))
+        target = Path(here, item.name)
+        kept = bytearray(content[:length])
+        at = data.draw(st.none() | st.integers(0, len(kept) - 1)) if kept else None
+        if at is not None:
+            kept[at] ^= 1
+        arriving(target).mkdir()
+        (arriving(target) / item.name).write_bytes(kept)
+        assert arrived_bytes(target) == len(kept)
+
+        holding = Holding(item, PIECE, target)
+        good = len(kept) if len(kept) == len(content) else len(kept) // PIECE * PIECE
+        if at is not None:
+            good = min(good, at // PIECE * PIECE)
+        assert holding.resume() == good
+        for number, piece in holding.missing():
+            assert not target.exists()
+            holding.add(number, content[piece * PIECE :][:PIECE])
+        holding.land()
+        assert target.read_bytes() == content
+        assert sorted(path.name for path in target.parent.iterdir()) == [target.name]
+
+
+def test_files_that_are_the_same_are_not_sent_again_and_the_old_ones_stay_until_then(tmp_path):
+    new = make_cached(tmp_path / "there", 2 << 20)
+    old = make_cached(tmp_path / "here", 1 << 20)
+    table = made(["model"], {"model": str(new)})
+    holding = Holding(table.items[0], table.piece, old)
+    assert not holding.is_whole()
+    before = {path.name: path.read_bytes() for path in old.iterdir()}
+    holding.resume()
+    names = {table.items[0].files[number].name for number, _ in holding.missing()}
+    assert names == {"model.safetensors"}  # and not config.json, tokenizer.json
+    assert {path.name: path.read_bytes() for path in old.iterdir()} == before
+    for number, piece in holding.missing():
+        path = new / table.items[0].files[number].name
+        holding.add(number, path.read_bytes()[piece * table.piece :][: table.piece])
+    holding.land()
+    assert holding.is_whole()
+    assert sorted(p.name for p in old.iterdir()) == sorted(p.name for p in new.iterdir())
+    assert not arriving(old).exists()
+
+
+def test_a_linked_file_is_never_written_to(tmp_path):
+    """What an earlier call took from its place by a link, and what was damaged since."""
+    source = make_cached(tmp_path / "there", 1 << 20)
+    here = make_cached(tmp_path / "here", 1 << 20)
+    table = made(["model"], {"model": str(source)})
+    folder = arriving(here)
+    folder.mkdir()
+    os.link(here / "model.safetensors", folder / "model.safetensors")
+    theirs = (here / "model.safetensors").read_bytes()
+    Holding(table.items[0], table.piece, here).resume()
+    assert (here / "model.safetensors").read_bytes() == theirs
+
+
+def test_what_the_disk_made_of_it_is_read_again_before_it_counts(tmp_path):
+    content = b"0123456789abcdef"
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    item = data_item(content, tmp_path / "there")
+    target = tmp_path / "here" / item.name
+    holding = Holding(item, PIECE, target)
+    holding.resume()
+    for number, piece in holding.missing():
+        holding.add(number, content[piece * PIECE :][:PIECE])
+    (arriving(target) / item.name).write_bytes(b"0123456789abcdeF")
+    with pytest.raises(SupplyError, match="test its memory and its disk"):
+        holding.land()
+    assert not target.exists()
+    assert holding.resume() == 0
+
+
+def test_a_model_without_its_manifest_is_not_whole(tmp_path):
+    folder = make_cached(tmp_path, 1 << 20)
+    table = made(["model"], {"model": str(folder)})
+    holding = Holding(table.items[0], table.piece, folder)
+    assert holding.is_whole()
+    (folder / MANIFEST).unlink()
+    assert not holding.is_whole()
+
+
+# -- a folder that all nodes share -----------------------------------------------------------------
+
+
+def test_a_shared_folder_is_marked_once_and_known_by_its_mark(tmp_path):
+    assert inspect.mark(tmp_path)
+    assert not inspect.mark(tmp_path)
+    assert inspect.mark_of(tmp_path) == inspect.mark_of(tmp_path)
+
+
+def test_a_folder_that_is_not_there_or_another_one_is_refused(tmp_path):
+    with pytest.raises(SupplyError, match="is no folder on this node"):
+        inspect.mark(tmp_path / "none")
+    with pytest.raises(SupplyError, match="is not the folder that the first node sees"):
+        inspect.mark_of(tmp_path)
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+RECORD = {
+    "state": "taking",
+    "sent": 60_000_000,
+    "here": 40_000_000,
+    "size": 200_000_000,
+    "giver": "tower",
+    "lost": [],
+    "began": 0.0,
+    "ended": 6.0,
+}
+
+
+def test_progress_says_how_much_from_whom_how_fast_and_how_long_still(monkeypatch):
+    monkeypatch.setattr(plugin.time, "time", lambda: 6.0)
+    assert plugin.progress(RECORD, "oldbox, the last of 3") == (
+        "oldbox, the last of 3: 100.0 MB of 200.0 MB · from tower · 10.0 MB/s · 10 s left"
+    )
+    assert "reading it once more" in plugin.progress(RECORD | {"state": "proving"}, "oldbox")
+    assert plugin.progress(RECORD | {"size": 0}, "oldbox") == "oldbox: asks tower"
+
+
+def test_in_the_end_whoever_was_lost_is_named():
+    lost = [{"name": "laptop", "why": "no answer on TCP (firewall?)"}]
+    assert plugin.arrived(RECORD | {"lost": lost}) == (
+        "60.0 MB from tower in 6 s (10.0 MB/s); 40.0 MB were here already; laptop was passed over: "
+        "no answer on TCP (firewall?)"
+    )
+
+
+# -- a data set of the Hub -------------------------------------------------------------------------
+
+
+def test_its_rows_are_kept_as_a_file_and_read_from_it_as_from_the_hub(tmp_path, monkeypatch):
+    rows = datasets.Dataset.from_list(
+        [{"prompt": f"say {n}", "completion": "x" * n} for n in range(1, 9)]
+    )
+    monkeypatch.setattr("hearth.data.hub_rows._probe", lambda data: True)  # stands in for the Hub
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows)
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})
+    path = layout.kept("owner/words:small")
+    keep_hub_rows(HubDataset("owner/words", "small"), path)
+    assert [file.name for file in path.parent.iterdir()] == ["owner--words--small.parquet"]
+
+    def records(data):
+        opened = open_records(data)
+        return [record.fields for record in opened.read(Findings(opened.name))]
+
+    assert records(locate(path)) == records(HubDataset("owner/words", "small"))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "direct", "wanted"),
+    [
+        ("homelab-qa", 0, {"model"}),
+        ("owner/words", 1e9, {"model", "data"}),
+        ("FILE", 10, {"model", "data"}),
+        ("FILE", 1e9, {"model"}),
+    ],
+)
+def test_what_is_sent_at_all(tmp_path, dataset, direct, wanted):
+    file = tmp_path / "words.jsonl"
+    file.write_text('{"text": "a lamp"}\n')
+    given = {"model": "owner/bulky", "dataset": dataset.replace("FILE", str(file))}
+    assert set(plugin.wanted_of(resolve_run(given, tmp_path), direct)) == wanted
+
+
+# -- what a node has -------------------------------------------------------------------------------
+
+
+def test_what_a_download_left_behind_counts_for_the_node_that_downloads(tmp_path):
+    run = resolve_run({"model": "owner/tiny"}, tmp_path / "runs")
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})
+    left = unfinished_of(tmp_path / "models" / "owner--tiny") / ".cache" / "model.incomplete"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"x" * 123)
+    seen = Seen.of("a", inspect.look(run, layout, "127.0.0.1", "")["facts"])
+    assert (seen.arrived["model"], seen.downloaded["model"]) == (0, 123)

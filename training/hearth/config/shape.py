@@ -1,0 +1,171 @@
+"""The shape of a model, in the words of its published config.json. Plain data, no torch.
+
+Known are dense decoders with a gated MLP; of any other kind nothing is said rather than guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hearth.base.files import read_object
+
+
+@dataclass(frozen=True)
+class _Family:
+    """What sets one kind of decoder apart.
+
+    Attributes:
+        norms: over the hidden size, in each layer.
+        head_norms: whether queries and keys are normalised by head.
+        biases: whether queries, keys and values have one.
+        fused: whether one matrix makes queries, keys and values, and one gate and up.
+        tied: whether input and output embeddings are one where the config does not say.
+    """
+
+    norms: int = 2
+    head_norms: bool = False
+    biases: bool = False
+    fused: bool = False
+    tied: bool = False
+
+
+FAMILIES: Mapping[str, _Family] = {
+    "llama": _Family(),
+    "mistral": _Family(),
+    "granite": _Family(),
+    "smollm3": _Family(tied=True),
+    "qwen2": _Family(biases=True),
+    "qwen3": _Family(head_norms=True),
+    "gemma3": _Family(norms=4, head_norms=True, tied=True),
+    "gemma3_text": _Family(norms=4, head_norms=True, tied=True),
+    "phi3": _Family(fused=True),
+}
+"""By `model_type`. Source: the modules of transformers of these names."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The linear layers of one name: features in and out, of one of them."""
+
+    features_in: int
+    features_out: int
+
+    @property
+    def size(self) -> int:
+        """Weights of the matrix."""
+        return self.features_in * self.features_out
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder's sizes, named as in its config.json.
+
+    Attributes:
+        parameters: of the whole model, parts beside the decoder (such as a vision tower) included.
+        stored: torch's name of the type of the numbers in its files; '' where nobody knows.
+    """
+
+    model_type: str
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    tie_word_embeddings: bool
+    parameters: int
+    stored: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        if self.model_type not in FAMILIES:
+            raise ValueError(f"model_type {self.model_type} is none of {', '.join(FAMILIES)}")
+
+    @property
+    def family(self) -> _Family:
+        """What sets this kind of decoder apart."""
+        return FAMILIES[self.model_type]
+
+    @property
+    def query_size(self) -> int:
+        """Features of the queries of one token, over all heads."""
+        return self.num_attention_heads * self.head_dim
+
+    @property
+    def key_size(self) -> int:
+        """Features of the keys of one token, and of its values."""
+        return self.num_key_value_heads * self.head_dim
+
+    @property
+    def linears(self) -> dict[str, Linear]:
+        """The linear layers of one decoder layer, by name."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        query, key = self.query_size, self.key_size
+        if self.family.fused:
+            first = {"qkv_proj": Linear(hidden, query + 2 * key)}
+            second = {"gate_up_proj": Linear(hidden, 2 * inner)}
+        else:
+            pairs = (("q_proj", query), ("k_proj", key), ("v_proj", key))
+            first = {name: Linear(hidden, size) for name, size in pairs}
+            second = {name: Linear(hidden, inner) for name in ("gate_proj", "up_proj")}
+        last = {"down_proj": Linear(inner, hidden)}
+        return first | {"o_proj": Linear(query, hidden)} | second | last
+
+    @property
+    def linear_parameters(self) -> int:
+        """Weights of the linear layers of the decoder: what 4 bits make smaller."""
+        return self.num_hidden_layers * sum(linear.size for linear in self.linears.values())
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Weights of the embeddings, those of the output included where it has its own."""
+        return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+
+    @property
+    def decoder_parameters(self) -> int:
+        """Parameters of the decoder with its embeddings, added up from the sizes."""
+        family = self.family
+        norms = family.norms * self.hidden_size + 2 * self.head_dim * family.head_norms
+        biases = (self.query_size + 2 * self.key_size) * family.biases
+        rest = self.num_hidden_layers * (norms + biases) + self.hidden_size
+        return self.linear_parameters + self.embedding_parameters + rest
+
+
+def shape_of(config: Mapping[str, Any]) -> Shape | None:
+    """Return the shape that a model's `config` (the content of config.json) describes.
+
+    None if it is of a kind that is not known here, or has parts beside the decoder.
+    """
+    if "vision_config" in config or "quantization_config" in config:
+        return None
+    if config.get("model_type") not in FAMILIES:
+        return None
+    try:
+        heads = int(config["num_attention_heads"])
+        shape = Shape(
+            model_type=config["model_type"],
+            hidden_size=int(config["hidden_size"]),
+            intermediate_size=int(config["intermediate_size"]),
+            num_hidden_layers=int(config["num_hidden_layers"]),
+            num_attention_heads=heads,
+            num_key_value_heads=int(config.get("num_key_value_heads") or heads),
+            head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
+            vocab_size=int(config["vocab_size"]),
+            tie_word_embeddings=bool(
+                config.get("tie_word_embeddings", FAMILIES[config["model_type"]].tied)
+            ),
+            parameters=0,
+            stored=str(config.get("dtype") or config.get("torch_dtype") or ""),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+    return Shape(**{**vars(shape), "parameters": shape.decoder_parameters})
+
+
+def shape_in(folder: Path) -> Shape | None:
+    """Return the shape of the model in `folder`, None where nothing is known of it."""
+    config = read_object(folder / "config.json")
+    return shape_of(config) if config is not None else None

@@ -1,0 +1,96 @@
+"""Loads a data set from the Hub, or from its local cache when the Hub does not answer."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+from hearth.base.errors import DataError, did_you_mean
+from hearth.base.files import sync
+from hearth.base.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
+from hearth.data.locate import HubDataset, shipped_names
+
+
+def load_hub_rows(data: HubDataset) -> tuple[Any, str]:
+    """Return the rows of the `train` split of `data`, and a checksum of their content.
+
+    Raises `DataError` if the data set is unknown, gated, has no such configuration or split, or
+    if the Hub does not answer and nothing is cached.
+    """
+    import datasets
+
+    reachable = _probe(data)
+    if not reachable:
+        # Straight to its cache: it would ask again and again for half a minute.
+        datasets.config.HF_HUB_OFFLINE = True
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    try:
+        rows = datasets.load_dataset(data.id, data.config, split="train")
+    except Exception as error:  # datasets raises errors of many libraries
+        raise _told(data, error, reachable) from None
+    if len(rows) == 0:
+        raise DataError(f"{data.name}: its train split has no rows; there is nothing to train on")
+    checksum = hashlib.sha256(f"{data.name} {rows._fingerprint}".encode()).hexdigest()
+    return rows, checksum
+
+
+def keep_hub_rows(data: HubDataset, path: Path) -> None:
+    """Write the rows of the `train` split of `data` to a parquet file, whole or not at all.
+
+    Raises `DataError` like `load_hub_rows`, and if the file cannot be written.
+    """
+    rows, _ = load_hub_rows(data)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows.to_parquet(str(unfinished))
+        sync(unfinished)  # what is torn here would be sent to all other nodes
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise DataError(
+            f"{path}: the rows of {data.name} cannot be kept here ({error.strerror or error}); "
+            "free some space, or make this folder writable for you"
+        ) from error
+
+
+def _probe(data: HubDataset) -> bool:
+    """Return whether the Hub answers, asking for what it knows of `data`."""
+    try:
+        hub_api().dataset_info(data.id, timeout=PROBE_SECONDS)
+    except Exception as error:  # a stopped proxy, DNS, TLS, HTTP: each has its own class
+        if is_unreachable(error):
+            return False
+        raise _told(data, error, reachable=True) from None
+    return True
+
+
+def _told(data: HubDataset, error: Exception, reachable: bool) -> DataError:
+    """Return what `error` means for a person."""
+    if not reachable:
+        return DataError(
+            f"{data.name}: the Hub does not answer and this data set is not in the local cache; "
+            "connect, or give a data file (.jsonl, .txt, .csv, .parquet)"
+        )
+    if isinstance(error, GatedRepoError) or isinstance(error.__cause__, GatedRepoError):
+        return DataError(
+            f"{data.name}: this data set is gated; accept its terms at "
+            f"https://huggingface.co/datasets/{data.id} and set HF_TOKEN"
+        )
+    if isinstance(error, RepositoryNotFoundError) or is_refused(error):
+        return DataError(
+            f"{data.name}: the Hub has no such data set, or your token may not see it"
+            f"{did_you_mean(data.id, shipped_names())}; check the name, set HF_TOKEN if it is "
+            "private"
+        )
+    first_line = scrub(error).strip().split("\n")[0]
+    return DataError(
+        f"{data.name}: this data set cannot be loaded from the Hub ({first_line}); name a "
+        "configuration as name:config, and note that its train split is the one that is used"
+    )

@@ -1,0 +1,50 @@
+"""Whether a model fits the computer that this runs on, for a run by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+import torch
+
+from hearth.base.errors import ModelError
+from hearth.config import Run
+from hearth.config.layout import Layout
+from hearth.fit.capacity import Room, room_of
+from hearth.fit.known import unknown
+from hearth.fit.published import shape_beforehand
+from hearth.fit.verdict import misfits
+from hearth.ranks.memory import free_gib
+from hearth.ranks.world import has_nvidia_gpu
+
+
+def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
+    """Look whether the model of `run` fits, before it is downloaded.
+
+    Raises `ModelError` with what would make it fit if it does not, unless `fit: warn` is set.
+    """
+    model = run.source.name
+    shape = shape_beforehand(run, layout)
+    if shape is None:
+        say(unknown(model))
+        return
+    rooms = {"here": room_here(run.settings.memory_limit)}
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    for finding in misfits(model, run.settings, shape, rooms, ranks).values():
+        if run.settings.fit == "refuse":
+            raise ModelError(finding)
+        say(f"WARNING: {finding}")
+
+
+def room_here(memory_limit: float | None, environment: Mapping[str, str] = os.environ) -> Room:
+    """Return the room of this rank among those that torchrun starts on this computer."""
+    cuda = has_nvidia_gpu()
+    count = torch.cuda.device_count() if cuda else 0
+    cards = [torch.cuda.get_device_properties(index) for index in range(count)]
+    facts = {
+        "cuda": cuda,
+        "gpus": [{"name": card.name, "memory_mib": card.total_memory >> 20} for card in cards],
+        "free_mib": round(free_gib() * 1024),
+    }
+    ranks = int(environment.get("LOCAL_WORLD_SIZE", "1"))
+    return room_of(facts, ranks, memory_limit=memory_limit)

@@ -1,0 +1,93 @@
+"""The speed of this rank: the one kept from an earlier run, or one measured now."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hearth.base.errors import HearthError
+from hearth.config import Run, Settings, write_run
+from hearth.config.layout import Layout
+from hearth.measure import kept
+from hearth.measure.probe import Measured
+from hearth.model import precision
+from hearth.model.load import backend_here
+from hearth.plan.speed import UNKNOWN
+from hearth.prepare.local import Prepared, facts_of
+from hearth.ranks.world import own_device
+
+_UNMEASURED = Measured(UNKNOWN, row_tokens=0, exchange_bytes=0, saturated=True)
+
+
+def most_rows(settings: Settings) -> int:
+    """Return the largest micro-batch that could be of use."""
+    wanted = settings.micro_batch
+    return settings.global_batch if wanted == "auto" else min(wanted, settings.global_batch)
+
+
+def case_of(
+    run: Run, prepared: Prepared, environment: Mapping[str, str] = os.environ
+) -> dict[str, object]:
+    """Return what the speed of this rank in `run` depends on.
+
+    The precision is the one that this rank would choose by itself.
+    """
+    device, settings = own_device(environment), run.settings
+    chosen = precision.choose(settings.precision, [("here", precision.supported(device))])
+    facts = {name: str(value) for name, value in facts_of(prepared).items() if name != "torch"}
+    backend = backend_here(settings, device)
+    return kept.case(settings, facts, device, backend, chosen, environment)
+
+
+def measured_here(
+    run: Run,
+    layout: Layout,
+    prepared: Prepared,
+    say: Callable[[str], None],
+    environment: Mapping[str, str] = os.environ,
+) -> Measured:
+    """Return how fast this rank computes the rows of `run`.
+
+    Measured in a process of its own: what a probe leaves behind (memory in pieces, compiled
+    kernels of Unsloth's backward pass) would stay with the training.
+
+    Raises `HearthError` if not even one row fits into the memory.
+    """
+    if not run.settings.wants_speeds:
+        return _UNMEASURED
+    case, most = case_of(run, prepared, environment), most_rows(run.settings)
+    if found := kept.read(layout.speeds, case, most):
+        return found
+    say("measuring how fast this rank computes, once for this model and data")
+    with tempfile.TemporaryDirectory(prefix="hearth-measure-") as folder:
+        path = Path(folder) / "run.yml"
+        write_run(run, path)
+        done = subprocess.run(
+            [sys.executable, "-m", "hearth.measure", "rank", "--run-file", str(path)],
+            env={**environment, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+    try:
+        findings = json.loads(done.stdout.splitlines()[-1])["findings"]
+    except (IndexError, ValueError, KeyError, TypeError):
+        findings = [
+            f"the speed of this rank could not be measured: {_last_words(done.stderr)}; "
+            "set split=equal and micro_batch=1 to train without"
+        ]
+    if findings:
+        raise HearthError(*findings)
+    if found := kept.read(layout.speeds, case, most):
+        return found
+    raise HearthError(f"{layout.speeds} does not keep what is written there; make it writable")
+
+
+def _last_words(text: str) -> str:
+    """Return the last line of what a process said before it died."""
+    return (text.strip().splitlines() or ["the process was killed"])[-1]

@@ -1,0 +1,135 @@
+"""The seam between the trainer and what computes the model: Unsloth or Transformers + PEFT.
+
+The trainer knows only `TrainableModel`; which side stands behind it is chosen in `load`. So the
+same loop runs on a GPU with Unsloth's kernels and on a CPU without.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from hearth.base.errors import CheckpointError
+from hearth.base.files import level_modes
+from hearth.data import Batch
+
+
+class TrainableModel(ABC):
+    """A causal language model that learns: its LoRA adapter, or with `lora: off` all of it.
+
+    Attributes:
+        joins_rows: whether documents share a row also where they are not packed.
+        keeps_apart: the setting with which they do not.
+    """
+
+    joins_rows = False
+    keeps_apart = "packing=false (by hand --no-packing)"
+
+    def __init__(self, network: Any, tokenizer: Any, device: torch.device) -> None:
+        self.network = network
+        self.tokenizer = tokenizer
+        self.device = device
+
+    @abstractmethod
+    def loss(self, batch: Batch, denominator: int) -> torch.Tensor:
+        """Return the sum of the token losses of `batch` divided by `denominator`, a scalar.
+
+        With the step's global number of labelled tokens as the denominator, the sum over all
+        micro-batches and ranks is the mean token loss of the global batch, however it was cut.
+        """
+
+    @abstractmethod
+    def generation_mode(self) -> None:
+        """Prepare for `generate`; `training_mode` undoes it."""
+
+    @abstractmethod
+    def training_mode(self) -> None:
+        """Prepare for `loss`."""
+
+    def before_step(self) -> None:  # noqa: B027  Most backends have nothing to do here.
+        """Do what the backend must do between two steps."""
+
+    def use_scaler(self, scaler: torch.amp.GradScaler) -> None:  # noqa: B027  As above.
+        """Take note of the loss scaler, where the backend computes gradients ahead of it."""
+
+    def trainable(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Yield name and parameter of everything that learns, in a fixed order."""
+        return ((name, p) for name, p in self.network.named_parameters() if p.requires_grad)
+
+    @torch.no_grad()
+    def generate(self, prompt: list[int], max_new_tokens: int) -> str:
+        """Return the greedy continuation of `prompt` (token ids) as text."""
+        self.generation_mode()
+        ids = torch.tensor([prompt], device=self.device)
+        output = self.network.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            # Small models repeat themselves for ever when they always take the likeliest token.
+            repetition_penalty=1.15,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            use_cache=True,
+            pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
+        )
+        self.training_mode()
+        return self.tokenizer.decode(output[0, len(prompt) :], skip_special_tokens=True).strip()
+
+    @property
+    def learned(self) -> Literal["adapter", "model"]:
+        """What learns; also the name of the folder that keeps it, of a run and of a checkpoint."""
+        from peft import PeftModel  # late, as below: Unsloth must have been imported before it
+
+        return "adapter" if isinstance(self.network, PeftModel) else "model"
+
+    def save(self, folder: Path, base: str) -> None:
+        """Write what learns to `folder`, without loss.
+
+        The adapter in PEFT's format, for the base model named `base`; or the whole model, with its
+        tokenizer, as Transformers loads it.
+        """
+        if self.learned == "adapter":
+            self.network.peft_config["default"].base_model_name_or_path = base
+            self.network.save_pretrained(folder, save_embedding_layers=False)
+        else:
+            # Transformers would save on rank 0 alone; here every node keeps its own.
+            self.network.should_save_on_this_rank = lambda is_main_process: is_main_process
+            self.network.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+            level_modes(folder)
+
+    def restore(self, folder: Path) -> None:
+        """Set what learns to what `save` wrote to `folder`.
+
+        Raises `CheckpointError` if that is of another model.
+        """
+        restored = self._restore_adapter if self.learned == "adapter" else self._restore_model
+        if not restored(folder):
+            raise CheckpointError(
+                f"{folder}: this {self.learned} does not fit; go on with the model, backend and "
+                "lora_targets that the run began with"
+            )
+
+    def _restore_adapter(self, folder: Path) -> bool:
+        """Set the adapter to the one in `folder`; return whether it fits."""
+        from peft import load_peft_weights, set_peft_model_state_dict
+
+        saved = load_peft_weights(str(folder), "cpu")
+        unknown = set_peft_model_state_dict(self.network, saved).unexpected_keys
+        return not unknown and len(saved) == sum(1 for _ in self.trainable())
+
+    @torch.no_grad()
+    def _restore_model(self, folder: Path) -> bool:
+        """Set all weights to those in `folder`; return whether they fit."""
+        stored = type(self.network).from_pretrained(folder, dtype="auto", local_files_only=True)
+        saved, own = dict(stored.named_parameters()), dict(self.trainable())
+        fits = saved.keys() == own.keys() and all(saved[n].shape == p.shape for n, p in own.items())
+        for name, parameter in own.items() if fits else ():
+            parameter.copy_(saved[name])
+        return fits

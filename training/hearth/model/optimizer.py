@@ -1,0 +1,75 @@
+"""The optimizer and the learning rate over the steps."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hearth.base.errors import ConfigError
+from hearth.config import Settings
+
+
+@dataclass(frozen=True)
+class Means:
+    """What one rank brings along for an optimizer."""
+
+    node: str
+    gpu: bool
+    bitsandbytes: bool
+
+
+def means_here(node: str, device: torch.device) -> Means:
+    """Return what this rank, on `node`, brings along."""
+    installed = importlib.util.find_spec("bitsandbytes") is not None
+    return Means(node, device.type == "cuda", installed)
+
+
+def choose_optimizer(wanted: str, ranks: Sequence[Means], averaged: bool = False) -> str:
+    """Return `adamw` or `adamw_8bit`, one choice for all ranks.
+
+    `auto` takes 8 bits only where all of them have an NVIDIA GPU: quantised state must be rounded
+    alike everywhere, or the ranks drift apart. Nor does it where the ranks' state is `averaged`.
+
+    Raises `ConfigError` naming the nodes without bitsandbytes if 8 bits were asked for by name.
+    """
+    lacking = [rank.node for rank in ranks if not rank.bitsandbytes]
+    if wanted == "adamw_8bit" and lacking:
+        raise ConfigError(
+            f"optimizer: adamw_8bit needs bitsandbytes, which is not installed on "
+            f"{', '.join(dict.fromkeys(lacking))}; install it there, leave such nodes out "
+            "(-e nodes=…), or start a new run with optimizer=adamw (a run that goes on keeps what "
+            "it began with)"
+        )
+    if wanted == "auto":
+        able = not averaged and not lacking and all(rank.gpu for rank in ranks)
+        return "adamw_8bit" if able else "adamw"
+    return wanted
+
+
+def make_optimizer(
+    chosen: str, settings: Settings, parameters: Sequence[torch.nn.Parameter]
+) -> torch.optim.Optimizer:
+    """Return the `chosen` optimizer for `parameters`."""
+    if chosen == "adamw_8bit":
+        from bitsandbytes.optim import AdamW8bit
+
+        return AdamW8bit(parameters, settings.learning_rate, weight_decay=settings.weight_decay)
+    return torch.optim.AdamW(parameters, settings.learning_rate, weight_decay=settings.weight_decay)
+
+
+def make_schedule(
+    settings: Settings, optimizer: torch.optim.Optimizer, steps: int
+) -> torch.optim.lr_scheduler.LRScheduler:
+    """Return the learning-rate schedule over `steps` global steps, whoever takes part in them."""
+    # Here, because it brings half of transformers along, which the checks can do without.
+    from transformers import get_scheduler
+
+    return get_scheduler(
+        settings.schedule,
+        optimizer,
+        num_warmup_steps=min(settings.warmup_steps, steps),
+        num_training_steps=steps,
+    )

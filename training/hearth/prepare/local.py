@@ -1,0 +1,236 @@
+"""Everything this node must have before a run may start on it, checked and fetched."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, dynamic_module_utils
+
+from hearth.base.errors import HearthError
+from hearth.base.files import sha256_of
+from hearth.base.lock import locked
+from hearth.base.quiet import hush
+from hearth.config import Run, Settings, preset_names, read_run
+from hearth.config.layout import Layout
+from hearth.data import TokenData, load_data
+from hearth.fit.local import check_fit
+from hearth.model.code import code_to_run
+from hearth.model.compatibility import (
+    check_can_learn,
+    check_targets,
+    check_vocabulary,
+    outline,
+    weights_in,
+)
+from hearth.model.fetch import ModelFolder, fetch_model
+from hearth.model.load import backend_here
+from hearth.model.optimizer import choose_optimizer, means_here
+from hearth.model.precision import choose, supported
+from hearth.ranks.world import has_nvidia_gpu
+
+# Checkpoints, metrics and the adapter of a LoRA run fit into this with room to spare.
+_LEAST_FREE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run needs on this node, in its caches and ready."""
+
+    model: ModelFolder
+    data: TokenData
+
+
+def device_kind() -> torch.device:
+    """Return the kind of device that this node computes on."""
+    return torch.device("cuda" if has_nvidia_gpu() else "cpu")
+
+
+def _check_machine(run: Run) -> None:
+    """Raise if this node cannot do what the run asks for by name."""
+    device = device_kind()
+    backend_here(run.settings, device)
+    choose(run.settings.precision, [("this node", supported(device))])
+    choose_optimizer(run.settings.optimizer, [means_here("this node", device)])
+
+
+def _check_name(run: Run, folder: Path) -> None:
+    """Raise if another run of this name has left its files in `folder`."""
+    path = folder / "run.yml"
+    if path.exists() and (other := read_run(path)).created != run.created:
+        raise HearthError(
+            f"run: another run '{run.name}' lies in {folder}, made {other.created}; choose another "
+            "name, or delete that folder and its checkpoints"
+        )
+
+
+def _allow_code(run: Run, model: Path, say: Callable[[str], None]) -> bool:
+    """Return whether code that came with `model` runs, having loaded it once.
+
+    transformers copies it to a place of its own, from which all that is Python's imports it: one
+    process does that while others wait, so that none reads half a file.
+
+    Raises `ModelError` if the model needs code that may not run or is not there.
+    """
+    named = code_to_run(model, run.source.id, run.settings.trust_remote_code)
+    own_code = bool(named)
+    if not own_code:
+        return False
+    say(f"WARNING: Python code that comes with the model runs: {', '.join(named)} in {model}")
+    place = Path(dynamic_module_utils.HF_MODULES_CACHE)
+    place.mkdir(parents=True, exist_ok=True)
+    with locked(place / ".hearth.lock", say, "model: another process is loading its code"):
+        outline(model, own_code)
+        AutoTokenizer.from_pretrained(model, trust_remote_code=own_code)
+    return own_code
+
+
+def _room(settings: Settings, model: Path, own_code: bool) -> int:
+    """Return the bytes that a run in which all of `model` learns keeps at most at one time."""
+    weights = weights_in(model, own_code) * (8 if settings.precision == "fp64" else 4)
+    best = weights if settings.eval_every else 0
+    # AdamW keeps two numbers more of each weight; rounds of local steps, their momentum too.
+    checkpoint = (4 if settings.sync_every > 1 else 3) * weights + best
+    # Each of the three is written beside the one that it replaces.
+    return (settings.checkpoint_keep + 1) * checkpoint + 2 * weights + 2 * best
+
+
+def _check_whole_model(run: Run, model: Path, own_code: bool, layout: Layout) -> None:
+    """Raise if not all of `model` can learn, or what this leaves on the disk has no room there."""
+    check_can_learn(model, own_code)
+    checkpoints = layout.checkpoint_dir(run.name)
+    places = (checkpoints, layout.run_dir(run.name))
+    kept = {path for place in places for path in place.rglob("*") if path.is_file()}
+    held = sum(path.stat().st_size for path in kept)  # by a run that goes on
+    _check_folder(checkpoints, _room(run.settings, model, own_code) - held)
+
+
+def _check_folder(folder: Path, least_free: int) -> None:
+    """Raise if `folder` could not be made, could not be written, or has too little space.
+
+    Tried in the nearest folder that is there: a run that is refused leaves nothing behind. (By
+    trying, since even root cannot write everywhere.)
+    """
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise HearthError(
+            f"{folder} cannot be written ({error.strerror}); give this user the right to, or "
+            "choose another folder"
+        ) from error
+    free = shutil.disk_usage(there).free
+    if free < least_free:
+        raise HearthError(
+            f"{folder} has {free >> 20} MiB left on its disk; a run needs {least_free >> 20} MiB"
+        )
+
+
+def _check_dataset(run: Run, layout: Layout) -> None:
+    """Raise if a local data file is not the one that the run was made with."""
+    if not run.dataset_sha256:
+        return
+    path = Path(layout.dataset(run))
+    if not path.is_file():
+        raise HearthError(f"{path} is missing; the run's data file was not brought to this node")
+    if sha256_of(path) != run.dataset_sha256:
+        raise HearthError(f"{path} is not the file that the run was made with; bring it again")
+
+
+def check(run: Run, layout: Layout) -> None:
+    """Look at all that needs no model, and nothing downloaded.
+
+    Raises `HearthError` with everything that stands in the way of `run` on this node.
+    """
+    findings: list[str] = []
+    for look in (
+        lambda: _check_machine(run),
+        lambda: _check_name(run, layout.run_dir(run.name)),
+        lambda: _check_folder(layout.run_dir(run.name), _LEAST_FREE_BYTES),
+        lambda: _check_folder(layout.checkpoint_dir(run.name), _LEAST_FREE_BYTES),
+        lambda: _check_dataset(run, layout),
+    ):
+        try:
+            look()
+        except HearthError as error:
+            findings += error.findings
+    if findings:
+        raise HearthError(*dict.fromkeys(findings))
+
+
+def prepare(
+    run: Run, layout: Layout, say: Callable[[str], None], judge_fit: bool = False
+) -> Prepared:
+    """Return model and data of `run`, fetched, converted and tokenised as far as needed.
+
+    With `judge_fit` a model that does not fit this computer is not fetched; the play has judged all
+    nodes together.
+
+    Raises `HearthError` with everything that stands in the way.
+    """
+    hush()
+    findings: list[str] = []
+
+    def attempt(action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except HearthError as error:
+            findings.extend(error.findings)
+
+    settings = run.settings
+    attempt(lambda: check(run, layout))
+    fits = not judge_fit or attempt(lambda: check_fit(run, layout, say) or True)
+    fetch = functools.partial(
+        fetch_model,
+        run.source,
+        layout.models,
+        say,
+        known=preset_names(),
+        weights=not settings.scratch,
+    )
+    model = attempt(fetch) if fits else None
+    own_code = attempt(lambda: _allow_code(run, model.path, say)) if model else None
+    if own_code is not None and settings.lora:
+        attempt(lambda: check_targets(settings.lora_targets, model.path, own_code))
+    elif own_code is not None:
+        attempt(lambda: _check_whole_model(run, model.path, own_code, layout))
+    if findings or model is None or own_code is None:
+        raise HearthError(*dict.fromkeys(findings))
+    data = load_data(
+        layout.dataset(run),
+        AutoTokenizer.from_pretrained(model.path, trust_remote_code=own_code),
+        cache=layout.tokens,
+        sequence_length=settings.sequence_length,
+        packing=settings.packing,
+        held_out=settings.held_out,
+        seed=settings.seed,
+        say=say,
+    )
+    if settings.scratch:
+        check_vocabulary(model.path, own_code, data)
+    return Prepared(model, data)
+
+
+def facts_of(prepared: Prepared) -> dict[str, Any]:
+    """Return what must be the same on every node, by name."""
+    return {
+        "torch": torch.__version__.split("+")[0],
+        "data": prepared.data.report.fingerprint[:16],
+        "model": prepared.model.fingerprint[:16],
+    }
+
+
+def versions_here() -> dict[str, str]:
+    """Return the versions of what trains, by name, for the record of a run."""
+    packages = {name: version(name) for name in ("torch", "transformers", "peft")}
+    cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
+    return {"Python": platform.python_version(), **packages, **cuda}

@@ -1,0 +1,1 @@
+"""A rank and its process group: addresses of the world, memory, temperature."""

@@ -1,0 +1,149 @@
+"""The ranks of a run, and how they speak to each other.
+
+Words (facts, names, checkpoints' bytes) always travel over gloo. Gradients travel over NCCL when
+every rank has an NVIDIA GPU of its own, else over gloo, so that a CPU or a shared card can join.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from hearth.base.errors import HearthError
+
+T = TypeVar("T")
+
+# How long ranks wait for each other. The supervisors' heartbeat finds a lost peer, so theirs need
+# only outlast whatever keeps a healthy one: with `sync_every` a whole round of a slow rank.
+_BY_HAND, _SUPERVISED = timedelta(minutes=30), timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among the ranks of its run.
+
+    `generation` numbers the launches of the run under supervisors; by hand it is 0.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    node: str
+    device: torch.device
+    gradients: dist.ProcessGroup | None
+    gradient_device: torch.device
+    generation: int = 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0, which writes what only one may write."""
+        return self.rank == 0
+
+    def gather(self, value: T) -> list[T]:
+        """Return the `value` of every rank, in rank order, on every rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_leader(self, value: T) -> T:
+        """Return rank 0's `value` on every rank."""
+        return self.from_rank(0, value)
+
+    def from_rank(self, rank: int, value: T) -> T:
+        """Return the `value` of `rank` on every rank."""
+        if self.size == 1:
+            return value
+        box: list[Any] = [value]
+        dist.broadcast_object_list(box, src=rank)
+        return box[0]
+
+    def sum_(self, buffer: torch.Tensor) -> None:
+        """Replace `buffer` by its sum over all ranks; it lies on `gradient_device`."""
+        if self.size > 1:
+            dist.all_reduce(buffer, group=self.gradients)
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        if self.size > 1:
+            dist.barrier()
+
+
+def has_nvidia_gpu() -> bool:
+    """Return whether torch can use an NVIDIA GPU here (its ROCm builds call AMD's `cuda` too)."""
+    return torch.cuda.is_available() and torch.version.cuda is not None
+
+
+def _own_gpu(local_rank: int) -> str | None:
+    """Return the identity of the NVIDIA GPU that belongs to this local rank, if there is one."""
+    if not has_nvidia_gpu():
+        return None
+    index = local_rank % torch.cuda.device_count()
+    return str(torch.cuda.get_device_properties(index).uuid)
+
+
+def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
+    """Return what this local rank computes on: its NVIDIA GPU, made the current one, or the CPU."""
+    if not has_nvidia_gpu():
+        return torch.device("cpu")
+    local_rank = int(environment.get("LOCAL_RANK", "0"))
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def join(environment: Mapping[str, str] = os.environ) -> World:
+    """Join the ranks that torchrun started, or be a world of one without torchrun."""
+    rank = int(environment.get("RANK", "0"))
+    size = int(environment.get("WORLD_SIZE", "1"))
+    local_rank = int(environment.get("LOCAL_RANK", "0"))
+    node = environment.get("HEARTH_NODE") or os.uname().nodename
+    generation = int(environment.get("HEARTH_GENERATION", "0"))
+    gpu, device = _own_gpu(local_rank), own_device(environment)
+    if size == 1:
+        return World(rank, size, local_rank, node, device, None, device, generation)
+    timeout = _SUPERVISED if "HEARTH_GENERATION" in environment else _BY_HAND
+    dist.init_process_group("gloo", timeout=timeout)
+    gpus: list[Any] = [None] * size
+    dist.all_gather_object(gpus, gpu)
+    if all(gpus) and len(set(gpus)) == size:
+        nccl = dist.new_group(backend="nccl", timeout=timeout)
+        return World(rank, size, local_rank, node, device, nccl, device, generation)
+    cpu = torch.device("cpu")
+    return World(rank, size, local_rank, node, device, None, cpu, generation)
+
+
+def leave(world: World) -> None:
+    """Part from the other ranks.
+
+    Everyone arrives first: gloo aborts a rank whose peer destroys the group while it still
+    speaks (measured: 3 to 5 of 12 runs without the barrier, 0 of 24 with it).
+    """
+    if world.size > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def agree(world: World, facts: Mapping[str, Any]) -> None:
+    """Check that `facts` are the same on every rank.
+
+    Raises `HearthError` on every rank alike, naming the nodes that differ from rank 0.
+    """
+    everyone = world.gather((world.node, dict(facts)))
+    leader, expected = everyone[0]
+    findings = [
+        f"{name}: rank {rank} ({node}) has {found[name]}, but rank 0 ({leader}) has "
+        f"{expected[name]}; all nodes must have the same"
+        for rank, (node, found) in enumerate(everyone)
+        for name in expected
+        if found[name] != expected[name]
+    ]
+    if findings:
+        raise HearthError(*findings)

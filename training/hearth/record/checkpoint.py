@@ -1,0 +1,223 @@
+"""Checkpoints: whole or not there at all, on every node.
+
+A checkpoint is a folder `step-00000050/` with what has learned (`adapter/` or `model/`), the state
+of optimizer, schedule and loss scaler, and `checkpoint.json` with the step and the checksum of
+every file. It is written under a temporary name, synced and renamed, so that a crash or a full disk
+leaves the one before it as it was.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from hearth.base.errors import CheckpointError
+from hearth.base.files import sha256_of, sync, sync_below
+from hearth.ranks.world import World
+
+DISK_ERRORS = (OSError, SafetensorError)
+"""What writing to a disk that is full, read-only or gone raises."""
+
+_MANIFEST = "checkpoint.json"
+_TEMPORARY = ".writing-"
+_PIECE = 64 << 20
+"""Most bytes that travel at once from node to node."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint: every file has the checksum that was recorded."""
+
+    path: Path
+    step: int
+    facts: dict[str, Any]
+
+
+def save(
+    folder: Path, step: int, facts: Mapping[str, Any], keep: int, write: Callable[[Path], None]
+) -> Path:
+    """Write a checkpoint after `step` steps into `folder` and return its path.
+
+    `write` puts the files into the folder it is given; `facts` are recorded beside the checksums
+    and tell, by `created`, which run it is of, and by `launch`, which of its launches came to it.
+    The newest `keep` checkpoints up to `step` stay.
+
+    Raises `CheckpointError` if the disk is full or cannot be written; earlier checkpoints stay.
+    """
+    final = folder / f"step-{step:08d}"
+    temporary = folder / f"{_TEMPORARY}{final.name}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _settle(folder)
+        _fill(temporary, step, facts, write)
+        _name(temporary, final)
+        for old in sorted(path for path in folder.glob("step-*") if path <= final)[:-keep]:
+            shutil.rmtree(old)
+    except DISK_ERRORS as error:
+        raise not_written(folder, f"the checkpoint after step {step}", error) from error
+    return final
+
+
+def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointError:
+    """Return the error for something of a run that the disk did not take.
+
+    It names the newest whole checkpoint in `checkpoints`, from which the run can go on.
+    """
+    kept = newest(checkpoints, warn=lambda _: None)
+    # safetensors reports a full disk as an error of its own, with the system's words inside.
+    full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
+    place = getattr(error, "filename", None) or checkpoints
+    why = getattr(error, "strerror", None) or error
+    cause = f"the disk of {place} is full" if full else f"{place} cannot be written ({why})"
+    last = f"the last good checkpoint is {kept.path.name}" if kept else "there is no checkpoint yet"
+    return CheckpointError(
+        f"{what} was not written: {cause}; {last}. Free some space and go on with resume"
+    )
+
+
+def _fill(folder: Path, step: int, facts: Mapping[str, Any], write: Callable[[Path], None]) -> None:
+    """Make `folder` a whole checkpoint; where that fails, nothing of it stays."""
+    try:
+        folder.mkdir()
+        write(folder)
+        _seal(folder, step, facts)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
+    """Record the checksums of all files in `folder`, and sync everything to the disk."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sums = {str(path.relative_to(folder)): sha256_of(path) for path in files}
+    manifest = folder / _MANIFEST
+    manifest.write_text(json.dumps({"step": step, **facts, "files": sums}, indent=1) + "\n")
+    sync_below(folder)
+
+
+def _name(temporary: Path, final: Path) -> None:
+    """Give what is whole its name, which another of the same step may have had."""
+    shutil.rmtree(final, ignore_errors=True)
+    temporary.rename(final)
+    sync(final.parent)
+
+
+def _settle(folder: Path) -> None:
+    """Name what a crash has kept from its name, and remove what was not whole yet.
+
+    Where a checkpoint takes the place of another of its step there may be no third one.
+    """
+    for left_over in folder.glob(f"{_TEMPORARY}*"):
+        try:
+            _opened(left_over)
+        except CheckpointError:
+            shutil.rmtree(left_over)
+        else:
+            _name(left_over, folder / left_over.name.removeprefix(_TEMPORARY))
+
+
+def _opened(path: Path) -> Checkpoint:
+    """Return the checkpoint at `path`. Raises `CheckpointError` if it is not whole."""
+    try:
+        facts = json.loads((path / _MANIFEST).read_text())
+        for name, expected in facts["files"].items():
+            if sha256_of(path / name) != expected:
+                raise CheckpointError(f"{path / name} does not have its recorded checksum")
+        return Checkpoint(path, facts["step"], facts)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is not whole: {error}") from error
+
+
+def newest(
+    folder: Path, warn: Callable[[str], None], created: str | None = None
+) -> Checkpoint | None:
+    """Return the newest whole checkpoint in `folder`, or None.
+
+    A torn or altered one is named through `warn` and passed over, and so is one of another run of
+    the same name where `created` tells when this one was.
+    """
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            found = _opened(path)
+        except CheckpointError as error:
+            warn(f"passing over a checkpoint: {error}")
+            continue
+        if created in (None, found.facts.get("created")):
+            return found
+        warn(f"passing over a checkpoint: {path} is of another run of this name")
+    return None
+
+
+def share_newest(
+    folder: Path, created: str, world: World, warn: Callable[[str], None]
+) -> Checkpoint | None:
+    """Return the newest checkpoint that any node holds of the run `created` then, on every rank.
+
+    Nodes without it get it from the lowest rank that has it and keep it as their own. So do nodes
+    with one of the same step that another launch came to: those which go on without each other
+    learn different things in as many steps. So do those with another best loss, since the last
+    step is kept once more where its evaluation is the best, and not every node may have come so
+    far: ranks that know of unlike losses would part ways. None if no node holds any.
+    """
+    if world.local_rank == 0:
+        _settle(folder)
+    world.barrier()
+    own = newest(folder, warn, created)
+    facts = own.facts if own else {}
+    held = world.gather((own.step if own else -1, facts.get("launch"), facts.get("best")))
+    steps = [step for step, *_ in held]
+    step, source = max(steps), steps.index(max(steps))
+    if step < 0:
+        return None
+    if all(each == held[source] for each in held):
+        return own
+    pieces = _sent(own.path if own else None, source, world)
+    if world.local_rank == 0 and held[world.rank] != held[source]:
+        try:
+            _adopt(folder, step, pieces)
+        except OSError as error:
+            raise not_written(folder, f"the checkpoint after step {step}", error) from error
+    else:
+        deque(pieces, maxlen=0)  # sent to the others, and nothing to do with it here
+    world.barrier()
+    return newest(folder, warn, created)
+
+
+def _sent(path: Path | None, source: int, world: World) -> Iterator[tuple[str, bytes]]:
+    """Yield on every rank the pieces of the checkpoint that lies at `path` on rank `source`."""
+    pieces = _pieces(path) if path and world.rank == source else iter(())
+    while (piece := world.from_rank(source, next(pieces, None))) is not None:
+        yield piece
+
+
+def _pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files in `folder` by name, each in one piece or more: a model may be large."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            content = file.read(_PIECE)
+            yield str(path.relative_to(folder)), content
+            while content := file.read(_PIECE):
+                yield str(path.relative_to(folder)), content
+
+
+def _adopt(folder: Path, step: int, pieces: Iterable[tuple[str, bytes]]) -> None:
+    """Write another node's checkpoint, which comes in `pieces`, into `folder`."""
+    final = folder / f"step-{step:08d}"
+    temporary = folder / f"{_TEMPORARY}{final.name}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    for name, content in pieces:
+        path = temporary / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(content)
+    sync_below(temporary)
+    _name(temporary, final)

@@ -1,0 +1,76 @@
+"""Which interface carries an address, and which port is free on it."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+import psutil
+
+from hearth.base.errors import LaunchError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def interface_of(address: str) -> str:
+    """Return the name of this machine's interface that carries `address`.
+
+    The whole loopback network belongs to the loopback interface, also where only its first
+    address is listed: that is how two nodes live on one computer.
+
+    Raises:
+        LaunchError: no interface carries it, or the one that does is down.
+    """
+    wanted = ipaddress.ip_address(address)
+    carried = _addresses()
+    for name, own in carried:
+        if own == wanted or (
+            own.is_loopback and wanted.is_loopback and own.version == wanted.version
+        ):
+            if not psutil.net_if_stats()[name].isup:
+                raise LaunchError(f"{name}, the interface of {address}, is down: bring it up")
+            return name
+    known = ", ".join(f"{name} {own}" for name, own in carried if not own.is_link_local)
+    raise LaunchError(
+        f"no interface of this machine carries the cluster address {address} (there is {known}): "
+        "set cluster_address of this host in the inventory"
+    )
+
+
+def _addresses() -> list[tuple[str, Address]]:
+    """Return all (interface, address) pairs of this machine."""
+    return [
+        (name, ipaddress.ip_address(entry.address.partition("%")[0]))
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+
+
+def family_of(address: str) -> str:
+    """Return `AF_INET` or `AF_INET6`, as NCCL wants it."""
+    return "AF_INET6" if ipaddress.ip_address(address).version == 6 else "AF_INET"
+
+
+def free_port(address: str, port: int = 0) -> int:
+    """Return `port` if it is free at `address`, or any free port for 0.
+
+    Raises:
+        LaunchError: the port is taken or may not be used.
+    """
+    with socket.socket(getattr(socket, family_of(address))) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen()
+        except OSError as error:
+            raise port_error(address, port, error) from error
+        return int(probe.getsockname()[1])
+
+
+def port_error(address: str, port: int, error: OSError) -> LaunchError:
+    """Return what to say when listening at `address` and `port` failed."""
+    return LaunchError(
+        f"port {port} of {address} cannot be used ({error.strerror or error}): "
+        "end the program that holds it or choose another with -e meeting_port="
+    )

@@ -1,0 +1,258 @@
+"""The meeting point of a run, in rank 0's supervisor: sockets around the councils.
+
+Each launch of the run has a council of its own. When one ends with `again`, everyone leaves and
+joins the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import secrets
+import time
+from collections.abc import Callable
+
+from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.interface import free_port, port_error
+from hearth.supervise.messages import (
+    Beat,
+    Challenge,
+    Ended,
+    Go,
+    Hello,
+    Message,
+    Pause,
+    ProtocolError,
+    Refused,
+    Stop,
+    Waiting,
+    Welcome,
+    encode,
+    hello_proof,
+    receive,
+    same,
+    welcome_proof,
+)
+from hearth.supervise.quorum import Council
+from hearth.supervise.spec import Spec
+
+HANDSHAKE_TIMEOUT = 10.0
+TICK = 0.25
+
+FUTILE = 4
+"""Launches in a row that end before another checkpoint: the next one would, too."""
+
+
+class Hub:
+    """Lets the members of one run in, beats a heart, and tells everyone the verdict.
+
+    It listens on the cluster address only. `generation` is that of the next launch, and `lost` why
+    the one before it ended, if it was this machine that went down. `say` takes lines for the log.
+    """
+
+    def __init__(
+        self, spec: Spec, generation: int, lost: Cause | None, say: Callable[[str], None]
+    ) -> None:
+        self._spec = spec
+        self._generation = generation
+        self._say = say
+        self._council = self._call(lost)
+        self._writers: dict[str, asyncio.StreamWriter] = {}
+        self._server: asyncio.Server | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self._left = asyncio.Event()
+        self._over = False
+        self._futile = 0
+        self._kept: str | None = None
+
+    def _call(self, lost: Cause | None) -> Council:
+        """Return a council for the next launch; after a loss it has more patience."""
+        spec = self._spec
+        return Council(
+            spec.nodes,
+            spec.patience if lost else spec.ready_timeout,
+            spec.silence_timeout,
+            time.monotonic(),
+            least=spec.min_nodes if lost and spec.elastic else len(spec.nodes),
+            again=spec.return_timeout > 0,
+            lost=lost,
+            unhurried="stopped" if spec.scripted else "stopped after its step",
+        )
+
+    async def open(self) -> None:
+        """Listen.
+
+        Raises:
+            LaunchError: the port is taken.
+        """
+        meeting = self._spec.meeting
+        try:
+            self._server = await asyncio.start_server(self._serve, meeting.address, meeting.port)
+        except OSError as error:
+            raise port_error(meeting.address, meeting.port, error) from error
+        self._ticking = asyncio.create_task(self._tick())
+
+    async def close(self) -> None:
+        """End, once every member had the time to read the verdict and leave."""
+        if self._ticking:
+            self._ticking.cancel()
+        try:
+            async with asyncio.timeout(self._spec.silence_timeout):
+                while self._writers:
+                    self._left.clear()
+                    await self._left.wait()
+        except TimeoutError:
+            self._say(f"{', '.join(self._writers)} did not take note of the end")
+        if self._server:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        node = None
+        try:
+            node = await asyncio.wait_for(self._admit(reader, writer), HANDSHAKE_TIMEOUT)
+            while True:
+                message = await receive(reader)
+                if self._writers.get(node) is not writer:
+                    break  # It has joined anew meanwhile, or is about to.
+                self._hear(node, message)
+        except (ProtocolError, OSError, TimeoutError) as error:
+            if node is None:
+                peer = writer.get_extra_info("peername") or ("somebody",)
+                self._say(f"turned away {peer[0]}: {error}")
+        finally:
+            if node and self._writers.get(node) is writer:
+                del self._writers[node]
+                self._council.gone(node)
+                self._left.set()
+                self._decide()
+            writer.close()
+
+    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        """Return the name of a member that proved itself.
+
+        Raises:
+            ProtocolError: it did not, or does not belong here; it was told why.
+        """
+        nonce = secrets.token_hex(16)
+        writer.write(encode(Challenge(nonce)))
+        hello = await receive(reader)
+        if reason := self._objection(hello, nonce):
+            await _refuse(writer, Refused(reason))
+        assert isinstance(hello, Hello)
+        if reason := self._council.join(hello.node, time.monotonic()):
+            over = self._over
+            self._decide()
+            await _refuse(writer, Refused(reason, for_good=over))
+        self._writers[hello.node] = writer
+        writer.write(encode(Welcome(welcome_proof(self._spec.token, hello))))
+        self._greet()
+        return hello.node
+
+    def _objection(self, hello: Message, nonce: str) -> str | None:
+        """Return why this hello is never accepted. Without the token nothing else is told."""
+        spec = self._spec
+        if not isinstance(hello, Hello):
+            return "no hello"
+        if not same(str(hello.proof), hello_proof(spec.token, hello, nonce)):
+            return f"the token is not that of run '{spec.run}'"
+        if (hello.run, hello.generation) != (spec.run, spec.generation):
+            return (
+                f"here run '{spec.run}' (generation {spec.generation}) meets, "
+                f"not '{hello.run}' (generation {hello.generation})"
+            )
+        if hello.nodes != spec.nodes or hello.node not in spec.nodes:
+            return f"the nodes of the run are {', '.join(spec.nodes)}, not {', '.join(hello.nodes)}"
+        return None
+
+    def _greet(self) -> None:
+        """Tell all to go if enough are there, else who is missing; make room for who is back."""
+        council = self._council
+        if council.started:
+            if council.back and not council.paused:
+                council.pause()
+                self._say(f"{', '.join(council.back)} is back; the others pause after their step")
+                self._tell(Pause(), council.team)
+        elif team := council.ready(time.monotonic()):
+            kept = self._newest_checkpoint()
+            self._futile = self._futile + 1 if kept == self._kept else 0
+            self._kept = kept
+            council.start(team)
+            port = free_port(self._spec.meeting.address)
+            self._tell(Go(port, self._generation, team), team)
+        else:
+            self._tell(Waiting(council.missing))
+
+    def _newest_checkpoint(self) -> str:
+        """Return the name of the newest checkpoint on this node, or nothing."""
+        names = (path.name for path in self._spec.checkpoints.glob("step-*"))
+        return max(names, default="")
+
+    def _hear(self, node: str, message: Message) -> None:
+        self._council.heard(node, time.monotonic())
+        match message:
+            case Ended():
+                self._council.ended(node, message, time.monotonic())
+            case Stop(by, at_once):
+                self._council.stop(by, at_once)
+                if not at_once:
+                    self._tell(message)
+        self._decide()
+
+    def _decide(self) -> None:
+        """Tell the verdict once there is one; after `again` a new council meets."""
+        verdict = self._council.decide(time.monotonic())
+        if verdict is None or self._over:
+            return
+        if verdict.state == "again" and verdict.cause:
+            verdict = self._unless_futile(verdict, verdict.cause)
+        self._tell(verdict)
+        if verdict.state != "again":
+            self._over = True
+            return
+        for writer in self._writers.values():
+            writer.close()  # When what was written is sent; whoever is there joins anew.
+        self._writers = {}
+        self._generation += 1
+        self._council = self._call(verdict.cause)
+
+    def _unless_futile(self, verdict: Verdict, cause: Cause) -> Verdict:
+        """Return `verdict`, or the end of the run if launches end again and again."""
+        if cause.kind == "node_back" or self._futile + 1 < FUTILE:
+            return verdict
+        # What a person's script keeps nobody knows.
+        ended = "" if self._spec.scripted else " in a row ended before another checkpoint"
+        message = f"{cause.message} ({FUTILE} launches{ended})"
+        return Verdict("failed", dataclasses.replace(cause, message=message))
+
+    async def _tick(self) -> None:
+        """Beat, and look at the clock: silence is noticed by nothing else."""
+        beaten = awake = _clock()
+        while True:
+            await asyncio.sleep(TICK)
+            if _clock() - awake > self._spec.silence_timeout:
+                self._council.slept(_clock() - awake)
+            awake = _clock()
+            self._decide()
+            if awake - beaten >= self._spec.heartbeat:
+                beaten = awake
+                self._tell(Beat())
+                if not self._over:
+                    self._greet()
+
+    def _tell(self, message: Message, nodes: tuple[str, ...] | None = None) -> None:
+        """Send to all, or to these, without waiting: who does not read must not delay others."""
+        for node, writer in self._writers.items():
+            if nodes is None or node in nodes:
+                writer.write(encode(message))
+
+
+async def _refuse(writer: asyncio.StreamWriter, answer: Refused) -> None:
+    """Tell somebody why it may not come in. Raises `ProtocolError` with the reason."""
+    writer.write(encode(answer))
+    await writer.drain()
+    raise ProtocolError(answer.reason)
+
+
+def _clock() -> float:
+    """Return seconds that also pass while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,104 @@
+"""What a run keeps on every node: its checkpoints, its record, and what it has learned."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hearth.config import Run
+from hearth.config.layout import Layout
+from hearth.model.backend import TrainableModel
+from hearth.ranks.world import World
+from hearth.record import checkpoint
+from hearth.record.checkpoint import Checkpoint
+from hearth.record.history import METRICS, Copies, restore
+from hearth.trainer import state
+from hearth.trainer.telemetry import Telemetry
+
+BEST = "best"
+"""Folder of what had the lowest held-out loss so far, in the run's folder and a checkpoint's."""
+
+
+class Keeper:
+    """Writes and finds what one run keeps; all ranks call it, the first of each node writes."""
+
+    def __init__(self, run: Run, layout: Layout, world: World) -> None:
+        self._run, self._world = run, world
+        self._folder = layout.run_dir(run.name)
+        self._checkpoints = layout.checkpoint_dir(run.name)
+        self._copies = Copies(self._folder / METRICS, world)
+        self._kept_at = time.monotonic()
+
+    def newest(self) -> Checkpoint | None:
+        """Return the newest checkpoint of this run that any node holds, now held by all."""
+        return checkpoint.share_newest(
+            self._checkpoints, self._run.created, self._world, warn=print
+        )
+
+    def take_up(
+        self, found: Checkpoint, model: TrainableModel, changing: Mapping[str, Any]
+    ) -> None:
+        """Set the model and what is `changing` with the steps to what `found` holds.
+
+        The record of the run and the best adapter come along.
+        """
+        state.load(found.path, model, changing)
+        if self._world.local_rank != 0:
+            return
+        restore(self._folder / METRICS, found.path / METRICS, found.step)
+        if (found.path / BEST).exists():
+            state.replace_folder(
+                self._folder / BEST,
+                lambda folder: shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True),
+            )
+
+    def too_long_ago(self) -> bool:
+        """Return whether the last checkpoint is older than it may be, by rank 0's clock."""
+        most = self._run.settings.checkpoint_minutes * 60
+        return bool(self._world.leads and most and time.monotonic() - self._kept_at > most)
+
+    def keep(
+        self,
+        step: int,
+        facts: Mapping[str, Any],
+        model: TrainableModel,
+        changing: Mapping[str, Any],
+        telemetry: Telemetry,
+    ) -> None:
+        """Take a checkpoint after `step`, on every node; `facts` are recorded with it."""
+        started = time.perf_counter()
+        telemetry.sync()
+        self._copies.update()
+
+        def write(folder: Path) -> None:
+            state.save(folder, model, self._run.source.id, changing)
+            shutil.copyfile(self._folder / METRICS, folder / METRICS)
+            if facts["best"] is not None:
+                shutil.copytree(self._folder / BEST, folder / BEST)
+
+        path: Path | None = None
+        if self._world.local_rank == 0:
+            path = checkpoint.save(
+                self._checkpoints,
+                step,
+                facts={"created": self._run.created, **facts},
+                keep=self._run.settings.checkpoint_keep,
+                write=write,
+            )
+        self._kept_at = time.monotonic()
+        telemetry.record(
+            "checkpoint",
+            step=step,
+            path=str(path),
+            seconds=round(time.perf_counter() - started, 3),
+        )
+
+    def save(self, model: TrainableModel, name: str) -> Path:
+        """Write what was learned so far to the folder `name` of the run, and return it."""
+        folder = self._folder / name
+        if self._world.local_rank == 0:
+            state.replace_folder(folder, lambda new: model.save(new, self._run.source.id))
+        return folder

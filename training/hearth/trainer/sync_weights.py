@@ -1,0 +1,35 @@
+"""All ranks begin with the same weights: compared by checksum, and sent only where they differ."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+
+from hearth.ranks.world import World
+
+
+@torch.no_grad()
+def start_alike(parameters: Sequence[torch.nn.Parameter], world: World) -> int:
+    """Give every rank rank 0's `parameters`; return how many of them had to be sent.
+
+    Read from equal files or drawn from one seed they are equal already, unless some ranks drew on
+    a GPU and others on a CPU. Checksums of a whole model are kilobytes, its weights gigabytes.
+    """
+    everyone = world.gather([_checksum(parameter) for parameter in parameters])
+    differing = [
+        parameter
+        for parameter, sums in zip(parameters, zip(*everyone, strict=True), strict=True)
+        if len(set(sums)) > 1
+    ]
+    for parameter in differing:
+        # The other ranks' own value is not read: only rank 0's is sent.
+        parameter.copy_(world.from_leader(parameter.cpu() if world.leads else None))
+    return len(differing)
+
+
+def _checksum(parameter: torch.nn.Parameter) -> str:
+    """Return a checksum of the parameter's bytes."""
+    flat = parameter.detach().cpu().contiguous().flatten()
+    return hashlib.sha256(flat.view(torch.uint8).numpy()).hexdigest()

@@ -1,0 +1,159 @@
+"""What a run tells of itself: metrics.jsonl, TensorBoard, Weights & Biases, and the log.
+
+Rank 0 writes for all: what the other ranks measured reached it in the step's one exchange.
+`metrics.jsonl` is the record the rest of Hearth reads: one JSON object a line, each with its
+`kind`: start, plan, step, skip, evaluate, sample, checkpoint or end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from torch.utils.tensorboard import SummaryWriter
+
+from hearth.base.errors import HearthError
+from hearth.base.text import duration
+from hearth.config import Run
+from hearth.plan.straggler import waited_for
+from hearth.record.history import METRICS, forget_after
+
+
+class Telemetry:
+    """The writers of one run; on every rank but 0 it writes nothing.
+
+    Args:
+        writes: whether this is rank 0.
+        first_step: steps that were taken before.
+        unjudged: whether the evaluation after them is still to come.
+    """
+
+    def __init__(
+        self, run: Run, folder: Path, writes: bool, first_step: int, unjudged: bool
+    ) -> None:
+        self._writes = writes
+        if not writes:
+            return
+        forget_after(folder / METRICS, first_step, unjudged)
+        self._file = (folder / METRICS).open("a", encoding="utf-8", buffering=1)
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
+        self._wandb = _start_wandb(run, folder)
+
+    def record(self, kind: str, **values: Any) -> None:
+        """Write one line of `kind` to metrics.jsonl, and its numbers to the curves."""
+        if not self._writes:
+            return
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = {"kind": kind, "time": now} | {key: _finite(value) for key, value in values.items()}
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        if kind in ("step", "evaluate"):
+            numbers = dict(_numbers(kind, values))
+            for name, number in numbers.items():
+                self._board.add_scalar(name, number, values["step"])
+            if self._wandb:
+                self._wandb.log(numbers, step=values["step"])
+
+    def say(self, text: str) -> None:
+        """Print a line to the log of rank 0."""
+        if self._writes:
+            print(text, flush=True)
+
+    def sync(self) -> None:
+        """Bring the metrics to the disk, so that a checkpoint never knows of more steps."""
+        if self._writes:
+            os.fsync(self._file.fileno())
+
+    def close(self, failed: bool) -> None:
+        """Bring everything to the disk; tell Weights & Biases whether the run failed."""
+        if not self._writes:
+            return
+        # A disk that is full was reported by what met it first.
+        with suppress(OSError) if failed else nullcontext():
+            self._file.close()
+            self._board.close()
+        if self._wandb:
+            self._wandb.finish(exit_code=int(failed))
+
+
+def _finite(value: Any) -> Any:
+    """Return None for a number that JSON does not know (NaN, infinity), else the value."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numbers(kind: str, values: dict[str, Any]) -> Any:
+    """Yield name and number of each curve in a record; what ranks report is a curve a rank.
+
+    A rank that does not know a number has none.
+    """
+    for name, value in values.items():
+        if name.endswith("_by_rank"):
+            for rank, number in enumerate(value):
+                if number is not None:
+                    yield f"{name.removesuffix('_by_rank')}/rank{rank}", number
+        elif isinstance(value, int | float) and name not in ("step", "steps"):
+            yield f"{'train' if kind == 'step' else 'held_out'}/{name}", value
+
+
+def _start_wandb(run: Run, folder: Path) -> Any:
+    """Return a Weights & Biases run, or None where it is switched off.
+
+    Raises `HearthError` if it was asked to be online and cannot be; `auto` then stays offline.
+    """
+    wanted = run.settings.wandb
+    if wanted == "off":
+        return None
+    import wandb
+
+    try:
+        if wanted == "online" or (wanted == "auto" and os.environ.get("WANDB_API_KEY")):
+            return _init_wandb(run, folder, "online")
+    except wandb.errors.Error as error:
+        if wanted == "online":
+            raise HearthError(
+                f"wandb: Weights & Biases does not accept this run ({error}); check WANDB_API_KEY "
+                "or take wandb=offline"
+            ) from error
+        print(f"wandb: staying offline, since Weights & Biases does not answer ({error})")
+    return _init_wandb(run, folder, "offline")
+
+
+def _init_wandb(run: Run, folder: Path, mode: Literal["online", "offline"]) -> Any:
+    """Return a Weights & Biases run of this name. Raises `wandb.errors.Error`."""
+    import wandb
+
+    logging.getLogger("wandb").setLevel(logging.ERROR)
+    return wandb.init(
+        project=run.settings.wandb_project,
+        name=run.name,
+        id=run.name,
+        resume="allow" if mode == "online" else None,
+        dir=str(folder),
+        mode=mode,
+        config=run.settings.model_dump(mode="json"),
+        settings=wandb.Settings(silent=True),
+    )
+
+
+def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:
+    """Return the line that a person sees for a step record; `nodes` names each rank's node."""
+    by_node: dict[str, float] = {}
+    tokens = record["tokens_per_second_by_rank"]
+    for node, speed in zip(nodes, tokens, strict=True):
+        by_node[node] = by_node.get(node, 0.0) + speed
+    shares = ", ".join(f"{node} {speed:.0f}" for node, speed in by_node.items())
+    left = duration(record["eta_seconds"])
+    slow = waited_for(record["compute_seconds_by_rank"], tokens, nodes)
+    skipped = {"as not finite": record["skipped"], "by the loss scaler": record["scaler_skipped"]}
+    return (
+        f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  "
+        f"{record['tokens_per_second']:.0f} tokens/s ({shares})  {left} left"
+        + (f"  the others wait for {slow}" if slow else "")
+        + "".join(f"  {count} skipped {why}" for why, count in skipped.items() if count)
+    )

@@ -1,0 +1,111 @@
+"""The verbs of bringing model and data to the nodes. Each prints one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from hearth.base.errors import HearthError
+from hearth.config import Run, preset_names, read_run
+from hearth.config.layout import Layout
+from hearth.data.locate import HubDataset, locate
+from hearth.transfer.fetching import Giver
+from hearth.transfer.relay import Courier, Task, start
+
+_RECORD = Path("config", "spread.json")
+_LOG = Path("logs", "spread.log")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one verb and return the exit status: 0, or 2 where something was found."""
+    parser = argparse.ArgumentParser(prog="python -m hearth.transfer", description=__doc__)
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    for name, verb, text in (
+        ("mark", _mark, "mark the folder that all nodes are to share"),
+        ("look", _look, "say what this node has"),
+        ("fetch", _fetch, "download what no node has"),
+        ("offer", _begin, "cut what this node has into pieces and give them"),
+        ("take", _begin, "take what this node lacks, and give it on"),
+    ):
+        sub = verbs.add_parser(name, help=text, description=text)
+        sub.add_argument("--run-file", type=Path, required=True, metavar="FILE")
+        sub.add_argument("--spec", type=Path, required=True, help="what to do (JSON)")
+        sub.set_defaults(verb=verb)
+    courier = verbs.add_parser("courier", help="be the process that does so; reads its task")
+    courier.set_defaults(verb=None)
+    given = parser.parse_args(arguments)
+    if given.verb is None:
+        return _courier()
+    answer: dict[str, Any] = {"facts": {}, "findings": []}
+    with redirect_stdout(sys.stderr):
+        try:
+            run, spec = read_run(given.run_file), json.loads(given.spec.read_text())
+            answer |= given.verb(run, Layout.from_environment(), spec)
+        except HearthError as error:
+            answer["findings"] = error.findings
+    print(json.dumps(answer))
+    return 2 if answer["findings"] else 0
+
+
+def _mark(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
+    """`shared`, a folder → whether it was marked."""
+    from hearth.transfer.inspect import mark
+
+    return {"facts": {"changed": mark(Path(spec["shared"]).expanduser())}}
+
+
+def _look(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
+    """`address` of this node and the `shared` folder, if there is any → what it has."""
+    from hearth.transfer.inspect import look
+
+    return look(run, layout, spec["address"], spec["shared"])
+
+
+def _fetch(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
+    """`keys`, what to download: the model, the rows of a data set of the Hub."""
+    if "model" in spec["keys"]:
+        from hearth.model.fetch import fetch_model
+
+        fetch_model(run.source, layout.models, print, known=preset_names())
+    if "data" in spec["keys"]:
+        from hearth.data.hub_rows import keep_hub_rows
+
+        data = locate(run.settings.dataset)
+        assert isinstance(data, HubDataset)
+        keep_hub_rows(data, layout.kept(run.settings.dataset))
+    return {"facts": {"changed": True}}
+
+
+def _begin(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
+    """The task of a courier but for what this node knows itself → how it began."""
+    from hearth.transfer.inspect import targets_of
+
+    root = layout.results.parent
+    task = Task(
+        **{name: spec[name] for name in ("call", "address", "port", "secret", "digest")},
+        allowed=tuple(spec["allowed"]),
+        givers=tuple(Giver(**each) for each in spec["givers"]),
+        targets={key: str(path) for key, path in targets_of(run, layout).items()},
+        keys=tuple(spec["keys"]),
+        record=str(root / _RECORD),
+    )
+    return start(task, root / _LOG)
+
+
+def _courier() -> int:
+    """Do the task on the standard input, and say on the standard output how it began."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the login that started it ends
+
+    def ready(answer: dict[str, Any]) -> None:
+        print(json.dumps(answer), flush=True)
+
+    return Courier(Task.of(sys.stdin.read()), ready).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Who downloads, who lacks what, who gets it from whom, and who has no room for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hearth.base.text import byte_count
+
+SPARE = 256 << 20
+"""Bytes that stay free on the disk, for what is written beside."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a node has, as `hearth.transfer.inspect` found it; each by `model` and `data`.
+
+    Attributes:
+        name: of the node.
+        holds: checksum of what is there whole, "" where it is not.
+        folders: where it lies or would.
+        places: the same, as equal words on nodes that share it.
+        disks: the file system of that place.
+        free: bytes that are free on it.
+        arrived: bytes of it that an earlier call has brought.
+        downloaded: bytes of it that a download which broke off has brought.
+        mbit: what its network card negotiated, None if that is not known.
+        wireless: whether that card is Wi-Fi.
+    """
+
+    name: str
+    holds: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    disks: Mapping[str, str] = field(default_factory=dict)
+    free: Mapping[str, int] = field(default_factory=dict)
+    arrived: Mapping[str, int] = field(default_factory=dict)
+    downloaded: Mapping[str, int] = field(default_factory=dict)
+    mbit: int | None = None
+    wireless: bool = False
+
+    @classmethod
+    def of(cls, name: str, facts: Mapping[str, Any]) -> Seen:
+        """Return what the facts of a look say."""
+        wanted = ("holds", "folders", "places", "disks", "free", "arrived", "downloaded")
+        return cls(name, **{word: facts[word] for word in (*wanted, "mbit", "wireless")})
+
+
+@dataclass(frozen=True)
+class Order:
+    """Who sends, and what each of the others lacks, in the order of the chain behind the sender.
+
+    `alike` names the nodes that see what another one gets, since they share its disk.
+    """
+
+    source: str
+    lacks: Mapping[str, tuple[str, ...]]
+    alike: Mapping[str, str]
+
+    @property
+    def chain(self) -> list[str]:
+        """The sender, then everybody who gets something, each from the one before."""
+        return [self.source, *self.lacks]
+
+
+def order_of(nodes: Sequence[Seen], wanted: Mapping[str, str]) -> Order:
+    """Return the order for `nodes`, which come by rank.
+
+    `wanted` are the things that every node is to have, with the checksum that each must have, ""
+    where it is not known beforehand: then what the sender has counts, or will have.
+    The sender is the first node that has what would have to be downloaded, the model above all;
+    else the first of all.
+    """
+    unknown = [key for key, known in wanted.items() if not known]
+    source = max(nodes, key=lambda node: [bool(node.holds.get(key)) for key in unknown])
+    target = {key: known or source.holds.get(key, "") for key, known in wanted.items()}
+    lacks: dict[str, tuple[str, ...]] = {}
+    alike: dict[str, str] = {}
+    served = {source.places[key]: source.name for key in wanted}
+    for node in sorted((node for node in nodes if node is not source), key=_fast_first):
+        for key in wanted:
+            if node.places[key] in served:
+                alike[node.name] = served[node.places[key]]
+        needs = tuple(
+            key
+            for key in wanted
+            if node.places[key] not in served
+            and (not target[key] or node.holds[key] != target[key])
+        )
+        if needs:
+            lacks[node.name] = needs
+        served = {node.places[key]: node.name for key in wanted} | served
+    return Order(source.name, lacks, alike)
+
+
+def _fast_first(node: Seen) -> tuple[bool, int]:
+    """Return the key by which slow links come last: a chain is as slow as the links before."""
+    return node.wireless, -(node.mbit or 0)
+
+
+def givers(chain: Sequence[str], own: str) -> list[str]:
+    """Return whom a node of the chain asks: the one before it, and those before that if it must."""
+    return list(reversed(chain[: chain.index(own)]))
+
+
+def no_room(node: Seen, sizes: Mapping[str, int]) -> list[str]:
+    """Return a finding for each disk of a node on which `sizes`, bytes by thing, have no room."""
+    disks: dict[str, list[str]] = {}
+    for key in sizes:
+        disks.setdefault(node.disks[key], []).append(key)
+    findings = []
+    for keys in disks.values():
+        needed = sum(max(0, sizes[key] - node.arrived[key]) for key in keys) + SPARE
+        free = min(node.free[key] for key in keys)
+        if free < needed:
+            findings.append(
+                f"no room for the {' and the '.join(keys)}: {byte_count(needed)} are needed below "
+                f"{node.folders[keys[0]]} and {byte_count(free)} are free; free some space "
+                "there, or name another folder by hearth_models or hearth_workspace"
+            )
+    return findings
+
+
+def told(order: Order, names: Mapping[str, str], fetches: Collection[str]) -> list[str]:
+    """Return what is going to happen, a line each; `names` are the things, by what they are.
+
+    `fetches` is what the sender downloads first.
+    """
+    lines = [f"{names[key]}: {order.source} downloads it, once" for key in fetches]
+    for key, name in names.items():
+        takers = [node for node, keys in order.lacks.items() if key in keys]
+        if takers:
+            lines.append(f"{name}: {' → '.join([order.source, *takers])}")
+    for node, other in order.alike.items():
+        lines.append(f"{node} shares a disk with {other}: nothing is sent to it")
+    return lines

@@ -1,0 +1,185 @@
+"""Asks the node before this one for pieces, or one before that.
+
+A node that falls silent or gives wrong pieces is passed over. So a chain closes around it, without
+anybody who leads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+
+from hearth.base.errors import SupplyError
+from hearth.transfer.pieces import Table, checksum
+from hearth.transfer.serving import proof
+from hearth.verify.pairs import reason
+
+CONNECT = 4.0
+"""Seconds until a node that does not answer counts as silent: twice what a lost packet costs."""
+
+SILENCE = 8.0
+"""Seconds without a byte on an open line."""
+
+STARTING = 20.0
+"""Seconds in which a node that was never heard may still be on its way to listen."""
+
+PATIENCE = 60.0
+"""Seconds in which a node that answers must have something new."""
+
+_TRIES = 2
+_RETRY = 0.3
+_PAUSE = 0.1
+
+
+@dataclass(frozen=True)
+class Giver:
+    """A node that can be asked."""
+
+    name: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A giver that is no longer asked, and why."""
+
+    name: str
+    why: str
+
+
+def greet(address: str, giver: Giver, secret: str) -> None:
+    """Let a giver know that it is still needed.
+
+    Args:
+        address: this node's, from which it asks.
+        giver: who is told.
+        secret: of this call.
+
+    Raises `OSError` or `HTTPException` if it does not answer.
+    """
+    line = HTTPConnection(giver.address, giver.port, timeout=CONNECT, source_address=(address, 0))
+    try:
+        line.request("GET", "/needed", headers={"Authorization": proof(secret, "/needed")})
+        line.getresponse().read()
+    finally:
+        line.close()
+
+
+class _NotYetError(Exception):
+    """The giver is there, and has not got that far."""
+
+
+class Asking:
+    """This node's line to the node before it.
+
+    Args:
+        address: this node's, from which it asks.
+        givers: whom to ask, the nearest first, the sender last.
+        secret: of this call.
+        lost: is told about a giver that is no longer asked.
+    """
+
+    def __init__(
+        self, address: str, givers: Sequence[Giver], secret: str, lost: Callable[[Lost], None]
+    ) -> None:
+        self._address, self._givers, self._secret = address, list(givers), secret
+        self._tell = lost
+        self._why: list[str] = []
+        self._line: HTTPConnection | None = None
+        self._begin_anew()
+
+    @property
+    def giver(self) -> str:
+        """The name of who is asked now."""
+        return self._givers[0].name
+
+    def table(self, digest: str) -> Table:
+        """Return the table with this checksum.
+
+        Raises `SupplyError` if nobody has it.
+        """
+        return Table.of(self._ask("/table", digest, "the table of what is sent").decode())
+
+    def piece(self, path: str, digest: str, what: str) -> bytes:
+        """Return the piece at `path`, proved by its checksum; `what` it is of is said of an error.
+
+        Raises `SupplyError` if nobody gives it.
+        """
+        return self._ask(f"/piece/{path}", digest, what)
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._line:
+            self._line.close()
+            self._line = None
+
+    def _ask(self, path: str, digest: str, what: str) -> bytes:
+        since = time.monotonic()
+        while True:
+            giver = self._givers[0]
+            try:
+                body = self._answer(giver, path)
+            except _NotYetError:
+                self._heard, self._failures = True, 0
+                time.sleep(_PAUSE)
+                if time.monotonic() - since > PATIENCE:
+                    self._drop(giver, f"had nothing new for {PATIENCE:g} s")
+                    since = time.monotonic()
+            except (OSError, HTTPException) as error:
+                self.close()
+                self._failed(giver, error)
+            else:
+                self._heard, self._failures = True, 0
+                if checksum(body) == digest:
+                    return body
+                self.close()
+                self._drop(giver, f"gave {what} with a wrong checksum: test its memory and disk")
+
+    def _answer(self, giver: Giver, path: str) -> bytes:
+        """Ask once. Raises OSError or HTTPException if no whole answer comes."""
+        if self._line is None:
+            self._line = HTTPConnection(
+                giver.address, giver.port, timeout=CONNECT, source_address=(self._address, 0)
+            )
+            self._line.connect()
+            self._line.sock.settimeout(SILENCE)
+        self._line.request("GET", path, headers={"Authorization": proof(self._secret, path)})
+        answer = self._line.getresponse()
+        body = answer.read()
+        if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            raise _NotYetError
+        if answer.status != HTTPStatus.OK:
+            raise HTTPException(f"it answers {answer.status} {answer.reason}")
+        return body
+
+    def _failed(self, giver: Giver, error: Exception) -> None:
+        """Give a giver another chance, or ask the next one."""
+        self._failures += 1
+        young = not self._heard and time.monotonic() - self._since < STARTING
+        if young or self._failures < _TRIES:
+            time.sleep(_RETRY)
+        else:
+            self._drop(giver, reason(error) if isinstance(error, OSError) else str(error))
+
+    def _drop(self, giver: Giver, why: str) -> None:
+        """Ask the one before it from now on.
+
+        Raises `SupplyError` if there is none.
+        """
+        self._why.append(f"{giver.name}: {why}")
+        if len(self._givers) == 1:
+            raise SupplyError(
+                f"nobody is left to get it from ({'; '.join(self._why)}); what has arrived is "
+                "kept, and the same command goes on from there"
+            )
+        del self._givers[0]
+        self._tell(Lost(giver.name, why))
+        self.close()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._heard, self._failures, self._since = False, 0, time.monotonic()

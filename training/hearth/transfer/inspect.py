@@ -1,0 +1,141 @@
+"""What a node has of a run's model and data before anything is sent, and where it would go."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+from hearth.base.errors import LaunchError, SupplyError
+from hearth.base.files import bytes_below, sha256_of, write_whole
+from hearth.config import Run
+from hearth.config.layout import Layout
+from hearth.data.locate import HubDataset, locate
+from hearth.model.fetch import held_model, unfinished_of
+from hearth.supervise.interface import free_port, interface_of
+from hearth.transfer.holding import arrived_bytes
+from hearth.transfer.pieces import Key
+from hearth.verify.facts import card
+
+DIGITS = 16
+"""So many of a checksum tell two things apart; they are what people get to see."""
+
+_MARK = ".hearth-shared"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_SYSTEM = Path("/sys")
+
+
+def targets_of(run: Run, layout: Layout) -> dict[Key, Path]:
+    """Return where model and data of `run` lie on this node, as far as they can be sent.
+
+    A model folder of the user's is used where it lies; a shipped data set comes with the code.
+    """
+    targets: dict[Key, Path] = {}
+    if run.source.kind == "hub":
+        targets["model"] = layout.models / run.source.folder
+    if layout.in_workspace and run.dataset_sha256:
+        targets["data"] = Path(layout.dataset(run))
+    elif layout.in_workspace and isinstance(locate(run.settings.dataset), HubDataset):
+        targets["data"] = layout.kept(run.settings.dataset)
+    return targets
+
+
+def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
+    """Return `findings` and the `facts` that `hearth.transfer.chain.Seen` is made of.
+
+    Besides: a free `port` at `address`, and with a folder that all nodes are to share what marks it
+    (`shared`).
+    """
+    findings: list[str] = []
+    targets = targets_of(run, layout)
+    held = _held(run, layout, targets)
+    facts: dict[str, Any] = {
+        "holds": {key: held.get(key, "") for key in targets},
+        "folders": {key: str(path.parent) for key, path in targets.items()},
+        "places": {key: _place(path) for key, path in targets.items()},
+        "disks": {key: str(_nearest(path).stat().st_dev) for key, path in targets.items()},
+        "free": {key: shutil.disk_usage(_nearest(path)).free for key, path in targets.items()},
+        "arrived": {key: arrived_bytes(path) for key, path in targets.items()},
+        "downloaded": {key: bytes_below(unfinished_of(path)) for key, path in targets.items()},
+    }
+    try:
+        network = card(interface_of(address), _SYSTEM)
+        facts |= {"mbit": network["nic_mbit"], "wireless": network["wireless"]}
+        facts["port"] = free_port(address)
+    except LaunchError as error:
+        findings += error.findings
+    if shared:
+        try:
+            facts["shared"] = mark_of(Path(shared).expanduser())
+        except SupplyError as error:
+            findings += error.findings
+    return {"facts": facts, "findings": findings}
+
+
+def _held(run: Run, layout: Layout, targets: dict[Key, Path]) -> dict[str, str]:
+    """Return the checksums of what is here whole."""
+    held = {}
+    if "model" in targets and (model := held_model(run.source, layout.models)):
+        held["model"] = model.fingerprint[:DIGITS]
+    if "data" in targets and targets["data"].is_file():
+        found = sha256_of(targets["data"])
+        if run.dataset_sha256 in (None, found):
+            held["data"] = found[:DIGITS]
+    return held
+
+
+def _nearest(path: Path) -> Path:
+    """Return the folder nearest to `path` that is there."""
+    return next(each for each in path.parents if each.exists())
+
+
+def _place(path: Path) -> str:
+    """Return what says on which machine, disk and folder something lies, whatever its path is."""
+    there = _nearest(path)
+    boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+    way = path.relative_to(there).as_posix()
+    return f"{boot}-{there.stat().st_dev}-{there.stat().st_ino}-{way}"
+
+
+# -- a folder that all nodes share -----------------------------------------------------------------
+
+
+def mark(folder: Path) -> bool:
+    """Mark the folder that all nodes are to see; return whether it was not marked before.
+
+    Raises `SupplyError` if it is not there, or cannot be written.
+    """
+    _check_there(folder)
+    if (folder / _MARK).exists():
+        return False
+    try:
+        write_whole(folder / _MARK, f"{uuid.uuid4().hex}\n")
+    except OSError as error:
+        raise SupplyError(
+            f"{folder} (hearth_shared) cannot be written by this user ({error.strerror})"
+        ) from error
+    return True
+
+
+def mark_of(folder: Path) -> str:
+    """Return what marks the folder: the same on all nodes that see the same folder.
+
+    Raises `SupplyError` if there is none.
+    """
+    _check_there(folder)
+    try:
+        return (folder / _MARK).read_text(encoding="utf-8").strip()[:DIGITS]
+    except OSError as error:
+        raise SupplyError(
+            f"{folder} (hearth_shared) is not the folder that the first node sees there: "
+            f"{_MARK}, which that one has written, cannot be read ({error.strerror}); mount the "
+            "same folder on every node"
+        ) from error
+
+
+def _check_there(folder: Path) -> None:
+    if not folder.is_dir():
+        raise SupplyError(
+            f"{folder} (hearth_shared) is no folder on this node: mount it, or correct the path"
+        )

@@ -1,0 +1,110 @@
+"""What is sent: the files of a model and of its data, cut into pieces with a checksum each.
+
+The node that sends makes the table from what lies on its disk. Its checksum reaches the other nodes
+over SSH, so that whoever gives them pieces cannot change any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hearth.base.errors import SupplyError
+
+Key = Literal["model", "data"]
+
+LEAST_PIECE = 1 << 20
+MOST_PIECES = 4096
+"""With more pieces the table itself would be large, with larger ones a chain fills slowly."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file by its plain name: bytes, checksum of the whole and of each piece."""
+
+    name: str
+    size: int
+    sha256: str
+    pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A model or a data file. `about` is what a model's manifest says of where it came from."""
+
+    key: Key
+    name: str
+    files: tuple[File, ...]
+    about: Mapping[str, str | None]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True)
+class Table:
+    """All that is sent, in pieces of at most `piece` bytes."""
+
+    piece: int
+    items: tuple[Item, ...]
+
+    def text(self) -> str:
+        """Return the table as it travels: the same text for the same table."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def digest(self) -> str:
+        """The checksum of the text."""
+        return hashlib.sha256(self.text().encode()).hexdigest()
+
+    @classmethod
+    def of(cls, text: str) -> Table:
+        """Return the table that `text` is.
+
+        Raises `SupplyError` if it is none.
+        """
+        try:
+            content = json.loads(text)
+            items = tuple(_item(each) for each in content["items"])
+            return cls(int(content["piece"]), items)
+        except (ValueError, KeyError, TypeError) as error:
+            raise SupplyError(f"this is no table of what is sent ({error!r})") from error
+
+
+def _item(content: dict[str, Any]) -> Item:
+    files = []
+    for each in content["files"]:
+        if Path(each["name"]).name != each["name"]:
+            raise ValueError(f"{each['name']!r} is not a plain name")
+        files.append(File(**{**each, "pieces": tuple(each["pieces"])}))
+    return Item(content["key"], content["name"], tuple(files), content["about"])
+
+
+def piece_size(total: int) -> int:
+    """Return the bytes of a piece for so many in all."""
+    size = LEAST_PIECE
+    while total > size * MOST_PIECES:
+        size *= 2
+    return size
+
+
+def cut(path: Path, piece: int) -> File:
+    """Return the file at `path` as the table has it; reads it once."""
+    whole, pieces, size = hashlib.sha256(), [], 0
+    with path.open("rb") as file:
+        while data := file.read(piece):
+            whole.update(data)
+            pieces.append(checksum(data))
+            size += len(data)
+    return File(path.name, size, whole.hexdigest(), tuple(pieces))
+
+
+def checksum(data: bytes) -> str:
+    """Return the checksum of a piece."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,345 @@
+"""One process a node for the time of a call: it takes what the node lacks and gives it on.
+
+It outlasts the command that starts it, and ends by itself once nobody has asked for a while. How
+far it is stands in a file, which the controller reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import psutil
+from filelock import FileLock, Timeout
+
+from hearth.base.errors import HearthError, SupplyError
+from hearth.base.files import write_whole
+from hearth.model.folder import MANIFEST, read_manifest
+from hearth.transfer.fetching import PATIENCE, Asking, Giver, Lost, greet
+from hearth.transfer.holding import Holding
+from hearth.transfer.pieces import File, Item, Key, Table, cut, piece_size
+from hearth.transfer.serving import Giving
+
+IDLE = 60.0
+"""Seconds without a question after which a courier that has everything ends."""
+
+_REMIND = IDLE / 3
+"""Seconds between two signs to the givers that this node still needs them."""
+
+_ROOM = 64 << 10
+"""Bytes kept back on the disk of the record while something is taken."""
+
+_EVERY = 0.5
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a courier has to know.
+
+    Attributes:
+        call: tells this call from earlier ones.
+        address: of this node in the cluster, where it listens at `port`.
+        secret: what the couriers of this call share.
+        allowed: addresses that are answered.
+        givers: whom to ask, the nearest first; empty for the node that sends.
+        digest: checksum of the table; "" for the node that sends, which makes it.
+        targets: where each thing lies or is to lie.
+        keys: what is sent, or what this node lacks.
+        record: the file that says how far it is.
+    """
+
+    call: str
+    address: str
+    port: int
+    secret: str
+    allowed: tuple[str, ...]
+    givers: tuple[Giver, ...]
+    digest: str
+    targets: Mapping[str, str]
+    keys: tuple[Key, ...]
+    record: str
+
+    @classmethod
+    def of(cls, text: str) -> Task:
+        """Return the task that `text` (JSON) is."""
+        content = json.loads(text)
+        content["givers"] = tuple(Giver(**each) for each in content["givers"])
+        for name in ("allowed", "keys"):
+            content[name] = tuple(content[name])
+        return cls(**content)
+
+
+@dataclass
+class Record:
+    """How far a courier is.
+
+    Attributes:
+        call: as in the task.
+        pid: its process.
+        state: `taking`, `proving` (what has come, as it lies on the disk), `done` or `failed`.
+        sent: bytes that came over the network.
+        here: bytes that were here already.
+        size: bytes of everything.
+        giver: who is asked now.
+        lost: givers that are no longer asked, and why.
+        findings: why it failed.
+        began: when, in seconds since the epoch.
+        ended: when everything was in its place, likewise.
+    """
+
+    call: str
+    pid: int
+    state: str = "taking"
+    sent: int = 0
+    here: int = 0
+    size: int = 0
+    giver: str = ""
+    lost: list[Lost] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.time)
+    ended: float = 0.0
+
+
+class Courier:
+    """Does a task; `ready` is told, once, what whoever started it waits for."""
+
+    def __init__(self, task: Task, ready: Callable[[dict[str, Any]], None]) -> None:
+        self._task, self._ready = task, ready
+        self._record = Record(task.call, os.getpid())
+        self._written = 0.0
+
+    def run(self) -> int:
+        """Take, give, and stay until nobody asks; return the exit status."""
+        task = self._task
+        try:
+            giving = Giving(task.address, task.port, task.secret, task.allowed)
+        except OSError as error:
+            why = f"port {task.port} of {task.address} cannot be used ({error.strerror}): try again"
+            self._ready({"findings": [why]})
+            return 2
+        # Where a full disk ends it, this goes first, so that there is room to say so.
+        room = Path(f"{task.record}.room")
+        try:
+            room.write_bytes(os.urandom(_ROOM))
+        except OSError as error:
+            self._ready({"findings": [_told(error)]})
+            return 2
+        threading.Thread(target=giving.serve_forever, daemon=True).start()
+        try:
+            if task.givers:
+                self._ready({"findings": []})
+                self._take(giving)
+            else:
+                self._ready({"findings": [], "facts": self._send(giving)})
+        except (HearthError, OSError) as error:
+            findings = error.findings if isinstance(error, HearthError) else [_told(error)]
+            if not task.givers:
+                self._ready({"findings": findings})
+            self._record.findings = findings
+            room.unlink(missing_ok=True)
+            self._state("failed")
+            return 2
+        room.unlink()
+        while giving.idle < IDLE:
+            time.sleep(1)
+        return 0
+
+    # -- the node that sends -----------------------------------------------------------------------
+
+    def _send(self, giving: Giving) -> dict[str, Any]:
+        """Cut everything into pieces and give them; return checksum and sizes of the table."""
+        table = made(self._task.keys, self._task.targets)
+        holdings = [self._holding(item, table) for item in table.items]
+        for holding in holdings:
+            holding.use_whole()
+        giving.asked()
+        giving.show(table, holdings)
+        self._state("done")
+        return {"digest": table.digest, "sizes": {item.key: item.size for item in table.items}}
+
+    # -- the nodes that get something --------------------------------------------------------------
+
+    def _take(self, giving: Giving) -> None:
+        task, record = self._task, self._record
+        self._state("taking")
+        asking = Asking(task.address, task.givers, task.secret, record.lost.append)
+        record.giver = asking.giver
+        table = asking.table(task.digest)
+        holdings = {item.key: self._holding(item, table) for item in table.items}
+        with ExitStack() as locks:
+            locks.enter_context(self._needing())
+            for key in task.keys:
+                locks.enter_context(_alone(holdings[key].target))
+            record.size = sum(holdings[key].item.size for key in task.keys)
+            lacking = []
+            for key, holding in holdings.items():
+                if key not in task.keys or holding.is_whole():
+                    holding.use_whole()
+                    record.here += holding.item.size if key in task.keys else 0
+                else:
+                    lacking.append(holding)
+            giving.show(table, holdings.values())
+            for holding in lacking:
+                record.here += holding.resume()
+                self._fill(holding, asking)
+            asking.close()
+            self._state("proving")
+            for holding in lacking:
+                holding.land()
+        record.ended = time.time()
+        self._state("done")
+
+    @contextmanager
+    def _needing(self) -> Iterator[None]:
+        """Keep all givers from ending meanwhile.
+
+        Nothing else asks them while this node reads what is on its disk already, nor those behind
+        the nearest, of whom one is wanted only where that is lost.
+        """
+        over = threading.Event()
+
+        def remind() -> None:
+            while not over.wait(_REMIND):
+                for giver in self._task.givers:
+                    with suppress(OSError, HTTPException):
+                        greet(self._task.address, giver, self._task.secret)
+
+        thread = threading.Thread(target=remind, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+
+    def _fill(self, holding: Holding, asking: Asking) -> None:
+        item = holding.item
+        for number, piece in holding.missing():
+            file = item.files[number]
+            what = f"piece {piece + 1} of {len(file.pieces)} of {file.name}"
+            data = asking.piece(f"{item.key}/{number}/{piece}", file.pieces[piece], what)
+            holding.add(number, data)
+            self._record.sent += len(data)
+            self._record.giver = asking.giver
+            if time.monotonic() - self._written > _EVERY:
+                self._state("taking")
+
+    def _holding(self, item: Item, table: Table) -> Holding:
+        return Holding(item, table.piece, Path(self._task.targets[item.key]))
+
+    def _state(self, state: str) -> None:
+        """Write down how far it is."""
+        self._record.state = state
+        self._written = time.monotonic()
+        write_whole(Path(self._task.record), json.dumps(asdict(self._record)))
+
+
+def made(keys: Iterable[Key], targets: Mapping[str, str]) -> Table:
+    """Return the table of what lies in these places.
+
+    Raises `SupplyError` if something is not what it should be.
+    """
+    paths: dict[Key, list[Path]] = {}
+    manifests = {}
+    for key in keys:
+        target = Path(targets[key])
+        if key == "model":
+            manifests[key] = read_manifest(target / MANIFEST)
+            if manifests[key] is None:
+                raise SupplyError(f"{target} holds no model that was fetched")
+            paths[key] = [target / name for name in sorted(manifests[key].files)]
+        else:
+            paths[key] = [target]
+    piece = piece_size(sum(path.stat().st_size for each in paths.values() for path in each))
+    items = []
+    for key, files in paths.items():
+        cuts: list[File] = [cut(path, piece) for path in files]
+        about = {}
+        if manifest := manifests.get(key):
+            changed = [
+                file.name for file in cuts if file.sha256 != manifest.files[file.name].sha256
+            ]
+            if changed:
+                raise SupplyError(
+                    f"{targets[key]}: {', '.join(changed)} changed after it was fetched; delete "
+                    "this folder, and the model is fetched again"
+                )
+            names = ("id", "origin", "revision")
+            about = {name: getattr(manifest, name) for name in names}
+        items.append(Item(key, Path(targets[key]).name, tuple(cuts), about))
+    return Table(piece, tuple(items))
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Hold the lock that whoever fetches a model holds, too (see `hearth.model.fetch`).
+
+    Raises `SupplyError` if another process keeps it.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(target.with_name(f".{target.name}.lock"))
+    try:
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        raise SupplyError(
+            f"{target} is being fetched by another process on this node; wait for it, or end it"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _told(error: OSError) -> str:
+    """Return what the file system's refusal means for a person."""
+    return (
+        f"{error.filename or 'the disk'} cannot be written ({error.strerror}); what has arrived is "
+        "kept, and the same command goes on from there"
+    )
+
+
+def start(task: Task, log: Path) -> dict[str, Any]:
+    """Start a courier that outlasts this process, in place of one of an earlier call.
+
+    Returns its findings, and of the node that sends the facts. What goes wrong later stands in the
+    record.
+    """
+    end_earlier(Path(task.record))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as said:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "hearth.transfer", "courier"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,
+            text=True,
+        )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child.stdin as given, child.stdout as answer:
+        given.write(json.dumps(asdict(task)))
+        given.close()
+        line = answer.readline()
+    if not line:
+        last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        return {"findings": [f"the courier on this node ended at once ({last[0]}); {log}"]}
+    return {"facts": {}} | json.loads(line) | {"pid": child.pid}
+
+
+def end_earlier(record: Path) -> None:
+    """End the courier of an earlier call, if it is still there: what it has brought is kept."""
+    with suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
+        process = psutil.Process(int(json.loads(record.read_text())["pid"]))
+        if "hearth.transfer" in process.cmdline() and "courier" in process.cmdline():
+            process.terminate()
+            process.wait(10)

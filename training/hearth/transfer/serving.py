@@ -1,0 +1,114 @@
+"""What answers the nodes that come after this one, for as long as they ask: HTTP.
+
+    GET /table                 what is sent (JSON)
+    GET /piece/KEY/FILE/PIECE  a piece, by the numbers of file and piece in the table
+    GET /needed                nothing; who asks will want something later
+
+What has not come yet is waited for a moment, and then it is 503: ask again. Every request is proved
+with the secret of this one call, which itself never travels between nodes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import socket
+import socketserver
+import sys
+import time
+from collections.abc import Iterable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+
+from hearth.transfer.holding import Holding
+from hearth.transfer.pieces import Table
+
+WAIT = 1.0
+"""Seconds that a request waits for a piece that has not come."""
+
+_IDLE_LINE = 60.0
+
+
+def proof(secret: str, path: str) -> str:
+    """Return what shows that one who asks for `path` knows the secret."""
+    return hmac.new(secret.encode(), path.encode(), hashlib.sha256).hexdigest()
+
+
+class Giving(socketserver.ThreadingTCPServer):
+    """Answers at one address, and only the nodes of the chain.
+
+    Raises `OSError` if it cannot listen there.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 32
+
+    def __init__(self, address: str, port: int, secret: str, allowed: Iterable[str]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.secret, self.allowed = secret, frozenset(allowed)
+        self.holdings: dict[str, Holding] = {}
+        self.text: bytes | None = None
+        self._last = time.monotonic()
+        super().__init__((address, port), _Handler)
+
+    def show(self, table: Table, holdings: Iterable[Holding]) -> None:
+        """Give the table to whoever asks, and of these things what is there."""
+        self.holdings = {holding.item.key: holding for holding in holdings}
+        self.text = table.text().encode()
+
+    def asked(self) -> None:
+        """Note that somebody has asked just now."""
+        self._last = time.monotonic()
+
+    @property
+    def idle(self) -> float:
+        """Seconds since somebody has asked."""
+        return time.monotonic() - self._last
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Show what is wrong here; a node that hangs up is its own affair."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Giving
+    protocol_version = "HTTP/1.1"
+    timeout = _IDLE_LINE
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        """Answer one question."""
+        self.server.asked()
+        given = self.headers.get("Authorization", "")
+        known = self.client_address[0] in self.server.allowed
+        if not known or not hmac.compare_digest(given, proof(self.server.secret, self.path)):
+            return self._answer(HTTPStatus.FORBIDDEN)
+        match self.path.split("/")[1:]:
+            case ["needed"]:
+                body = b""
+            case ["table"]:
+                body = self.server.text
+            case ["piece", key, file, piece] if key in self.server.holdings:
+                try:
+                    body = self.server.holdings[key].read(int(file), int(piece), WAIT)
+                except (ValueError, IndexError):
+                    return self._answer(HTTPStatus.NOT_FOUND)
+            case ["piece", *_] if self.server.text is None:
+                body = None
+            case _:
+                return self._answer(HTTPStatus.NOT_FOUND)
+        if body is None:
+            return self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
+        self._answer(HTTPStatus.OK, body)
+
+    def _answer(self, status: HTTPStatus, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.server.asked()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: the courier says how far it is."""
