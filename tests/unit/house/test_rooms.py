@@ -78,3 +78,10 @@ def test_each_plugin_stands_in_the_folder_of_its_concern(kind):
 
 def test_a_test_is_found_in_a_room():
     assert not list((ROOT / "tests" / "unit").glob("test_*.py"))
+
+
+def test_each_folder_of_module_utils_is_a_package():
+    """Ansible ships a module's imports only from packages that say so."""
+    house = HOUSES["ansible.module_utils.hearth_node"]
+    folders = {path.parent for path in house.rglob("*.py")}
+    assert all((folder / "__init__.py").is_file() for folder in folders)

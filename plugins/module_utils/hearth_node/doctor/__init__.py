@@ -1,0 +1,1 @@
+"""Facts that doctor collects on a node: health, GPU use, copies, surroundings."""

@@ -1,0 +1,1 @@
+"""NVIDIA cards, the driver decision, and its packages."""

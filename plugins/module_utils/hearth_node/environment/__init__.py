@@ -1,0 +1,1 @@
+"""The Python environment of a node."""

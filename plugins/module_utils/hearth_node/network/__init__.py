@@ -1,0 +1,1 @@
+"""NICs, addresses, netplan, NetworkManager, hosts file, firewall, ARP."""

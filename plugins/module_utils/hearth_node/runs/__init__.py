@@ -1,0 +1,1 @@
+"""Runs on a node: their digest, leftovers and TensorBoard."""

@@ -1,0 +1,1 @@
+"""The machine itself: clock, memory, login user."""

@@ -1,0 +1,1 @@
+"""Folders of a workspace, held to checksums."""
