@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.plugins import load
 
-from hearth_controller.launch.resume import going_on, left_behind
+from hearth_controller.launch.prediction import NodeFacts, choose_nodes
+from hearth_controller.launch.resume import add_resume_point, going_on, left_behind
 
-worth = load("action", "hearth_worth")
 NODES = ("desk", "laptop", "oldbox")
 
 
@@ -58,17 +57,16 @@ def test_it_goes_on_from_the_newest_of_all_that_answered_or_not_at_all(reached, 
 
 
 def test_what_it_goes_on_from_is_said_below_what_comes_of_it():
-    known = {
-        name: {"launch_prepared": {"facts": {"checkpoint": step}}}
-        for name, step in (("desk", 1000), ("laptop", None))
-    }
-    asked = {"name": "r", "resumes": True, "recorded": 1000}
-    given_ = {"run": asked, "nodes": [{"name": "desk"}, {"name": "laptop"}]}
-    both = worth.going_on_over(
-        {"findings": [], "names": ["desk", "laptop"], "say": "  x"}, given_, known
-    )
-    assert both == {"findings": [], "say": "  x\n  goes on from step 1000"}
-    alone = worth.going_on_over({"findings": [], "names": ["laptop"]}, given_, known)
+    run, reached = {"name": "r", "recorded": 1000}, {"desk": 1000, "laptop": None}
+    both = {"findings": [], "names": ["desk", "laptop"], "say": "  x"}
+    said = add_resume_point(both, run, reached)["say"]
+    assert said == "  x\n  goes on from step 1000"
+    alone = add_resume_point({"findings": [], "names": ["laptop"]}, run, reached)
     assert len(alone["findings"]) == 1
-    fresh = given_ | {"run": asked | {"resumes": False}}
-    assert worth.going_on_over({"findings": [], "names": ["laptop"]}, fresh, {}) == {}
+
+
+def test_only_a_run_that_resumes_looks_for_checkpoints():
+    nodes = {"desk": NodeFacts({"checkpoint": 1000}), "laptop": NodeFacts({"checkpoint": None})}
+    run = {"name": "r", "recorded": 1000, "nodes": ["laptop"], "parallel": "ddp"}
+    assert len(choose_nodes(run | {"resumes": True}, nodes)["findings"]) == 1
+    assert not choose_nodes(run | {"resumes": False}, nodes)["findings"]

@@ -3,53 +3,53 @@
 from __future__ import annotations
 
 import pytest
-from support.plugins import load
 
 from hearth.plan.prediction import Traffic
 from hearth.plan.sharded import fetch_seconds
 from hearth.plan.split import by_speed, in_shares
-
-worth = load("action", "hearth_worth")
+from hearth_controller.launch.prediction import (
+    NodeFacts,
+    choose_nodes,
+    contenders_of,
+    describe_prediction,
+    select,
+)
 
 TOKENS, GRADIENTS = 256, 20_000_000
 
 
-def known(**nodes: tuple[float, float]) -> dict:
-    """Return what Ansible knows of nodes by name: seconds a row, and the speed of their links."""
+def home(**nodes: tuple[float, float]) -> dict[str, NodeFacts]:
+    """Return the reports of nodes by name: seconds a row, and the speed of their links."""
     return {
-        name: {
-            "launch_measured": {
-                "facts": {
-                    "ranks": [
-                        {
-                            "speed": {"sizes": [1], "seconds": [seconds]},
-                            "row_tokens": TOKENS,
-                            "exchange_bytes": GRADIENTS,
-                        }
-                    ]
-                },
+        name: NodeFacts(
+            {"held_out_rows": 12},
+            {
+                "ranks": [
+                    {
+                        "speed": {"sizes": [1], "seconds": [seconds]},
+                        "row_tokens": TOKENS,
+                        "exchange_bytes": GRADIENTS,
+                    }
+                ]
             },
-            "launch_prepared": {"facts": {"held_out_rows": 12}},
-            "launch_links": {
-                "facts": {
-                    "mbit": {peer: min(mbit, nodes[peer][1]) for peer in nodes if peer != name},
-                    "milliseconds": {peer: 0.3 for peer in nodes if peer != name},
-                }
+            {
+                "mbit": {peer: min(mbit, nodes[peer][1]) for peer in nodes if peer != name},
+                "milliseconds": {peer: 0.3 for peer in nodes if peer != name},
             },
-        }
+        )
         for name, (seconds, mbit) in nodes.items()
     }
 
 
-HOME = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 940))
-SLOW_CABLE = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 94))
+HOME = home(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 940))
+SLOW_CABLE = home(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 94))
 
 
-def chosen(facts, wanted=("auto",), rows=70, divided=by_speed, sync_every=1):
-    nodes = worth.contenders(list(facts), facts, rows)
+def chosen(facts, wanted=("auto",), rows=70, division=by_speed, sync_every=1):
+    nodes = contenders_of(facts, rows)
     traffic = Traffic.of(GRADIENTS, sync_every)
-    prediction = worth.selected(wanted, nodes, rows, traffic, divided)
-    return prediction, worth.told(nodes, prediction, rows, TOKENS, traffic, divided)
+    prediction = select(wanted, nodes, rows, traffic, division)
+    return prediction, describe_prediction(nodes, prediction, rows, TOKENS, traffic, division)
 
 
 def test_each_node_and_all_together_are_told():
@@ -70,7 +70,7 @@ def test_an_exchange_every_so_many_steps_is_told_as_such():
 
 
 def test_links_that_cost_a_third_of_a_step_get_the_advice_to_exchange_seldom():
-    wifi = known(tower=(0.1, 50), laptop=(0.2, 50), oldbox=(0.4, 50))
+    wifi = home(tower=(0.1, 50), laptop=(0.2, 50), oldbox=(0.4, 50))
     prediction, lines = chosen(wifi, ["all"], rows=14)
     assert prediction.exchange_seconds > prediction.step_seconds / 3
     assert lines[-1] == (
@@ -90,15 +90,15 @@ def test_a_node_on_a_bad_cable_is_left_out_by_name_with_the_way_to_take_it():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "divided", "names"),
+    ("wanted", "division", "names"),
     [
         (["all"], by_speed, ("tower", "laptop", "oldbox")),
         (["auto"], in_shares(None), ("tower", "laptop", "oldbox")),
         (["oldbox", "tower"], by_speed, ("tower", "oldbox")),
     ],
 )
-def test_a_person_can_take_all_or_some(wanted, divided, names):
-    prediction, lines = chosen(SLOW_CABLE, wanted, divided=divided)
+def test_a_person_can_take_all_or_some(wanted, division, names):
+    prediction, lines = chosen(SLOW_CABLE, wanted, division=division)
     assert prediction.nodes == names
     assert not any("LEFT OUT" in line for line in lines)
 
@@ -108,30 +108,23 @@ def test_a_step_of_too_few_rows_gets_advice():
 
 
 def test_a_node_with_nothing_to_measure_links_to_has_none():
-    alone = known(tower=(0.1, 940))
+    alone = home(tower=(0.1, 940))
     prediction, lines = chosen(alone)
     assert prediction.nodes == ("tower",)
     assert lines == ["tower  up to 2560 tokens/s alone"]
 
 
-def answered(names, wanted, facts=None, parallel="ddp", split=(), **settings):
-    run = {
-        "nodes": wanted,
-        "global_batch": 70,
-        "by_speed": True,
-        "parallel": parallel,
-        "split": list(split),
-        "settings": {"micro_batch": "auto", "replay": None} | settings,
-    }
-    given = {"nodes": [{"name": name} for name in names], "run": run}
-    return worth.ActionModule._chosen(given, facts or {})
+SETTINGS = {
+    "micro_batch": "auto",
+    "compress": "none",
+    "evaluate": True,
+    "eval_every": None,
+    "replay": None,
+}
 
 
-SETTINGS = {"micro_batch": "auto", "compress": "none", "evaluate": True, "eval_every": None}
-
-
-def measured(facts, **choices):
-    """Return the answer about a run whose nodes were all measured."""
+def answered(facts, **choices):
+    """Return the answer about a run with default values, except for the given `choices`."""
     run = {
         "nodes": ["auto"],
         "global_batch": 70,
@@ -139,29 +132,29 @@ def measured(facts, **choices):
         "parallel": "ddp",
         "by_speed": True,
         "split": [],
+        "resumes": False,
         "settings": SETTINGS,
     }
-    given = {"nodes": [{"name": name} for name in facts], "run": run | choices}
-    return worth.ActionModule._chosen(given, facts)
+    return choose_nodes(run | choices, facts)
 
 
 def test_shares_that_were_given_are_what_is_predicted():
-    equal = measured(HOME, by_speed=False)  # 24, 23 and 23 rows: the oldbox has 9.2 s to compute
+    equal = answered(HOME, by_speed=False)  # 24, 23 and 23 rows: the oldbox has 9.2 s to compute
     assert "together 1901 tokens/s: 0.74 times tower alone; a step takes 9.43 s" in equal["say"]
     assert "global_batch" not in equal["say"]
-    halves = measured(HOME, by_speed=False, split=[35, 35, 0])
+    halves = answered(HOME, by_speed=False, split=[35, 35, 0])
     assert "a step takes 7.23 s" in halves["say"]
 
 
 def test_shares_for_other_ranks_are_refused():
-    (finding,) = measured(HOME, by_speed=False, split=[2, 1])["findings"]
+    (finding,) = answered(HOME, by_speed=False, split=[2, 1])["findings"]
     assert "split: 2:1 has 2 shares, but the run has 3 ranks" in finding
 
 
 def test_half_the_bytes_leave_a_node_in_that_all_of_them_would_not():
-    facts = known(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 180))
+    facts = home(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 180))
     all_, half = (
-        measured(facts, settings=SETTINGS | {"compress": compress}) for compress in ("none", "bf16")
+        answered(facts, settings=SETTINGS | {"compress": compress}) for compress in ("none", "bf16")
     )
     assert all_["names"] == ["tower", "laptop"]
     assert "LEFT OUT: oldbox" in all_["say"]
@@ -170,93 +163,92 @@ def test_half_the_bytes_leave_a_node_in_that_all_of_them_would_not():
 
 
 def test_micro_batches_are_predicted_no_larger_than_they_will_be():
-    facts = known(tower=(0.1, 940))
-    facts["tower"]["launch_measured"]["facts"]["ranks"][0]["speed"] = {
+    facts = home(tower=(0.1, 940))
+    facts["tower"].measured["ranks"][0]["speed"] = {
         "sizes": [1, 2, 4],
         "seconds": [0.1, 0.15, 0.2],
     }
-    small = measured(facts, settings=SETTINGS | {"micro_batch": 2})
+    small = answered(facts, settings=SETTINGS | {"micro_batch": 2})
     assert small["stop_grace"] == max(60, 3 * 35 * 0.15 + 30)
-    slow = measured(known(oldbox=(4.0, 940)))
+    slow = answered(home(oldbox=(4.0, 940)))
     assert slow["stop_grace"] == pytest.approx(3 * 70 * 4 + 30 + 2 + 12 * 4)
 
 
 def test_a_stop_waits_for_a_large_checkpoint_and_for_an_evaluation_if_there_is_one():
-    facts = known(oldbox=(4.0, 940))
+    facts = home(oldbox=(4.0, 940))
     step = 3 * 70 * 4 + 30
-    (rank,) = facts["oldbox"]["launch_measured"]["facts"]["ranks"]
+    (rank,) = facts["oldbox"].measured["ranks"]
     rank["exchange_bytes"] = 4 * 10**9
-    with_judging = measured(facts)["stop_grace"]
+    with_judging = answered(facts)["stop_grace"]
     assert with_judging == pytest.approx(step + 400 + 12 * 4)
     for evaluate, eval_every, judging in ((False, None, 0), (False, 5, 12 * 4)):
         settings = SETTINGS | {"evaluate": evaluate, "eval_every": eval_every}
-        grace = measured(facts, settings=settings)["stop_grace"]
+        grace = answered(facts, settings=settings)["stop_grace"]
         assert grace == pytest.approx(step + 400 + judging)
 
 
 GIB = 1 << 30
 
 
-def sharded(**mbit: float) -> dict:
-    """Return what Ansible knows of nodes by name, each with how fast every other one hears it."""
+def sharded(**mbit: float) -> dict[str, NodeFacts]:
+    """Return the reports of nodes by name, each with how fast every other one hears it."""
     return {
-        name: {
-            "launch_prepared": {"facts": {"nproc": 1, "weight_bytes": 12 * GIB}},
-            "launch_links": {"facts": {"mbit": {peer: fast for peer in mbit if peer != name}}},
-        }
+        name: NodeFacts(
+            {"nproc": 1, "weight_bytes": 12 * GIB},
+            links={"mbit": {peer: fast for peer in mbit if peer != name}},
+        )
         for name, fast in mbit.items()
     }
 
 
 def test_where_each_rank_has_a_part_the_network_is_warned_of_and_nobody_left_out():
-    known = sharded(tower=940.0, laptop=94.0, oldbox=10.0)
-    answer = answered(["tower", "laptop", "oldbox"], ["auto"], known, "fsdp")
+    nodes = sharded(tower=940.0, laptop=94.0, oldbox=10.0)
+    answer = answered(nodes, parallel="fsdp")
     assert answer["names"] == ["tower", "laptop", "oldbox"]
     assert "each of 3 ranks keeps its part of 12.9 GB" in answer["say"]
     assert "at 10 Mbit/s" in answer["say"]
     assert "larger micro_batch" in answer["say"]
-    some = answered(["tower", "laptop", "oldbox"], ["tower", "laptop"], known, "fsdp")
+    some = answered(nodes, parallel="fsdp", nodes=["tower", "laptop"])
     assert some["names"] == ["tower", "laptop"]
     assert "each of 2 ranks" in some["say"]
     assert "at 94 Mbit/s" in some["say"]
 
 
 def test_a_part_each_needs_two_ranks():
-    (finding,) = answered(["tower"], ["auto"], sharded(tower=940.0), "fsdp")["findings"]
+    alone = sharded(tower=940.0)
+    (finding,) = answered(alone, parallel="fsdp")["findings"]
     assert "parallel: fsdp needs two ranks or more, and tower has one" in finding
-    two_cards = sharded(tower=940.0)
-    two_cards["tower"]["launch_prepared"]["facts"]["nproc"] = 2
-    answer = answered(["tower"], ["auto"], two_cards, "fsdp")
-    assert answer == {"names": ["tower"], "stop_grace": 900}
+    two_cards = {"tower": NodeFacts(alone["tower"].prepared | {"nproc": 2})}
+    answer = answered(two_cards, parallel="fsdp")
+    assert answer == {"findings": [], "names": ["tower"], "stop_grace": 900}
 
 
 @pytest.mark.parametrize(
-    ("choices", "turns"),
+    ("settings", "split", "turns"),
     [
-        ({}, 24),  # of one row each: the rank with the most has 24 of 70
-        ({"micro_batch": 8}, 3),
-        ({"micro_batch": 8, "split": (4, 2, 1)}, 5),
-        ({"micro_batch": 8, "replay": "night"}, 70),  # as many as that run can have had
+        ({}, [], 24),  # of one row each: the rank with the most has 24 of 70
+        ({"micro_batch": 8}, [], 3),
+        ({"micro_batch": 8}, [4, 2, 1], 5),
+        ({"micro_batch": 8, "replay": "night"}, [], 70),  # as many as that run can have had
     ],
 )
-def test_a_stop_waits_for_all_that_a_sharded_step_fetches(choices, turns):
-    names = ["tower", "laptop", "oldbox"]
-    known = sharded(tower=940.0, laptop=94.0, oldbox=94.0)
+def test_a_stop_waits_for_all_that_a_sharded_step_fetches(settings, split, turns):
+    nodes = sharded(tower=940.0, laptop=94.0, oldbox=94.0)
     fetch = fetch_seconds(12 * GIB, 3, 94.0)
-    answer = answered(names, ["auto"], known, "fsdp", **choices)
+    answer = answered(nodes, parallel="fsdp", split=split, settings=SETTINGS | settings)
     assert answer["stop_grace"] == pytest.approx(3 * turns * fetch + 30)
     assert answer["stop_grace"] > turns * fetch + 900
 
 
 def test_shares_for_other_ranks_are_refused_where_each_has_a_part_too():
-    known = sharded(tower=940.0, laptop=940.0)
-    (finding,) = answered(["tower", "laptop"], ["auto"], known, "fsdp", (4, 2, 1))["findings"]
+    nodes = sharded(tower=940.0, laptop=940.0)
+    (finding,) = answered(nodes, parallel="fsdp", split=[4, 2, 1])["findings"]
     assert "split: 4:2:1 has 3 shares, but the run has 2 ranks" in finding
 
 
 def test_without_a_measurement_all_or_the_named_nodes_train():
-    unmeasured = {name: {"launch_measured": {"skipped": True}} for name in ("tower", "laptop")}
-    assert answered(["tower", "laptop"], ["auto"], unmeasured)["names"] == ["tower", "laptop"]
-    assert answered(["tower", "laptop"], ["laptop"], unmeasured)["names"] == ["laptop"]
-    assert answered(["tower", "laptop"], ["all"], unmeasured)["names"] == ["tower", "laptop"]
-    assert answered(["tower", "laptop"], ["all"], unmeasured)["stop_grace"] == 900
+    unmeasured = {"tower": NodeFacts(), "laptop": NodeFacts()}
+    assert answered(unmeasured)["names"] == ["tower", "laptop"]
+    assert answered(unmeasured, nodes=["laptop"])["names"] == ["laptop"]
+    everyone = answered(unmeasured, nodes=["all"])
+    assert everyone == {"findings": [], "names": ["tower", "laptop"], "stop_grace": 900}
