@@ -1,10 +1,10 @@
-"""Whether a model fits, said before it is downloaded. No torch but in `here`.
+"""Memory check before a model is downloaded: does it fit each node? Only `local` needs torch.
 
-memory.py    what a rank needs, by part
-room.py      what a rank has, from the facts of its node
-verdict.py   what does not fit, and what would make it fit
-known.py     the sizes of a model that is not there yet
-published.py the same where the Hub can be asked
-here.py      the same for the computer that this runs on
-catalogue.py the presets, and which nodes each of them fits
+memory.py    estimated memory need of a rank, by part
+capacity.py  memory available to a rank, from the facts of its node
+verdict.py   the nodes that a model does not fit, and the settings that would make it fit
+known.py     shape of a model from a preset or the cache, before the download
+published.py shape of a model from the Hub
+local.py     the check for the computer that this runs on
+catalogue.py table of the presets and the nodes that each of them fits
 """

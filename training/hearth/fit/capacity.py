@@ -1,4 +1,4 @@
-"""How much memory a rank has: its part of a card, or of the computer's free memory."""
+"""Memory available to a rank: its share of a GPU, or of the computer's free memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Room:
     Attributes:
         size: bytes.
         gpu: name of the card; '' for a rank on a CPU.
-        ranks: how many share the card or the computer.
-        limited: whether `memory_limit` says how much a rank on a CPU may have.
-        beside: of a rank with a card, the bytes of the computer's free memory; None where they are
-            not known, or where the card has no other.
+        ranks: number of ranks that share the card or the computer.
+        limited: whether `memory_limit` caps the memory of a rank on a CPU.
+        beside: for a rank with a card, bytes of the computer's free memory; None if they are
+            unknown, or if the card shares the computer's memory.
     """
 
     size: int
@@ -31,12 +31,12 @@ class Room:
 
     @property
     def computer(self) -> int | None:
-        """Bytes of the computer's memory; None where they are not known."""
+        """Bytes of the computer's memory; None if unknown."""
         return self.beside if self.gpu else self.size
 
     @property
     def told(self) -> str:
-        """The room as a person knows it, to come after "and"."""
+        """Description of the available memory, as a clause that follows "and"."""
         size = f"{self.size / GIB:.1f} GiB"
         if self.limited:
             return f"memory_limit gives it {size}"
@@ -54,9 +54,9 @@ def room_of(
     Args:
         facts: `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name` and `memory_mib` of
             each; None where it shares the computer's memory) and `free_mib` of the computer.
-        nproc: ranks of the node; 0 is one a GPU, and at least one.
+        nproc: ranks of the node; 0 means one per GPU, and at least one.
         nodes_here: nodes that share this computer.
-        memory_limit: GiB that a rank on a CPU may have.
+        memory_limit: GiB that a rank on a CPU may use.
     """
     gpus = facts["gpus"] if facts["cuda"] else []
     ranks = nodes_here * (nproc or max(1, len(gpus)))

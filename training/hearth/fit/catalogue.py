@@ -1,4 +1,4 @@
-"""The presets as a table: terms and sizes, and which nodes of a cluster each of them fits."""
+"""The presets as a table: licence, size, and the nodes of a cluster that each preset fits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_KNOWN = "?"
 
 
 def listing() -> str:
-    """Return the table of all presets with what one may want to know before choosing."""
+    """Return a table of all presets: parameters, licence, gated access and sequence length."""
     titles = ("preset", "parameters", "licence", "gated", "sequence length")
     rows = [
         (*_terms(name, preset), str(_settings(name, preset).sequence_length))
@@ -27,10 +27,10 @@ def listing() -> str:
 
 
 def fitting(rooms: Mapping[str, Room], columns: int) -> list[str]:
-    """Return the lines of a table of which preset fits which node, within so many columns.
+    """Return the lines of a table, at most `columns` wide, of the nodes that each preset fits.
 
-    `rooms` holds the room of a rank of each node. Each preset is taken with its own settings and
-    one row at once, once with whole weights and once in 4 bits.
+    `rooms` holds the memory of a rank of each node. Each preset is estimated with its own settings
+    and a micro-batch of one row, once with unquantised weights and once in 4 bits.
     """
     whole = "in 16 bits" if any(room.gpu for room in rooms.values()) else "in 32 bits"
     terms = [("preset", "parameters", "licence", "gated")]
@@ -55,7 +55,7 @@ def fitting(rooms: Mapping[str, Room], columns: int) -> list[str]:
 
 
 def rooms_told(rooms: Mapping[str, Room], columns: int) -> list[str]:
-    """Return what the table of `fitting` goes by, in lines of at most so many columns."""
+    """Return the assumptions behind the table of `fitting`, in lines of at most `columns`."""
     each = "; ".join(f"{node}: {room.told}" for node, room in rooms.items())
     gpus = " (not verified on GPUs)" if any(room.gpu for room in rooms.values()) else ""
     basis = f"Estimated{gpus}, with each preset's own settings and one row at once. {each}."
@@ -75,21 +75,21 @@ def _settings(name: str, preset: Preset) -> Settings:
 
 
 def _terms(name: str, preset: Preset) -> tuple[str, str, str, str]:
-    """Return name, parameters, licence and whether the Hub wants it accepted."""
+    """Return name, parameters, licence and whether the Hub requires accepting the licence."""
     gated = {True: "yes", False: "no", None: _NOT_KNOWN}[preset.gated]
     size = _short(preset.shape.parameters) if preset.shape else _NOT_KNOWN
     return name, size, preset.licence, gated
 
 
 def _short(parameters: int) -> str:
-    """Return a number of parameters as it stands in a model's name."""
+    """Format a number of parameters as model names do: 135M, 1.5B."""
     if parameters < 995_000_000:
         return f"{parameters / 1e6:.0f}M"
     return f"{parameters / 1e9:.1f}B"
 
 
 def _fits(name: str, settings: Settings, shape: Shape | None, rooms: Mapping[str, Room]) -> str:
-    """Return the nodes that a preset fits, in words."""
+    """Return the nodes that a preset fits: "all", their names, "–" for none, or "?"."""
     if shape is None:
         return _NOT_KNOWN
     lacking = misfits(name, settings, shape, rooms)

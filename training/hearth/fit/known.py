@@ -1,4 +1,4 @@
-"""The shape of a model before it is downloaded, as far as it is known."""
+"""The shape of a model before it is downloaded, from a preset, a folder or the cache."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hearth.config.source import ModelSource
 def known_shape(model: str, source: ModelSource, models: Path) -> Shape | None:
     """Return the shape of the model that the setting `model` names and that comes from `source`.
 
-    A preset says it; a folder and what lies in the cache `models` have a config.json that does.
-    None where nothing is known before the download, or where the model is of an unknown kind.
+    A preset states the shape; for a folder or a model in the cache `models` it is read from
+    config.json. None if the shape is unknown before the download, or the model's kind is unknown.
     """
     if model in preset_names():
         return load_preset(model).shape
@@ -21,5 +21,5 @@ def known_shape(model: str, source: ModelSource, models: Path) -> Shape | None:
 
 
 def unknown(model: str) -> str:
-    """Return what a person should know where nothing is known of a model's shape."""
+    """Return the notice for a model of unknown shape, whose fit cannot be checked beforehand."""
     return f"how much memory {model} needs is not known here; whether it fits will show"

@@ -1,4 +1,4 @@
-"""Whether a model fits the computer that this runs on, for a run by hand."""
+"""The memory check for the computer that this runs on, for a run started by hand."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from hearth.ranks.world import has_nvidia_gpu
 
 
 def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
-    """Look whether the model of `run` fits, before it is downloaded.
+    """Check whether the model of `run` fits, before it is downloaded.
 
-    Raises `ModelError` with what would make it fit if it does not, unless `fit: warn` is set.
+    If it does not, raises `ModelError` naming the settings that would make it fit; `fit: warn`
+    only warns.
     """
     model = run.source.name
     shape = shape_beforehand(run, layout)
@@ -37,7 +38,7 @@ def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
 
 
 def room_here(memory_limit: float | None, environment: Mapping[str, str] = os.environ) -> Room:
-    """Return the room of this rank among those that torchrun starts on this computer."""
+    """Return the memory available to each of the ranks that torchrun starts on this computer."""
     cuda = has_nvidia_gpu()
     count = torch.cuda.device_count() if cuda else 0
     cards = [torch.cuda.get_device_properties(index) for index in range(count)]

@@ -1,8 +1,8 @@
-"""How much memory a rank needs for one micro-batch, by part. Pure arithmetic: no torch.
+"""Estimated memory need of a rank for one micro-batch, by part. Pure arithmetic: no torch.
 
-What autograd keeps of a layer was counted on Transformers' own modules (Llama, in fp32 and under
-autocast, every tensor that is saved for the backward pass); frozen weights need no inputs kept,
-adapters do. For Unsloth it is read off its kernels. What is said of GPUs has not been measured.
+The tensors that autograd saves per layer were counted on Transformers' own modules (Llama, in fp32
+and under autocast); frozen weights need no saved inputs, adapters do. Unsloth's were read from the
+source of its kernels. The numbers for GPUs have not been measured.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 _STORED = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 _NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
-"""Bytes a weight in 4 bits, with its scales: one a block of 64, themselves in blocks of 256."""
+"""Bytes per 4-bit weight with its scales: one per block of 64, quantised in blocks of 256."""
 
 _ADAM_8BIT = 2 * (1 + 4 / 256)
-"""Bytes a parameter of bitsandbytes' AdamW: two moments of one byte, a scale a block of 256."""
+"""Bytes per parameter in bitsandbytes' AdamW: two one-byte moments, one scale per block of 256."""
 
 EXCHANGED = 3
-"""Tensors as large as what learns that ranks exchange after steps by themselves (`sync_every`):
-what they learned, and both moments of AdamW. In every other exchange it is one, the gradients."""
+"""Tensors, each the size of the trainable parameters, exchanged after local steps (`sync_every`):
+the parameters' change and both AdamW moments. Any other exchange has one, the gradients."""
 
 OF_ROUNDS = EXCHANGED - 1 + 2
-"""Such tensors that a rank then has beyond those of any other run: also where the round began, and
-the outer optimizer's momentum."""
+"""Additional tensors of that size that `sync_every` costs a rank: the exchanged ones beyond the
+gradients, the parameters at the start of the round, and the outer optimizer's momentum."""
 
 _CHUNK = GIB // 4
-"""What Unsloth's cross entropy takes at least: it cuts the logits to what is free."""
+"""Least bytes that Unsloth's cross entropy needs: it computes the logits in chunks that fit."""
 
 _HEAP = 0.65
-"""What glibc's heap loses between the tensors of all layers, as part of them: an aligned block that
-was freed has no place for one of equal size. Measured on glibc 2.36, see docs/benchmarks.md."""
+"""Fragmentation of glibc's heap, as a fraction of all layers' tensors: a freed aligned block cannot
+hold another of equal size. Measured on glibc 2.36, see docs/benchmarks.md."""
 
 _LARGEST = 32 << 20
-"""Bytes of the largest block in that heap (mallopt(3), M_MMAP_THRESHOLD): of the largest hole."""
+"""Bytes of the heap's largest block, and so of its largest hole (mallopt(3), M_MMAP_THRESHOLD)."""
 
 _IMPORTS = 420 << 20
-"""Resident once Python, torch and all the rest are imported; on the computer, not on a card."""
+"""Resident bytes after importing torch and the other libraries; in the computer's memory only."""
 
 _CUDA_CONTEXT = GIB * 3 // 4
 _CPU_RUNTIME = 64 << 20
@@ -50,21 +50,21 @@ _CPU_RUNTIME = 64 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """What the memory of a rank depends on, besides the shape of the model.
+    """The settings and hardware that decide a rank's memory, besides the shape of the model.
 
     Attributes:
-        rows: of a micro-batch.
+        rows: rows of a micro-batch.
         length: tokens of a row.
         gpu: whether the rank computes on an NVIDIA GPU.
         precision: bf16, fp16, fp32 or fp64.
         backend: unsloth or transformers.
         optimizer: adamw or adamw_8bit.
-        lora: whether an adapter learns; else the model itself does.
-        rounds: whether ranks take steps by themselves between exchanges (`sync_every`).
-        scratch: whether the weights are drawn and not read.
-        settled: whether `precision` is known: what `auto` comes to on a card shows there.
-        sharers: ranks that hold a part each of what does not learn (`parallel: fsdp`); 1 where
-            every rank holds all of it.
+        lora: whether an adapter is trained; otherwise the model itself is.
+        rounds: whether ranks take local steps between exchanges (`sync_every`).
+        scratch: whether the weights are initialised at random instead of read.
+        settled: whether `precision` is certain: on a card, `auto` is only resolved there.
+        sharers: number of ranks that share the frozen weights (`parallel: fsdp`); 1 where every
+            rank holds all of them.
     """
 
     rows: int
@@ -86,12 +86,12 @@ class Case:
 
 
 def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: int) -> Case:
-    """Return the case of a rank with or without a GPU, where it runs with others.
+    """Return the case of one rank, with or without a `gpu`, in a run of `ranks` ranks.
 
-    Settled as the run will: `auto` takes 16 bits where some rank has a GPU (`gpus`), the 8-bit
-    optimizer where all have (`all_gpus`) and its state is not averaged, Unsloth on each GPU where
-    it suits the settings. A micro-batch that is not set can be as small as one row. `ranks` is the
-    world size; a rank alone has nobody to exchange with.
+    `auto` is resolved as the run will: 16 bits if any rank has a GPU (`gpus`), the 8-bit optimizer
+    if all have one (`all_gpus`) and its state is not averaged, Unsloth on each GPU if it suits the
+    settings. An automatic micro-batch counts as one row, its minimum. `ranks` is the world size; a
+    single rank exchanges nothing.
     """
     sharded = settings.parallel == "fsdp"
     rows = 1 if settings.micro_batch == "auto" else settings.micro_batch
@@ -124,22 +124,22 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: in
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes by part.
+    """Estimated memory of a rank in bytes, by part.
 
     Attributes:
-        weights: of the model, or this rank's part and what is gathered of the others'.
+        weights: the model's weights, or this rank's shard and the layers gathered at one time.
         adapter: the LoRA matrices.
         gradients: the flat buffer that the ranks exchange.
-        optimizer: its moments.
-        activations: kept for the backward pass.
-        logits: and what the loss makes of them.
-        exchange: the copy that travels where it is not the buffer itself.
-        rounds: what ranks that take steps by themselves exchange besides, and keep of the round.
-        runtime: CUDA's context, or what a rank on a CPU takes besides.
+        optimizer: the moments.
+        activations: tensors saved for the backward pass.
+        logits: the logits, and the tensors that the loss derives from them.
+        exchange: the compressed copy of the buffer, if one is sent.
+        rounds: additional tensors of local steps: those exchanged and those kept during a round.
+        runtime: CUDA's context, or the overhead of a rank on a CPU.
         imports: Python and its libraries, for a rank on a CPU.
-        loading: no part of it: what of the computer's memory a rank takes for a moment, before it
-            trains, where it has the whole model there and keeps it elsewhere, or only a part of it;
-            0 where it does not.
+        loading: peak of the computer's memory while the model is loaded, if the whole model is
+            there for a moment and then moves to a card or is sharded; else 0. Not part of the
+            total.
     """
 
     weights: int
@@ -156,7 +156,7 @@ class Estimate:
 
     @property
     def total(self) -> int:
-        """All parts together, which is what training takes."""
+        """Sum of all parts: the memory that training needs."""
         return sum(self.parts.values())
 
     @property
@@ -165,16 +165,16 @@ class Estimate:
         return {name: size for name, size in vars(self).items() if name != "loading"}
 
     def table(self) -> str:
-        """Return a line a part, in GiB, and the sum."""
+        """Return one line per part, in GiB, and the total."""
         rows = [*self.parts.items(), ("together", self.total)]
         return "\n".join(f"{name:<11}  {size / GIB:6.2f} GiB" for name, size in rows)
 
 
 def estimate(shape: Shape, case: Case) -> Estimate:
-    """Return what a rank needs for a micro-batch of `case` of a model of this `shape`."""
+    """Estimate the memory of a rank for one micro-batch of `case`, with a model of this `shape`."""
     adapter = adapter_parameters(shape, case.lora_rank, case.lora_targets) if case.lora else 0
     learned = adapter or shape.parameters
-    # What learns is in fp32 also where the model computes in 16 bits.
+    # Trainable parameters stay in fp32 even if the model computes in 16 bits.
     size = max(_BYTES[case.precision], 4)
     moments = round(learned * _ADAM_8BIT) if case.optimizer == "adamw_8bit" else 2 * learned * size
     return Estimate(
@@ -199,11 +199,11 @@ def _loaded(case: Case) -> str:
 
 
 def _loading(shape: Shape, case: Case) -> int:
-    """Return what of the computer's memory loading takes beyond what training does.
+    """Return the bytes of the computer's memory that loading the model needs; 0 if none or unknown.
 
-    What needs no conversion is mapped: the system gives those pages up whenever it lacks memory. So
-    nothing is said where nobody knows what the files hold, or what `auto` comes to on a card.
-    4 bits and Unsloth place each tensor where it stays; so does a rank on a CPU that keeps all.
+    Weights that need no conversion are memory-mapped, and the system reclaims those pages at need.
+    So this is 0 if the precision of the files is unknown, or that of `auto` on a card. With 4 bits
+    or Unsloth each tensor is loaded straight into place, as on a CPU rank that keeps all of them.
     """
     if case.load_in_4bit or case.backend == "unsloth" or not (case.gpu or case.sharers > 1):
         return 0
@@ -236,21 +236,21 @@ def _weights(shape: Shape, case: Case) -> float:
         return shape.parameters * max(size, 4)
     if case.sharers > 1:
         held = (shape.parameters / case.sharers + _gathered(shape)) * size
-        # On a CPU each layer that was given up leaves holes, as its activations do.
+        # On a CPU each layer that is freed fragments the heap, as its activations do.
         return held if case.gpu else held + _HEAP * _in_the_heap(shape, size)
     if not case.load_in_4bit:
         return shape.parameters * size
-    # PEFT raises what is not in 4 bits to fp32; Unsloth leaves it as it is.
+    # PEFT casts the weights that are not in 4 bits to fp32; Unsloth leaves them as they are.
     others = size if case.backend == "unsloth" else max(size, 4)
     rest = shape.parameters - shape.linear_parameters
     return shape.linear_parameters * _NF4 + rest * others
 
 
 def _gathered(shape: Shape) -> float:
-    """Return how many weights a rank that holds a part has whole at once.
+    """Return the number of weights that a sharded rank has gathered at one time.
 
-    Two layers, the one at work and the next on its way, and the head, or the embeddings that are it
-    too (see hearth.model.sharded). By design; not measured on a GPU.
+    They are two layers (the current one and the prefetched next one) and the head, which may be
+    tied to the embeddings (see hearth.model.sharded). By design; not measured on a GPU.
     """
     return (
         2 * shape.linear_parameters / shape.num_hidden_layers + shape.vocab_size * shape.hidden_size
@@ -258,33 +258,33 @@ def _gathered(shape: Shape) -> float:
 
 
 def _in_the_heap(shape: Shape, size: int) -> int:
-    """Return how much of all layers, at `size` bytes a weight, is gathered in blocks of the heap.
+    """Return the bytes of all layers, at `size` bytes per weight, that are gathered into the heap.
 
-    What is larger has pages of its own, which the system gets back.
+    Larger blocks are mapped separately, and their pages go back to the system when freed.
     """
     blocks = [linear.features_in * linear.features_out * size for linear in shape.linears.values()]
     return shape.num_hidden_layers * sum(block for block in blocks if block <= _LARGEST)
 
 
 def _activations(shape: Shape, case: Case) -> float:
-    """Return the bytes kept for the backward pass, logits apart, and the holes between them."""
+    """Return the bytes saved for the backward pass, with heap fragmentation, without logits."""
     tokens = case.rows * case.length
     layer = _unsloth_layer(shape, case) if case.backend == "unsloth" else _layer(shape, case)
     sizes = [tokens * features * size for features, size in layer]
-    # On a CPU what has been freed leaves holes, so that checkpointing saves less than it could.
+    # On a CPU freed tensors fragment the heap, so checkpointing saves less than it could.
     holes = 0.0 if case.gpu else _HEAP * sum(min(size, _LARGEST) for size in sizes)
     if case.gradient_checkpointing:
-        # The input of each layer; then, one layer at a time, all of it again.
+        # The input of every layer, and all tensors of the one layer that is being recomputed.
         inputs = shape.num_hidden_layers * tokens * shape.hidden_size * _BYTES[case.precision]
         return inputs + sum(sizes) + shape.num_hidden_layers * holes
     return shape.num_hidden_layers * (sum(sizes) + holes)
 
 
 def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
-    """Return features a token, and bytes of each, of every tensor that one layer keeps.
+    """Return (features per token, bytes per feature) of every tensor that one layer saves.
 
-    From Transformers' modules with PEFT's adapters. Under autocast the norms compute in fp32, and
-    each adapter keeps a copy of its input of its own.
+    Counted on Transformers' modules with PEFT's adapters. Under autocast the norms compute in fp32,
+    and each adapter saves its own copy of its input.
     """
     size, family = _BYTES[case.precision], shape.family
     autocast = case.precision in ("bf16", "fp16")
@@ -292,27 +292,27 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
     kept = [(hidden, max(size, 4))] * family.norms
     if family.head_norms:
         kept += [(query, max(size, 4)), (shape.key_size, max(size, 4))]
-    # Queries; keys and values, repeated for each head that shares them; and what comes of them.
+    # Queries; keys and values, repeated for each head that shares them; the attention's output.
     kept += [(query, size)] * 4
-    kept += [(case.length, size)]  # the mask that keeps packed documents apart: a row a token
+    kept += [(case.length, size)]  # the mask that isolates packed documents: one row per token
     kept += [(inner, size)] * 3  # gate, its activation, up
-    # The inputs of what learns: of adapters, or of all linear layers.
+    # Inputs of the trainable matrices: of the adapters, or of all linear layers.
     learning = case.lora_targets if case.lora else "all-linear"
     targets = [name for name in shape.linears if _is_target(name, learning)]
     for first in ("q_proj qkv_proj k_proj v_proj", "gate_proj gate_up_proj up_proj"):
         copies = sum(name in targets for name in first.split())
         kept += [(hidden, size)] * (copies if autocast else min(copies, 1))
     if "o_proj" in targets and autocast:
-        kept += [(query, size)]  # else it is what comes of the attention
+        kept += [(query, size)]  # else it is the attention's output itself
     if "down_proj" in targets:
         kept += [(inner, size)]
     if not case.lora:
-        return kept + [(hidden, max(size, 4))] * family.norms  # the gains of the norms learn, too
+        return kept + [(hidden, max(size, 4))] * family.norms  # the norms' gains are trained, too
     return kept + [(case.lora_rank, size)] * len(targets)
 
 
 def _unsloth_layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
-    """Return the same for Unsloth's kernels, which share inputs and need neither copies nor mask.
+    """Return the tensors of `_layer` for Unsloth's kernels: shared inputs, no copies, no mask.
 
     Not measured.
     """
@@ -323,10 +323,10 @@ def _unsloth_layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
 
 
 def _logits(shape: Shape, case: Case) -> int:
-    """Return the most that logits take, which is in the backward pass.
+    """Return the peak bytes of the logits, which is reached in the backward pass.
 
-    Transformers: the logarithms of the probabilities, their gradient and that of the logits, all at
-    least in fp32. Unsloth computes them in chunks.
+    Transformers holds the log-probabilities, their gradient and that of the logits, all at least in
+    fp32. Unsloth computes them in chunks.
     """
     positions = case.rows * case.length * shape.vocab_size
     whole = 3 * positions * max(_BYTES[case.precision], 4)

@@ -1,7 +1,7 @@
-"""The sizes of a model on a node that may fetch it: if nothing here knows them, the Hub is asked.
+"""Read the shape of a model from the Hub if it is not known locally.
 
-The play asks on one node (`python -m hearth.fit.published`), since the controller may know less and
-need not reach the Hub; a run by hand asks where it is.
+The play runs this on one node (`python -m hearth.fit.published`), since the controller may know
+less and need not reach the Hub; a run by hand does it on its own computer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from hearth.model.code import code_of, code_problems
 
 
 def shape_beforehand(run: Run, layout: Layout) -> Shape | None:
-    """Return the shape of the model of `run`, as far as it is known before the download.
+    """Return the shape of the model of `run`, or None if it is unknown before the download.
 
-    Raises `ModelError` if the model will need code that may not run.
+    Raises `ModelError` if the model needs code that is not allowed to run.
     """
     if known := known_shape(run.settings.model, run.source, layout.models):
         return known
@@ -42,9 +42,9 @@ def shape_beforehand(run: Run, layout: Layout) -> Shape | None:
 
 
 def published_config(source: ModelSource) -> dict[str, Any] | None:
-    """Return what config.json of a model on the Hub holds.
+    """Return the content of config.json of a model on the Hub.
 
-    None where it cannot be had, for whatever reason: the download, which comes next, says that.
+    None if it cannot be fetched, whatever the reason: the download that follows reports it.
     """
     if source.kind != "hub":
         return None
@@ -52,7 +52,7 @@ def published_config(source: ModelSource) -> dict[str, Any] | None:
     api = hub_api()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            # Asked first, since a download tries again and again where the Hub does not answer.
+            # Probe the Hub first: a download retries for long if the Hub does not answer.
             revision = api.model_info(
                 source.id, revision=source.revision, timeout=PROBE_SECONDS
             ).sha

@@ -1,4 +1,4 @@
-"""What does not fit, node by node, and what would make it fit."""
+"""Decide which nodes a model does not fit, and advise the settings that would make it fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hearth.fit.capacity import GIB, Room
 from hearth.fit.memory import Estimate, case_of, estimate
 
 _SHORTEST = 128
-"""Tokens of a row below which advice to shorten them helps nobody."""
+"""Least tokens per row that the advice suggests: shorter rows are of no use."""
 
 _SHARDED = "(slow: it shares the weights out over the nodes)"
 
@@ -20,9 +20,9 @@ _SHARDED = "(slow: it shares the weights out over the nodes)"
 def needs(
     settings: Settings, shape: Shape, rooms: Mapping[str, Room], ranks: int = 0
 ) -> dict[str, Estimate]:
-    """Return what a rank of each node needs, by node, where these nodes train together.
+    """Estimate the memory of a rank of each node, by node, if these nodes train together.
 
-    `ranks` is the world size; 0 takes one a node, which is the least.
+    `ranks` is the world size; 0 assumes one per node, the minimum.
     """
     gpus = [bool(room.gpu) for room in rooms.values()]
     several = {"gpus": any(gpus), "all_gpus": all(gpus), "ranks": ranks or len(rooms)}
@@ -37,7 +37,7 @@ def misfits(
 ) -> dict[str, str]:
     """Return a sentence for each node that `model` does not fit, by node.
 
-    `rooms` holds the room of a rank of each node that is to take part; `ranks` as for `needs`.
+    `rooms` holds the memory of a rank of each participating node; `ranks` as for `needs`.
     """
     found = needs(settings, shape, rooms, ranks)
     fitting = {node: rooms[node] for node, need in found.items() if _fits(need, rooms[node])}
@@ -60,12 +60,12 @@ def _fits(need: Estimate, room: Room) -> bool:
 
 
 def _loads(need: Estimate, room: Room) -> bool:
-    """Return whether the computer's memory holds what loading takes, as far as that is known."""
+    """Return whether the computer's memory suffices to load the model; True if it is unknown."""
     return room.computer is None or need.loading <= room.computer
 
 
 def _too_large(need: Estimate, room: Room) -> str:
-    """Return why a model does not fit where it trains."""
+    """Return the reason for a model that needs more memory to train than a rank has."""
     largest = sorted(need.parts.items(), key=lambda part: -part[1])[:3]
     parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in largest)
     unverified = ", which for GPUs is not verified" if room.gpu else ""
@@ -76,7 +76,7 @@ def _too_large(need: Estimate, room: Room) -> str:
 
 
 def _not_loaded(need: Estimate, room: Room, settings: Settings, shape: Shape) -> str:
-    """Return why a model that would fit where it trains cannot be brought there."""
+    """Return the reason for a model that could train but needs too much memory to be loaded."""
     made = (
         "its weights are drawn"
         if settings.scratch
@@ -90,7 +90,7 @@ def _not_loaded(need: Estimate, room: Room, settings: Settings, shape: Shape) ->
 
 
 def _to_do(ways: list[str]) -> str:
-    """Return what to do, where these are the ways to make it fit."""
+    """Turn the `ways` to make a model fit into a clause of advice."""
     if not ways:
         return "no setting would make it fit, so take a smaller model (playbooks/models.yml)"
     return f"what would make it fit: {'; '.join(ways)}"
@@ -104,7 +104,7 @@ def _advice(
     fitting: Mapping[str, Room],
     ranks: int,
 ) -> list[str]:
-    """Return what would make it fit on `node`: as few changes as possible, then the ways round."""
+    """Return ways to make it fit `node`: the fewest changes of settings, then alternatives."""
 
     def fits(changes: Mapping[str, Any]) -> bool:
         changed = settings.model_copy(update=dict(changes))
@@ -122,7 +122,7 @@ def _advice(
         if ways:
             break
     without = needs(settings, shape, fitting)
-    enough = len(fitting) > (settings.parallel == "fsdp")  # Parts are larger with fewer to share.
+    enough = len(fitting) > (settings.parallel == "fsdp")  # With fewer ranks each shard is larger.
     if enough and all(_fits(need, fitting[other]) for other, need in without.items()):
         ways.append(f"leaving the node out with -e nodes={','.join(fitting)}")
     sharded = {"parallel": "fsdp"} | ({"load_in_4bit": False} if settings.load_in_4bit else {})
@@ -148,10 +148,10 @@ def _measures(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _as_stored(settings: Settings, shape: Shape, rooms: Mapping[str, Room]) -> list[dict[str, Any]]:
-    """Return the change to the precision of the files, where the ranks can compute with it."""
+    """Return the change to the precision of the files, if the ranks can compute in it."""
     if settings.scratch:
         return []
-    # Each rank would find a loss scale of its own, where they learn by themselves.
+    # With local steps (`sync_every`) each rank would arrive at its own loss scale, so no fp16.
     if (
         shape.stored == "float16"
         and settings.sync_every == 1
@@ -162,5 +162,5 @@ def _as_stored(settings: Settings, shape: Shape, rooms: Mapping[str, Room]) -> l
 
 
 def _typed(name: str, value: Any) -> str:
-    """Return a setting as one would type it."""
+    """Format a setting as it is typed: `name=value`."""
     return f"{name}={str(value).lower()}"
