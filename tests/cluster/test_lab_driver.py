@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 import tarfile
 from collections.abc import Iterator
 
 import pytest
+from ansible.module_utils.hearth_node.driver.openpgp import public_key
 from support.lab import READY, Controller, as_root, at_once, inside, lab, machines, on
 from support.openpgp import FINGERPRINT, KEY
 from support.waiting import HANG
@@ -172,8 +174,9 @@ def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fi
     )
     assert answer in said
     if fingerprint == FINGERPRINT:
-        key = "/etc/apt/keyrings/hearth-test.asc"
-        assert as_root("oldbox", f"cat {key}") == KEY.strip()
+        key = "/etc/apt/keyrings/hearth-test.gpg"
+        there = base64.b64decode(as_root("oldbox", f"base64 -w0 {key}"))
+        assert public_key(there) == public_key(KEY.encode())
         assert f"Signed-By: {key}" in on(
             "oldbox", "cat /etc/apt/sources.list.d/hearth-test.sources"
         )

@@ -7,9 +7,9 @@ DOCUMENTATION = r"""
 module: hearth_apt_source
 short_description: Add an apt repository whose key is known by its fingerprint
 description:
-  - Fetches the key, compares its fingerprint, and lets it sign for this repository only. Both files
-    are on the record of changes (see M(hearth_file)), so that C(playbooks/reset.yml) takes them
-    away.
+  - Fetches the key, compares its fingerprint, and lets it sign for this repository only. What is
+    written is the checked key alone, not the file that it came in. Both files are on the record of
+    changes (see M(hearth_file)), so that C(playbooks/reset.yml) takes them away.
   - A key that is there already with this fingerprint is not fetched again.
 options:
   name:
@@ -59,7 +59,7 @@ import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.changes.record import Record, RecordError
-from ansible.module_utils.hearth_node.driver.openpgp import fingerprints
+from ansible.module_utils.hearth_node.driver.openpgp import public_key
 
 _SECONDS = 30
 _LARGEST = 1 << 20
@@ -71,23 +71,22 @@ def fetched(url: str) -> bytes:
         return answer.read(_LARGEST)
 
 
-def checked(key: bytes, wanted: str, where: str) -> bytes:
-    """Return `key` if it is exactly the one that is wanted. Raises ValueError."""
+def checked(file: bytes, wanted: str, where: str) -> bytes:
+    """Return the packets of the key in `file` if it is the wanted one. Raises ValueError."""
     try:
-        found = fingerprints(key)
+        key, found = public_key(file)
     except ValueError as error:
-        raise ValueError(f"{where} is not a key that can be read: {error}") from None
-    if found != [wanted.replace(" ", "").upper()]:
+        raise ValueError(f"{where} is not a key that can be used: {error}") from None
+    if found != wanted.replace(" ", "").upper():
         raise ValueError(
-            f"the key at {where} has the fingerprint {', '.join(found)}, and {wanted} was "
-            "expected; it is not used. Compare with what the repository's owner publishes, then "
-            "set driver_repo_key"
+            f"the key at {where} has the fingerprint {found}, and {wanted} was expected; it is not "
+            "used. Compare with what the repository's owner publishes, then set driver_repo_key"
         )
     return key
 
 
 def present(path: str, wanted: str) -> bytes:
-    """Return the key that lies at `path` already, or nothing if it is another or none."""
+    """Return the key at `path`, or nothing if it is another or none."""
     try:
         with open(path, "rb") as file:
             return checked(file.read(), wanted, path)
@@ -108,7 +107,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     asked, check = module.params, module.check_mode
-    key_path = f"/etc/apt/keyrings/hearth-{asked['name']}.asc"
+    key_path = f"/etc/apt/keyrings/hearth-{asked['name']}.gpg"
     path = f"/etc/apt/sources.list.d/hearth-{asked['name']}.sources"
     local = asked["url"].startswith("file:")
     if not local and not (asked["key_url"] and asked["fingerprint"]):

@@ -1,7 +1,7 @@
-"""Fingerprints of OpenPGP public keys, so that a fetched key can be told from another.
+"""Take one OpenPGP public key out of a file, by its fingerprint.
 
 A machine that is to get a repository's key need not have gpg. Formats: RFC 4880, sections 4.2
-(packets), 6.2 (armour) and 12.2 (fingerprints).
+(packets), 6.2 (armour), 11.1 (transferable public keys) and 12.2 (fingerprints).
 """
 
 from __future__ import annotations
@@ -11,38 +11,47 @@ import hashlib
 from collections.abc import Iterator
 
 _PUBLIC_KEY = 6
+_PARTS_OF_A_KEY = {2, _PUBLIC_KEY, 13, 14, 17}
+"""Signature, public key, user id, subkey, user attribute."""
 _ARMOUR = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 
 
-def fingerprints(key: bytes) -> list[str]:
-    """Return the fingerprint of each primary key in `key`, armoured or not, in capital digits.
+def public_key(file: bytes) -> tuple[bytes, str]:
+    """Return the packets of the one public key in `file`, and its fingerprint in capital digits.
 
-    Raises ValueError for what is no public key of version 4.
+    Write these packets to the keyring, never `file`: apt reads every armour block of a file and
+    whatever follows a checksum, so a file may hold more keys than the one that was checked.
+
+    Raises ValueError for anything but exactly one public key of version 4.
     """
+    bare = _bare(file)
     found = []
-    for tag, body in _packets(_bare(key)):
+    for tag, body in _packets(bare):
+        if tag not in _PARTS_OF_A_KEY or (tag != _PUBLIC_KEY and not found):
+            raise ValueError(f"a packet of type {tag}, which is no part of a public key")
         if tag == _PUBLIC_KEY:
             if body[:1] != b"\x04":
                 raise ValueError("a key of another version than 4")
             head = b"\x99" + len(body).to_bytes(2, "big")
             # SHA-1 names the key; that is what the format says, and what NVIDIA publishes.
             found.append(hashlib.sha1(head + body, usedforsecurity=False).hexdigest().upper())
-    if not found:
-        raise ValueError("no public key")
-    return found
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} public keys where one is expected")
+    return bare, found[0]
 
 
 def _bare(key: bytes) -> bytes:
-    """Return the packets without the armour around them."""
+    """Return the packets of the first armour block, or `key` itself if it has no armour."""
     text = key.decode("latin-1")
     if _ARMOUR not in text:
         return key
-    lines = text.split(_ARMOUR, 1)[1].strip("\r\n").replace("\r", "").split("\n")
+    block = text.split(_ARMOUR, 1)[1].partition("-----")[0]
+    lines = block.replace("\r", "").strip("\n").split("\n")
     if "" in lines[:6]:
         lines = lines[lines.index("") + 1 :]  # headers such as Version end with an empty line
     body = []
     for line in lines:
-        if line.startswith(("=", "-----")):
+        if line.startswith("="):
             break
         body.append(line)
     return base64.b64decode("".join(body), validate=True)
@@ -67,6 +76,8 @@ def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
                 else:
                     raise ValueError("a packet in parts")
             else:
+                if head & 3 == 3:
+                    raise ValueError("a packet without a length")
                 tag, octets = (head >> 2) & 0x0F, 1 << (head & 3)
                 length = int.from_bytes(data[at + 1 : at + 1 + octets], "big")
                 at += 1 + octets

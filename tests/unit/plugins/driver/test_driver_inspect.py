@@ -8,7 +8,7 @@ import json
 
 import pytest
 from ansible.module_utils.hearth_node.driver import inspect as look
-from ansible.module_utils.hearth_node.driver.openpgp import fingerprints
+from ansible.module_utils.hearth_node.driver.openpgp import public_key
 from support.modules import call
 from support.openpgp import FINGERPRINT, KEY
 
@@ -112,24 +112,56 @@ def test_kernels_with_a_module_are_found_compressed_or_not(tmp_path):
 
 # ---- keys ---------------------------------------------------------------------------------------
 
+BARE = base64.b64decode("".join(KEY.split("\n\n", 1)[1].split("\n=")[0].split("\n")))
+# A key of somebody else: one byte of the key's material differs.
+FOREIGN = BARE[:30] + bytes([BARE[30] ^ 1]) + BARE[31:]
+
+
+def armoured(key: bytes) -> str:
+    head, _, tail = KEY.partition("\n\n")
+    return f"{head}\n\n{base64.b64encode(key).decode()}\n={tail.split(chr(10) + '=')[1]}"
+
 
 def test_the_fingerprint_of_a_key_is_what_gpg_says():
-    assert fingerprints(KEY.encode()) == [FINGERPRINT]
-    bare = base64.b64decode("".join(KEY.split("\n\n", 1)[1].split("\n=")[0].split("\n")))
-    assert fingerprints(bare) == [FINGERPRINT]
-    assert fingerprints(bare + bare) == [FINGERPRINT] * 2
+    assert public_key(KEY.encode()) == public_key(BARE) == (BARE, FINGERPRINT)
 
 
 def test_one_changed_byte_is_another_key():
-    changed = KEY.replace("\n\n", "\n\n").replace(KEY.split("\n\n")[1][60:64], "AAAA", 1)
-    assert changed != KEY
-    assert fingerprints(changed.encode()) != [FINGERPRINT]
+    assert public_key(FOREIGN)[1] != FINGERPRINT
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"\x99\x01", b"\xc6\xff\x00"])
-def test_what_is_no_key_is_refused(content):
-    with pytest.raises(ValueError, match=r"no public key|no OpenPGP packet|cut off"):
-        fingerprints(content)
+@pytest.mark.parametrize(
+    "file",
+    [
+        KEY + armoured(FOREIGN),
+        KEY.replace("\n-----END", f"\n{base64.b64encode(FOREIGN).decode()}\n-----END"),
+    ],
+    ids=["a second block", "after the checksum"],
+)
+def test_a_key_that_hides_behind_the_good_one_is_not_written(file):
+    key, fingerprint = public_key(file.encode())
+    assert fingerprint == FINGERPRINT
+    assert key == BARE
+
+
+def test_a_key_that_hides_before_the_good_one_is_the_one_that_is_compared():
+    assert public_key((armoured(FOREIGN) + KEY).encode())[1] != FINGERPRINT
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"<html>404</html>", b"\x99\x01", b"\xc6\xff\x00"),
+        BARE + BARE,
+        BARE + FOREIGN,
+        BARE + b"\xb4\x01x" + b"\xac\x01x",  # a user id, then a packet that is no part of a key
+        BARE + b"\xb7" + FOREIGN,  # of no length: up to the end
+        b"\xb4\x01x" + BARE,
+    ],
+)
+def test_what_is_not_exactly_one_key_is_refused(content):
+    with pytest.raises(ValueError, match=r"public key|packet|cut off"):
+        public_key(content)
 
 
 # ---- a run under way ----------------------------------------------------------------------------
