@@ -21,8 +21,7 @@ from hearth.ranks.world import has_nvidia_gpu
 def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
     """Check whether the model of `run` fits, before it is downloaded.
 
-    If it does not, raises `ModelError` naming the settings that would make it fit; `fit: warn`
-    only warns.
+    Raises `ModelError` with the settings that would make it fit; `fit: warn` only warns.
     """
     model = run.source.name
     shape = shape_beforehand(run, layout)
