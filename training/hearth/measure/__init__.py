@@ -1,7 +1,7 @@
-"""How fast this rank computes, measured before it joins the others and kept for the next run.
+"""Speed of this rank, measured before it joins the others and cached for the next run.
 
 probe.py     the measurement: micro-batches of 1, 2, 4 … rows
-kept.py      what was measured on this node, and for what it holds
-__main__.py  a process of its own for it: python -m hearth.measure
-here.py      the speed of this rank: the kept one, or one measured now
+kept.py      cache of this node's measurements, one file per case
+__main__.py  the process that measures: python -m hearth.measure
+local.py     the speed of this rank: the cached one, or one measured now
 """

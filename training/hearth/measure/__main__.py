@@ -1,6 +1,6 @@
-"""Measure how fast this rank, or each rank of this node, computes the rows of a run.
+"""Measure the speed at which this rank, or each rank of this node, computes the rows of a run.
 
-What was measured is kept for the runs to come. Prints one line of JSON at the end.
+The measurements are cached for later runs. Prints one line of JSON at the end.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from hearth.model.load import prime_backend
 from hearth.ranks.memory import free_gib, limit_memory
 
 _OF_FREE = 0.8
-"""Part of the free memory of a computer that the rows tried on its CPU may take, of all ranks."""
+"""Fraction of a computer's free memory that all its CPU ranks together may use for probing."""
 
 _IDLE = 60.0
-"""Seconds without a question after which what answers the other nodes ends."""
+"""Seconds without a request after which the listener for the other nodes exits."""
 
 
 def main() -> int:
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def _node(given: argparse.Namespace) -> dict[str, Any]:
-    """Return what was measured of each rank, and the port at which the node answers the others."""
+    """Return the measurements of each rank, and the port at which this node answers the others."""
     run, layout = read_run(given.run_file), Layout.from_environment()
     facts: dict[str, Any] = {"ranks": []}
     if run.settings.wants_speeds:
@@ -70,7 +70,7 @@ def _node(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ranks(run: Run, layout: Layout, count: int) -> list[dict[str, Any]]:
-    """Return what was measured of so many ranks, all at once as they will train."""
+    """Measure `count` ranks, all at the same time as they will train."""
     with loading():
         from hearth.measure.local import measured_here
         from hearth.prepare.local import prepare
@@ -88,15 +88,15 @@ def _ranks(run: Run, layout: Layout, count: int) -> list[dict[str, Any]]:
 
 
 def _rank(given: argparse.Namespace) -> dict[str, Any]:
-    """Measure this rank and keep the outcome."""
+    """Measure this rank and cache the result."""
     _measure(given.run_file)
     return {}
 
 
 def part_of_free(free: float, environment: Mapping[str, str]) -> float:
-    """Return how much of `free` memory this rank may take beside the others of its node.
+    """Return this rank's share of the `free` memory of its node.
 
-    They are measured at once. torchrun and `_ranks` say how many they are.
+    All ranks of the node are measured at once. torchrun and `_ranks` set their number.
     """
     return free * _OF_FREE / int(environment.get("LOCAL_WORLD_SIZE", "1"))
 
@@ -128,7 +128,7 @@ def _measure(path: Path) -> None:
     model.before_step()
     autocast = functools.partial(precision.autocast, chosen, device)
     if settings.packing or model.joins_rows:
-        check_borders(model, run.source.id, autocast)  # as each rank does, but before any starts
+        check_borders(model, run.source.id, autocast)  # each rank does too; fail before they start
     taken = probe.reserve((weight for _, weight in model.trainable()), settings.sync_every > 1)
     measured = probe.probe(
         model,

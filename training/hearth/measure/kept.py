@@ -1,4 +1,4 @@
-"""What was measured on this node, and for what it holds: one small JSON file a case."""
+"""Cache of this node's measurements: one small JSON file per case."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def case(
     precision: str,
     environment: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return all that the speed of this rank depends on; `facts` name its model and data."""
+    """Return everything that this rank's speed depends on; `facts` name its model and data."""
     chosen = settings.model_dump(mode="json")
     return {
         "machine": _machine(),
@@ -59,14 +59,14 @@ def case(
 
 
 def _machine() -> str:
-    """Return what tells this machine from every other, also where two share a home."""
+    """Return an identity of this machine that is unique even if two share a home folder."""
     with suppress(OSError):
         return Path("/etc/machine-id").read_text(encoding="ascii").strip()
     return platform.node()
 
 
 def _processor(device: torch.device) -> str:
-    """Return what computes: the GPU by name and number, or the CPU."""
+    """Return the processor's identity: the GPU's name and UUID, or the CPU's model name."""
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         return f"{properties.name} {properties.uuid}"
@@ -84,7 +84,7 @@ def _path(folder: Path, of: Mapping[str, Any]) -> Path:
 
 
 def read(folder: Path, of: Mapping[str, Any], most: int) -> Measured | None:
-    """Return what was measured in this case, if micro-batches of up to `most` rows were tried."""
+    """Return the measurement of this case if it covers micro-batches of up to `most` rows."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(_path(folder, of).read_text(encoding="utf-8"))
         speed = Speed(tuple(found.pop("sizes")), tuple(found.pop("seconds")))
@@ -96,7 +96,7 @@ def read(folder: Path, of: Mapping[str, Any], most: int) -> Measured | None:
 
 
 def write(folder: Path, of: Mapping[str, Any], measured: Measured) -> None:
-    """Keep what was measured in this case."""
+    """Cache the measurement of this case."""
     content = dataclasses.asdict(measured)
     content = content.pop("speed") | content | {"case": dict(of)}
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The speed of this rank: the one kept from an earlier run, or one measured now."""
+"""The speed of this rank: cached from an earlier run, or measured now."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNMEASURED = Measured(UNKNOWN, row_tokens=0, exchange_bytes=0, saturated=True)
 
 
 def most_rows(settings: Settings) -> int:
-    """Return the largest micro-batch that could be of use."""
+    """Return the largest micro-batch that this run could use."""
     wanted = settings.micro_batch
     return settings.global_batch if wanted == "auto" else min(wanted, settings.global_batch)
 
@@ -33,9 +33,9 @@ def most_rows(settings: Settings) -> int:
 def case_of(
     run: Run, prepared: Prepared, environment: Mapping[str, str] = os.environ
 ) -> dict[str, object]:
-    """Return what the speed of this rank in `run` depends on.
+    """Return the case of this rank in `run`: everything that its speed depends on.
 
-    The precision is the one that this rank would choose by itself.
+    The precision is the one that this rank would choose alone.
     """
     device, settings = own_device(environment), run.settings
     chosen = precision.choose(settings.precision, [("here", precision.supported(device))])
@@ -51,10 +51,10 @@ def measured_here(
     say: Callable[[str], None],
     environment: Mapping[str, str] = os.environ,
 ) -> Measured:
-    """Return how fast this rank computes the rows of `run`.
+    """Return the speed at which this rank computes the rows of `run`.
 
-    Measured in a process of its own: what a probe leaves behind (memory in pieces, compiled
-    kernels of Unsloth's backward pass) would stay with the training.
+    It is measured in a separate process: otherwise the probe's fragmented memory and the compiled
+    kernels of Unsloth's backward pass would stay with the training.
 
     Raises `HearthError` if not even one row fits into the memory.
     """
@@ -89,5 +89,5 @@ def measured_here(
 
 
 def _last_words(text: str) -> str:
-    """Return the last line of what a process said before it died."""
+    """Return the last line of a dead process's output."""
     return (text.strip().splitlines() or ["the process was killed"])[-1]

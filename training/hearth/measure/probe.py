@@ -22,19 +22,19 @@ _LONG_ENOUGH = 3.0
 """Seconds after which a size is not measured again: slow machines vary little."""
 
 _GAIN = 1.03
-"""A larger micro-batch must be so many times as fast a row, or the search ends."""
+"""Least speedup per row of a larger micro-batch; below it the search ends."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one rank.
+    """Measurement of one rank.
 
     Attributes:
         speed: seconds by micro-batch.
-        row_tokens: tokens of the rows that were used: the longest of the data.
+        row_tokens: tokens of the longest rows of the data, which were used to measure.
         exchange_bytes: size of the gradients that a step exchanges.
-        saturated: whether larger micro-batches were tried and gain nothing or do not fit; else
-            the search ended where it was told to.
+        saturated: whether the search ended because a larger micro-batch gained nothing or did not
+            fit; otherwise it ended at the given maximum.
     """
 
     speed: Speed
@@ -44,9 +44,9 @@ class Measured:
 
 
 def reserve(learned: Iterable[torch.Tensor], rounds: bool) -> list[torch.Tensor]:
-    """Return tensors that take the room which training takes besides the passes and the gradients.
+    """Allocate the memory that training needs besides the two passes and the gradients.
 
-    AdamW has two numbers of each weight that learns; see `OF_ROUNDS` for what `rounds` add.
+    AdamW keeps two moments per trainable weight; `rounds` adds the tensors of `OF_ROUNDS`.
     """
     copies = 2 + OF_ROUNDS * rounds
     return [torch.empty_like(weight) for weight in learned for _ in range(copies)]
@@ -59,7 +59,7 @@ def probe(
     autocast: Callable[[], AbstractContextManager[object]],
     scale: Callable[[torch.Tensor], torch.Tensor],
 ) -> Measured:
-    """Return how fast `model` computes micro-batches of up to `most` of the longest rows.
+    """Time `model` on micro-batches of 1, 2, 4 … up to `most` of the longest rows.
 
     Raises `HearthError` if not even one row fits into the memory.
     """
@@ -69,7 +69,7 @@ def probe(
     saturated = False
     size = 1
     while size <= most and not saturated:
-        numbers = np.resize(longest, size)  # from the beginning again where the data is short
+        numbers = np.resize(longest, size)  # starts over if the data has fewer rows
 
         def once(numbers: np.ndarray = numbers) -> float:
             started = time.perf_counter()
@@ -106,7 +106,7 @@ def probe(
 def _timed(once: Callable[[], float], warm: bool) -> float | None:
     """Return the median seconds of a few calls, or None if they do not fit into the memory.
 
-    The very first call of all is not counted: it pays for what every later one finds ready.
+    The very first call is not counted: it includes one-time initialisation.
     """
     times: list[float] = []
     try:
