@@ -1,11 +1,11 @@
-"""Is this cluster what training needs? Looked at node by node, pair by pair, then all together.
+"""Check that a cluster is ready to train: node by node, pair by pair, then all together.
 
-facts.py       what a node is: versions, GPUs, its card
-listener.py    what answers the other nodes, for a minute
-pairs.py       whom this node reaches, how soon and how fast
+facts.py       facts of a node: versions, GPUs, network card
+listener.py    server for the other nodes' echo and speed tests
+pairs.py       connectivity, latency and bandwidth from this node to its peers
 all_reduce.py  one real sum across all nodes, on the path that training takes
-verdict.py     what it adds up to: the one thing to do a node (pure)
-table.py       how it is shown (pure)
+verdict.py     the advice for each node (pure)
+table.py       the table of results (pure)
 
 `python -m hearth.verify --help` lists the verbs. Only the sum across all nodes loads torch.
 """

@@ -1,4 +1,4 @@
-"""The verbs of verifying. Each reads a JSON file and prints one JSON object."""
+"""Commands that verify a cluster. Each reads a JSON file and prints one JSON object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hearth.verify.pairs import Peer, talk
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb and return the exit status: 0, or 2 where something was found."""
+    """Run one verb and return the exit status: 0, or 2 if there are findings."""
     parser = argparse.ArgumentParser(prog="python -m hearth.verify", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     for name, verb, text in (
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _look(path: Path) -> dict[str, Any]:
-    """`address`, `workspace`, `allowed` addresses and the seconds to be `idle` → facts, ports."""
+    """Gather facts and start a listener; takes `address`, `workspace`, `allowed` and `idle` (s)."""
     given = json.loads(path.read_text())
     answer = look(given["address"], Path(given["workspace"]))
     if not answer["findings"]:
@@ -50,17 +50,17 @@ def _look(path: Path) -> dict[str, Any]:
 
 
 def _talk(path: Path) -> dict[str, Any]:
-    """`own` name, `peers` in rank order, whether to measure the `speed` → what came of it."""
+    """Test the links to `peers` (in rank order) but the `own` node, with `speed` also bandwidth."""
     given = json.loads(path.read_text())
     peers = [Peer(**peer) for peer in given["peers"]]
     return {"facts": dataclasses.asdict(talk(given["own"], peers, given["speed"])), "findings": []}
 
 
 def _all_reduce(path: Path) -> dict[str, Any]:
-    """`launch`, a launch spec, and the `limit` in seconds → what the sum came to."""
+    """Take part in the all-reduce of the launch spec `launch`, for at most `limit` seconds."""
     given = json.loads(path.read_text())
     launch = path.with_name("launch.json")
-    launch.write_text(json.dumps(given["launch"]))  # in a folder that only its owner can read
+    launch.write_text(json.dumps(given["launch"]))  # the folder is readable by its owner alone
     return all_reduce(load_spec(launch), given["limit"])
 
 

@@ -14,7 +14,7 @@ from hearth.supervise.spec import Spec
 from hearth.supervise.supervisor import STOP_NOW, supervise
 
 RUN = "hearth-verify"
-"""Name of the run that this is for the supervisors; nothing of it stays."""
+"""Run name under which the supervisors start the check; its files are removed afterwards."""
 
 SCRIPT = "scripts/check_all_reduce.py"
 ANSWER = "all_reduce.json"
@@ -24,8 +24,8 @@ MEBIBYTES = 4
 def all_reduce(spec: Spec, limit: float) -> dict[str, Any]:
     """Take part with this node and return the `facts` and `findings`.
 
-    Facts, on rank 0: `nodes` that took part, by rank; `wrong`, those whose sum was; `over` which
-    back end; `seconds` a sum took. It is ended after `limit` seconds.
+    Facts, on rank 0: `nodes` that took part, by rank; `wrong`, the nodes with a wrong sum; `over`,
+    the back end; `seconds` per sum. The check is ended after `limit` seconds.
 
     Raises:
         LaunchError: a run is under way here, or the node's address is not its own.

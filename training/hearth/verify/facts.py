@@ -1,4 +1,4 @@
-"""What a node is: its versions, its GPUs and the card of its cluster address."""
+"""Facts of a node: its versions, its GPUs and the network card of its cluster address."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _NVIDIA, _DISPLAY = "0x10de", "0x03"
 def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str, Any]:
     """Return the facts of this node and all `findings`.
 
-    Facts: `python`, `torch`, `cuda` and `nccl` versions (None: without), `arch` that torch was
+    Facts: `python`, `torch`, `cuda` and `nccl` versions (None: absent), `arch` that torch was
     built for, `devices` that torch can use, `gpus`, the number of NVIDIA `cards` on the bus,
-    `interface`, `nic_mbit` that it negotiated (None: it does not say), `wireless`, and the `busy`
-    run that has the node.
+    `interface`, its negotiated `nic_mbit` (None: unknown), `wireless`, and `busy`, the run that
+    occupies the node.
     """
     findings: list[str] = []
     facts: dict[str, Any] = {"python": platform.python_version(), **_torch(findings)}
@@ -53,7 +53,7 @@ def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str
 
 
 def _torch(findings: list[str]) -> dict[str, Any]:
-    """Return what torch is, without loading it where it has no CUDA: that takes seconds."""
+    """Return torch's facts; a build without CUDA is not imported, since that takes seconds."""
     nothing = {"torch": None, "cuda": None, "nccl": None, "arch": [], "devices": 0}
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
@@ -74,7 +74,7 @@ def _torch(findings: list[str]) -> dict[str, Any]:
 def gpus() -> list[dict[str, Any]]:
     """Return `name`, `memory_mib`, `driver` and `capability` of every GPU that the driver knows.
 
-    The memory is None where the GPU shares that of the processor: then the driver says `[N/A]`.
+    The memory is None if the GPU shares the computer's: then the driver says `[N/A]`.
     """
     found = []
     for line in (_output(_NVIDIA_SMI, seconds=30) or "").splitlines():
@@ -93,7 +93,7 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def _cards(system: Path) -> int:
-    """Return how many NVIDIA display cards the bus has, with or without a driver."""
+    """Count the NVIDIA display cards on the PCI bus, with or without a driver."""
     devices = (system / "bus/pci/devices").glob("*")
     return sum(
         _read(device / "vendor") == _NVIDIA and _read(device / "class").startswith(_DISPLAY)
@@ -102,7 +102,7 @@ def _cards(system: Path) -> int:
 
 
 def card(name: str, system: Path) -> dict[str, Any]:
-    """Return what the kernel knows of a network interface."""
+    """Return the kernel's facts about a network interface."""
     card = system / "class/net" / name
     negotiated = _read(card / "speed")
     return {
@@ -113,7 +113,7 @@ def card(name: str, system: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> str:
-    """Return what a small file of the kernel says; nothing if it does not answer."""
+    """Return the content of a small kernel file, or "" if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -121,7 +121,7 @@ def _read(path: Path) -> str:
 
 
 def _output(command: list[str], seconds: float) -> str | None:
-    """Return what a command says, or None if it is not there or fails."""
+    """Return the output of a command, or None if it is missing or fails."""
     if shutil.which(command[0]) is None:
         return None
     try:

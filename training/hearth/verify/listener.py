@@ -1,10 +1,10 @@
-"""What answers the other nodes on this node's cluster address, for as long as they ask.
+"""Server on this node's cluster address for the other nodes' tests; exits when idle.
 
-A client names what it wants in its first line:
+A client names the test in its first line:
 
-    echo   every byte comes back, for the latency
-    hold   the answer "ok" comes once nobody else holds this node, until the client leaves
-    sink   everything is swallowed; at the end comes what arrived, in how many seconds
+    echo   returns every byte, for the latency
+    hold   answers "ok" once no other client holds this node; held until the client disconnects
+    sink   discards everything; at the end reports the bytes received and the seconds they took
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import suppress
 from hearth.base.errors import LaunchError
 
 LONGEST = 600.0
-"""Seconds after which a listener ends, whoever still talks to it."""
+"""Seconds after which a listener exits, even with clients connected."""
 
 CHUNK = 1 << 18
 
@@ -34,7 +34,7 @@ class _Listener:
         self._last = time.monotonic()
 
     async def serve(self, address: str) -> None:
-        """Print the port, then answer until nobody has asked for the idle time."""
+        """Print the port, then serve clients until none has connected for the idle time."""
         server = await asyncio.start_server(self._answer, address, 0)
         print(server.sockets[0].getsockname()[1], flush=True)
         until = time.monotonic() + LONGEST
@@ -54,7 +54,7 @@ class _Listener:
                 if handler:
                     await handler(reader, writer)
         except (OSError, TimeoutError, ValueError):
-            pass  # A client that leaves or babbles is its own affair.
+            pass  # A client that disconnects or sends nonsense must not stop the server.
         finally:
             self._open -= 1
             self._last = time.monotonic()
@@ -79,21 +79,21 @@ async def _sink(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     while data := await reader.read(CHUNK):
         rest += len(data)
         ended = time.perf_counter()
-    # What had piled up before the clock was started does not count.
+    # Bytes buffered before the clock started do not count.
     told = {"received": first + rest, "bytes": rest, "seconds": ended - began}
     writer.write(json.dumps(told).encode() + b"\n")
     await writer.drain()
 
 
 def main(address: str, allowed: Sequence[str], idle: float) -> None:
-    """Be the listener, in the foreground."""
+    """Run the listener in the foreground."""
     asyncio.run(_Listener(allowed, idle).serve(address))
 
 
 def start(address: str, allowed: Sequence[str], idle: float) -> int:
     """Start a listener that outlasts this process; return its port.
 
-    It answers the addresses `allowed` only, and ends after `idle` seconds without a question.
+    It answers the addresses `allowed` only, and exits after `idle` seconds without a request.
 
     Raises:
         LaunchError: the address cannot be listened on.

@@ -1,7 +1,7 @@
-"""Whom this node reaches over TCP, how soon and how fast.
+"""Connectivity, latency and bandwidth from this node to its peers, over TCP.
 
-Only one speed test touches a node at a time: who measures holds both ends, the lower rank first, so
-that nobody waits in a circle.
+Only one speed test uses a node at a time: the measuring node locks both ends, the lower rank first,
+so that no deadlock can arise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CONNECT = 4.0
-"""Seconds until a peer counts as not answering: twice what a lost first packet costs."""
+"""Connect timeout in seconds: twice the delay that a lost first packet causes."""
 
 ECHOES = 15
 MOST_BYTES = 16 << 20
@@ -43,7 +43,7 @@ class Peer:
 
 @dataclass
 class Talk:
-    """What came of it, by peer: milliseconds there and back, Mbit/s, or why no answer came."""
+    """Results by peer: round-trip milliseconds, Mbit/s, or the reason why it did not answer."""
 
     milliseconds: dict[str, float] = field(default_factory=dict)
     mbit: dict[str, float] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Talk:
 
 
 def talk(own: str, peers: Sequence[Peer], speed: bool) -> Talk:
-    """Speak with every peer but `own`; measure speeds too if `speed`."""
+    """Measure the latency to every peer but `own`, and with `speed` also the bandwidth."""
     return asyncio.run(_talk(own, peers, speed))
 
 
@@ -66,20 +66,20 @@ async def _talk(own: str, peers: Sequence[Peer], speed: bool) -> Talk:
             try:
                 async with asyncio.timeout(PATIENCE), _held(here, lower), _held(here, higher):
                     said.mbit[peer.name] = await _speed(here, peer)
-            except (OSError, ValueError):  # it answered, so the rest is for the all-reduce to say
+            except (OSError, ValueError):  # reachable; the all-reduce will report the rest
                 continue
     return said
 
 
 def in_turn(own: str, peers: Sequence[Peer]) -> list[Peer]:
-    """Return the others, each node beginning with the one after itself, so that few meet."""
+    """Return the other peers in rank order from after `own`, so that tests rarely collide."""
     names = [peer.name for peer in peers]
     after = names.index(own) + 1
     return [*peers[after:], *peers[: after - 1]]
 
 
 async def _greet(here: Peer, peer: Peer, said: Talk) -> None:
-    """Note how soon a peer answers, or why it does not."""
+    """Record a peer's round-trip time, or the reason why it does not answer."""
     try:
         async with asyncio.timeout(CONNECT), _connected(here, peer, b"echo\n") as (reader, writer):
             times = []
@@ -94,7 +94,7 @@ async def _greet(here: Peer, peer: Peer, said: Talk) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return in a few words why a peer did not answer, with the likely cause."""
+    """Describe in a few words why a peer did not answer, with the likely cause."""
     if isinstance(error, TimeoutError):
         return "no answer on TCP (firewall?)"
     if isinstance(error, ConnectionRefusedError):
@@ -107,9 +107,9 @@ def reason(error: Exception) -> str:
 
 
 async def _speed(here: Peer, peer: Peer) -> float:
-    """Return the Mbit/s from here to `peer`, as the peer saw them arrive.
+    """Return the Mbit/s from `here` to `peer`, as measured by the peer.
 
-    At most 16 MiB or half a second are sent. Raises ValueError if too little arrived to tell.
+    Sends at most 16 MiB or half a second. Raises ValueError if too little arrived to measure.
     """
     async with _connected(here, peer, b"sink\n") as (reader, writer):
         until, sent = time.perf_counter() + MOST_SECONDS, 0
@@ -126,7 +126,7 @@ async def _speed(here: Peer, peer: Peer) -> float:
 
 @asynccontextmanager
 async def _held(here: Peer, peer: Peer) -> AsyncIterator[None]:
-    """Keep others from measuring with `peer` meanwhile."""
+    """Lock `peer` against other nodes' speed tests for the duration of the block."""
     async with _connected(here, peer, b"hold\n") as (reader, _):
         if await reader.readline() != b"ok\n":
             raise ConnectionError(f"{peer.name} does not answer any more")
@@ -135,7 +135,7 @@ async def _held(here: Peer, peer: Peer) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _connected(here: Peer, peer: Peer, wanted: bytes) -> AsyncIterator[Streams]:
-    """Connect from the cluster address, say what is wanted, and leave at the end."""
+    """Connect from the cluster address, request the test `wanted`, and disconnect at the end."""
     reader, writer = await asyncio.open_connection(
         peer.address, peer.port, local_addr=(here.address, 0)
     )

@@ -1,4 +1,4 @@
-"""The table of a verified cluster, as lines with a level each. Pure."""
+"""The table of a verified cluster, as lines with a level each. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Line = tuple[Level | None, str]
 
 
 def table(nodes: Sequence[Seen], advice: Mapping[str, Advice], columns: int) -> list[Line]:
-    """Return the lines; where `columns` are too few, the machines follow below the network."""
+    """Return the lines; if `columns` are too few, a second table of the machines follows below."""
     cells = {node.name: _cells(node, nodes) for node in nodes}
     whole = _block(nodes, cells, advice, (*_NETWORK, *_MACHINE))
     if max(width(text) for _, text in whole) <= columns:
@@ -33,7 +33,7 @@ def table(nodes: Sequence[Seen], advice: Mapping[str, Advice], columns: int) -> 
 
 
 def width(text: str) -> int:
-    """Return how many columns `text` takes on a terminal."""
+    """Return the width of `text` on a terminal, in columns."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
@@ -41,14 +41,14 @@ def width(text: str) -> int:
 
 
 def speed(mbit: float | None) -> str:
-    """Return a link's speed as people say it."""
+    """Format a link's speed: `940 Mbit/s`, `9.4 Gbit/s`, or – if unknown."""
     if mbit is None:
         return "–"
     return f"{mbit / 1000:.1f} Gbit/s" if mbit >= 1000 else f"{mbit:.0f} Mbit/s"
 
 
 def memory(mebibytes: int) -> str:
-    """Return a GPU's memory as it stands on the box."""
+    """Format a GPU's memory as it is sold, in whole GB."""
     return f"{round(mebibytes / 1024)} GB"
 
 
@@ -75,7 +75,7 @@ def _block(
     advice: Mapping[str, Advice],
     titles: Sequence[str],
 ) -> list[Line]:
-    """Return a heading and a line a node."""
+    """Return a heading and one line per node."""
     wide = {
         title: max(width(title), *(width(row[title]) for row in cells.values())) for title in titles
     }
@@ -92,7 +92,7 @@ def _block(
 
 
 def _wrapped(name: str, text: str, columns: int) -> list[str]:
-    """Return what to do on a node, in lines that fit; commands are not broken at hyphens."""
+    """Wrap the advice for a node to `columns`; commands are not broken at hyphens."""
     return textwrap.wrap(
         f"{name}: {text}",
         max(columns, 40),

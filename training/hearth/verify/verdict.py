@@ -1,6 +1,6 @@
-"""What looking at a cluster adds up to: each node is fine, or has the one thing to do. Pure.
+"""Judge a verified cluster: each node is fine, or gets one piece of advice. No I/O.
 
-What is wrong with a node comes in the order in which it must be mended, so the first is shown.
+Faults are found in the order in which they must be repaired, so only the first is shown.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Literal
 Level = Literal["good", "advice", "fault"]
 
 SLOW_MBIT = 200.0
-"""A wired link below this is a cable or port for 100 Mbit/s: hardly any card is that old."""
+"""A wired link below this has a 100 Mbit/s cable or port: hardly any card is that old."""
 
 SLOW_MILLISECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of a node. `gone` says why it could not be looked at at all.
+    """Observations of a node. `gone` is the reason if the node could not be examined.
 
     `facts` are those of `hearth.verify.facts`, `talk` those of `hearth.verify.pairs`.
     """
@@ -42,7 +42,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Sum:
-    """What came of the all-reduce: the facts of rank 0, or who failed and why."""
+    """Result of the all-reduce: the facts of rank 0, or the node that failed and the reason."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     culprit: str | None = None
@@ -51,7 +51,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Advice:
-    """How a node stands, and what to do if it is not good."""
+    """Verdict on a node, and the action to take if it is not good."""
 
     level: Level
     text: str = ""
@@ -62,8 +62,8 @@ def judge(
 ) -> dict[str, Advice]:
     """Return the advice for each node.
 
-    `total` is None where no sum was tried; `provision` is the command that provisions these nodes
-    and `lock` each node's `python_lock` (`cpu` says that no GPU is to be used).
+    `total` is None if no all-reduce was tried; `provision` is the command that provisions these
+    nodes, `lock` each node's `python_lock` (`cpu` means that no GPU is to be used).
     """
     verdicts = {}
     for node in nodes:
@@ -79,7 +79,7 @@ def judge(
 
 
 def why_no_sum(nodes: Sequence[Seen]) -> str:
-    """Return why no sum across all nodes should be tried, or nothing."""
+    """Return the reason why no all-reduce should be tried, or "" if it should."""
     usable = [node for node in nodes if node.usable]
     if len(usable) < 2:
         return "since it takes two nodes"
@@ -91,7 +91,7 @@ def why_no_sum(nodes: Sequence[Seen]) -> str:
 
 
 def link_mbit(name: str, nodes: Sequence[Seen]) -> float | None:
-    """Return the Mbit/s of a node's own link: the best with any peer, of the slower direction.
+    """Return the Mbit/s of a node's own link: the best with any peer, in the slower direction.
 
     A peer's slow cable does not count against the node, as long as another peer is faster.
     """
@@ -104,10 +104,10 @@ def link_mbit(name: str, nodes: Sequence[Seen]) -> float | None:
 
 
 def peers_allow(name: str, nodes: Sequence[Seen]) -> float:
-    """Return the Mbit/s that the best link of a node's measured peers should carry.
+    """Return the highest nominal Mbit/s among the cards of a node's measured peers.
 
-    That of a card on Wi-Fi counts as none, since it promises nothing; of one that does not say what
-    it has negotiated, as without end.
+    A Wi-Fi card counts as 0, since it guarantees nothing; a card with unknown negotiated speed
+    counts as infinite.
     """
     peers = [
         node.facts
@@ -126,7 +126,7 @@ def peers_allow(name: str, nodes: Sequence[Seen]) -> float:
 def held_by_peers(node: Seen, nodes: Sequence[Seen]) -> bool:
     """Return whether a node's link is slow because no peer has a faster one.
 
-    Of a card that is itself slow, or does not say so, that is not known.
+    False if the node's own card is slow or its speed unknown: the cause is then uncertain.
     """
     return (node.facts["nic_mbit"] or 0) > SLOW_MBIT >= peers_allow(node.name, nodes)
 
@@ -134,8 +134,8 @@ def held_by_peers(node: Seen, nodes: Sequence[Seen]) -> bool:
 def supports(arch: Sequence[str], capability: str) -> bool:
     """Return whether a torch built for `arch` (`sm_86` …) runs on a GPU of a `capability` (`8.9`).
 
-    Code runs on later minors of its major version; what ends in `a` or `f` on its own only. PTX
-    (`compute_90`) is compiled for anything later. [CUDA C++ programming guide, compatibility]
+    Binary code runs on later minors of its major version, with a suffix `a` or `f` only on its own.
+    PTX (`compute_90`) is compiled for anything later. [CUDA C++ programming guide, compatibility]
     """
     wanted = tuple(int(part) for part in capability.split("."))
     for built in arch:
@@ -150,7 +150,7 @@ def supports(arch: Sequence[str], capability: str) -> bool:
 
 
 def short_gpu(gpus: Sequence[Mapping[str, Any]]) -> str:
-    """Return the names of a node's GPUs as people say them, or nothing."""
+    """Return the short names of a node's GPUs, such as `2× RTX 3090`, or "" without GPUs."""
     names = Counter(
         gpu["name"].removeprefix("NVIDIA ").removeprefix("GeForce ").removesuffix(" GPU")
         for gpu in gpus
@@ -159,7 +159,7 @@ def short_gpu(gpus: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _own_faults(node: Seen, provision: str) -> Iterator[str]:
-    """Yield what is wrong with a node by itself."""
+    """Yield the faults of a node by itself."""
     if node.gone:
         yield node.gone
         return
@@ -186,7 +186,7 @@ def _own_faults(node: Seen, provision: str) -> Iterator[str]:
 def _common_faults(
     node: Seen, nodes: Sequence[Seen], total: Sum | None, provision: str
 ) -> Iterator[str]:
-    """Yield what is wrong between a node and the others."""
+    """Yield the faults between a node and the others."""
     callers = [other for other in nodes if other.talk and other.name != node.name]
     deaf = {c.name: c.talk["failed"][node.name] for c in callers if node.name in c.talk["failed"]}
     if deaf:
@@ -207,7 +207,7 @@ def _common_faults(
 def differing(node: Seen, nodes: Sequence[Seen]) -> Iterator[tuple[str, str, str]]:
     """Yield the versions in which a node differs from most others of its kind.
 
-    Each with what it is of, that of the node, and that of the others.
+    Each item is (software, the node's version, the others' version).
     """
     for what, key, kind in (
         ("torch", _torch_release, _any),
@@ -218,14 +218,14 @@ def differing(node: Seen, nodes: Sequence[Seen]) -> Iterator[tuple[str, str, str
         alike = [other for other in nodes if other.usable and kind(other.facts)]
         if node not in alike:
             continue
-        # On a draw the lower rank is right.
+        # On a tie the version of the lowest rank wins.
         usual = Counter(key(other.facts) for other in alike).most_common(1)[0][0]
         if key(node.facts) != usual:
             yield what, str(key(node.facts)), str(usual)
 
 
 def _torch_release(facts: Mapping[str, Any]) -> str:
-    """Return torch's version without its build: a CPU and a GPU node differ in that alone."""
+    """Return torch's version without its build tag, in which CPU and GPU nodes differ."""
     return str(facts["torch"]).partition("+")[0]
 
 
@@ -242,7 +242,7 @@ def _with_cuda(facts: Mapping[str, Any]) -> bool:
 
 
 def _hints(node: Seen, nodes: Sequence[Seen], lock: str) -> Iterator[str]:
-    """Yield what could be better, although training works."""
+    """Yield possible improvements for a node on which training works."""
     if not node.usable:
         return
     facts, mbit = node.facts, link_mbit(node.name, nodes)
@@ -265,9 +265,9 @@ def _hints(node: Seen, nodes: Sequence[Seen], lock: str) -> Iterator[str]:
 
 
 def remarks(nodes: Sequence[Seen], total: Sum | None, skipped: str) -> list[str]:
-    """Return the lines below the table: the sum, the latency, and kinds of nodes that differ.
+    """Return the lines below the table: all-reduce, latency, and differences between nodes.
 
-    `skipped` says why no sum was tried, if none was.
+    `skipped` is the reason if no all-reduce was tried.
     """
     lines = []
     if total and total.facts.get("seconds"):
