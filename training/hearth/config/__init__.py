@@ -1,8 +1,8 @@
-"""Typed run settings: one table, one resolver, one file a run.
+"""Typed run settings: one table, one resolver, one file per run.
 
 settings.py   the table: every setting, its type, default and meaning
-presets.py    what is known about a model
-resolve.py    defaults < preset < file < what a person gave
+presets.py    known facts about a model
+resolve.py    layers: defaults < preset < file < command line
 run.py        a run and its file, run.yml
 cli.py        the script's command line, made from the table
 problems.py   errors as sentences

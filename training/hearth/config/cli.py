@@ -22,7 +22,7 @@ The play `train.yml` starts this script on every node with --run-file."""
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What was typed: settings as strings, and how to treat them."""
+    """The parsed command line: settings as strings, and the options of the script itself."""
 
     given: dict[str, Any]
     config: Path | None
@@ -32,7 +32,7 @@ class CommandLine:
 
 
 def _shape(name: str) -> str:
-    """Return how the values of a setting look, for `--help`."""
+    """Return the placeholder for a setting's values in `--help`."""
     schema = Settings.model_json_schema()["properties"][name]
     names = {"integer": "N", "number": "X", "array": "A,B,…", "string": "TEXT"}
     shapes: list[str] = []
@@ -45,7 +45,7 @@ def _shape(name: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser with one option a setting, under the settings' own headings."""
+    """Return the parser with one option per setting, under the settings' own headings."""
     parser = argparse.ArgumentParser(
         prog="train_distributed.py",
         usage="%(prog)s --model MODEL [setting ...]",
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
             headings[group] = parser.add_argument_group(group)
         options = ["--" + name.replace("_", "-")]
         if name == "run":
-            # torchrun takes --run for a short form of its own --run-path, even behind the script.
+            # torchrun reads --run as an abbreviation of its --run-path, even after the script.
             options.append("--run-name")
         if field.is_required():
             text = f"{field.description} (required)"
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
-    """Return what was typed (by default on this process's command line).
+    """Parse `arguments` (by default this process's command line).
 
     `--help` prints and exits. Raises `ConfigError` for options that do not exist.
     """

@@ -1,4 +1,4 @@
-"""Where the files of a run lie: in a node's workspace, or in one folder when run by hand."""
+"""Paths of a run's files: in a node's workspace, or in one folder when run by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_IN_A_NAME = r"[^\w.-]+"
 
 @dataclass(frozen=True)
 class Layout:
-    """Folders of a run. `results` holds one folder a run, `checkpoints` likewise."""
+    """Folders of a run. `results` holds one folder per run, `checkpoints` likewise."""
 
     results: Path
     checkpoints: Path
@@ -53,7 +53,7 @@ class Layout:
 
     @property
     def speeds(self) -> Path:
-        """The folder of what was measured of this node's ranks."""
+        """The folder of the measurements of this node's ranks."""
         return self.data / "speeds"
 
     @property
@@ -62,11 +62,10 @@ class Layout:
         return self.data / "tokens"
 
     def dataset(self, run: Run) -> str | Path:
-        """Return the data set of `run` as this machine finds it.
+        """Return the data set of `run` by the path or name under which this machine finds it.
 
-        A local file lies in a workspace under its checksum and name. A data set of the Hub is the
-        file in which its rows were kept, where they were; every other one goes by the same name
-        everywhere.
+        In a workspace a local file is stored under its checksum and name. A data set of the Hub is
+        the file of its saved rows, if there is one; any other has the same name everywhere.
         """
         if self.in_workspace and run.dataset_sha256:
             return self.data / staged_name(run.dataset_sha256, run.settings.dataset)
@@ -75,10 +74,10 @@ class Layout:
         return run.settings.dataset
 
     def kept(self, dataset: str) -> Path:
-        """Return where the rows of a data set of the Hub are kept, to be sent to other nodes."""
+        """Return the file that holds the rows of a Hub data set, to be sent to other nodes."""
         return self.data / "hub" / f"{re.sub(_NOT_IN_A_NAME, '--', dataset)}.parquet"
 
 
 def staged_name(sha256: str, dataset: str) -> str:
-    """Return the name under which a local data file lies in a node's workspace."""
+    """Return the name under which a node's workspace stores a local data file."""
     return f"{sha256[:12]}-{Path(dataset).name}"

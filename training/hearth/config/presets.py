@@ -1,4 +1,4 @@
-"""Presets: what Hearth knows about a model, one YAML file each in `training/presets/`."""
+"""Presets: facts and settings of a known model, one YAML file each in `training/presets/`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRESETS = Path(__file__).resolve().parents[2] / "presets"
 
 
 class _Wheel(BaseModel):
-    """A Python package that carries the model, for when the Hub does not answer."""
+    """A Python package that contains the model, used if the Hub does not answer."""
 
     model_config = ConfigDict(extra="forbid")
     package: str
@@ -28,9 +28,9 @@ class _Wheel(BaseModel):
 
 
 class Preset(BaseModel):
-    """One model: where it comes from, under which terms, its sizes, and the settings that suit it.
+    """One model: its source, licence, sizes and recommended settings.
 
-    What is not certain is left out.
+    Uncertain facts are left out.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -43,7 +43,7 @@ class Preset(BaseModel):
     settings: dict[str, Any] = {}
 
     def source(self, name: str) -> ModelSource:
-        """Return where the model of this preset, named `name`, comes from."""
+        """Return the source of the model of this preset, whose name is `name`."""
         wheel = WheelSource(**self.wheel.model_dump()) if self.wheel else None
         return ModelSource(
             name=name,
@@ -63,7 +63,7 @@ def preset_names() -> list[str]:
 def load_preset(name: str) -> Preset:
     """Return the preset `name`.
 
-    Raises `ConfigError` if the file does not say what a preset must say.
+    Raises `ConfigError` if the file is not a valid preset.
     """
     path = PRESETS / f"{name}.yml"
     try:

@@ -1,4 +1,4 @@
-"""From pydantic's and YAML's errors to sentences that name the setting and the way out."""
+"""Turn pydantic's and YAML's errors into sentences that name the setting and the solution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WANTED = {
 
 
 def _sentence(kind: str, context: dict[str, object], message: str) -> str:
-    """Return what is wanted, for one of pydantic's error kinds."""
+    """Describe the expected value, for one of pydantic's error kinds."""
     if kind in _WANTED:
         return _WANTED[kind]
     if kind in ("greater_than_equal", "greater_than"):
@@ -42,16 +42,16 @@ def _sentence(kind: str, context: dict[str, object], message: str) -> str:
 def describe(
     error: ValidationError | yaml.YAMLError, where: str | None, known: Iterable[str] = ()
 ) -> list[str]:
-    """Return one sentence a problem.
+    """Return one sentence per problem.
 
-    `where` names the file (None: each setting speaks for itself) and `known` the setting names
-    that an unknown one is compared with.
+    `where` names the file (None: only the setting is named) and `known` the setting names that an
+    unknown one is compared with.
     """
     prefix = f"{where}: " if where else ""
     if isinstance(error, yaml.YAMLError):
         return [f"{prefix}this is not YAML: {error}"]
     findings = []
-    # What may be one thing or another, such as a number or a word, has a problem with each.
+    # pydantic reports a value of a union, such as a number or a word, once for each alternative.
     wanted: dict[str, list[str]] = {}
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else "the file"

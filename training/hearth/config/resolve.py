@@ -1,7 +1,7 @@
-"""The one resolver: defaults < preset < file < what a person gave.
+"""The one resolver of settings: defaults < preset < file < command line.
 
 Each layer overrides single settings of the layer below and never replaces it. The play and the
-script by hand both come through here, so that a run means the same however it was started.
+script by hand both use it, so that a run means the same however it was started.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
 
 
 def _source_of(model: str) -> ModelSource:
-    """Return where a model that is not a preset comes from, by the look of its name."""
+    """Return the source of a model that is not a preset, derived from the form of its name."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         return ModelSource(name=folder.name, id=str(folder.resolve()), kind="folder")
@@ -66,9 +66,9 @@ def _source_of(model: str) -> ModelSource:
 
 
 def _located(dataset: str) -> str:
-    """Return the data set's name; a person's own file by its absolute path.
+    """Return the data set's name; for a person's own file, its absolute path.
 
-    The name that was typed says what is in it, also where it is a link to one that says nothing.
+    Symbolic links are kept: the typed name tells the format, that of the link's target may not.
     Raises `DataError` if a file is meant and cannot be used as one.
     """
     found = locate(dataset)
@@ -80,10 +80,10 @@ def _located(dataset: str) -> str:
 def resolve(
     given: Mapping[str, Any], given_as: str = "command line", file: Path | None = None
 ) -> Resolved:
-    """Return the settings that hold, and where each came from.
+    """Return the resolved settings and the layer that each came from.
 
-    `given` is what a person set for this run, `given_as` what to call that ("-e"), `file` a
-    settings file in between. Values may be strings; they are parsed by the declared type.
+    `given` holds a person's settings for this run, `given_as` their name in messages ("-e"), `file`
+    a settings file in between. Values may be strings; they are parsed by the declared type.
 
     Raises `ConfigError` with every problem found.
     """
@@ -132,7 +132,7 @@ def resolve(
 
 
 def _problems_of(layer: Mapping[str, Any], where: str | None) -> list[str]:
-    """Return what is wrong within one layer, so that each finding can name its file."""
+    """Return the problems within one layer, so that each finding can name its file."""
     try:
         Settings.model_validate({"model": "any", **layer})
     except ValidationError as error:

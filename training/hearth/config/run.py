@@ -1,7 +1,7 @@
-"""A run: its name, its settings and where they came from; what `run.yml` holds.
+"""A run as recorded in `run.yml`: its name, its settings and the origin of each setting.
 
-`run.yml` is the contract between the one who asks for a run and the nodes that train it: the same
-file goes everywhere, and the trainer reads nothing else.
+`run.yml` is the contract between the requester of a run and the nodes that train it: every node
+gets the same file, and the trainer reads nothing else.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import Settings, for_run_name
 from hearth.config.source import ModelSource, WheelSource
 
-# What may differ when a run goes on: none of these changes which rows make up a step or what
-# is learned from them.
+# Settings that may differ when a run is resumed: none of them changes which rows make up a step
+# or the result of training on them.
 _FREE_ON_RESUME = frozenset(
     {
         "resume",
@@ -58,8 +58,8 @@ _HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
 class Run:
     """One training run, as `run.yml` records it.
 
-    `launch` are the words, with their values, that were given with it and say how to launch it: on
-    which nodes, and with which options of the roles. A run by hand has none.
+    `launch` holds the launch options that were given with it, by name: the nodes and options of the
+    roles. A run by hand has none.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Run:
 
     @property
     def resumes(self) -> bool:
-        """Whether this is an earlier run that goes on."""
+        """Whether this resumes an earlier run."""
         return self.settings.resume is not None
 
 
@@ -83,10 +83,10 @@ def resolve_run(
     file: Path | None = None,
     now: datetime | None = None,
 ) -> Run:
-    """Return the run that a person asked for.
+    """Return the run that a person requested.
 
     `runs` is the folder of earlier runs: a new run may not take the name of one, and
-    `resume: NAME` goes on with one. `given`, `given_as` and `file` are as in `resolve`.
+    `resume: NAME` continues one. `given`, `given_as` and `file` are as in `resolve`.
 
     Raises `ConfigError` with every problem found.
     """
@@ -114,13 +114,13 @@ def resolve_run(
 
 
 def newest_run(runs: Path) -> str:
-    """Return the name of the run in the folder `runs` that was asked for last.
+    """Return the name of the most recently requested run in the folder `runs`.
 
     Raises `ConfigError` if there is none.
     """
     found = []
     for path in runs.glob("*/run.yml"):
-        # Not read as a run of the trainer: it may be one of a person's script.
+        # Not read with read_run: it may be a run of a person's own script.
         with suppress(OSError, yaml.YAMLError, KeyError, TypeError):
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
             found.append((str(content["created"]), str(content["run"])))
@@ -171,7 +171,7 @@ def _resumed(
 def _sha256(dataset: str) -> str | None:
     """Return the checksum of a person's own data file, or None for a data set that has a name.
 
-    A file stands in the settings by its absolute path (see `resolve`).
+    The settings hold a file's absolute path (see `resolve`).
     """
     path = Path(dataset)
     if not path.is_absolute() or not path.is_file():
@@ -180,13 +180,13 @@ def _sha256(dataset: str) -> str | None:
 
 
 def write_run(run: Run, path: Path) -> None:
-    """Write `run` to `path` as YAML, whole: without it no checkpoint of the run is of use."""
+    """Write `run` to `path` as YAML, atomically: without it the run's checkpoints are useless."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, run_text(run))
 
 
 def run_text(run: Run) -> str:
-    """Return what `write_run` writes."""
+    """Return `run` as the YAML text of `run.yml`."""
     content = {
         "run": run.name,
         "created": run.created,
@@ -214,7 +214,7 @@ def read_run(path: Path) -> Run:
 
 
 def run_of(text: str, where: str) -> Run:
-    """Return the run that `text` records; `where` it stands is said of an error.
+    """Parse the run recorded in `text`; errors name its origin `where`.
 
     Raises `ConfigError` if `run_text` did not make it.
     """
@@ -240,15 +240,15 @@ def run_of(text: str, where: str) -> Run:
 
 
 def pinned(run: Run, revision: str | None) -> Run:
-    """Return `run` with the Hub's commit that its model was found to be, if it is from the Hub.
+    """Return `run` with its model pinned to the Hub's commit `revision`, if it is from the Hub.
 
-    So a run that goes on, or a node that joins later, gets the same model.
+    A resumed run, or a node that joins later, thus gets the same model.
     """
     return replace(run, source=replace(run.source, revision=revision)) if revision else run
 
 
 def describe_settings(run: Run) -> str:
-    """Return a table of all settings: name, value and where the value came from."""
+    """Return a table of all settings: name, value and origin of the value."""
     rows = [
         (name, shown(value), run.origins.get(name, "default"))
         for name, value in run.settings.model_dump().items()
@@ -258,7 +258,7 @@ def describe_settings(run: Run) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a setting's value as a person would type it."""
+    """Format a setting's value as a person would type it."""
     if value is None:
         return "-"
     if isinstance(value, bool):

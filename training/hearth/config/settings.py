@@ -1,6 +1,6 @@
 """Every setting of a run: its type, default and meaning.
 
-This table is the only place where a training default stands; `--help`, the run file and the
+This table is the only place that defines training defaults; `--help`, the run file and the
 documentation are made from it. Presets and people override it (see `resolve`).
 """
 
@@ -16,15 +16,15 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 def for_run_name(text: str, otherwise: str) -> str:
-    """Return what of a text can begin the name of a run, with room for a time behind it.
+    """Turn `text` into a run-name prefix that leaves room for a timestamp.
 
-    It is `otherwise` if that is nothing.
+    Returns `otherwise` if nothing is left of it.
     """
     return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:60] or otherwise
 
 
 def _listed_unless(*words: str) -> Callable[[Any], Any]:
-    """Return what takes a string `4:2:1` or `q_proj,v_proj` apart, unless it is one of `words`."""
+    """Return a validator that splits `4:2:1` or `q_proj,v_proj` into a list, except for `words`."""
 
     def listed(value: Any) -> Any:
         if isinstance(value, str) and value not in words:
@@ -35,12 +35,12 @@ def _listed_unless(*words: str) -> Callable[[Any], Any]:
 
 
 def _none(value: Any) -> Any:
-    """Return None for the words that mean it on a command line."""
+    """Return None for the words that mean None on a command line."""
     return None if isinstance(value, str) and value.lower() in {"", "none", "null"} else value
 
 
 def _setting(group: str, help_: str, default: Any = ..., **constraints: Any) -> Any:
-    """Return a pydantic field that knows under which heading `--help` shows it."""
+    """Return a pydantic field with the `group` that is its heading in `--help`."""
     return Field(default, description=help_, json_schema_extra={"group": group}, **constraints)
 
 
@@ -203,7 +203,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_bool_as_number(cls, value: Any, info: Any) -> Any:
-        """Refuse true and false where a number is wanted: Python would take them for 1 and 0."""
+        """Refuse true and false for a number: Python would read them as 1 and 0."""
         annotation = cls.model_fields[info.field_name].annotation
         if value is False and "off" in get_args(annotation):
             return "off"  # YAML reads a bare `off` as false.
@@ -230,7 +230,7 @@ class Settings(BaseModel):
         return value
 
     def contradictions(self) -> list[str]:
-        """Return what is wrong with settings that are right each by itself."""
+        """Return conflicts between settings that are each valid on their own."""
         findings = []
         if self.parallel == "fsdp" and self.load_in_4bit:
             findings.append(
@@ -276,7 +276,7 @@ class Settings(BaseModel):
         return findings
 
     def _not_by_itself(self) -> list[str]:
-        """Return what a rank cannot have that learns by itself for some steps."""
+        """Return conflicts with local steps (`sync_every` above 1)."""
         if self.sync_every == 1:
             return []
         reasons = {
@@ -307,17 +307,17 @@ class Settings(BaseModel):
     def suits_unsloth(self) -> bool:
         """Whether `backend: auto` takes Unsloth on a GPU.
 
-        Only Transformers' layers are sharded, Unsloth's kernels are made for LoRA, and a model
-        whose code comes with it is none that it knows.
+        Only Transformers' layers can be sharded, Unsloth's kernels are made for LoRA, and Unsloth
+        does not support a model that brings its own code.
         """
         return self.lora and self.parallel == "ddp" and not self.trust_remote_code
 
     @property
     def wants_speeds(self) -> bool:
-        """Whether anything in this run depends on how fast its ranks are.
+        """Whether anything in this run depends on the speed of its ranks.
 
-        With `parallel: fsdp` nothing does: a rank cannot compute by itself, so that none is faster
-        than the others and the network is slower than all.
+        With `parallel: fsdp` nothing does: ranks compute in lockstep, so none is faster than the
+        others, and the network is slower than all of them.
         """
         by_speed = self.replay is None and "auto" in (self.split, self.micro_batch)
         return by_speed and self.parallel == "ddp"

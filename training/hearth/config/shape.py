@@ -1,6 +1,6 @@
-"""The shape of a model, in the words of its published config.json. Plain data, no torch.
+"""The shape of a model, with the field names of its config.json. Plain data, no torch.
 
-Known are dense decoders with a gated MLP; of any other kind nothing is said rather than guessed.
+Dense decoders with a gated MLP are supported; the shape of any other kind is unknown, not guessed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from hearth.base.files import read_object
 
 @dataclass(frozen=True)
 class _Family:
-    """What sets one kind of decoder apart.
+    """Architectural features of one kind of decoder.
 
     Attributes:
-        norms: over the hidden size, in each layer.
-        head_norms: whether queries and keys are normalised by head.
-        biases: whether queries, keys and values have one.
-        fused: whether one matrix makes queries, keys and values, and one gate and up.
-        tied: whether input and output embeddings are one where the config does not say.
+        norms: number of norms over the hidden size in each layer.
+        head_norms: whether queries and keys are normalised per head.
+        biases: whether the projections of queries, keys and values have a bias.
+        fused: whether one matrix makes queries, keys and values, and another gate and up.
+        tied: whether input and output embeddings are tied if the config does not say.
     """
 
     norms: int = 2
@@ -48,14 +48,14 @@ FAMILIES: Mapping[str, _Family] = {
 
 @dataclass(frozen=True)
 class Linear:
-    """The linear layers of one name: features in and out, of one of them."""
+    """Input and output features of the linear layers of one name."""
 
     features_in: int
     features_out: int
 
     @property
     def size(self) -> int:
-        """Weights of the matrix."""
+        """Number of weights of the matrix."""
         return self.features_in * self.features_out
 
 
@@ -64,8 +64,8 @@ class Shape:
     """A decoder's sizes, named as in its config.json.
 
     Attributes:
-        parameters: of the whole model, parts beside the decoder (such as a vision tower) included.
-        stored: torch's name of the type of the numbers in its files; '' where nobody knows.
+        parameters: of the whole model, including parts such as a vision tower.
+        stored: torch's name of the data type in its files; '' if unknown.
     """
 
     model_type: str
@@ -86,7 +86,7 @@ class Shape:
 
     @property
     def family(self) -> _Family:
-        """What sets this kind of decoder apart."""
+        """Architectural features of this kind of decoder."""
         return FAMILIES[self.model_type]
 
     @property
@@ -116,12 +116,12 @@ class Shape:
 
     @property
     def linear_parameters(self) -> int:
-        """Weights of the linear layers of the decoder: what 4 bits make smaller."""
+        """Weights of the decoder's linear layers, which 4-bit quantisation shrinks."""
         return self.num_hidden_layers * sum(linear.size for linear in self.linears.values())
 
     @property
     def embedding_parameters(self) -> int:
-        """Weights of the embeddings, those of the output included where it has its own."""
+        """Weights of the embeddings, including the output's unless they are tied."""
         return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
 
     @property
@@ -137,7 +137,7 @@ class Shape:
 def shape_of(config: Mapping[str, Any]) -> Shape | None:
     """Return the shape that a model's `config` (the content of config.json) describes.
 
-    None if it is of a kind that is not known here, or has parts beside the decoder.
+    None if its kind is unknown, or if it has parts besides the decoder.
     """
     if "vision_config" in config or "quantization_config" in config:
         return None
@@ -166,6 +166,6 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
 
 
 def shape_in(folder: Path) -> Shape | None:
-    """Return the shape of the model in `folder`, None where nothing is known of it."""
+    """Return the shape of the model in `folder`, or None if it is unknown."""
     config = read_object(folder / "config.json")
     return shape_of(config) if config is not None else None

@@ -1,4 +1,4 @@
-"""Where a model comes from. Plain data: the controller reads this too, so no torch here."""
+"""The source of a model. Plain data: the controller reads this too, so no torch here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class WheelSource:
-    """A Python package that carries a model as GGUF, for when the Hub does not answer."""
+    """A Python package that contains a model as GGUF, used if the Hub does not answer."""
 
     package: str
     version: str
