@@ -55,14 +55,14 @@ def test_this_computer_is_examined_without_root_and_nothing_is_changed(home):
 
 
 def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
-    errors = home.workspace("laptop") / "scripts" / "hearth" / "errors.py"
+    errors = home.workspace("laptop") / "scripts" / "hearth" / "base" / "errors.py"
     whole = errors.read_text()
     errors.write_text("broken")
     scratch = home.workspace("desk") / "logs" / ".evening.torchrun"
     scratch.mkdir()
     done = home.script("doctor")
     assert done.returncode in (1, 2)
-    assert "! laptop: code: hearth/errors.py unlike this checkout" in done.stdout
+    assert "! laptop: code: hearth/base/errors.py unlike this checkout" in done.stdout
     assert "fix: ansible-playbook provision.yml --tags workspace" in done.stdout
     assert f"! desk: leftovers: {scratch}" in done.stdout.replace("\n ", "")
     assert "Doctor\n" not in done.stdout  # the table, and nothing of the play

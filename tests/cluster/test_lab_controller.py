@@ -78,7 +78,7 @@ def repository() -> bytes:
 def play(*words: str) -> tuple[int, str]:
     """Call ansible-playbook on the tower as its user does; return status and screen."""
     command = (
-        "cd ~/hearth && PATH=$PWD/bin:$PATH PYTHONPATH=training LC_ALL=C.UTF-8 "
+        "cd ~/hearth && PATH=$PWD/bin:$PATH PYTHONPATH=training:controller LC_ALL=C.UTF-8 "
         f"ansible-playbook -i inventory/house {' '.join(words)}; echo status $?"
     )
     screen = inside("tower", f"runuser -l {plan.USER} -c '{command}'", timeout=HANG)

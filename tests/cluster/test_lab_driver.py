@@ -119,7 +119,7 @@ def test_the_controller_is_never_restarted(controller):
     on("tower", "mkdir -p -m 700 .ssh; ssh-keygen -q -N '' -t ed25519 -f .ssh/id_ed25519")
     own_key = on("tower", "tee .ssh/authorized_keys <.ssh/id_ed25519.pub")
     ansible = (
-        "cd hearth && LC_ALL=C.UTF-8 ANSIBLE_HOST_KEY_CHECKING=0 PYTHONPATH=training "
+        "cd hearth && LC_ALL=C.UTF-8 ANSIBLE_HOST_KEY_CHECKING=0 PYTHONPATH=training:controller "
         "/opt/lab/venv/bin/python -m ansible playbook -i one.yml"
     )
     screen = on("tower", f"{ansible} playbooks/driver.yml || echo status $?")

@@ -34,14 +34,14 @@ def test_this_computer_gets_its_workspaces_and_a_second_time_nothing(house):
 def test_code_that_was_changed_on_a_node_is_mended(house):
     house.play("playbooks/workspace.yml")
     scripts = house.workspace("laptop") / "scripts"
-    (scripts / "hearth" / "errors.py").write_text("broken")
+    (scripts / "hearth" / "base" / "errors.py").write_text("broken")
     (scripts / "stale.py").write_text("left over")
-    (scripts / "hearth" / "words.py").unlink()
+    (scripts / "hearth" / "base" / "text.py").unlink()
     status, screen = house.play("playbooks/workspace.yml")
     assert status == 0
     assert "changed on laptop\n" in screen
     assert not (scripts / "stale.py").exists()
-    for name in ("errors.py", "words.py"):
+    for name in ("base/errors.py", "base/text.py"):
         assert (scripts / "hearth" / name).read_bytes() == (
             ROOT / "training" / "hearth" / name
         ).read_bytes()

@@ -42,7 +42,7 @@ class House:
             "LC_ALL": "C.UTF-8",
             "XDG_DATA_HOME": str(folder / "data"),
             "XDG_CACHE_HOME": str(folder / "cache"),
-            "PYTHONPATH": str(self.checkout / "training"),
+            "PYTHONPATH": f"{self.checkout / 'training'}:{self.checkout / 'controller'}",
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
             "HEARTH_LAB": os.environ.get("HEARTH_LAB", ""),
@@ -145,7 +145,16 @@ class House:
 
 def _copy_checkout(target: Path) -> None:
     """Copy what the plays need, so that their defaults are those of a fresh clone."""
-    rooms = ("playbooks", "roles", "plugins", "inventory", "training", "requirements", "scripts")
+    rooms = (
+        "playbooks",
+        "roles",
+        "plugins",
+        "inventory",
+        "training",
+        "controller",
+        "requirements",
+        "scripts",
+    )
     for room in rooms:
         shutil.copytree(
             ROOT / room, target / room, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")

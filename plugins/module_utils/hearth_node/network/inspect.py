@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ansible.module_utils.hearth_node.changes.record import Record
 from ansible.module_utils.hearth_node.changes.record import look as what_is_at
 from ansible.module_utils.hearth_node.network import change, history, neighbours, plan
-from ansible.module_utils.hearth_node.network.nics import Nic
+from ansible.module_utils.hearth_node.network.nics import Nic, manager_of
 
 _MANAGED = ("networkd", "networkmanager")
 
@@ -57,7 +57,7 @@ def static(asked: plan.Asked, nics: Sequence[Nic], default: str, *, force: bool)
     nic = chosen or plan.carrier(nics, asked.reached, default)
     if nic is None:
         return Verdict(refusals)
-    manager = nics.manager_of(nic)
+    manager = manager_of(nic)
     wanted = plan.settle(nic, manager, asked)
     refusals += plan.wrong(nic, manager, asked)
     verdict = Verdict([], nic, wanted)
