@@ -426,15 +426,8 @@ def rooms() -> bytes:
     """Return a tar archive of what a playbook needs."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name in (
-            "playbooks",
-            "roles",
-            "plugins",
-            "requirements",
-            "training",
-            "controller",
-            "ansible.cfg",
-        ):
+        code = ("playbooks", "roles", "plugins", "training", "controller")
+        for name in (*code, "requirements", "ansible.cfg"):
             tar.add(ROOT / name, f"hearth/{name}")
     return packed.getvalue()
 
@@ -443,9 +436,9 @@ def rooms() -> bytes:
 def test_the_controller_sets_its_own_address_without_ssh(bare):
     packed = rooms()
     ansible = (
-        "cd /root/hearth && LC_ALL=C.UTF-8 PYTHONPATH=training:controller PYTHONDONTWRITEBYTECODE=1 "
-        "/opt/lab/venv/bin/python -m ansible.cli.playbook -i /root/hosts.yml "
-        "playbooks/network.yml --limit me -e network_mode=static"
+        "cd /root/hearth && LC_ALL=C.UTF-8 PYTHONPATH=training:controller "
+        "PYTHONDONTWRITEBYTECODE=1 /opt/lab/venv/bin/python -m ansible.cli.playbook "
+        "-i /root/hosts.yml playbooks/network.yml --limit me -e network_mode=static"
     )
     mistake = f"{' '.join(QUICK)} -e network_force=true -e network_gateway=198.51.100.250"
 

@@ -145,17 +145,8 @@ class House:
 
 def _copy_checkout(target: Path) -> None:
     """Copy what the plays need, so that their defaults are those of a fresh clone."""
-    rooms = (
-        "playbooks",
-        "roles",
-        "plugins",
-        "inventory",
-        "training",
-        "controller",
-        "requirements",
-        "scripts",
-    )
-    for room in rooms:
+    code = ("playbooks", "roles", "plugins", "training", "controller", "scripts")
+    for room in (*code, "inventory", "requirements"):
         shutil.copytree(
             ROOT / room, target / room, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
         )

@@ -310,13 +310,13 @@ class ActionModule(ActionBase):
         if record.get("state") == "done":
             facts = {name: record[name] for name in ("sent", "here", "began", "ended")}
             return {"changed": True, "note": arrived(record), "facts": facts}
-        log = f"{self._given['workspace']}/logs/spread.log"
+        log = f"{self._given['workspace']}/logs/transfer.log"
         unsaid = f"what takes model and data has ended without a word: was it killed? See {log}"
         return {"findings": record.get("findings") or [unsaid], "facts": {}}
 
     def _record(self, pid: int) -> tuple[dict[str, Any], bool]:
         """Return what this node's courier has written down, and whether it lives."""
-        file = for_shell(f"{self._given['workspace']}/config/spread.json")
+        file = for_shell(f"{self._given['workspace']}/config/transfer.json")
         alive = f"if kill -0 {pid} 2>/dev/null; then echo alive; else echo gone; fi"
         answer = self._low_level_execute_command(
             f"{alive}; cat {file} 2>/dev/null || true", sudoable=False

@@ -107,12 +107,12 @@ def main() -> None:
     )
     given = module.params
     workspace = absolute(given["workspace"])
-    code = os.path.isdir(os.path.join(workspace, "scripts", "hearth", "spread"))
+    code = os.path.isdir(os.path.join(workspace, "scripts", "hearth", "transfer"))
     if module.check_mode and (given["verb"] != "look" or not code):
         module.exit_json(changed=False, findings=[], facts={}, skipped=True)
     run_file = os.path.join(module.tmpdir, "run.yml")
     write_private(run_file, given["run_file"])
-    spec = os.path.join(module.tmpdir, "spread.json")
+    spec = os.path.join(module.tmpdir, "transfer.json")
     write_private(spec, json.dumps({**given["spec"], "secret": given["secret"]}))
     models = given["models"] and absolute(given["models"])
     secrets = {"HF_TOKEN": given["hub_token"]} if given["verb"] == "fetch" else {}

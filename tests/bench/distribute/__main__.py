@@ -27,7 +27,7 @@ LINK = "100mbit"
 SIZES = (2, 3, 8)
 """Nodes that have the model in the end; two is one copy."""
 
-_RECORD = "/home/lab/ai-cluster/config/spread.json"
+_RECORD = "/home/lab/ai-cluster/config/transfer.json"
 
 
 class Machines(Lab):

@@ -67,11 +67,11 @@ class Node:
             digest=digest,
             targets={"model": str(self.target)},
             keys=("model",),
-            record=str(self.folder / "spread.json"),
+            record=str(self.folder / "transfer.json"),
         )
 
     def record(self) -> dict[str, Any]:
-        return json.loads((self.folder / "spread.json").read_text())
+        return json.loads((self.folder / "transfer.json").read_text())
 
     def until(self, state: str) -> dict[str, Any]:
         until(lambda: self.record()["state"] == state)
@@ -150,7 +150,7 @@ def test_a_node_that_reads_its_own_disk_meanwhile_keeps_all_givers(nodes, monkey
         task = Task(
             **{"call": "1", "address": nodes[1].address, "port": nodes[1].port, "secret": SECRET},
             **{"allowed": ADDRESSES, "givers": (nodes[2].giver, nodes[0].giver), "digest": ""},
-            **{"targets": {}, "keys": (), "record": str(nodes[1].folder / "spread.json")},
+            **{"targets": {}, "keys": (), "record": str(nodes[1].folder / "transfer.json")},
         )
         with relay.Courier(task, print)._needing():
             until(lambda: giving.idle < 10)
@@ -234,7 +234,7 @@ def test_a_disk_that_fills_up_is_what_the_record_says(nodes, held):
     record, left = done.stdout.splitlines()[-2:]
     assert json.loads(record)["state"] == "failed"
     assert "No space left on device" in json.loads(record)["findings"][0]
-    assert sorted(left.split()) == ["log", "models", "spread.json"]
+    assert sorted(left.split()) == ["log", "models", "transfer.json"]
 
 
 def test_a_second_call_takes_the_place_of_the_first(nodes, held):

@@ -17,8 +17,8 @@ from hearth.data.locate import HubDataset, locate
 from hearth.transfer.fetching import Giver
 from hearth.transfer.relay import Courier, Task, start
 
-_RECORD = Path("config", "spread.json")
-_LOG = Path("logs", "spread.log")
+_RECORD = Path("config", "transfer.json")
+_LOG = Path("logs", "transfer.log")
 
 
 def main(arguments: list[str] | None = None) -> int:
