@@ -24,7 +24,7 @@ from ansible.module_utils.hearth_node.network.plan import Wanted
 try:
     from ansible.module_utils.hearth_node.network import netplan
 except ImportError:  # PyYAML: netplan brings it for the system's Python, but this one lacks it
-    hearth_netplan = None
+    netplan = None
 
 _NETPLAN = ("/run/netplan", "/etc/netplan", "/lib/netplan")
 _HELD = "# Hearth has changed what cloud-init wrote.\nnetwork: {config: disabled}\n"
@@ -94,7 +94,7 @@ def candidate(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidat
 
 
 def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
-    if hearth_netplan is None:
+    if netplan is None:
         raise Unable("this Python has no module yaml: install python3-yaml")
     paths = netplan.in_force(
         path for folder in _NETPLAN for path in sorted(glob.glob(f"{folder}/*.yaml"))

@@ -1,6 +1,6 @@
 """What a machine's address should be, on which NIC, and why it should rather not be touched.
 
-Pure: it knows what was seen of the machine (`hearth_nics`) and what was asked for.
+Pure: it knows what was seen of the machine (`nics`) and what was asked for.
 """
 
 from __future__ import annotations
