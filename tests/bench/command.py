@@ -33,7 +33,7 @@ class Bench:
     """A bench's command line, to which options of its own can be added.
 
     Args:
-        name: of its folder, and of its section in docs/benchmarks.md.
+        name: of its folder, and of its section in docs/measurements.md.
         about: what `--help` says.
         table: makes the section of the figures.
         lab: whether it boots machines.

@@ -1,4 +1,4 @@
-"""From raw figures to docs/benchmarks.md."""
+"""From raw figures to docs/measurements.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.bench.lab import ROOT
 
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
+DOCUMENT = ROOT / "docs" / "measurements.md"
 
 
 def circumstances() -> dict[str, str]:
@@ -48,6 +48,6 @@ def put(text: str, name: str, section: str) -> str:
 
 
 def publish(name: str, figures: Mapping[str, Any], path: Path, section: str) -> None:
-    """Write the raw figures to `path`, and what they say into docs/benchmarks.md."""
+    """Write the raw figures to `path`, and what they say into docs/measurements.md."""
     path.write_text(json.dumps(figures, indent=1) + "\n")
     DOCUMENT.write_text(put(DOCUMENT.read_text(), name, section))

@@ -2,7 +2,7 @@
 
     sudo .venv/bin/python -m tests.bench.diagnosis
 
-It writes the raw figures beside itself and the table into docs/benchmarks.md. It takes about ten
+It writes the raw figures beside itself and the table into docs/measurements.md. It takes about ten
 minutes on two cores. `./scripts/test` provokes them too.
 """
 
@@ -19,7 +19,7 @@ from tests.bench.command import Bench, played
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`."""
+    """Return the section of docs/measurements.md for `figures`."""
     found = sorted(figures["diagnosis"], key=lambda each: each["seconds"])
     seconds = [each["seconds"] for each in found]
     slowest = max(seconds)

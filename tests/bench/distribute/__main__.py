@@ -4,7 +4,7 @@
 
 boots eight machines, under a name of its own, with links of 100 Mbit/s. One has a model; by
 playbooks/distribute.yml it goes to one other machine, to two and to seven, several times in turn.
-It writes the raw figures beside itself and the table into docs/benchmarks.md. It takes about ten
+It writes the raw figures beside itself and the table into docs/measurements.md. It takes about ten
 minutes on two cores.
 """
 

@@ -1,4 +1,4 @@
-"""From the seconds of each number of nodes to the table in docs/benchmarks.md. Pure."""
+"""From the seconds of each number of nodes to the table in docs/measurements.md. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = 1.5
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     one = _seconds(figures, "2", "transfer")
     lines = [
         f"Emulated: machines of the lab with links of {figures['link']}; a model of "

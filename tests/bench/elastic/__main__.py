@@ -5,7 +5,7 @@
 trains the same small work over three nodes on loopback, under Hearth's supervisors with `elastic`
 and under torchft, which it installs for itself from the package index. One node is killed on the
 way, and started again. It writes the raw figures beside itself and the table into
-docs/benchmarks.md. A repeat took six minutes on two busy cores.
+docs/measurements.md. A repeat took six minutes on two busy cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From raw figures to the table in docs/benchmarks.md. Pure."""
+"""From raw figures to the table in docs/measurements.md. Pure."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _sooner(what: str, figures: Mapping[str, Any], name: str) -> str:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     engines = {"Hearth": figures["hearth_runs"], f"torchft {figures['torchft']}": figures["runs"]}
     lines = [
         f"CPU, gloo, three nodes on loopback, one rank each. Measured on {figures['date']} on "

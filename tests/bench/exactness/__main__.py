@@ -4,7 +4,7 @@
 
 trains SmolLM2 on this computer in one rank, then in one, two and three that take unequal parts of
 the same steps, in smaller micro-batches. It writes the raw figures beside itself and the table into
-docs/benchmarks.md. It takes about five minutes on two cores.
+docs/measurements.md. It takes about five minutes on two cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From raw figures to the table in docs/benchmarks.md. Pure."""
+"""From raw figures to the table in docs/measurements.md. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def loss_apart(losses: Sequence[float], others: Sequence[float]) -> float:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     first, *others = figures["ways"]
     lines = [
         f"CPU, gloo, float32, AdamW. Measured on {figures['date']} on {figures['computer']}; "

@@ -4,8 +4,8 @@
 
 kills a rank, cuts the power, cuts the cable and fills the disk, each on each of three machines, at
 some step of a run, and compares what was learned with a run that nothing disturbed, bit for bit. It
-writes the raw figures beside itself and the table into docs/benchmarks.md. It takes about a quarter
-of an hour on two cores. `./scripts/test` plays one kind a machine.
+writes the raw figures beside itself and the table into docs/measurements.md. It takes about a
+quarter of an hour on two cores. `./scripts/test` plays one kind of fault on each machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORDS = {
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`."""
+    """Return the section of docs/measurements.md for `figures`."""
     lines = [
         f"On three machines of the lab, a tiny model, checkpoints every 5 steps, silence noticed "
         f"after 6 s. Measured on {figures['date']} on {figures['computer']}; Hearth "

@@ -5,7 +5,7 @@
 boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 1 Gbit/s.
 Each trains for itself, at the same time as the others; then all train together, and one of them is
 halved on the way; then each for itself again, that one with half its share. It writes the raw
-figures beside itself and the table into docs/benchmarks.md. It takes a quarter of an hour on two
+figures beside itself and the table into docs/measurements.md. It takes a quarter of an hour on two
 cores, on which nothing else should run.
 """
 

@@ -1,4 +1,4 @@
-"""From raw figures to the table in docs/benchmarks.md. Pure."""
+"""From raw figures to the table in docs/measurements.md. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def steps_until(speeds: Sequence[float], wanted: float) -> int | None:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     victim = figures["victim"]
     shares = ", ".join(f"{node} {share}" for node, share in figures["shares"].items())
     lines = [

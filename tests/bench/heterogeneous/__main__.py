@@ -6,8 +6,8 @@ boots three machines, under a name of its own, with shares of a core of 4:2:1 an
 then three alike. All train together with the split by speed, then each for itself but at the same
 time as the others (beside.py says why), then together with an equal split (with Hearth's packing
 and its one exchange a step), then with the script of the common tutorials (tutorial.py). It writes
-the raw figures beside itself and the table into docs/benchmarks.md. It takes about half an hour on
-two cores, on which nothing else should run.
+the raw figures beside itself and the table into docs/measurements.md. It takes about half an hour
+on two cores, on which nothing else should run.
 """
 
 from __future__ import annotations

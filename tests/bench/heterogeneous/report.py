@@ -1,4 +1,4 @@
-"""From raw figures to the table in docs/benchmarks.md. Pure."""
+"""From raw figures to the table in docs/measurements.md. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def spread(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     lines = [
         "Emulated: machines of the lab with a share of a core each, CPU, gloo, links of 1 Gbit/s. "
         f"{figures['model']}. Tokens/s of the steps after the first {figures['skipped']}; medians "

@@ -2,5 +2,5 @@
 
 sizes.py    the models and what they are trained with
 rank.py     one rank that says what it took
-report.py   from raw figures to the table in docs/benchmarks.md
+report.py   from raw figures to the table in docs/measurements.md
 """

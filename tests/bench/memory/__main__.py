@@ -4,7 +4,7 @@
 
 trains models of three sizes for two steps, each in a process of its own, with and without gradient
 checkpointing, and once over two ranks that share the weights out (`parallel: fsdp`). It writes the
-raw figures beside itself and the table into docs/benchmarks.md. It takes some minutes on two
+raw figures beside itself and the table into docs/measurements.md. It takes some minutes on two
 cores and needs 8 GB of memory.
 """
 

@@ -1,4 +1,4 @@
-"""From raw figures to the table in docs/benchmarks.md. Pure."""
+"""From raw figures to the table in docs/measurements.md. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def off(run: Mapping[str, Any]) -> float:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     shared = ""
     if any(run.get("ranks", 1) > 1 for run in figures["runs"]):
         shared = (

@@ -5,8 +5,8 @@
 computes the gradients of some rows of each data set with the first layers of SmolLM2, in one
 process with one thread: packed, padded to the longest of a micro-batch, padded to 2048 tokens. It
 downloads a corpus of small talk (a Python package of 0.3 MB, BSD licence) into a temporary folder.
-It writes the raw figures beside itself and the table into docs/benchmarks.md. It takes about three
-minutes.
+It writes the raw figures beside itself and the table into docs/measurements.md. It takes about
+three minutes.
 """
 
 from __future__ import annotations

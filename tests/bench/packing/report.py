@@ -1,4 +1,4 @@
-"""From raw figures to the table in docs/benchmarks.md. Pure."""
+"""From raw figures to the table in docs/measurements.md. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def filled(costs: Sequence[Mapping[str, float]]) -> float:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     lines = [
         f"CPU, one process, one thread, float32. Measured on {figures['date']} on "
         f"{figures['computer']}; Hearth {figures['hearth']}. The first {figures['layers']} layers "

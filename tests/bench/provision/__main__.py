@@ -4,8 +4,8 @@
 
 boots the lab twice, under a name of its own: 3 machines and then 10, bare. Each is provisioned,
 then provisioned again as often as asked, with a ping before each. It writes the raw figures beside
-itself and the table into docs/benchmarks.md. The machines take their packages from this computer's
-.venv (--python), so the first run is without what a download costs.
+itself and the table into docs/measurements.md. The machines take their packages from this
+computer's .venv (--python), so the first run does not include the time of a download.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From raw figures to the table in docs/benchmarks.md. Pure."""
+"""From raw figures to the table in docs/measurements.md. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def median(costs: Sequence[Mapping[str, float]], what: str) -> float:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     lines = [
         f"Measured on {figures['date']} on {figures['computer']} with ansible-core "
         f"{figures['ansible']}; Hearth {figures['hearth']}. The machines of the lab share this "

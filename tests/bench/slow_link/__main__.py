@@ -7,8 +7,8 @@ three machines, under a name of its own, with shares of a core of 4:2:1 and link
 which fine-tune that model on another text. All train with an exchange in every step, then each for
 itself but at the same time as the others (../beside.py says why), then all with an exchange every
 12 steps, in bf16: the same steps over the same text, of which a tenth is held out. It writes the
-raw figures beside itself and the table into docs/benchmarks.md. It takes over an hour on two cores,
-on which nothing else should run.
+raw figures beside itself and the table into docs/measurements.md. It takes over an hour on two
+cores, on which nothing else should run.
 """
 
 from __future__ import annotations

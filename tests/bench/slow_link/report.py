@@ -1,4 +1,4 @@
-"""From a run's record to figures, and from those to the table in docs/benchmarks.md. Pure."""
+"""From a run's record to figures, and from those to the table in docs/measurements.md. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def figures_of(record: Sequence[Mapping[str, Any]], skipped: int) -> dict[str, A
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/benchmarks.md for `figures`, as `__main__` records them."""
+    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     shares = ", ".join(f"{node} {share}" for node, share in figures["shares"].items())
     exchange = ", ".join(f"{name}={value}" for name, value in figures["exchange"].items())
     alone = figures["alone"]

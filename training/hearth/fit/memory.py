@@ -36,7 +36,7 @@ _CHUNK = GIB // 4
 
 _HEAP = 0.65
 """Fragmentation of glibc's heap, as a fraction of all layers' tensors: a freed aligned block cannot
-hold another of equal size. Measured on glibc 2.36, see docs/benchmarks.md."""
+hold another of equal size. Measured on glibc 2.36, see docs/measurements.md."""
 
 _LARGEST = 32 << 20
 """Bytes of the heap's largest block, and so of its largest hole (mallopt(3), M_MMAP_THRESHOLD)."""
