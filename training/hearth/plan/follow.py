@@ -1,9 +1,9 @@
-"""How the split moves when a machine slows down or recovers.
+"""Adjust the split when a machine slows down or recovers.
 
-After each exchange every rank knows how long each of them computed before it (not in all: the
-victims of a slow peer wait for it, and look as slow as it is). From that and what was measured
-beforehand follows how much slower or faster each rank is now. All ranks see the same numbers, so
-all of them come to the same next plans without a word.
+After each exchange every rank knows the compute time of each rank before it (compute only: the
+victims of a slow peer wait for it, and their total time looks as slow). Compared with the measured
+speeds, it shows each rank's current slowdown. All ranks see the same numbers, so all of them derive
+the same plans without further communication.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Follower:
 
     @property
     def slowness(self) -> tuple[float, ...]:
-        """How many times as long as was measured beforehand each rank takes now."""
+        """Current time of each rank as a multiple of its measured time."""
         return tuple(statistics.median(recent) if recent else 1.0 for recent in self._recent)
 
     @property
     def known(self) -> dict[str, Any]:
-        """What the steps have told of each rank and the plans it led to, as JSON holds it."""
+        """Observed slowdowns, limits and current plans as JSON-serializable data."""
         ranks = zip(self._speeds, self.slowness, self._limits, strict=True)
         return {
             "ranks": [
@@ -168,7 +168,7 @@ class Follower:
 
 
 def _sizes(plans: Plans) -> tuple[int, ...]:
-    """Return how many rows each step has."""
+    """Return the number of rows in each step."""
     return tuple(sum(plan.rows) for plan in plans)
 
 

@@ -1,4 +1,4 @@
-"""How long a stop waits for the ranks."""
+"""Grace period of a stop: the time left to the ranks to end."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ _WRITTEN = 50e6
 def stop_grace(
     seconds: float = 0.0, measured: bool = False, learned: int = 0, judging: float = 0.0
 ) -> float:
-    """Return how many seconds the ranks have to end what they compute and to keep a checkpoint.
+    """Return the seconds that ranks get to finish their computation and write a checkpoint.
 
     Args:
-        seconds: what a step, or a round of steps, is known to take. It may take three times as
-            long.
-        measured: whether that is all of it; else it is a part.
-        learned: bytes of the weights that learn, as a checkpoint holds them; 0 if not known.
-        judging: seconds that a held-out evaluation takes, which a stop does not cut short; reckoned
-            at the speed of training, which is slower.
+        seconds: known duration of a step, or of a round of steps; three times that is allowed.
+        measured: whether `seconds` is the full duration; otherwise it is only a part.
+        learned: bytes of the trainable weights, as a checkpoint holds them; 0 if not known.
+        judging: seconds of a held-out evaluation, which a stop does not interrupt; estimated
+            from the speed of training, which is slower.
     """
     checkpoint = _CHECKPOINT + _OF_LEARNED * learned / _WRITTEN
     return max(_LEAST if measured else _LEAST_UNKNOWN, 3 * seconds + judging + checkpoint)

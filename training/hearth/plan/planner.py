@@ -1,6 +1,6 @@
-"""Where the plan of each step comes from: fixed shares, or the record of an earlier run.
+"""Plans from fixed shares or from the record of an earlier run.
 
-The third way, by speed, is in `follow`.
+Plans by measured speed are in `follow`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from hearth.plan.split import Plan, Plans, by_shares
 
 
 class Planner(Protocol):
-    """What the trainer asks before each exchange, and tells after it; the same on every rank."""
+    """Interface the trainer uses around each exchange; every rank gets the same answers."""
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
         """Return the plans of the steps from 0-based `step` to the exchange, of so many rows."""
 
     def share(self, rows: int) -> Plan:
-        """Return who takes how many of `rows` that are not learned from but only looked at."""
+        """Return the division of `rows` that are only evaluated, not trained on."""
 
     def observe(
         self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]

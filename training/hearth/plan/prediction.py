@@ -29,13 +29,13 @@ ADVISED = 16
 
 @dataclass(frozen=True)
 class Contender:
-    """What was measured of one node.
+    """Measurements of one node.
 
     Attributes:
         name: of the node.
         ranks: the speed of each of its ranks.
-        mbit: how fast each other node hears it, in Mbit/s, by name; as far as it was measured.
-        milliseconds: to each other node and back, by name.
+        mbit: receive rate of each other node from this one in Mbit/s, by name; where measured.
+        milliseconds: round-trip time to each other node, by name.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the nodes exchange: `size` bytes, every so many steps."""
+    """Network traffic between the nodes: `size` bytes, once every `every` steps."""
 
     size: int
     every: int = 1
@@ -70,13 +70,13 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Prediction:
-    """How a run over some of the nodes would go.
+    """Predicted speed of a run over some of the nodes.
 
     Attributes:
         nodes: their names.
-        compute_seconds: of the slowest rank in a step; in a round of local steps, their mean.
-        exchange_seconds: of a step; where nodes exchange every so many steps, its part of that.
-        rows_per_second: of all together.
+        compute_seconds: of the slowest rank in a step; mean per step in a round of local steps.
+        exchange_seconds: per step; an exchange after several steps is divided among them.
+        rows_per_second: of all nodes together.
     """
 
     nodes: tuple[str, ...]
@@ -86,16 +86,16 @@ class Prediction:
 
     @property
     def step_seconds(self) -> float:
-        """How long a step takes."""
+        """Seconds for one step."""
         return self.compute_seconds + self.exchange_seconds
 
 
 def exchange_seconds(nodes: Sequence[Contender], size: int) -> float:
-    """Return how long the nodes take to sum `size` bytes, in seconds.
+    """Return the seconds the nodes need to all-reduce `size` bytes.
 
-    As a ring: each link carries 2 (n - 1) / n of the bytes in 2 (n - 1) turns, and the slowest sets
-    the pace (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms"). A link that was
-    not measured is taken for no hindrance, as are those between the ranks of one node.
+    Modelled as a ring: each link carries 2 (n - 1) / n of the bytes in 2 (n - 1) turns, and the
+    slowest sets the pace (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms").
+    Links that were not measured, and those between ranks of one node, count as no bottleneck.
     """
     names = {node.name for node in nodes}
     speeds = [mbit for node in nodes for peer, mbit in node.mbit.items() if peer in names]
@@ -108,7 +108,7 @@ def exchange_seconds(nodes: Sequence[Contender], size: int) -> float:
 def predict(
     nodes: Sequence[Contender], rows: int, traffic: Traffic, divided: Division = by_speed
 ) -> Prediction:
-    """Return how steps of `rows` would go on `nodes`, so `divided` over their ranks."""
+    """Predict steps of `rows` on `nodes`, shared over their ranks by `divided`."""
     speeds = [speed for node in nodes for speed in node.ranks]
     sizes = (rows,) * min(traffic.every, _FORESEEN)
     compute = seconds_of(divided(sizes, speeds), speeds) / len(sizes)
@@ -119,7 +119,7 @@ def predict(
 
 
 def fastest_alone(nodes: Sequence[Contender], rows: int) -> Prediction:
-    """Return how the run would go on the one node that is fastest by itself."""
+    """Return the prediction for the node that is fastest on its own."""
     return max((predict([node], rows, Traffic(0)) for node in nodes), key=_rows_per_second)
 
 
@@ -134,9 +134,9 @@ def choose(nodes: Sequence[Contender], rows: int, traffic: Traffic) -> Predictio
 def advised_sync_every(
     nodes: Sequence[Contender], rows: int, traffic: Traffic, divided: Division = by_speed
 ) -> Prediction | None:
-    """Return how the run on all of `nodes` would go with `sync_every: ADVISED`.
+    """Return the prediction for all `nodes` with `sync_every: ADVISED`.
 
-    None unless an exchange in every step takes so much of it that this is worth an approximation.
+    None unless the exchange takes a large enough part of each step to justify an approximation.
     """
     now = predict(nodes, rows, traffic, divided)
     if traffic.every > 1 or now.exchange_seconds <= now.step_seconds * _WORTH_APPROXIMATING:

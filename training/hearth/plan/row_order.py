@@ -1,4 +1,4 @@
-"""Which rows make up a step: one seeded order over all rows, the same on every rank."""
+"""The rows of each step: one seeded order over all rows, the same on every rank."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Order:
         return math.ceil(self.rows / self.global_batch)
 
     def steps(self, epochs: float, max_steps: int | None) -> int:
-        """Return how many steps the run has."""
+        """Return the number of steps of the run."""
         return max_steps or max(1, round(epochs * self.steps_per_epoch))
 
     def epoch_of(self, step: int) -> float:
-        """Return how many epochs are done before 0-based `step`."""
+        """Return the number of epochs completed before 0-based `step`."""
         return step / self.steps_per_epoch
 
     def size(self, step: int) -> int:
-        """Return how many rows 0-based `step` has."""
+        """Return the number of rows in 0-based `step`."""
         before = step % self.steps_per_epoch * self.global_batch
         return min(self.global_batch, self.rows - before)
 

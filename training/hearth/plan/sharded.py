@@ -1,4 +1,4 @@
-"""What it costs that no rank has the whole model (`parallel: fsdp`)."""
+"""Network cost of sharding the model over the ranks (`parallel: fsdp`)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def fetched_bytes(weights: int, ranks: int) -> float:
 
 
 def fetch_seconds(weights: int, ranks: int, mbit: float | None = None) -> float:
-    """Return how long that takes where the slowest link carries `mbit` Mbit/s, if measured.
+    """Return the seconds to receive `fetched_bytes` at `mbit` Mbit/s, the slowest link if measured.
 
-    As a ring, in which every link carries what a rank receives.
+    Modelled as a ring, in which every link carries the bytes that one rank receives.
     """
     return fetched_bytes(weights, ranks) / ((mbit or _ASSUMED_MBIT) * 1e6 / 8)
 
 
 def turns(rows: int, micro_batch: int, split: Sequence[int] | None, ranks: int) -> int:
-    """Return how many micro-batches so many ranks compute together in a step of `rows`.
+    """Return the number of micro-batches that `ranks` ranks compute together in a step of `rows`.
 
     Raises `ConfigError` as `shares_for`.
     """

@@ -1,4 +1,4 @@
-"""How long a rank computes for so many rows."""
+"""Measured compute time of a rank by number of rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Speed:
         return float(self.times(rows)[-1])
 
     def no_larger_than(self, size: int) -> Speed:
-        """Return what is left of this when larger micro-batches do not fit into the memory."""
+        """Return a copy limited to micro-batches of `size` rows, the most that fit into memory."""
         kept = sum(each <= max(1, size) for each in self.sizes)
         return Speed(self.sizes[:kept], self.seconds[:kept])
 

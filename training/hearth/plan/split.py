@@ -1,4 +1,4 @@
-"""Who takes how many rows of a step, so that all finish together."""
+"""Division of a step's rows over the ranks so that all finish together."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _TOLERATED = 0.03
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step is shared.
+    """Division of one step over the ranks.
 
     Attributes:
-        rows: of each rank; 0 for one that has nothing to do.
+        rows: of each rank; 0 for an idle one.
         micro_batch: most rows that each rank computes at once.
-        together: whether no rank can compute by itself, so that each must have as many
-            micro-batches as any other, of unlike sizes and perhaps empty.
+        together: whether every micro-batch needs all ranks (a sharded model), so that each rank
+            gets the same number of micro-batches, of different sizes and possibly empty.
     """
 
     rows: tuple[int, ...]
@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def turns(self) -> int:
-        """How many micro-batches all ranks compute together; 0 where each is by itself."""
+        """Number of micro-batches that all ranks compute together; 0 for independent ranks."""
         if not self.together:
             return 0
         return max(map(len, map(micro_batches, self.rows, self.micro_batch)))
@@ -55,11 +55,11 @@ Plans = tuple[Plan, ...]
 
 
 def divide(rows: int, times: Sequence[np.ndarray]) -> tuple[int, ...]:
-    """Return how many of `rows` each rank takes so that the slowest finishes earliest.
+    """Return each rank's number of `rows` such that the slowest rank finishes earliest.
 
     `times` are the seconds of each rank for 0, 1 … `rows` rows, never falling; infinite where a
-    rank cannot. With the `rows` smallest of all these times the step is full, so the largest of
-    them is when it is over, and no other division is over sooner. Ties go to the lower rank.
+    rank cannot. Taking the `rows` smallest of all these times fills the step, so the largest of
+    them is when it ends, and no other division ends sooner. Ties go to the lower rank.
     """
     if rows == 0:
         return (0,) * len(times)
@@ -75,12 +75,12 @@ def divide(rows: int, times: Sequence[np.ndarray]) -> tuple[int, ...]:
 
 
 def divide_round(sizes: Sequence[int], times: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:
-    """Return how many rows of each step each rank takes where none waits before the last step.
+    """Return each rank's rows in each step of a round in which ranks wait only after the last step.
 
     `sizes` are the rows of the steps and `times` as in `divide`, up to the largest of them. In each
-    step the rows go where they are done first, what the steps before have left to do counted. So
-    what one step cannot share evenly the next ones make up for, and the round is never over later
-    than if each step were divided by itself.
+    step the rows go to the ranks that finish them first, counting work left from earlier steps.
+    Later steps make up for what an earlier one cannot share evenly, and the round never ends later
+    than if each step were divided on its own.
     """
     busy = np.zeros(len(times))
     taken = []
@@ -93,7 +93,7 @@ def divide_round(sizes: Sequence[int], times: Sequence[np.ndarray]) -> tuple[tup
 
 
 def by_shares(rows: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """Return how many of `rows` each rank takes by relative shares; with share 0, none."""
+    """Return each rank's number of `rows` in proportion to `shares`; a share of 0 gets none."""
     numbers = np.arange(rows + 1, dtype=np.float64)
     idle = np.where(numbers > 0, np.inf, 0.0)
     return divide(rows, [numbers / share if share else idle for share in shares])
@@ -122,7 +122,7 @@ def by_speed(sizes: Sequence[int], speeds: Sequence[Speed]) -> Plans:
 
 
 Division = Callable[[Sequence[int], Sequence[Speed]], Plans]
-"""How steps of so many rows are shared over ranks of these speeds."""
+"""Function that divides steps of the given sizes over ranks of the given speeds."""
 
 
 def in_shares(split: Sequence[int] | None) -> Division:
@@ -140,7 +140,7 @@ def in_shares(split: Sequence[int] | None) -> Division:
 
 
 def seconds_of(plans: Plans, speeds: Sequence[Speed]) -> float:
-    """Return how long the slowest rank computes under `plans`."""
+    """Return the compute seconds of the slowest rank under `plans`."""
     return max(
         sum(speed.of_rows(plan.rows[rank]) for plan in plans) for rank, speed in enumerate(speeds)
     )
@@ -172,5 +172,5 @@ def better_global_batch(rows: int, speeds: Sequence[Speed], exchange: float) -> 
 
 
 def _ideal(rows: int, speeds: Sequence[Speed], exchange: float) -> float:
-    """Return how long a step would take if every rank were busy at its best all the time."""
+    """Return the seconds of a step in which every rank is busy at its best speed all the time."""
     return rows / sum(speed.rows_per_second for speed in speeds) + exchange

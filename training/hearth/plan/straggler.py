@@ -1,4 +1,4 @@
-"""Who has slowed down and whom the others wait for, in words for people."""
+"""Messages about ranks that have slowed down and ranks that the others wait for."""
 
 from __future__ import annotations
 
