@@ -137,7 +137,7 @@ def _start(given: argparse.Namespace) -> int:
 
 
 def _told(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what `start` says of a supervisor: its process, its state and its unit, if any."""
+    """Return the JSON answer of `start`: the supervisor's process, state and unit, if any."""
     return {key: record[key] for key in ("pid", "state", "unit")}
 
 

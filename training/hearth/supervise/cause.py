@@ -27,7 +27,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a launch ended, and with it the run, unless it is to be launched `again`.
+    """The outcome of a launch, and of the run unless it is to be launched `again`.
 
     A run that finished has no cause.
     """

@@ -69,7 +69,7 @@ def free_port(address: str, port: int = 0) -> int:
 
 
 def port_error(address: str, port: int, error: OSError) -> LaunchError:
-    """Return what to say when listening at `address` and `port` failed."""
+    """Return the error for a failure to listen at `address` and `port`."""
     return LaunchError(
         f"port {port} of {address} cannot be used ({error.strerror or error}): "
         "end the program that holds it or choose another with -e meeting_port="

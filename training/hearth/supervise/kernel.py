@@ -1,7 +1,7 @@
-"""What the kernel said while a launch ran: whom it killed for memory, a GPU or a disk that failed.
+"""Kernel messages of the time of a launch: out-of-memory kills, GPU faults and disk faults.
 
-A rank that was killed cannot tell why. The kernel's log is open to a user in the group adm or
-systemd-journal; where it is not, the counter of the own cgroup still tells of kills for memory.
+A killed rank cannot report the reason. The kernel log is readable by users in the group adm or
+systemd-journal; without it, the counter of this process's cgroup still shows out-of-memory kills.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def telling(lines: list[str]) -> list[str]:
 
 
 def killed_for_memory(events: str) -> int:
-    """Return how many processes the kernel has killed, by the text of a `memory.events`."""
+    """Return the number of out-of-memory kills in the text of a `memory.events` file."""
     found = re.search(r"^oom_kill (\d+)$", events, re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def kills_so_far(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
-    """Return how many processes of this one's cgroup were killed for memory; 0 if unknown."""
+    """Return the number of out-of-memory kills in this process's cgroup; 0 if unknown."""
     with suppress(OSError, StopIteration):
         place = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
         return killed_for_memory((cgroups / place.lstrip("/") / "memory.events").read_text())
@@ -44,7 +44,7 @@ def kills_so_far(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")
 
 
 async def kernel_said(since: float, kills_before: int) -> list[str]:
-    """Return what the kernel said since a time (seconds of the epoch) that may matter to a run.
+    """Return the kernel messages since a time (seconds since the epoch) that may concern a run.
 
     Args:
         since: when the launch began.

@@ -1,15 +1,15 @@
-"""What supervisors say to each other: one JSON object a line over TCP.
+"""The protocol between supervisors: one JSON object a line over TCP.
 
-A member proves that it knows the run's token without sending it, and so does the hub:
+Member and hub each prove that they know the run's token without sending it:
 
     hub     Challenge(nonce)
-    member  Hello(who it is, its own nonce, proof)      or the hub answers Refused
+    member  Hello(identity, its own nonce, proof)       or the hub answers Refused
     hub     Welcome(proof)
     hub     Waiting(missing) …  Go(port, …)  Stop(node)  Pause()  Verdict(state, cause)
     member  Stop(node)  Ended(exit_code, failure)
-    both    Beat, several times within the silence time-out
+    both    Beat, several times within the silence timeout
 
-After a verdict that says `again` everyone leaves and joins anew.
+After a verdict with `again` every member leaves and joins anew.
 """
 
 from __future__ import annotations
@@ -159,13 +159,13 @@ async def receive(reader: asyncio.StreamReader) -> Message:
 
 
 def hello_proof(token: str, hello: Hello, challenge: str) -> str:
-    """Return what only a member that knows the token can say to this challenge."""
+    """Return a member's proof that it knows the token: an answer to the hub's challenge."""
     said = dataclasses.replace(hello, proof="")
     return _mac(token, "member", challenge, encode(said).decode())
 
 
 def welcome_proof(token: str, hello: Hello) -> str:
-    """Return what only a hub that knows the token can say to this hello."""
+    """Return the hub's proof that it knows the token: an answer to the member's hello."""
     return _mac(token, "hub", hello.nonce, hello.proof)
 
 

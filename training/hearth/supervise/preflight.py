@@ -1,4 +1,4 @@
-"""What must hold on a node before a run may start there."""
+"""Checks on a node before a run may start there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the members' signs add up to: enough are there, or how the launch ended.
+"""Quorum logic: from members' messages, decide whether to start or how a launch ended.
 
-Pure; time is handed in.
+Pure: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Council:
             self.verdict = self._lost(hub, words)
 
     def decide(self, now: float) -> Verdict | None:
-        """Return how the launch ended, or None while it goes on. Once decided, it stays so."""
+        """Return the launch's outcome, or None while it goes on. A decision is final."""
         if self.verdict is None:
             self.verdict = self._running(now) if self.started else self._waiting(now)
         return self.verdict

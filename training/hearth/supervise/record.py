@@ -1,4 +1,4 @@
-"""What a supervisor leaves on its node: the record of the run, and the lock on the node."""
+"""The supervisor's files on its node: the record of the run, and the lock on the node."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def now() -> str:
 
 @dataclass
 class Record:
-    """How a run stands on this node. `rank` is the node's; times are ISO 8601 UTC.
+    """State of a run on this node. `rank` is the node's; times are ISO 8601 UTC.
 
     `unit` is the systemd unit that carries the supervisor, None for a process group of its own;
-    `nodes` are all of the run, in order of rank; `script` is the name of a person's script, where
-    that is what runs; `launches` has the `generation`, `ended` (time) and `cause` of each launch
-    that ended while the run went on.
+    `nodes` are all nodes of the run in rank order; `script` is the file name of a user's script,
+    if the run executes one; `launches` has the `generation`, `ended` (time) and `cause` of each
+    launch that ended while the run went on.
     """
 
     run: str
@@ -113,7 +113,7 @@ def node_lock(workspace: Path, run: str) -> Iterator[None]:
 
 
 def held_by(workspace: Path, holder: dict[str, Any]) -> str:
-    """Return what to say when another run has the node."""
+    """Return the error message for a node that another run holds."""
     return (
         f"{workspace}: run '{holder['run']}' is under way on this node (process {holder['pid']}): "
         "wait for it or stop it"

@@ -1,7 +1,7 @@
-"""What a run left on this node when its supervisor went down, and how that ends well.
+"""Resume a run on this node after its supervisor went down.
 
-The supervisor comes back with its machine, joins the others, who have waited, and the run goes on
-from its newest checkpoint. Where they have waited too long, they have ended the run meanwhile.
+The supervisor comes back with its machine and joins the others, who have waited; the run resumes
+from its newest checkpoint. If the others' wait timed out, they have ended the run meanwhile.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def close_record(spec: Spec, record: dict[str, Any], message: str) -> Record:
 
 
 def as_lost(verdict: Verdict, node: str, last_sign: str) -> Verdict:
-    """Return what a verdict means on a node that had gone down: whom it missed, missed it first."""
+    """Return `verdict` for a node that had gone down: if the others gave up, its loss is the cause."""
     if verdict.cause is None or verdict.cause.kind != "not_ready":
         return verdict
     message = (

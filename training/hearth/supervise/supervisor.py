@@ -307,7 +307,7 @@ class _Supervisor:
             self._of_launch.add(self._spawn(self._wait_for_workers()))
 
     def _report(self, status: int) -> Ended:
-        """Return how torchrun ended here, with the last real error of this launch's log."""
+        """Return torchrun's outcome on this node, with the last real error in this launch's log."""
         if status == 0 or self._told:
             # What a script that knows nothing of stops says to a SIGTERM is no failure.
             return Ended(0)
@@ -356,7 +356,7 @@ class _Supervisor:
                 told.add(asked)
 
     def _asked(self) -> str | None:
-        """Return what the stop file asks for; one without words, laid by hand, asks for a stop."""
+        """Return the request in the stop file; an empty file, created by hand, requests a stop."""
         try:
             return self._spec.stop_file.read_text() or STOP
         except OSError:
