@@ -1,4 +1,4 @@
-"""Who downloads, who lacks what, who gets it from whom, and who has no room for it. Pure."""
+"""Plan the transfer: source, receivers, chain order, disk space. No I/O."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SPARE = 256 << 20
 
 @dataclass(frozen=True)
 class Seen:
-    """What a node has, as `hearth.transfer.inspect` found it; each by `model` and `data`.
+    """A node's copies and disks as found by `hearth.transfer.inspect`; dicts by `model` and `data`.
 
     Attributes:
         name: of the node.
-        holds: checksum of what is there whole, "" where it is not.
-        folders: where it lies or would.
-        places: the same, as equal words on nodes that share it.
-        disks: the file system of that place.
-        free: bytes that are free on it.
-        arrived: bytes of it that an earlier call has brought.
-        downloaded: bytes of it that a download which broke off has brought.
-        mbit: what its network card negotiated, None if that is not known.
+        holds: checksum of each complete copy, "" where there is none.
+        folders: its path, existing or planned.
+        places: identifier of that location, equal on nodes that share it.
+        disks: the file system of that location.
+        free: free bytes on that file system.
+        arrived: bytes of it already received by an earlier call.
+        downloaded: bytes of it already downloaded by an interrupted download.
+        mbit: link speed negotiated by its network card, None if unknown.
         wireless: whether that card is Wi-Fi.
     """
 
@@ -42,16 +42,16 @@ class Seen:
 
     @classmethod
     def of(cls, name: str, facts: Mapping[str, Any]) -> Seen:
-        """Return what the facts of a look say."""
+        """Build a node from the facts of an inspection."""
         wanted = ("holds", "folders", "places", "disks", "free", "arrived", "downloaded")
         return cls(name, **{word: facts[word] for word in (*wanted, "mbit", "wireless")})
 
 
 @dataclass(frozen=True)
 class Order:
-    """Who sends, and what each of the others lacks, in the order of the chain behind the sender.
+    """The sender and the keys each other node lacks, in chain order behind the sender.
 
-    `alike` names the nodes that see what another one gets, since they share its disk.
+    `alike` maps a node to the one before it that shares its disk, and so its files.
     """
 
     source: str
@@ -100,7 +100,7 @@ def _fast_first(node: Seen) -> tuple[bool, int]:
 
 
 def givers(chain: Sequence[str], own: str) -> list[str]:
-    """Return whom a node of the chain asks: the one before it, and those before that if it must."""
+    """Return the sources of a node in the chain, nearest first; all but the first are fallbacks."""
     return list(reversed(chain[: chain.index(own)]))
 
 
@@ -123,9 +123,9 @@ def no_room(node: Seen, sizes: Mapping[str, int]) -> list[str]:
 
 
 def told(order: Order, names: Mapping[str, str], fetches: Collection[str]) -> list[str]:
-    """Return what is going to happen, a line each; `names` are the things, by what they are.
+    """Announce the transfer, a line per action; `names` describe the items by key.
 
-    `fetches` is what the sender downloads first.
+    `fetches` are the keys that the sender downloads first.
     """
     lines = [f"{names[key]}: {order.source} downloads it, once" for key in fetches]
     for key, name in names.items():

@@ -1,4 +1,4 @@
-"""What a node has of a run's model and data before anything is sent, and where it would go."""
+"""Inspect a node before a transfer: its copies of model and data, their paths, the free space."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _nearest(path: Path) -> Path:
 
 
 def _place(path: Path) -> str:
-    """Return what says on which machine, disk and folder something lies, whatever its path is."""
+    """Return an identifier of machine, disk and folder, equal for all paths to the same place."""
     there = _nearest(path)
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
     way = path.relative_to(there).as_posix()
@@ -119,7 +119,7 @@ def mark(folder: Path) -> bool:
 
 
 def mark_of(folder: Path) -> str:
-    """Return what marks the folder: the same on all nodes that see the same folder.
+    """Return the mark of the folder, equal on all nodes that see the same folder.
 
     Raises `SupplyError` if there is none.
     """

@@ -1,7 +1,7 @@
-"""What is sent: the files of a model and of its data, cut into pieces with a checksum each.
+"""Table of the sent files: model and data, cut into pieces with a checksum each.
 
-The node that sends makes the table from what lies on its disk. Its checksum reaches the other nodes
-over SSH, so that whoever gives them pieces cannot change any.
+The node that sends makes the table from the files on its disk. The table's checksum reaches the
+other nodes over SSH, so that no relaying node can alter a piece.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What answers the nodes that come after this one, for as long as they ask: HTTP.
+"""HTTP server for the nodes behind this one in the chain, for as long as they send requests.
 
-    GET /table                 what is sent (JSON)
+    GET /table                 the table of files and pieces (JSON)
     GET /piece/KEY/FILE/PIECE  a piece, by the numbers of file and piece in the table
-    GET /needed                nothing; who asks will want something later
+    GET /needed                empty; keeps this node serving until the next request
 
-What has not come yet is waited for a moment, and then it is 503: ask again. Every request is proved
-with the secret of this one call, which itself never travels between nodes.
+A request for a piece that has not arrived waits a moment, then gets 503: retry. Every request is
+authenticated with the secret of this one call, which itself never travels between nodes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _IDLE_LINE = 60.0
 
 
 def proof(secret: str, path: str) -> str:
-    """Return what shows that one who asks for `path` knows the secret."""
+    """Return the authentication code of a request for `path`."""
     return hmac.new(secret.encode(), path.encode(), hashlib.sha256).hexdigest()
 
 
