@@ -1,8 +1,8 @@
-"""The record of what provisioning has changed on this machine, so that it can be undone.
+"""Record and undo the changes that provisioning makes to this machine.
 
 Before a file is changed for the first time, its bytes, mode and owner go into the record's folder;
-afterwards the record also knows what Hearth made of it. So a file that somebody has changed since
-is told from one that is as Hearth left it, and only the latter is put back.
+the record also keeps the checksum of Hearth's version. A file that somebody has changed since then
+is recognised by it; only files still as Hearth left them are restored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ORIGINALS = "/var/lib/hearth/originals"
 
 @dataclass(frozen=True)
 class Seen:
-    """What is at a path: `kind` is `absent`, `file`, `link` or `folder`."""
+    """State of a path: `kind` is `absent`, `file`, `link` or `folder`."""
 
     kind: str
     mode: int = 0
@@ -39,7 +39,7 @@ class Seen:
 
 @dataclass
 class Entry:
-    """One changed path. `now` is what Hearth made of it; None if another program changes it."""
+    """One changed path. `now` is the state Hearth left; None if another program changes it."""
 
     path: str
     stage: str
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Change:
-    """What a call changed, or would change in check mode; `diff` is what `--diff` shows."""
+    """Result of a change, or its prediction in check mode; `diff` is the output of `--diff`."""
 
     changed: bool
     diff: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Undone:
-    """What became of a path: `restored`, `removed` or `left`, and why it was left."""
+    """Result of undoing a path: `restored`, `removed` or `left`, and the reason for `left`."""
 
     path: str
     state: str
@@ -67,11 +67,11 @@ class Undone:
 
 
 class RecordError(Exception):
-    """The record cannot be read, or what it should keep cannot be kept."""
+    """The record cannot be read, or an original cannot be saved."""
 
 
 def look(path: str) -> Seen:
-    """Return what is at `path` now."""
+    """Return the current state of `path`."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -88,9 +88,9 @@ def look(path: str) -> Seen:
 
 
 def with_block(text: str, marker: str, block: str | None) -> str:
-    """Return `text` with a managed block put in place, at the end if it is new; None takes it out.
+    """Return `text` with a managed block replaced, or appended if new; None removes the block.
 
-    Everything outside of the block's two marking lines is kept as it is.
+    Everything outside the block's two marker lines stays unchanged.
     """
     begin, end = f"# hearth: {marker} begin\n", f"# hearth: {marker} end\n"
     before, found, rest = text.partition(begin)
@@ -108,9 +108,9 @@ def with_block(text: str, marker: str, block: str | None) -> str:
 
 
 class Record:
-    """The record of this machine. Every method that takes `check` only foretells with it.
+    """The record of this machine. With `check`, a method only predicts the change.
 
-    Two playbooks may be at one machine: each change is made alone, on the record as it then is.
+    Two playbooks may work on one machine: each change takes a file lock and reloads the record.
     """
 
     def __init__(self, folder: str = FOLDER, originals: str = ORIGINALS) -> None:
@@ -136,7 +136,7 @@ class Record:
     ) -> Change:
         """Make `path` a file with this content. Mode and owner are kept, or 0644 and root's.
 
-        `then` are commands that make the original count again once it is back (`settle`).
+        `then` are commands that put the restored original into effect (run by `settle`).
         """
         with self._alone(check):
             here, wanted, put = _file(path, content, mode, owner)
@@ -172,7 +172,7 @@ class Record:
         then: list[list[str]] | None = None,
         check: bool = False,
     ) -> Change:
-        """Take away the file or link at `path`."""
+        """Remove the file or link at `path`."""
         with self._alone(check):
             here, gone = look(path), Seen("absent")
             return self._change(path, here, gone, b"", lambda: os.unlink(path), stage, then, check)
@@ -189,9 +189,9 @@ class Record:
         then: list[list[str]] | None = None,
         check: bool = False,
     ) -> Change:
-        """Keep `text` as a managed block in the file at `path`; None takes the block out.
+        """Keep `text` as a managed block in the file at `path`; None removes the block.
 
-        The lines around it stay the owner's: a reset takes out the block and keeps them.
+        The lines around it belong to the owner: a reset removes the block and keeps them.
         """
         with self._alone(check):
             present = _text(path)
@@ -205,7 +205,7 @@ class Record:
             return self._change(path, here, wanted, content, put, stage, then, check, blocks)
 
     def before(self, path: str, *, stage: str, then: list[list[str]] | None = None) -> None:
-        """Remember `path` as it is now, for a program that is about to change it."""
+        """Save `path` as it is now, before another program changes it."""
         with self._alone():
             if path not in self._entries:
                 self._remember(path, look(path), stage)
@@ -214,7 +214,7 @@ class Record:
             self._save()
 
     def note(self, stage: str, text: str) -> bool:
-        """Note what no reset undoes, such as an installed package; return whether it is new."""
+        """Note a change that no reset undoes, such as a package; return whether it is new."""
         note = {"stage": stage, "text": text}
         with self._alone():
             if note in self._notes:
@@ -226,11 +226,11 @@ class Record:
     # -- undoing ---------------------------------------------------------------------------------
 
     def entries(self) -> list[Entry]:
-        """Return what was changed, the first change first."""
+        """Return the changed paths, oldest change first."""
         return list(self._entries.values())
 
     def original(self, path: str) -> bytes | None:
-        """Return what a file on the record held before Hearth; None if there was no file."""
+        """Return a recorded file's content from before Hearth; None if there was no file."""
         first = self._entries[path].first
         if first.kind != "file":
             return None
@@ -238,28 +238,28 @@ class Record:
             return file.read()
 
     def notes(self) -> list[dict[str, str]]:
-        """Return `stage` and `text` of what no reset undoes."""
+        """Return `stage` and `text` of the changes that no reset undoes."""
         return list(self._notes)
 
     def restore(
         self, path: str, check: bool = False, plain: Callable[[str], str] | None = None
     ) -> Undone:
-        """Put a path back as it was and take it off the record.
+        """Restore a path to its original state and take it off the record.
 
-        Of a file that others write to as well only Hearth's part is taken out: its blocks, or what
-        `plain` takes out of a text. Any other file that somebody has changed since is left; a copy
-        of the original then lies in the folder of originals.
+        From a file that others write to as well, only Hearth's part is removed: its blocks, or the
+        text that `plain` removes. Any other file that somebody has changed since is left alone; a
+        copy of the original stays in the folder of originals.
         """
         with self._alone(check):
-            if path not in self._entries:  # another reset was faster
+            if path not in self._entries:  # a concurrent reset has restored it
                 return Undone(path, "restored")
             return self._restore(self._entries[path], check, plain)
 
     def settle(self) -> list[str]:
-        """Run what makes restored paths count again; return a sentence for each that failed.
+        """Run the commands that put restored paths into effect; return a sentence per failure.
 
-        Until then it is on the record: also a reset that was cut off in between leaves it to the
-        next one.
+        The commands stay on the record until they have run, so after an interrupted reset the next
+        one runs them.
         """
         tried = list(self._due)
         failed = run_all(tried)
@@ -270,7 +270,7 @@ class Record:
         return failed
 
     def forget(self) -> None:
-        """Remove the record itself, once everything that is on it is undone."""
+        """Remove the record itself, once everything on it is undone."""
         if self._entries:
             raise RecordError(f"{len(self._entries)} changes are still to be undone")
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -280,7 +280,7 @@ class Record:
 
     @contextmanager
     def _alone(self, check: bool = False) -> Iterator[None]:
-        """Keep every other process from changing the record, and know what others have changed."""
+        """Lock the record against other processes and reload it."""
         if check:
             yield
             return
@@ -305,10 +305,10 @@ class Record:
         check: bool,
         blocks: Sequence[str] = (),
     ) -> Change:
-        """Remember what is there, then let `put` change it, unless it is as wanted already.
+        """Save the original, then let `put` change the path, unless it is already as wanted.
 
-        Also what Hearth leaves there is on the record before the change: whatever else is found
-        later is somebody's, although Hearth may have been cut off in between.
+        The wanted state is recorded before the change: any other state found later is somebody
+        else's change, even if Hearth was interrupted in between.
         """
         if here.kind == "folder":
             raise RecordError(f"{path} is a folder; a {wanted.kind} was to be there")
@@ -325,14 +325,14 @@ class Record:
             self._save()
             try:
                 put()
-            except OSError:  # it is as it was
+            except OSError:  # the path is unchanged
                 entry.now = earlier or wanted
                 self._save()
                 raise
         return change
 
     def _folders(self, folder: str, stage: str, owner: Seen) -> None:
-        """Make the folders on the way, each on the record."""
+        """Create missing parent folders, each on the record."""
         missing = []
         while folder and not os.path.isdir(folder):
             missing.append(folder)
@@ -344,7 +344,7 @@ class Record:
             self._entries[path] = Entry(path, stage, Seen("absent"), look(path))
 
     def _remember(self, path: str, here: Seen, stage: str) -> None:
-        """Keep the original, once."""
+        """Save the original, once."""
         if path in self._entries:
             return
         if here.kind == "file":
@@ -362,7 +362,7 @@ class Record:
         return os.path.join(self._folder, "before", first.sha256)
 
     def _put_back(self, entry: Entry) -> bool:
-        """Make the path what it was; return False for a folder that is still of use."""
+        """Restore the original state; return False for a folder that is not empty."""
         path, first = entry.path, entry.first
         if first.kind == "file":
             with open(self._copy(first), "rb") as file:
@@ -379,7 +379,7 @@ class Record:
         return True
 
     def _restore(self, entry: Entry, check: bool, plain: Callable[[str], str] | None) -> Undone:
-        """Put a path back as `restore` says."""
+        """Restore a path as `restore` describes, without the lock."""
         path = entry.path
         if entry.blocks and plain is None:
             plain = functools.partial(_without_blocks, markers=entry.blocks)
@@ -412,7 +412,7 @@ class Record:
     def _take_out(
         self, entry: Entry, here: Seen, plain: Callable[[str], str], check: bool
     ) -> Undone:
-        """Take Hearth's part out of a file; what is left over counts, however old the original."""
+        """Remove Hearth's part of a file; the rest stays, even if it differs from the original."""
         path, first = entry.path, entry.first
         kept = plain(_text(path) or "").encode(errors="surrogateescape")
         original = b""
@@ -484,7 +484,7 @@ def _ids(owner: str | None, here: Seen) -> tuple[int, int]:
 def _file(
     path: str, content: bytes, mode: int | None, owner: str | None
 ) -> tuple[Seen, Seen, Callable[[], None]]:
-    """Return what is at `path`, the file that is wanted there, and what puts it there."""
+    """Return the current state of `path`, the wanted state, and a function that writes the file."""
     here = look(path)
     uid, gid = _ids(owner, here)
     wanted = Seen(
@@ -498,7 +498,7 @@ def _file(
 
 
 def _replace(path: str, make: Callable[[str], None]) -> None:
-    """Put what `make` makes in place of `path` in one rename."""
+    """Create a file with `make` and rename it over `path` atomically."""
     folder = os.path.dirname(path)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".hearth-") as temporary:
         place = os.path.join(temporary, "new")
@@ -507,7 +507,7 @@ def _replace(path: str, make: Callable[[str], None]) -> None:
 
 
 def _write(path: str, content: bytes, like: Seen) -> None:
-    """Write a file with mode and owner of `like`, and wait until the disk has it."""
+    """Write a file with mode and owner of `like`, and fsync it."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
         os.fchmod(file.fileno(), like.mode)
@@ -544,7 +544,7 @@ def _diff(path: str, here: Seen, content: bytes, wanted: Seen) -> dict[str, str]
     else:
         before = f"-> {here.target}\n" if here.kind == "link" else ""
     after = content.decode(errors="replace")
-    if before == after:  # then mode or owner differ
+    if before == after:  # only mode or owner differ
         before = f"{here.uid}:{here.gid} {here.mode:04o}\n"
         after = f"{wanted.uid}:{wanted.gid} {wanted.mode:04o}\n"
     return {"before": before, "after": after, "before_header": path, "after_header": path}

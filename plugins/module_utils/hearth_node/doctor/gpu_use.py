@@ -1,6 +1,6 @@
-"""Who uses the GPUs of a node now, and how much power they may draw.
+"""GPU use on a node: processes on each GPU, their memory, and power limits.
 
-The parser is pure; `look` asks `nvidia-smi`, whose XML alone also names programs that only draw.
+The parser is pure; `look` runs `nvidia-smi`. Only its XML output lists graphics programs too.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 _SECONDS = 20
-"""After so many a driver that does not answer counts as broken."""
+"""Timeout, after which a driver that does not answer counts as broken."""
 
 
 def look(ours: Collection[int]) -> tuple[list[dict[str, Any]], str]:
-    """Return the NVIDIA GPUs of this machine as `gpus_of` does, and why there are none."""
+    """Return the NVIDIA GPUs of this machine as `gpus_of` does, and the reason if there is none."""
     if shutil.which("nvidia-smi") is None:
         return [], "no nvidia-smi"
     try:
@@ -40,12 +40,12 @@ def look(ours: Collection[int]) -> tuple[list[dict[str, Any]], str]:
 
 
 def gpus_of(text: str, ours: Collection[int]) -> list[dict[str, Any]]:
-    """Return the GPUs that `nvidia-smi -q -x` tells of.
+    """Return the GPUs in the output of `nvidia-smi -q -x`.
 
     Each has its `index`, `name`, memory `used_mib` and `total_mib`, `watts_limit` in force and
     `watts_default`, and its `programs`: `pid`, `name` and `mib` of each process, and whether it
     `computes`; those of a run, `ours`, are left out, but their memory counts as `ours_mib`. A
-    figure that the driver does not have is None. Raises `ParseError` if it is no XML.
+    figure that the driver does not report is None. Raises `ParseError` if it is not XML.
     """
     found = []
     for index, gpu in enumerate(ElementTree.fromstring(text).iter("gpu")):
@@ -56,7 +56,7 @@ def gpus_of(text: str, ours: Collection[int]) -> list[dict[str, Any]]:
                 "name": _text(gpu, "product_name"),
                 "used_mib": _figure(gpu, "fb_memory_usage/used"),
                 "total_mib": _figure(gpu, "fb_memory_usage/total"),
-                # Named so from driver 535 on, and otherwise before.
+                # Driver 535 renamed this element.
                 "watts_limit": _figure(gpu, "gpu_power_readings/current_power_limit")
                 or _figure(gpu, "gpu_power_readings/power_limit")
                 or _figure(gpu, "power_readings/power_limit"),
@@ -72,7 +72,7 @@ def gpus_of(text: str, ours: Collection[int]) -> list[dict[str, Any]]:
 def _program(process: ElementTree.Element) -> dict[str, Any]:
     return {
         "pid": _figure(process, "pid"),
-        # Of a game for Windows the path is one of Windows.
+        # A game under Wine or Proton has a Windows path.
         "name": re.split(r"[/\\]", _text(process, "process_name").split(" ")[0])[-1],
         "mib": _figure(process, "used_memory"),
         "computes": "C" in _text(process, "type"),
@@ -84,7 +84,7 @@ def _text(element: ElementTree.Element, path: str) -> str:
 
 
 def _figure(element: ElementTree.Element, path: str) -> int | None:
-    """Return the whole number that a text such as `285.00 W` begins with."""
+    """Return the leading integer of a text such as `285.00 W`."""
     try:
         return round(float(_text(element, path).split(" ")[0]))
     except ValueError:

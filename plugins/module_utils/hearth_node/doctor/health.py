@@ -1,6 +1,6 @@
-"""How a node is doing now: its processors, memory, network and NVIDIA GPUs.
+"""Current load of a node: its processors, memory, network and NVIDIA GPUs.
 
-The parsers are pure; `look` reads the machine twice, a moment apart, for what is a rate.
+The parsers are pure; `look` reads the counters twice, a moment apart, to compute rates.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.network.nics import see
 
-# Why clocks are lower than they could be, by bit: nvmlClocksEventReasons of nvml.h
-# (https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html). An idle GPU, one
-# whose clocks were set by hand and one that a display holds back do what they are meant to.
+# Reasons for reduced clocks, by bit: nvmlClocksEventReasons of nvml.h
+# (https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html). The bits
+# for idle, user-set clocks and display clocks are left out: they are no fault.
 THROTTLES = {
     0x4: "power limit",
     0x8: "hardware slowdown",
@@ -37,18 +37,18 @@ _FIELDS = (
     "power.draw",
     "power.limit",
 )
-# The name that drivers from 535 on know, and the one before.
+# Field names: from driver 535 on, and before.
 _REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 _SECONDS = 20
-"""After so many a driver that does not answer counts as broken."""
+"""Timeout, after which a driver that does not answer counts as broken."""
 
 
 def look(address: str, moment: float = 1.0) -> dict[str, Any]:
-    """Return how this node does; rates are those of the next `moment` seconds.
+    """Return the load of this node; rates are measured over the next `moment` seconds.
 
     `cores`, `cpu_percent` of all of them, `memory` (`used_mib`, `total_mib`), `network`
     (`interface` of the cluster address, bytes a second `received` and `sent`; None where no
-    interface carries it), `gpus`, and `gpu_trouble`: why there are none, as a sentence.
+    interface carries it), `gpus`, and `gpu_trouble`: the reason if there are none, as a sentence.
     """
     interface = interface_of(address)
     began, before, counted = time.monotonic(), text_of("/proc/stat"), _bytes(interface)
@@ -77,8 +77,8 @@ def interface_of(address: str) -> str:
 
 
 def cpu_percent(before: str, after: str) -> float | None:
-    """Return how busy all processors were between two readings of /proc/stat, in percent."""
-    # user nice system idle iowait irq softirq steal; what guests take is counted in user.
+    """Return the CPU load between two readings of /proc/stat, in percent of all processors."""
+    # user nice system idle iowait irq softirq steal; user already includes guest time.
     times = [
         [int(word) for word in text.partition("\n")[0].split()[1:9]] for text in (before, after)
     ]
@@ -88,14 +88,14 @@ def cpu_percent(before: str, after: str) -> float | None:
 
 
 def memory(meminfo: str) -> dict[str, int]:
-    """Return memory in MiB, from /proc/meminfo; what could be freed counts as not used."""
+    """Return memory in MiB, from /proc/meminfo; reclaimable memory counts as unused."""
     lines = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
     total, free = (int(lines[name].split()[0]) >> 10 for name in ("MemTotal", "MemAvailable"))
     return {"used_mib": total - free, "total_mib": total}
 
 
 def ask_gpus() -> tuple[list[dict[str, Any]], str]:
-    """Return the NVIDIA GPUs of this machine, and why there are none."""
+    """Return the NVIDIA GPUs of this machine, and the reason if there are none."""
     if shutil.which("nvidia-smi") is None:
         return [], "no nvidia-smi"
     said = ""
@@ -129,7 +129,7 @@ def _gpu(line: str) -> dict[str, Any]:
 
 
 def throttled_by(reasons: str) -> list[str] | None:
-    """Return what holds a GPU's clocks back, from the bits that the driver tells; None unknown."""
+    """Return the throttle reasons in the driver's bit mask; None if it reports no mask."""
     try:
         bits = int(reasons, 16)
     except ValueError:
@@ -146,6 +146,6 @@ def _figure(text: str) -> float | None:
 
 
 def _bytes(interface: str) -> list[int]:
-    """Return how many bytes an interface has received and sent."""
+    """Return the bytes an interface has received and sent."""
     folder = Path("/sys/class/net", interface or "none", "statistics")
     return [int(text_of(str(folder / f"{way}_bytes")) or 0) for way in ("rx", "tx")]

@@ -1,6 +1,6 @@
-"""What a node stands in: its mains, its disks, its network card and the way to its peers.
+"""Surroundings of a node: power source, disks, network card and the path to its peers.
 
-Only reads. `root` is / but for tests, which lay out a tree.
+Read-only. `root` is / except in tests, which build a tree of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ansible.module_utils.hearth_node.doctor.health import interface_of
 from ansible.module_utils.hearth_node.network.nics import run
 
 _HEADERS = {4: 28, 6: 48}
-"""Bytes of IP and ICMP headers, by version of IP."""
+"""Bytes of IP and ICMP headers, by IP version."""
 
 _SMALL = 56
 _TRIES = 3
@@ -57,7 +57,7 @@ def disks(folders: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def identity(root: str = "/") -> dict[str, Any]:
-    """Return what no two machines have in common: `machine_id`, and public `host_keys`."""
+    """Return the machine's unique ids: `machine_id` and public `host_keys`."""
     keys = [
         " ".join(text_of(path).split()[:2])
         for path in sorted(glob.glob(os.path.join(root, "etc/ssh/ssh_host_*_key.pub")))
@@ -83,7 +83,7 @@ def card(address: str) -> dict[str, Any]:
 
 
 def neighbours(said: str) -> dict[str, str]:
-    """Return the MAC of each address that answered here, of what `ip -j neigh show` prints."""
+    """Return the MAC by resolved address, from the output of `ip -j neigh show`."""
     entries = json.loads(said) if said.strip() else []
     return {
         entry["dst"]: entry["lladdr"].lower()
@@ -93,15 +93,15 @@ def neighbours(said: str) -> dict[str, str]:
 
 
 def asked_neighbours() -> dict[str, str]:
-    """Return what `neighbours` does, of this machine."""
+    """Return the neighbour table of this machine, as `neighbours` does."""
     return neighbours(run(["ip", "-j", "neigh", "show"]))
 
 
 def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return by peer whether packets of the NIC's `mtu` arrive in `full`, and `small` ones at all.
 
-    Where a full one does not, `told` is the size that the way says it takes. Nothing without
-    `ping`, which needs no root; four packets a peer at most, a second each.
+    Where a full one does not, `told` is the MTU that ICMP reported for the path. Empty without
+    `ping`, which needs no root; at most four packets per peer, one second each.
     """
     if not mtu or not peers or shutil.which("ping") is None:
         return {}
@@ -112,7 +112,7 @@ def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]
 
 def _path(address: str, mtu: int) -> dict[str, Any]:
     size = mtu - _HEADERS[6 if ":" in address else 4]
-    for _ in range(_TRIES):  # Wi-Fi loses a packet now and then
+    for _ in range(_TRIES):  # Wi-Fi drops packets now and then
         full, said = _ping(address, "-M", "do", "-s", str(size))
         if full or "mtu" in said:
             break

@@ -1,8 +1,8 @@
-"""Which NVIDIA card a PCI id means: its chip, architecture and compute capability.
+"""Identify NVIDIA cards by PCI id: chip, architecture and compute capability.
 
 Device ids from 2024's pci.ids (https://pci-ids.ucw.cz) and, for Blackwell, from the list of
 compatible GPUs in the README of NVIDIA's open-gpu-kernel-modules. NVIDIA gives each chip a range of
-ids, so a card that came out after this table was written is still known by its neighbours. Compute
+ids, so a card released after this table was written is still known by its neighbours. Compute
 capabilities are those of https://developer.nvidia.com/cuda-gpus.
 """
 
@@ -16,10 +16,10 @@ OTHER_MAKERS = {"1002": "AMD", "8086": "Intel"}
 
 @dataclass(frozen=True)
 class Card:
-    """What a PCI id means.
+    """An NVIDIA card as its PCI id identifies it.
 
     `capability` is the compute capability times ten (86 is sm_86). An id that the table lacks has
-    `known` False; it is taken for a card that came out later if it lies above Turing's first id.
+    `known` False; above Turing's first id it is taken for a card newer than the table.
     """
 
     device: str
@@ -30,12 +30,12 @@ class Card:
 
     @property
     def trains(self) -> bool:
-        """Whether torch's CUDA 13 build has code for it: sm_75 and newer."""
+        """Whether torch's CUDA 13 build supports it: sm_75 and newer."""
         return self.capability >= 75
 
     @property
     def needs_open(self) -> bool:
-        """Whether only the open kernel modules drive it: Blackwell, and what came after it."""
+        """Whether only the open kernel modules drive it: Blackwell and newer."""
         return self.capability >= 100
 
     @property
@@ -44,12 +44,12 @@ class Card:
         return 50 <= self.capability < 75
 
     def __str__(self) -> str:
-        """Return the name with what a person can look up."""
+        """Return the name, chip and architecture for people."""
         return f"{self.name} ({self.architecture}, 10de:{self.device})"
 
 
-# First id, last id, chip, architecture, compute capability times ten. GPUs only: the audio and USB
-# functions that lie in between are not display controllers, and are never asked for.
+# First id, last id, chip, architecture, compute capability times ten. GPUs only: ids of audio
+# and USB functions lie in between, but those are not display controllers and are never looked up.
 _CHIPS = (
     (0x0FC0, 0x0FFF, "GK107", "Kepler", 30),
     (0x1001, 0x103F, "GK110", "Kepler", 35),
@@ -100,7 +100,7 @@ _CHIPS = (
 
 _TURING = 0x1E00
 
-# What stands on the box of the cards that people have at home; of the others the chip is told.
+# Product names of common home cards; any other card is named by its chip.
 _NAMES = {
     "1004": "GeForce GTX 780",
     "102d": "Tesla K80",
@@ -158,7 +158,7 @@ _NAMES = {
 
 
 def card(device: str) -> Card:
-    """Return what NVIDIA's PCI device id means, four hexadecimal digits such as `2c05`."""
+    """Return the card with this NVIDIA PCI device id, four hexadecimal digits such as `2c05`."""
     device = device.lower()
     number = int(device, 16)
     for first, last, chip, architecture, capability in _CHIPS:

@@ -1,4 +1,4 @@
-"""Which driver each machine of a cluster gets, and why. Pure: it knows only what it is told."""
+"""Choose the driver of each machine in a cluster, with reasons. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ansible.module_utils.hearth_node.driver.packages import (
 
 
 def works(look: Mapping[str, Any]) -> bool:
-    """Return whether the machine's driver is new enough, loaded, of one version, and answers."""
+    """Return whether the driver is new enough, loaded, of one version, and answers."""
     return bool(
         look["answers"] and look["loaded"] == look["library"] and major(look["loaded"]) >= FLOOR
     )
 
 
 def restart_reason(look: Mapping[str, Any]) -> str:
-    """Return why only a restart lets the installed driver work, or nothing."""
+    """Return the reason why the installed driver needs a restart, or ''."""
     if major(look["library"]) < FLOOR:
         return ""
     if look["loaded"] and look["loaded"] != look["library"]:
@@ -51,9 +51,9 @@ def restart_reason(look: Mapping[str, Any]) -> str:
 def after_install(
     look: Mapping[str, Any], said: str, how: str, *, may_restart: bool, controller: bool
 ) -> str:
-    """Return what a person has to do for an installed driver to work; nothing if nothing is.
+    """Return the steps left to the user before an installed driver works; empty if none.
 
-    `said` is what loading the module said, `how` the command that restarts the machine;
+    `said` is the output of loading the module, `how` the command that restarts the machine;
     `may_restart` says whether it will be restarted anyway.
     """
     if works(look):
@@ -80,9 +80,9 @@ def after_install(
 def decide(machines: list[Machine]) -> dict[str, Plan]:
     """Return the plan of each machine, by name.
 
-    All machines that need an install get one branch: the one that they ask for, or with `auto` the
-    oldest that is new enough and that the repositories of all of them have. Raises ValueError for
-    a branch that is none or too old, and where they ask for different ones.
+    All machines that need an install get one branch: the requested one, or with `auto` the oldest
+    that is new enough and in the repositories of all of them. Raises ValueError for a branch that
+    is invalid or too old, and if the machines request different ones.
     """
     wanted = _one_branch(machines)
     plans = {machine.name: _without_install(machine) for machine in machines}
@@ -93,7 +93,7 @@ def decide(machines: list[Machine]) -> dict[str, Plan]:
 
 
 def _one_branch(machines: list[Machine]) -> str:
-    """Return what all machines ask for. Raises ValueError."""
+    """Return the one branch that all machines request. Raises ValueError."""
     asked = {machine.branch: machine.name for machine in machines}
     if len(asked) > 1:
         each = ", ".join(f"{name} {branch}" for branch, name in asked.items())
@@ -140,7 +140,7 @@ def _without_install(machine: Machine) -> Plan | None:
             ],
         )
     if major(look["library"]) >= FLOOR and not (
-        # Only Canonical's modules come in packages of their own, which may lag behind the kernel.
+        # Only Canonical ships prebuilt module packages, which may lag behind the kernel.
         look["system"]["id"] == "ubuntu" and look["library_package"] and not _stuck(look)
     ):
         return Plan("load", branch=major(look["library"]))
@@ -156,12 +156,12 @@ def _without_install(machine: Machine) -> Plan | None:
 
 
 def _stuck(look: Mapping[str, Any]) -> bool:
-    """Return whether no package can help: a module is loaded, or one waits for a restart."""
+    """Return whether no package can help: a module is loaded, or a restart is pending."""
     return bool(look["loaded"] or restart_reason(look))
 
 
 def _unused(look: Mapping[str, Any]) -> str:
-    """Return what to say of the graphics of a machine that has none to train with."""
+    """Return the note on the graphics cards of a machine without a GPU to train with."""
     makers = {OTHER_MAKERS.get(found["vendor"], "") for found in look["cards"]} - {""}
     said = f"; its {' and '.join(sorted(makers))} graphics are not used" if makers else ""
     if any(found["driver"] == HANDED_ON for found in look["cards"]):
@@ -172,7 +172,7 @@ def _unused(look: Mapping[str, Any]) -> str:
 def _install(machine: Machine, branch: int) -> Plan:
     """Return the plan of a machine whose driver is missing, too old or not usable."""
     present = major(machine.look["library"])
-    # A machine whose driver is new enough but is not there for its kernel keeps its branch.
+    # A driver that is new enough but lacks a module for this kernel keeps its branch.
     branch = present if present >= FLOOR else branch
     plan = Plan("install", branch=branch, open_modules=_open_modules(machine.cards, branch))
     system = machine.look["system"]["id"]
@@ -193,17 +193,17 @@ def _install(machine: Machine, branch: int) -> Plan:
 
 
 def _open_modules(cards: list[Card], branch: int) -> bool:
-    """Return whether the open modules suit a machine: always, unless an old card needs the others.
+    """Return whether a machine gets the open modules: always, unless an old card needs the others.
 
-    Older cards beside those that train are driven too where one kind of module can do both: 580 is
-    the last branch that can, and it cannot where a card needs the open modules.
+    Older cards that cannot train are still driven if one kind of module supports all cards: 580 is
+    the last branch that does, unless a card needs the open modules.
     """
     old = any(each.needs_proprietary for each in cards)
     return not old or branch > FLOOR or any(each.needs_open for each in cards)
 
 
 def _told(cards: list[Card], plan: Plan) -> str:
-    """Return what the screen says of an install."""
+    """Return the note about an install."""
     kind = "open" if plan.open_modules else "proprietary"
     good = ", ".join(str(each) for each in cards if each.trains)
     lines = [f"{good}: driver {plan.branch} with {kind} modules"]

@@ -1,6 +1,6 @@
-"""What a machine is for a driver: cards, system, kernels, what is installed and what is loaded.
+"""Inspect a machine for the driver decision: cards, system, kernels, installed and loaded driver.
 
-Only reads. `root` is / but for tests, which lay out a tree.
+Read-only. `root` is / except in tests, which build a tree of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _EFI_SECURE_BOOT = (
     "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"  # UEFI 2.10, 3.3
 )
 _MOK = "var/lib/dkms/mok.pub"
-# Whatever draws on a screen would lose its OpenGL with the packages for servers.
+# With the server packages a desktop would lose its OpenGL.
 _DESKTOP = re.compile(
     r"(nvidia-driver(-\d+.*)?|libnvidia-gl-.*|xserver-xorg-core|xwayland|gdm3|sddm|lightdm)"
 )
@@ -26,7 +26,7 @@ _LIBRARY_FOLDERS = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "usr/local/li
 
 
 def run(*command: str, seconds: float = 30) -> tuple[int, str]:
-    """Run a command; return its status, or 127 where it cannot be run, and what it said."""
+    """Run a command; return its status (127 if it cannot be run) and its output."""
     try:
         done = subprocess.run(
             command,
@@ -53,12 +53,12 @@ def _read(path: str) -> str:
 
 
 def boot() -> str:
-    """Return the id that the kernel gives this boot of this machine."""
+    """Return the kernel's boot id."""
     return _read("/proc/sys/kernel/random/boot_id")
 
 
 def cards(root: str = "/") -> list[dict[str, str]]:
-    """Return the display controllers on the PCI bus, of any maker, in the order of their slots.
+    """Return the display controllers on the PCI bus, of any vendor, in slot order.
 
     Classes 0x0300 (VGA) and 0x0302 (3D: a laptop's second card, a data centre's) of PCI.
     """
@@ -94,7 +94,7 @@ def system(root: str = "/") -> dict[str, str]:
 
 
 def loaded(root: str = "/") -> tuple[str, str]:
-    """Return the version of NVIDIA's loaded kernel module and its kind, or nothing."""
+    """Return the version of NVIDIA's loaded kernel module and its kind, or empty strings."""
     text = _read(os.path.join(root, "proc/driver/nvidia/version"))
     version = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", text)
     if not version:
@@ -103,10 +103,10 @@ def loaded(root: str = "/") -> tuple[str, str]:
 
 
 def library(root: str = "/") -> tuple[str, str]:
-    """Return the version of the driver in user space, and the path that says so, or nothing.
+    """Return the version of the user-space driver and the path that shows it, or empty strings.
 
-    The library through which all programs speak to the module carries the version in its name,
-    however it was installed.
+    The library that all programs load to reach the module has the version in its name, whichever
+    way it was installed.
     """
     for folder in _LIBRARY_FOLDERS:
         for link in glob.glob(os.path.join(root, folder, _LIBRARY)):
@@ -117,7 +117,7 @@ def library(root: str = "/") -> tuple[str, str]:
 
 
 def secure_boot(root: str = "/") -> bool:
-    """Return whether the firmware loads signed code only; the variable's fifth byte says so."""
+    """Return whether Secure Boot is on: the fifth byte of its EFI variable is 1."""
     try:
         with open(os.path.join(root, _EFI_SECURE_BOOT), "rb") as file:
             return file.read()[4:5] == b"\x01"
@@ -148,7 +148,7 @@ def _installed() -> dict[str, str]:
 
 
 def _owner(path: str) -> str:
-    """Return the package that a file belongs to, or nothing."""
+    """Return the package that owns a file, or ''."""
     for each in (path, path.replace("/usr/lib/", "/lib/", 1), os.path.realpath(path)):
         status, text = run("dpkg-query", "--search", each)
         if status == 0:
@@ -157,7 +157,7 @@ def _owner(path: str) -> str:
 
 
 def look() -> dict[str, Any]:
-    """Return all that the decision needs to know of this machine."""
+    """Return the facts about this machine that the driver decision needs."""
     found = cards()
     answer: dict[str, Any] = {
         "cards": found,

@@ -1,4 +1,4 @@
-"""What is known of a machine that may need a driver, and what is to be done on it."""
+"""Data classes for the driver decision: a machine's facts, and the plan for it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from ansible.module_utils.hearth_node.driver.cards import NVIDIA, Card, card
 
-# torch's CUDA 13 needs it.
+# Oldest driver branch that torch's CUDA 13 supports.
 FLOOR = 580
-# The driver of a card that belongs to a virtual machine.
+# Kernel driver of a card that is passed through to a virtual machine.
 HANDED_ON = "vfio-pci"
-# How a sentence ends that tells a person what to do.
+# Ending of findings that tell a person what to do.
 THEN_AGAIN = "then run provision.yml again"
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What is known of a machine: what its look says, and its options."""
+    """Facts about a machine: the result of inspecting it, and its options."""
 
     name: str
     look: Mapping[str, Any]
@@ -31,7 +31,7 @@ class Machine:
 
     @property
     def cards(self) -> list[Card]:
-        """Its NVIDIA cards, but for those that it hands to a virtual machine."""
+        """Its NVIDIA cards, except those passed through to a virtual machine."""
         return [
             card(found["device"])
             for found in self.look["cards"]
@@ -40,18 +40,18 @@ class Machine:
 
     @property
     def release(self) -> str:
-        """What NVIDIA calls its system, such as debian12."""
+        """NVIDIA's name for its system, such as debian12."""
         return self.look["system"]["id"] + self.look["system"]["version"].split(".")[0]
 
 
 @dataclass
 class Plan:
-    """What is to be done on a machine.
+    """Plan for a machine.
 
-    `action` is `none` (no NVIDIA card, or not wanted), `keep` (it works), `install`, `load` (what
-    is installed only has to be loaded, or needs a restart) or `refuse`. `first` is installed before
-    `packages`, and of `extra` what the archive still has. A finding stops the machine; `note` is
-    one line for the screen.
+    `action` is `none` (no NVIDIA card, or not wanted), `keep` (it works), `install`, `load` (the
+    installed driver only has to be loaded, or needs a restart) or `refuse`. `first` is installed
+    before `packages`; `extra` only as far as the archive still has it. A finding stops the machine;
+    `note` is one line for the screen.
     """
 
     action: str
@@ -66,6 +66,6 @@ class Plan:
 
 
 def major(version: str) -> int:
-    """Return the branch of a version such as 580.126.09; 0 for none."""
+    """Return the branch of a version such as 580.126.09; 0 if there is none."""
     found = re.match(r"\d+", version)
     return int(found[0]) if found else 0

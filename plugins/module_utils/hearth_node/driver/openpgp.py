@@ -1,6 +1,6 @@
-"""Take one OpenPGP public key out of a file, by its fingerprint.
+"""Extract the one OpenPGP public key from a file, with its fingerprint.
 
-A machine that is to get a repository's key need not have gpg. Formats: RFC 4880, sections 4.2
+Works without gpg, which the machine may lack. Formats: RFC 4880, sections 4.2
 (packets), 6.2 (armour), 11.1 (transferable public keys) and 12.2 (fingerprints).
 """
 
@@ -33,7 +33,7 @@ def public_key(file: bytes) -> tuple[bytes, str]:
             if body[:1] != b"\x04":
                 raise ValueError("a key of another version than 4")
             head = b"\x99" + len(body).to_bytes(2, "big")
-            # SHA-1 names the key; that is what the format says, and what NVIDIA publishes.
+            # The format defines the fingerprint as SHA-1, and NVIDIA publishes that.
             found.append(hashlib.sha1(head + body, usedforsecurity=False).hexdigest().upper())
     if len(found) != 1:
         raise ValueError(f"{len(found)} public keys where one is expected")

@@ -1,4 +1,4 @@
-"""The packages of a driver: Canonical's on Ubuntu, those of NVIDIA's repository on Debian. Pure.
+"""Driver packages: Canonical's on Ubuntu, those of NVIDIA's repository on Debian. Pure: no I/O.
 
 Names: Ubuntu's from packages.ubuntu.com (sources nvidia-graphics-drivers-580 and
 linux-restricted-modules); those of NVIDIA's repository from its Driver Installation Guide, sections
@@ -42,17 +42,17 @@ def from_canonical(machine: Machine, plan: Plan) -> None:
     else:
         space = [f"nvidia-headless-no-dkms-{kind}", f"nvidia-utils-{plan.branch}"]
     plan.packages = [*modules, *space]
-    # The flavour's package follows its newest kernel, which need not be the one that runs.
+    # The flavour's package follows its newest kernel, which may not be the running one.
     running = f"linux-modules-nvidia-{kind}-{machine.look['kernel']}"
     if running not in modules:
         plan.extra = [running]
 
 
 def ubuntu_kernels(images: list[str]) -> tuple[list[str], list[str]]:
-    """Return the flavours of the installed kernel packages, and the versions without a flavour's.
+    """Return the flavours of the installed kernel packages, and versions that belong to none.
 
     `linux-image-generic-hwe-24.04` follows the flavour generic-hwe-24.04, whose kernels are named
-    `linux-image-6.14.0-37-generic`. A kernel that no installed package follows is told by version.
+    `linux-image-6.14.0-37-generic`. Kernels that no installed package follows are the versions.
     """
     names = [re.sub(r"^linux-image-(unsigned-)?", "", image) for image in images]
     versions = [name for name in names if re.match(r"\d+\.\d+\.\d+-\d+-", name)]
@@ -109,9 +109,9 @@ def from_nvidia(machine: Machine, plan: Plan) -> None:
 
 
 def debian_headers(images: list[str]) -> list[str]:
-    """Return the header packages that follow the installed kernels, or else those of each kernel.
+    """Return the header meta-packages of the installed kernels, or else one package per kernel.
 
-    `linux-image-amd64` and `linux-image-cloud-amd64` follow; `linux-image-6.1.0-40-amd64` is one.
+    `linux-image-amd64` and `linux-image-cloud-amd64` are meta; `linux-image-6.1.0-40-amd64` is one.
     """
     names = [image.removeprefix("linux-image-") for image in images]
     following = [name for name in names if not name[:1].isdigit()]
@@ -119,7 +119,7 @@ def debian_headers(images: list[str]) -> list[str]:
 
 
 def _source(machine: Machine) -> dict[str, str]:
-    """Return the repository's address, and its key's with fingerprint; nothing if unknown."""
+    """Return the repository's URL, and its key's URL and fingerprint; {} if unknown."""
     file, fingerprint = _KEYS.get(machine.release, ("", ""))
     place = _NVIDIA_ARCHITECTURES.get(machine.look["architecture"], "")
     url = machine.url

@@ -1,7 +1,7 @@
-"""What a node's Python environment is: its interpreter, its packages, and what it lacks.
+"""Inspect a node's Python environment: its interpreter, its packages, and missing packages.
 
-An environment that is being made has a file beside it, `NAME.unfinished`, so that one that was
-interrupted is told from one of the user's.
+While an environment is being created, a file `NAME.unfinished` lies beside it: this marker
+distinguishes an interrupted one from one of the user's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment that is there: version of its Python, whether it has pip, its packages."""
+    """An existing environment: its Python version, whether it has pip, its packages."""
 
     version: tuple[int, int]
     pip: bool
@@ -35,12 +35,12 @@ class Environment:
 
 
 def normal(name: str) -> str:
-    """Return a package name as PEP 503 spells it."""
+    """Return a package name normalized as in PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def call(module: Any, command: list[str], **variables: str) -> tuple[int, str, str]:
-    """Run a command; return status, output and errors, 127 where there is no such command."""
+    """Run a command; return status (127 if there is no such command), stdout and stderr."""
     try:
         return module.run_command(
             command, environ_update=variables or None, handle_exceptions=False
@@ -50,7 +50,7 @@ def call(module: Any, command: list[str], **variables: str) -> tuple[int, str, s
 
 
 def look(module: Any, python: str) -> Environment | None:
-    """Return the environment of `python`, or None if there is none, or one that was half made."""
+    """Return the environment of `python`, or None if it is missing or unfinished."""
     if not os.access(python, os.X_OK) or os.path.exists(_mark(folder_of(python))):
         return None
     status, out, _ = call(module, [python, "-c", _PROBE])
@@ -62,7 +62,7 @@ def look(module: Any, python: str) -> Environment | None:
 
 
 def differing(wanted: dict[str, str], here: dict[str, str]) -> list[dict[str, str]]:
-    """Return `name`, version it `has` (empty for none) and version it `wants` of what differs."""
+    """Return the differing packages: `name`, the version it `has` ('' if none) and `wants`."""
     return [
         {"name": name, "has": here.get(name, ""), "wants": version}
         for name, version in wanted.items()
@@ -76,13 +76,13 @@ def folder_of(python: str) -> str:
 
 
 def glibc() -> int:
-    """Return the minor version of this machine's glibc 2, or 0 where that is not its C library."""
+    """Return the minor version of this machine's glibc 2, or 0 if it has another C library."""
     found = re.fullmatch(r"glibc 2\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
     return int(found[1]) if found else 0
 
 
 def machine() -> str:
-    """Return this machine's processor, such as `x86_64`."""
+    """Return this machine's architecture, such as `x86_64`."""
     return platform.machine()
 
 
@@ -93,7 +93,7 @@ def driver_branch(version: str) -> int:
 
 
 def lock_for(choice: str, version: str, gpus: int, floor: int) -> str:
-    """Return `gpu` or `cpu`; for `auto` the first where the driver is new enough and has a GPU."""
+    """Return `gpu` or `cpu`; `auto` means `gpu` if the driver is new enough and has a GPU."""
     if choice != "auto":
         return choice
     return "gpu" if driver_branch(version) >= floor and gpus else "cpu"
@@ -101,7 +101,7 @@ def lock_for(choice: str, version: str, gpus: int, floor: int) -> str:
 
 @contextmanager
 def unfinished(folder: str) -> Iterator[None]:
-    """Mark a folder as half made until this ends without an error."""
+    """Context manager: mark a folder as unfinished until the block ends without an error."""
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with open(_mark(folder), "w", encoding="utf-8"):
         pass
@@ -110,7 +110,7 @@ def unfinished(folder: str) -> Iterator[None]:
 
 
 def was_interrupted(folder: str) -> bool:
-    """Return whether Hearth began to make this folder and did not finish."""
+    """Return whether Hearth began to create this folder and did not finish."""
     return os.path.exists(_mark(folder))
 
 
