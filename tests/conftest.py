@@ -17,9 +17,8 @@ import pytest
 import torch._dynamo  # noqa: F401
 from support.rotated import ALL, of_other_days
 
-ansible.module_utils.__path__.append(
-    str(Path(__file__).resolve().parents[1] / "plugins" / "module_utils")
-)
+_ROOT = Path(__file__).resolve().parents[1]
+ansible.module_utils.__path__ += [str(_ROOT / "plugins" / "module_utils"), str(_ROOT / "training")]
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["HEARTH_LAB"] = "-".join(filter(None, [os.environ.get("HEARTH_LAB"), worker]))

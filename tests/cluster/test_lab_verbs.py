@@ -20,7 +20,8 @@ from support.lab import READY, Controller, as_root, at_home, bring, lab
 from support.runs import cluster, end, record, start, units, until_state, until_step
 from support.waiting import until
 
-from hearth.model.folder import MANIFEST, take_stock
+from hearth.base.places import MANIFEST
+from hearth.model.folder import take_stock
 from hearth_lab import plan
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]

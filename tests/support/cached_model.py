@@ -6,7 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from hearth.model.folder import MANIFEST, take_stock
+from hearth.base.places import MANIFEST
+from hearth.model.folder import take_stock
 
 ID = "owner/bulky"
 NAME = "owner--bulky"

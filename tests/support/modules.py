@@ -18,7 +18,7 @@ _RUNNER = """
 import json, runpy, sys
 import ansible.module_utils
 from ansible.module_utils.testing import patch_module_args
-ansible.module_utils.__path__.append(sys.argv[2])
+ansible.module_utils.__path__ += sys.argv[2:]
 with patch_module_args(json.load(sys.stdin)):
     runpy.run_path(sys.argv[1], run_name="__main__")
 """
@@ -32,6 +32,7 @@ def call(module: str, check: bool = False, **arguments: Any) -> dict[str, Any]:
             *(sys.executable, "-c", _RUNNER),
             str(path),
             str(PLUGINS / "module_utils"),
+            str(PLUGINS.parent / "training"),
         ],
         input=json.dumps({**arguments, "_ansible_check_mode": check}),
         capture_output=True,

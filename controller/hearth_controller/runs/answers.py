@@ -1,4 +1,4 @@
-"""What the nodes have answered, from what Ansible knows of them."""
+"""The nodes' answers about their runs, extracted from Ansible's host variables."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hearth_controller.runs.observed import Digest
 def digests_of(
     names: Sequence[str], known: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Sequence[Digest] | None]:
-    """Return by node what `hearth_runs` has found; None for a node that has not answered.
+    """Return the run digests of the module `hearth_runs` by node; None for a node without an answer.
 
-    `known` are Ansible's variables by node, in which the answer is called `runs_look`.
+    `known` holds Ansible's variables by node, with the answer under `runs_look`.
     """
     return {name: known[name].get("runs_look", {}).get("runs") for name in names}

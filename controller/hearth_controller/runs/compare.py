@@ -1,4 +1,4 @@
-"""Two runs side by side, and the settings in which they differ. Pure."""
+"""Comparison of two runs: their results side by side and the settings that differ. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hearth_controller.runs.observed import RunSeen
 from hearth.base.errors import LaunchError
 from hearth.base.text import NOT_KNOWN, aligned, duration
 
-# What a run is called and which it goes on with says nothing of how it trains.
+# The name of a run and the run that it resumes do not affect training.
 _NO_DIFFERENCE = frozenset({"run", "resume"})
 
 
 def compare(one: RunSeen, other: RunSeen) -> list[str]:
-    """Return the lines of a table with a column a run.
+    """Return the lines of a table with one column per run.
 
     Raises:
         LaunchError: the settings of one of them are not known.
@@ -41,7 +41,7 @@ def differing(one: RunSeen, other: RunSeen) -> list[tuple[str, str, str]]:
             )
         both.append(run.asked)
     first, second = both
-    # A script and a model have none in common: what one of them lacks is no value.
+    # A script run and a model run share no settings; a missing setting counts as None.
     return [
         (name, _typed(first.get(name)), _typed(second.get(name)))
         for name in dict.fromkeys([*first, *second])
@@ -62,7 +62,7 @@ _NAMES = (
 
 
 def _results(run: RunSeen) -> tuple[str, ...]:
-    """Return what came of a run, in the order of `_NAMES`."""
+    """Return the results of a run, in the order of `_NAMES`."""
     before, after = run.perplexity
     return (
         run.state,

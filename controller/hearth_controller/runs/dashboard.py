@@ -1,4 +1,4 @@
-"""How to look at a node's TensorBoard from here, and how to bring an offline run to wandb. Pure."""
+"""Commands that open a node's TensorBoard from here and upload an offline run to wandb. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hearth.base.text import aligned
 
 
 def login(variables: Mapping[str, Any]) -> list[str]:
-    """Return the words of a shell's command that logs in on a node, as Ansible does.
+    """Return the shell words of a command that logs in to a node as Ansible does.
 
-    `variables` are Ansible's of the node. Its arguments for ssh are words of a shell already.
+    `variables` are Ansible's for the node. Its ssh arguments are quoted for a shell already.
     """
     words = ["ssh"]
     for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
@@ -30,11 +30,11 @@ def login(variables: Mapping[str, Any]) -> list[str]:
 def told(
     answer: Mapping[str, Any], node: str, variables: Mapping[str, Any], here: bool, playbook: str
 ) -> list[str]:
-    """Return what a person is told of the TensorBoard on a node.
+    """Return the message about the TensorBoard on a node.
 
-    `answer` is what the module `hearth_dashboard` said, `variables` are Ansible's of the node,
-    `here` says that it is this computer, and `playbook` is the command that plays on the same
-    inventory.
+    `answer` is the result of the module `hearth_dashboard`, `variables` are Ansible's for the node,
+    `here` is true if the node is this computer, and `playbook` is the command that plays on the
+    same inventory.
     """
     board = answer["dashboard"]
     if not board:
@@ -59,7 +59,7 @@ def told(
 def _wandb(
     answer: Mapping[str, Any], variables: Mapping[str, Any], here: bool
 ) -> list[tuple[str, str]]:
-    """Return how to send what wandb has kept offline; the key is typed where wandb asks for it."""
+    """Return the commands that upload offline wandb runs; wandb itself prompts for the API key."""
     if not answer["offline"]:
         return []
     commands = [["login"], ["sync", *answer["offline"]]]

@@ -1,4 +1,4 @@
-"""The table of runs, and what removing one of them means. Pure."""
+"""The table of runs, and the effects of removing one of them. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ORIGIN = ("model", "begun", "took", "nodes")
 
 
 def listing(runs: Sequence[RunSeen], columns: int) -> list[str]:
-    """Return the lines of a table, a line a run; where `columns` are too few, in two parts."""
+    """Return a table with one line per run, split into two tables if `columns` is too narrow."""
     if not runs:
         return ["there is no run yet"]
     cells = [_cells(run) for run in runs]
@@ -24,7 +24,7 @@ def listing(runs: Sequence[RunSeen], columns: int) -> list[str]:
 
 
 def local_time(text: str) -> str:
-    """Return a time in ISO 8601 as the clock of this computer shows it."""
+    """Convert an ISO 8601 time to this computer's local time."""
     try:
         return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
     except ValueError:
@@ -32,23 +32,23 @@ def local_time(text: str) -> str:
 
 
 def progress(step: int, steps: int | None) -> str:
-    """Return how many steps of how many are done."""
+    """Return the number of completed steps and the total, such as `3 of 10`."""
     return f"{step} of {steps}" if steps else NOT_KNOWN
 
 
 def perplexities(both: tuple[float | None, float | None]) -> str:
-    """Return held-out perplexity before and after, as far as they are known."""
+    """Return the known held-out perplexities before and after training."""
     before, after = (NOT_KNOWN if value is None else f"{value:.2f}" for value in both)
     return NOT_KNOWN if before == after == NOT_KNOWN else f"{before} → {after}"
 
 
 def number(value: float | None, digits: int) -> str:
-    """Return a number with so many digits after the point."""
+    """Return a number with `digits` decimal places."""
     return NOT_KNOWN if value is None else f"{value:.{digits}f}"
 
 
 def removal(run: RunSeen) -> list[str]:
-    """Return what there is of a run on each node, and how many bytes."""
+    """Return the files of a run on each node and their sizes."""
     lines = []
     for node, files in run.files.items():
         lines.append(f"{node}: {byte_count(sum(files.values()))}")
@@ -57,7 +57,7 @@ def removal(run: RunSeen) -> list[str]:
 
 
 def kept(run: RunSeen, silent: Sequence[str]) -> str:
-    """Return why a run must not be removed, or ''; `silent` nodes do not answer."""
+    """Return the reason why a run must not be removed, or ''; `silent` nodes do not answer."""
     if run.alive:
         return f"{run.name} is under way: stop it first (playbooks/stop.yml)"
     hidden = [node for node in run.parts if node in silent]

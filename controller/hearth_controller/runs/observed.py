@@ -1,7 +1,7 @@
-"""One run seen over all nodes: how it stands, and who is missing.
+"""One run observed over all nodes: its state, progress and missing nodes.
 
-What a node says comes from its supervisor's record and the metrics, as the module `hearth_runs`
-reads them.
+The nodes' digests come from the module `hearth_runs`, which reads the supervisor's record and the
+metrics.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hearth.supervise.cause import ENDS, generation_of, telling
 T = TypeVar("T")
 
 Digest = Mapping[str, Any]
-"""What one node knows of one run."""
+"""The record of one run on one node."""
 
 GONE = "its supervisor is gone without a word: killed, or the machine was restarted"
 SILENT = "does not answer"
@@ -30,11 +30,11 @@ class Part:
     """A node's part in a run.
 
     Attributes:
-        state: `waiting` or `running` with a supervisor that is alive; one of the three ends;
-            `gone` without either; `silent` of a node that does not answer; `not asked` of one that
-            this look left out; `unknown` of one that has nothing on record.
-        rank: of the node in the run.
-        silent_seconds: since the supervisor's last sign of life; None where nobody knows.
+        state: `waiting` or `running` if its supervisor is alive; one of the three end states;
+            `gone` if neither holds; `silent` if the node does not answer; `not asked` if it was
+            not queried; `unknown` if it has no record of the run.
+        rank: Rank of the node in the run.
+        silent_seconds: Seconds since the supervisor's last sign of life; None if unknown.
     """
 
     state: str
@@ -43,7 +43,7 @@ class Part:
 
     @property
     def vanished(self) -> bool:
-        """Whether the node left without an end."""
+        """Whether the node disappeared without recording an end."""
         return self.state in ("gone", "silent", "unknown")
 
 
@@ -52,19 +52,19 @@ class RunSeen:
     """A run over all its nodes.
 
     Attributes:
-        state: `waiting`, `running`, `finished`, `stopped`, `failed`, or `lost`: then no error of
-            its own ended it, but a node that vanished.
-        parts: by node, in order of rank.
-        run: what was asked for; None where `run.yml` is missing or of another version, and for a
-            run of a person's script.
-        script: what was asked for, for such a run.
-        metrics: the digest of the node that knows most steps.
-        checkpoint: the newest that any node has: `step` and `age_seconds`.
-        cause: why it ended, or why it waits, as the supervisors agreed (`node`, `message`, …).
-        missing: nodes that a run under way is without.
-        since: when it entered its state (ISO 8601), empty if nobody knows.
-        stopping: whether somebody has asked for its end.
-        files: bytes by path in the workspace, by node.
+        state: `waiting`, `running`, `finished`, `stopped`, `failed`, or `lost` (ended by a node
+            that vanished, not by an error of its own).
+        parts: Nodes in order of rank.
+        run: The request; None if `run.yml` is missing or of another version, and for a run of a
+            person's script.
+        script: The request of a script run.
+        metrics: The digest of the node that has recorded most steps.
+        checkpoint: The newest checkpoint on any node: `step` and `age_seconds`.
+        cause: Why the run ended or waits, as the supervisors agreed (`node`, `message`, …).
+        missing: Nodes that an active run lacks.
+        since: Time at which the run entered its state (ISO 8601), empty if unknown.
+        stopping: Whether a stop was requested.
+        files: By node, bytes by path in the workspace.
     """
 
     name: str
@@ -82,7 +82,7 @@ class RunSeen:
 
     @property
     def alive(self) -> bool:
-        """Whether a supervisor works on it on any node that answers."""
+        """Whether a supervisor is running it on any node that answers."""
         return any(part.state in ("waiting", "running") for part in self.parts.values())
 
     @property
@@ -97,55 +97,55 @@ class RunSeen:
 
     @property
     def asked(self) -> dict[str, Any] | None:
-        """What distinguishes this run from another, by name; None if nobody knows."""
+        """The settings of this run by name; None if unknown."""
         if self.script:
             return self.script.asked
         return self.run.settings.model_dump(mode="json") if self.run else None
 
     @property
     def begun(self) -> str:
-        """When it was first asked for (ISO 8601), empty if nobody knows."""
+        """Time of the first request (ISO 8601), empty if unknown."""
         asked = self.run or self.script
         return (asked and asked.created) or self.metrics.get("began") or self.since
 
     @property
     def step(self) -> int:
-        """Steps that are done."""
+        """Number of completed steps."""
         return int(self._last("step", "step") or 0)
 
     @property
     def steps(self) -> int | None:
-        """Steps of the whole run; None before its ranks have counted them."""
+        """Total steps of the run; None until its ranks have counted them."""
         return self._last("step", "steps") or self._last("start", "steps")
 
     @property
     def loss(self) -> float | None:
-        """The last step's."""
+        """Loss of the last step."""
         return self._last("step", "loss")
 
     @property
     def tokens_per_second(self) -> float | None:
-        """At the last step, of a run under way."""
+        """Tokens per second at the last step of an active run."""
         return self._last("step", "tokens_per_second") if self.state == "running" else None
 
     @property
     def eta_seconds(self) -> float | None:
-        """Time left at the last step, of a run under way."""
+        """Time left as of the last step of an active run."""
         return self._last("step", "eta_seconds") if self.state == "running" else None
 
     @property
     def seconds(self) -> float | None:
-        """What its launches took together."""
+        """Total duration of its launches."""
         return self.metrics.get("seconds")
 
     @property
     def perplexity(self) -> tuple[float | None, float | None]:
-        """Held out, before and after."""
+        """Held-out perplexity before and after training."""
         return self._last("before", "perplexity"), self._last("after", "perplexity")
 
     @property
     def why(self) -> str | None:
-        """Return in a line why it ended or waits, and whose fault it was; None if all is well."""
+        """The reason why it ended or waits and the node at fault, in one line; None if all is well."""
         if self.state in ("finished", "stopped"):
             return None
         said = []
@@ -165,9 +165,9 @@ class RunSeen:
 
 
 def runs_seen(nodes: Mapping[str, Sequence[Digest] | None]) -> list[RunSeen]:
-    """Return all runs, those under way first, then the one that began or ended last first.
+    """Return all runs: active ones first, then by latest start or end.
 
-    `nodes` holds what each node that was asked has on record; None if it does not answer.
+    `nodes` holds the digests of each queried node; None if it does not answer.
     """
     by_run: dict[str, dict[str, Digest]] = {}
     for node, digests in nodes.items():
@@ -180,11 +180,11 @@ def runs_seen(nodes: Mapping[str, Sequence[Digest] | None]) -> list[RunSeen]:
 def run_seen(
     name: str, known: Mapping[str, Digest], nodes: Mapping[str, Sequence[Digest] | None]
 ) -> RunSeen:
-    """Return one run, from what nodes know of it; `nodes` are as in `runs_seen`."""
+    """Merge the nodes' digests of one run; `nodes` are as in `runs_seen`."""
     records = {node: digest["record"] for node, digest in known.items() if digest["record"]}
     newest = max(records.values(), key=generation_of, default={})
     names = list(newest.get("nodes") or known)
-    # One that is back from an earlier launch, of which it has not heard the end, works on it too.
+    # A node that still runs an earlier launch, whose end it has not heard of, takes part too.
     names += [node for node in known if node not in names and _alive(known[node])]
     parts = {
         node: _part(rank, known.get(node), _unheard(node, nodes)) for rank, node in enumerate(names)
@@ -207,7 +207,7 @@ def run_seen(
         cause=told.get("cause"),
         missing=_missing(state, parts, told, metrics),
         since=str(told.get("since", "")),
-        # What lies where a supervisor was killed is of no launch that goes on.
+        # A stop file left behind by a killed supervisor does not affect the current launch.
         stopping=any(
             digest["asked"] in ("", "stop\n", "now\n")
             for digest in known.values()
@@ -218,10 +218,10 @@ def run_seen(
 
 
 def pick(runs: Sequence[RunSeen], name: str = "", under_way: bool = False) -> RunSeen:
-    """Return the run of this name, or the newest; with `under_way` only those count that are.
+    """Return the run of this name, or the newest run; `under_way` admits active runs only.
 
     Raises:
-        LaunchError: there is none.
+        LaunchError: No run matches.
     """
     fitting = [run for run in runs if run.alive or not under_way]
     if not name and fitting:
@@ -239,13 +239,13 @@ def pick(runs: Sequence[RunSeen], name: str = "", under_way: bool = False) -> Ru
 
 
 def _alive(digest: Digest) -> bool:
-    """Return whether a node's supervisor works on the run."""
+    """Return whether a node's supervisor is running the run."""
     record = digest["record"]
     return bool(record and digest["alive"] and record["state"] not in ENDS)
 
 
 def _unheard(node: str, nodes: Mapping[str, Sequence[Digest] | None]) -> str:
-    """Return why nothing was heard of a node, or nothing."""
+    """Return the reason why a node gave no answer, or ''."""
     if node not in nodes:
         return "not asked"
     return "silent" if nodes[node] is None else ""
@@ -264,7 +264,7 @@ def _part(rank: int, digest: Digest | None, unheard: str) -> Part:
 def _state(
     parts: Mapping[str, Part], records: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the state of a run, and the record that tells it."""
+    """Return the state of a run and the record that shows it."""
     for state in ("running", "waiting"):
         for node, part in parts.items():
             if part.state == state:
@@ -285,14 +285,14 @@ def _missing(
     record: Mapping[str, Any],
     metrics: Mapping[str, Any],
 ) -> list[str]:
-    """Return the nodes that a run under way is without."""
+    """Return the nodes that an active run lacks."""
     missing = {node for node, part in parts.items() if part.vanished}
     if state == "waiting":
         missing |= set(record.get("missing") or [])
     elif state == "running":
         start = metrics.get("start") or {}
-        # The ranks of the launch before say nothing about this one; its own say all: a node that
-        # does not answer here may well take part.
+        # Ranks of an earlier launch say nothing about this one. Its own ranks are decisive: a node
+        # that does not answer the controller may still take part.
         if start.get("generation") == record.get("generation"):
             taking_part = {rank["node"] for rank in start.get("ranks", [])}
             missing = {node for node in parts if node not in taking_part}
@@ -302,16 +302,16 @@ def _missing(
 
 
 def _how_far(metrics: Mapping[str, Any]) -> tuple[int, int, str]:
-    """Return by what the record of a run is found that goes furthest: its launch, then steps.
+    """Return a sort key for the progress of a run: its launch, then its steps.
 
-    A node that is not in the last launch may know of more steps, which that launch makes anew.
+    A node outside the last launch may have recorded more steps, which that launch repeats.
     """
     start, step = metrics.get("start") or {}, metrics.get("step") or {}
     return generation_of(start), int(step.get("step", -1)), str(start.get("time", ""))
 
 
 def _first(reader: Callable[[str, str], T | None], texts: Iterable[str]) -> T | None:
-    """Return what the first run file says that can be read and is of the reader's kind."""
+    """Return the first run file that `reader` can parse, or None."""
     for text in texts:
         try:
             if found := reader(text, "run.yml"):

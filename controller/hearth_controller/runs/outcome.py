@@ -1,4 +1,4 @@
-"""How a run ended on its nodes: what they say together, and its record in the run's folder."""
+"""The end of a run: the nodes' reports merged, and the record of it in the run's folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE = "ends.json"
 
 @dataclass(frozen=True)
 class Ends:
-    """How a run ended on each node, as the nodes' own record or the one who looked says it.
+    """The end of a run on each node, as recorded by the node or seen by the controller.
 
     `playbook` is the command that plays on the same inventory.
     """
@@ -28,13 +28,13 @@ class Ends:
     playbook: str
 
     def write(self, folder: Path) -> None:
-        """Write this to the run's folder."""
+        """Write the record to the run's folder."""
         content = {"playbook": self.playbook, "ends": self.by_node}
         write_whole(folder / FILE, json.dumps(content, indent=1) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> Ends | None:
-        """Return what was written to the run's folder, or None if nothing whole was."""
+        """Read the record from the run's folder, or return None if it is missing or incomplete."""
         try:
             content = json.loads((folder / FILE).read_text(encoding="utf-8"))
             return cls(
@@ -45,10 +45,10 @@ class Ends:
 
 
 def state_of(ends: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return how the run ended: the word of the nodes that know, if any does.
+    """Return the final state of the run, according to the nodes that know it.
 
-    Otherwise it failed if a supervisor is gone for good; and is `lost` from sight, perhaps still
-    under way, if no node answers.
+    If none knows, the run failed if a supervisor is gone for good; otherwise it is `lost`: no node
+    answers, and it may still be active.
     """
     known = {str(end["state"]) for end in telling(ends).values()}
     if not known:
@@ -59,17 +59,17 @@ def state_of(ends: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def launches_of(ends: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the launches that ended while the run went on, as rank 0's node has them on record."""
+    """Return the launches that ended before the run did, from the record of rank 0's node."""
     return next((end.get("launches") or [] for end in ends.values() if end.get("rank") == 0), [])
 
 
 def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the message of each node on which the run failed or was lost from sight.
+    """Return the message of each node on which the run failed or was lost.
 
-    Empty if it did neither.
+    The result is empty for any other state.
 
-    The supervisors record one cause on all nodes: the first real failure. A node that cannot
-    tell its own end is taken at the word of its peers; if nobody knows more, it speaks for itself.
+    The supervisors record one cause on all nodes: the first real failure. For a node without a
+    record of its end, the records of its peers count, and its own message only if they have none.
     """
     if state_of(ends) not in ("failed", "lost"):
         return {}
@@ -90,7 +90,7 @@ def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def silent(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return why the nodes do not tell their own end of a run that the others saw to its end."""
+    """Return the reasons why nodes do not report the end of a run that the others completed."""
     if state_of(ends) in ("failed", "lost"):
         return {}
     known = telling(ends)
@@ -104,10 +104,10 @@ def silent(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def told(message: str, log: str, by_rank: bool) -> str:
-    """Return what to show of a failure: the error as it is, its cause and its cure.
+    """Return the text for a failure: the original error, its cause and its fix.
 
-    `log` is the node's. What Hearth reports itself says what to do and stays as it is; that a
-    cause is not known is said only of an error of a rank (`by_rank`).
+    `log` is the node's. Hearth's own errors already say what to do and stay unchanged. An unknown
+    cause is mentioned only for an error of a rank (`by_rank`).
     """
     own = last_error(last_launch(log))
     if own and own.told and own.message == message:
@@ -117,7 +117,7 @@ def told(message: str, log: str, by_rank: bool) -> str:
 
 
 def failures(ends: Mapping[str, Mapping[str, Any]], logs: Path) -> dict[str, str]:
-    """Return what to show of each node on which the run failed; empty if it did not fail.
+    """Return the failure text of each node on which the run failed; empty if it did not fail.
 
     `logs` is the folder with the logs of the nodes, `NODE.log`.
     """

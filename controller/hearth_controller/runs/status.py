@@ -1,6 +1,6 @@
-"""How runs and nodes are doing now, as one object that programs can read, and a verdict. Pure.
+"""The current state of runs and nodes as one machine-readable object with a verdict. Pure.
 
-The object is what `docs/status.schema.json` describes.
+The schema of the object is `docs/status.schema.json`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from hearth_controller.runs.observed import RunSeen
 from hearth_controller.base.verdict import Verdict, overall
 
 NO_NVIDIA_SMI = "no nvidia-smi"
-"""What `hearth_health` says of a node without the driver's tool."""
+"""The answer of `hearth_health` for a node without the driver's tool."""
 
-# A limit on power is what a GPU at work meets every day; the others mean that something is wrong.
+# A busy GPU reaches its power limit every day; the other throttle reasons indicate a problem.
 _HARMLESS = frozenset({"power limit"})
 
 
@@ -25,10 +25,10 @@ def status(
     silent: Mapping[str, str],
     time: str,
 ) -> dict[str, Any]:
-    """Return the object.
+    """Return the status object.
 
-    `runs` are those that the nodes know, as `runs_seen` orders them; `health` is what
-    `hearth_health` found by node, None where it found nothing; `silent` says why nodes do not
+    `runs` are the known runs in the order of `runs_seen`; `health` is the result of
+    `hearth_health` by node, None if there is none; `silent` holds the reasons why nodes do not
     answer; `time` is now (ISO 8601).
     """
     told = [_run(run) for run in runs]
@@ -38,11 +38,11 @@ def status(
 
 
 def judge(runs: Sequence[RunSeen], nodes: Sequence[Mapping[str, Any]]) -> tuple[Verdict, list[str]]:
-    """Return how all of it stands, and why it is not good.
+    """Return the overall verdict and the reasons why it is not good.
 
-    Broken is a newest run that failed or was lost, or that no node answers. Degraded is a run that
-    waits for a node or goes on without one, a node that does not answer, and a GPU that is held
-    back or that its driver does not show. What became of earlier runs does not count.
+    Broken: the newest run failed or was lost, or no node answers. Degraded: a run waits for a node
+    or continues without one, a node does not answer, or a GPU is throttled or not visible to its
+    driver. The outcomes of earlier runs do not count.
     """
     broken = [f"{run.name} {_ENDED[run.state]}" for run in runs[:1] if run.state in _ENDED]
     degraded = []
@@ -65,7 +65,7 @@ _ENDED = {"failed": "failed", "lost": "was lost with a node"}
 
 
 def _gpu_troubles(node: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a node's GPUs; to have none is not."""
+    """Return the problems of a node's GPUs; having no GPU is not one."""
     found = []
     if node["gpu_trouble"] and node["gpu_trouble"] != NO_NVIDIA_SMI:
         found.append(node["gpu_trouble"])
@@ -103,7 +103,7 @@ def _run(run: RunSeen) -> dict[str, Any]:
 def _node(
     name: str, health: Mapping[str, Any] | None, silent: str | None, runs: Sequence[RunSeen]
 ) -> dict[str, Any]:
-    """Return one node; where it does not answer, without figures."""
+    """Return the entry of one node, without measurements if it does not answer."""
     busy = [
         run.name
         for run in runs

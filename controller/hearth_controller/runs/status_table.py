@@ -1,4 +1,4 @@
-"""The status for people: a table of runs, one of nodes, and what is wrong. Pure."""
+"""The status as text: a table of runs, a table of nodes, and the problems. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hearth_controller.base.verdict import MARKS
 from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
 
 MOST_RUNS = 8
-"""So many runs are shown; those under way come first and are always among them."""
+"""Number of runs to show; active runs come first and are always included."""
 
 _UNDER_WAY = ("waiting", "running")
 
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
-    """Return the lines for a status as `hearth_controller.runs.status` makes it."""
+    """Return the lines for a status object from `hearth_controller.runs.status`."""
     lines = [*_runs(status["runs"]), "", *_nodes(status["nodes"])]
     if gpus := _gpus(status["nodes"]):
         lines += ["", *gpus]
@@ -46,7 +46,7 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
             )
         )
     lines = [line.rstrip() for line in aligned(rows)]
-    # Below the run of which it is said.
+    # Notes go below the row of their run.
     for place, run in reversed(list(enumerate(shown, 1))):
         below = [f"    {said}" for said in (_script(run), run["why"]) if said]
         lines[place + 1 : place + 1] = below
@@ -55,20 +55,20 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _state(run: Mapping[str, Any]) -> str:
-    """Return the state, and whether a stop was asked for: asked again, the run ends at once."""
+    """Return the state, marked if a stop was requested: a second request ends the run at once."""
     stopping = run["stopping"] and run["state"] in _UNDER_WAY
     return f"{run['state']}, stopping" if stopping else str(run["state"])
 
 
 def _script(run: Mapping[str, Any]) -> str:
-    """Return what is known of a person's script, whose steps nobody can count; or nothing."""
+    """Return the state of a script run, whose steps cannot be counted; '' for other runs."""
     if not run["script"]:
         return ""
     return f"{run['script']}: {run['state']} since {local_time(run['since'] or '')}"
 
 
 def _part(part: Mapping[str, Any]) -> str:
-    """Return a node of a run, with what is unusual about it."""
+    """Return the name of a run's node, with its state if that is unusual."""
     state = part["state"]
     unusual = state in ("gone", "silent", "not asked", "unknown")
     return f"{part['name']} ({state})" if unusual else part["name"]
@@ -101,7 +101,7 @@ def _nodes(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _gpus(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table with a line a GPU; nothing where there is none."""
+    """Return a table with one line per GPU; empty if there is none."""
     rows = [("node", "GPU", "load", "memory", "temperature", "power", "throttled by")]
     for node in nodes:
         for gpu in node["gpus"]:

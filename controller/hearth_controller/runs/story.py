@@ -1,4 +1,4 @@
-"""What `metrics.jsonl` tells of a run: its launches, steps, judgements, checkpoints and plans."""
+"""The history of a run from `metrics.jsonl`: launches, steps, evaluations, checkpoints, plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hearth_controller.runs.windows import Part, Window, warmest
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of the ranks. `began` is in seconds since the run began, `step` where it began."""
+    """One start of the ranks: `began` in seconds since the run began, and its first `step`."""
 
     generation: int
     began: float
@@ -26,7 +26,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good the model was on held-out data after `step`; `at` is seconds since the run began."""
+    """Evaluation on held-out data after `step`; `at` is seconds since the run began."""
 
     at: float
     step: int
@@ -37,7 +37,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Sample:
-    """One held-out question, the answer in the data, and the model's before and after."""
+    """One held-out question with the expected answer and the model's answers before and after."""
 
     question: str
     expected: str | None = None
@@ -47,7 +47,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened after a step; `at` is seconds since the run began."""
+    """An event after a step; `at` is seconds since the run began."""
 
     at: float
     step: int
@@ -56,14 +56,14 @@ class Mark:
 
 @dataclass
 class Story:
-    """What the metrics of a run tell; of a run that went on later, the last word counts.
+    """The history of a run; for a resumed run, the latest records count.
 
     Attributes:
-        seconds: that the last launch trained, where it has an end on record.
+        seconds: Training time of the last launch, if its end is on record.
         state: `finished` or `stopped`, or None without an end on record.
-        length: seconds from the first record to the last.
-        facts: the latest `start` record: precision, rows, versions and more.
-        replans: each change of the split, not what an epoch's last, short step differs by.
+        length: Seconds from the first record to the last.
+        facts: The latest `start` record: precision, rows, versions and more.
+        replans: Changes of the split, excluding the short last step of an epoch.
     """
 
     step: int = 0
@@ -83,7 +83,7 @@ class Story:
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]]) -> Story:
-        """Read the lines of a `metrics.jsonl`. One that is not as it should be tells nothing."""
+        """Build the history from the lines of a `metrics.jsonl`, skipping malformed ones."""
         story, plans = cls(), []
         for line in lines:
             with suppress(LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError):
@@ -109,13 +109,13 @@ class Story:
 
     @property
     def sample(self) -> Sample | None:
-        """The first question that was answered both before and after, or else the first."""
+        """The first question with answers both before and after training, or else the first one."""
         samples = list(self.samples.values())
         both = (each for each in samples if each.before is not None and each.after is not None)
         return next(both, samples[0] if samples else None)
 
     def _take(self, line: Mapping[str, Any], plans: list[tuple[Mark, dict[str, int]]]) -> None:
-        """Take in one line; plans are put aside until all are known."""
+        """Process one line; plans are collected until all are known."""
         at = self._at(line)
         match line["kind"]:
             case "start":
@@ -150,7 +150,7 @@ class Story:
         self.length = max(self.length, at)
 
     def _at(self, line: Mapping[str, Any]) -> float:
-        """Return when a line was written, in seconds since the run began."""
+        """Return the time of a line, in seconds since the run began."""
         if "time" not in line:
             return self.length
         time = datetime.fromisoformat(line["time"])
@@ -158,8 +158,8 @@ class Story:
         return (time - self.began).total_seconds()
 
     def _window(self, line: Mapping[str, Any], at: float) -> None:
-        """Take in a line of steps."""
-        if not self.launches:  # its line is lost
+        """Process a `step` line."""
+        if not self.launches:  # the `start` line is lost
             ranks = tuple(f"rank {n}" for n in range(len(line["rows_by_rank"])))
             self.launches.append(Launch(0, 0.0, 0, ranks))
         launch = len(self.launches) - 1
@@ -188,14 +188,14 @@ class Story:
         )
 
     def _by_node(self, by_rank: Sequence[Any], together: Any) -> dict[str, Any]:
-        """Return one number a node from one a rank, those of its ranks put `together`."""
+        """Return one value per node by reducing the values of its ranks with `together`."""
         found: dict[str, list[Any]] = {}
         for node, number in zip(self.launches[-1].nodes, by_rank, strict=True):
             found.setdefault(node, []).append(number)
         return {node: together(numbers) for node, numbers in found.items()}
 
     def _sample(self, line: Mapping[str, Any]) -> None:
-        """Take in an answer."""
+        """Process a `sample` line."""
         question = line["question"]
         had = self.samples.get(question, Sample(question))
         said = {
@@ -208,9 +208,9 @@ class Story:
 
 
 def read_lines(metrics: Path) -> Iterator[dict[str, Any]]:
-    """Yield what the lines of a `metrics.jsonl` say, without one that was cut short.
+    """Yield the records of a `metrics.jsonl`, skipping truncated lines.
 
-    Yields nothing if there is no such file.
+    Yields nothing if the file is missing.
     """
     try:
         text = metrics.read_text(encoding="utf-8", errors="replace")
@@ -224,7 +224,7 @@ def read_lines(metrics: Path) -> Iterator[dict[str, Any]]:
 
 
 def _changes(plans: Sequence[tuple[Mark, dict[str, int]]]) -> list[Mark]:
-    """Return what changed between the plans of whole batches, or of whole rounds."""
+    """Return the changes between plans of full batches, or of full rounds."""
     whole = max((sum(rows.values()) for _, rows in plans), default=0)
     marks, before = [], None
     for mark, rows in plans:

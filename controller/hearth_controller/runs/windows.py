@@ -1,4 +1,4 @@
-"""Windows: the steps between two lines of metrics, what each node did in them, and their sums."""
+"""Windows: the steps between two metrics lines, the work of each node in them, and their sums."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Part:
-    """What one node did in a window.
+    """The work of one node in a window.
 
     Attributes:
-        tokens, rows: of all its ranks together.
-        compute_seconds, wait_seconds: in all steps of the window, the mean of its ranks.
-        peak_memory_mib: the most that one of its ranks had used until then.
-        celsius: the warmest that what its ranks compute on was after a step; None if unknown.
+        tokens, rows: Sums over its ranks.
+        compute_seconds, wait_seconds: Over all steps of the window, the mean of its ranks.
+        peak_memory_mib: Peak memory of any of its ranks so far.
+        celsius: Highest temperature of its ranks' devices after a step; None if unknown.
     """
 
     tokens: float
@@ -27,15 +27,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Window:
-    """The steps between two lines of metrics.
+    """The steps between two metrics lines.
 
     Attributes:
-        launch: number of its launch in `Story.launches`.
-        step: the last of its `steps`.
-        ended: in seconds since the run began.
-        seconds: that the steps took; evaluations and checkpoints between them do not count.
-        loss: the mean a token, None if it was not finite.
-        parts: by node.
+        launch: Index of its launch in `Story.launches`.
+        step: The last of its `steps`.
+        ended: End in seconds since the run began.
+        seconds: Duration of the steps, without evaluations and checkpoints between them.
+        loss: Mean per token, None if not finite.
+        parts: Work by node.
     """
 
     launch: int
@@ -48,12 +48,12 @@ class Window:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens a second of all nodes together."""
+        """Tokens per second of all nodes together."""
         return sum(part.tokens for part in self.parts.values()) / self.seconds
 
 
 def thinned(windows: Sequence[Window], most: int) -> list[Window]:
-    """Return at most about `most` windows: neighbours of one launch put together."""
+    """Merge neighbouring windows of a launch until about `most` windows are left."""
     every = -(-len(windows) // most) if windows else 1
     groups: list[list[Window]] = []
     for window in windows:
@@ -65,7 +65,7 @@ def thinned(windows: Sequence[Window], most: int) -> list[Window]:
 
 
 def _together(windows: Sequence[Window]) -> Window:
-    """Return windows of one launch as one."""
+    """Merge windows of one launch."""
     last = windows[-1]
     losses = [(each.loss, each.steps) for each in windows if each.loss is not None]
     steps = sum(count for _, count in losses)
@@ -81,7 +81,7 @@ def _together(windows: Sequence[Window]) -> Window:
 
 
 def _sum_of(parts: Sequence[Part]) -> Part:
-    """Return what a node did in several windows."""
+    """Return the sum of a node's work in several windows."""
     return Part(
         sum(part.tokens for part in parts),
         sum(part.rows for part in parts),
@@ -98,7 +98,7 @@ def warmest(temperatures: Iterable[float | None]) -> float | None:
 
 
 def totals(windows: Iterable[Window]) -> dict[str, tuple[Part, float]]:
-    """Return by node what it did in all windows, and the seconds of those that it took part in."""
+    """Return each node's total work, and the seconds of the windows that it took part in."""
     parts: dict[str, list[Part]] = {}
     seconds: dict[str, float] = {}
     for window in windows:

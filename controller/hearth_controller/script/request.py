@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import ConfigError
-from hearth.config.settings import RUN_NAME, for_run_name
+from hearth.base.places import RUN_NAME
+from hearth.config.settings import for_run_name
 from hearth_controller.base.paths import as_typed
 from hearth_controller.script.run import ScriptRun, read_script
 from hearth_controller.script.tree import Tree, code_tree, data_tree

@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-# Also said in training/hearth/supervise/spec.py, which a machine may not have yet.
-_LOCK = os.path.join("config", "supervisor.lock")
+from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK
+
 # Nothing inherits them from the shell of the controller, as it would on this computer: a run of
 # Hearth's own finds its model in the cache, and who needs one is given it.
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN")
@@ -41,7 +41,7 @@ def text_of(path: str) -> str:
 def run_under_way(workspace: str) -> str:
     """Return the name of the run whose supervisor holds the node, or nothing."""
     try:
-        with open(os.path.join(workspace, _LOCK), encoding="utf-8") as lock:
+        with open(os.path.join(workspace, SUPERVISOR_LOCK), encoding="utf-8") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return ""

@@ -41,13 +41,11 @@ removed:
 """
 
 import os
-import re
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.places import RUN_NAME
 from ansible.module_utils.hearth_node.base import absolute, run_under_way
 from ansible.module_utils.hearth_node.runs.digest import look, paths, remove, size
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # as in training/hearth/config
 
 
 def main() -> None:
@@ -62,7 +60,7 @@ def main() -> None:
     workspace, run = absolute(module.params["workspace"]), module.params["remove"]
     if not run:
         module.exit_json(changed=False, runs=look(workspace))
-    if not _NAME.fullmatch(run):
+    if not RUN_NAME.fullmatch(run):
         module.fail_json(msg=f"{run!r} cannot be the name of a run; nothing was removed")
     if run_under_way(workspace) == run:
         module.fail_json(msg=f"run '{run}' is under way here: stop it first; nothing was removed")

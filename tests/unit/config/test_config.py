@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hearth.base.places import RUN_NAME
 from hearth.config import (
     ConfigError,
     Settings,
@@ -26,7 +27,7 @@ from hearth.config import (
 )
 from hearth.config.cli import parse_command_line
 from hearth.config.layout import staged_name
-from hearth.config.settings import RUN_NAME, for_run_name
+from hearth.config.settings import for_run_name
 
 PRESET = {"model": "smollm2-135m"}
 

@@ -20,7 +20,8 @@ import pytest
 from support.cached_model import NAME, make_cached
 from support.waiting import HANG, until
 
-from hearth.model.folder import MANIFEST, read_manifest
+from hearth.base.places import MANIFEST
+from hearth.model.folder import read_manifest
 from hearth.supervise.interface import free_port
 from hearth.transfer import relay
 from hearth.transfer.fetching import Giver

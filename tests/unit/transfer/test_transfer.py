@@ -15,6 +15,7 @@ from support.plugins import load
 
 import datasets
 from hearth.base.errors import SupplyError
+from hearth.base.places import MANIFEST
 from hearth.config import resolve_run
 from hearth.config.layout import Layout
 from hearth.data.findings import Findings
@@ -22,7 +23,6 @@ from hearth.data.formats import open_records
 from hearth.data.hub_rows import keep_hub_rows
 from hearth.data.locate import HubDataset, locate
 from hearth.model.fetch import unfinished_of
-from hearth.model.folder import MANIFEST
 from hearth.transfer import inspect
 from hearth.transfer.chain import SPARE, Seen, givers, no_room, order_of, told
 from hearth.transfer.holding import Holding, arrived_bytes, arriving

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hearth.base.places import HUB_ROWS
 from hearth.config import Run
 
 _NOT_IN_A_NAME = r"[^\w.-]+"
@@ -75,7 +76,7 @@ class Layout:
 
     def kept(self, dataset: str) -> Path:
         """Return the file that holds the rows of a Hub data set, to be sent to other nodes."""
-        return self.data / "hub" / f"{re.sub(_NOT_IN_A_NAME, '--', dataset)}.parquet"
+        return self.data / HUB_ROWS / f"{re.sub(_NOT_IN_A_NAME, '--', dataset)}.parquet"
 
 
 def staged_name(sha256: str, dataset: str) -> str:

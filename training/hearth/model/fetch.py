@@ -22,10 +22,10 @@ from hearth.base.errors import ModelError, did_you_mean
 from hearth.base.files import bytes_below
 from hearth.base.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
 from hearth.base.lock import locked
+from hearth.base.places import MANIFEST
 from hearth.config.source import ModelSource
 from hearth.model import code
 from hearth.model.folder import (
-    MANIFEST,
     WANTED,
     Damaged,
     Manifest,

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from hearth.base.errors import ModelError
 from hearth.base.files import read_object, sha256_of
+from hearth.base.places import MANIFEST
 from hearth.model import code
 
 # The files that make a model; weights in pickle form could run code and are not read.
 WANTED = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
-MANIFEST = "hearth.json"
 _TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
 
 

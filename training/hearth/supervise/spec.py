@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError
+from hearth.base.places import RUN_NAME, SUPERVISOR_LOCK
 
 _PLACE = re.compile(r"\{(results|data)\}")
 
@@ -146,7 +147,7 @@ def stop_file(workspace: Path, run: str) -> Path:
 
 def lock_file(workspace: Path) -> Path:
     """Return the lock that lets one run at a time have the node."""
-    return workspace / "config" / "supervisor.lock"
+    return workspace / SUPERVISOR_LOCK
 
 
 def secrets_file(spec_file: Path) -> Path:
@@ -203,7 +204,6 @@ def forget_secrets(spec_file: Path) -> None:
     secrets_file(spec_file).unlink(missing_ok=True)
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # as in hearth.config
 _WORD, _COUNT, _SECONDS = "a word", "a whole number", "a number of seconds above 0"
 _SECONDS_OR_NONE, _AT_LEAST_ONE = "a number of seconds, or 0", "a whole number of at least 1"
 _YES_OR_NO = "true or false"
@@ -285,7 +285,7 @@ def _fits(key: str, value: Any) -> bool:
         return number and (value > 0 or (value == 0 and kind == _SECONDS_OR_NONE))
     match key:
         case "run":
-            return isinstance(value, str) and bool(_NAME.fullmatch(value))
+            return isinstance(value, str) and bool(RUN_NAME.fullmatch(value))
         case "nodes":
             words = isinstance(value, list) and all(isinstance(n, str) and n for n in value)
             return words and bool(value) and len(set(value)) == len(value)

@@ -13,12 +13,10 @@ from pathlib import Path
 
 import psutil
 
+from hearth.base.places import SUPERVISED, TORCHRUN
 from hearth.supervise.interface import family_of
 from hearth.supervise.messages import Go
 from hearth.supervise.spec import Spec
-
-MARK = "HEARTH_SUPERVISED"
-"""In the environment of a supervisor's processes: the workspace that they work for."""
 
 NOT_FOR_RANKS = "HEARTH_NOT_FOR_RANKS"
 """In the environment of torchrun: names in it that the ranks are not to have (see `torchrun`)."""
@@ -57,7 +55,7 @@ def command(spec: Spec, go: Go) -> list[str]:
         "log-dir": _scratch(spec),
     }
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    torchrun = [spec.python, "-m", "hearth.supervise.torchrun"]
+    torchrun = [spec.python, "-m", TORCHRUN]
     # Behind the dashes it takes no word of the script for the beginning of an option of its own.
     return [*torchrun, *flags, "--", str(spec.workspace / spec.script), *spec.words]
 
@@ -76,7 +74,7 @@ def environment(spec: Spec, generation: int) -> dict[str, str]:
         "HEARTH_WORKSPACE": str(spec.workspace),
         "HEARTH_NODE": spec.node,
         "HEARTH_GENERATION": str(generation),
-        MARK: str(spec.workspace),
+        SUPERVISED: str(spec.workspace),
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": str(spec.workspace / "scripts"),
         # What lies in the folder of a run, where torchrun and Hearth's ranks are started, is data:
@@ -216,7 +214,7 @@ def leftovers(workspace: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.environ().get(MARK) == str(workspace) and _lives(process):
+            if process.environ().get(SUPERVISED) == str(workspace) and _lives(process):
                 found.append(process)
     return found
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from hearth.base.errors import SupplyError
 from hearth.base.files import sha256_of
-from hearth.model.folder import MANIFEST, Damaged, read_manifest, take_stock, verify
+from hearth.base.places import MANIFEST
+from hearth.model.folder import Damaged, read_manifest, take_stock, verify
 from hearth.transfer.pieces import File, Item, checksum
 
 
@@ -25,7 +26,7 @@ def arriving(target: Path) -> Path:
 
 
 def arrived_bytes(target: Path) -> int:
-    """Return how many bytes of `target` an earlier call has brought."""
+    """Return the bytes of `target` received by an earlier call."""
     return sum(path.stat().st_size for path in arriving(target).glob("*"))
 
 
@@ -79,7 +80,7 @@ class Holding:
         return sum(self._resumed(number, file) for number, file in enumerate(self.item.files))
 
     def _resumed(self, number: int, file: File) -> int:
-        """Return how many bytes of a file are here and good; what follows them is cut off."""
+        """Return the number of valid bytes of a partial file; the bytes after them are cut off."""
         path, here = self._folder / file.name, self._home / file.name
         if not path.exists() and _is(here, file):
             _same_file(here, path)
@@ -101,7 +102,7 @@ class Holding:
         return size
 
     def missing(self) -> list[tuple[int, int]]:
-        """Return what is still to come: number of file and piece, in order."""
+        """Return the missing pieces as (file number, piece number), in order."""
         return [
             (number, piece)
             for number, file in enumerate(self.item.files)

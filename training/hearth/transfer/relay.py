@@ -24,7 +24,8 @@ from filelock import FileLock, Timeout
 
 from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
-from hearth.model.folder import MANIFEST, read_manifest
+from hearth.base.places import MANIFEST
+from hearth.model.folder import read_manifest
 from hearth.transfer.fetching import PATIENCE, Asking, Giver, Lost, greet
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import File, Item, Key, Table, cut, piece_size
@@ -44,18 +45,18 @@ _EVERY = 0.5
 
 @dataclass(frozen=True)
 class Task:
-    """What a courier has to know.
+    """Task of a courier.
 
     Attributes:
-        call: tells this call from earlier ones.
-        address: of this node in the cluster, where it listens at `port`.
-        secret: what the couriers of this call share.
+        call: identifies this call among earlier ones.
+        address: of this node in the cluster, on which it listens at `port`.
+        secret: shared by the couriers of this call.
         allowed: addresses that are answered.
-        givers: whom to ask, the nearest first; empty for the node that sends.
+        givers: nodes to fetch from, nearest first; empty for the node that sends.
         digest: checksum of the table; "" for the node that sends, which makes it.
-        targets: where each thing lies or is to lie.
-        keys: what is sent, or what this node lacks.
-        record: the file that says how far it is.
+        targets: path of each item, existing or planned.
+        keys: items to send, or items this node lacks.
+        record: the progress file.
     """
 
     call: str
@@ -81,20 +82,20 @@ class Task:
 
 @dataclass
 class Record:
-    """How far a courier is.
+    """Progress of a courier.
 
     Attributes:
         call: as in the task.
         pid: its process.
-        state: `taking`, `proving` (what has come, as it lies on the disk), `done` or `failed`.
-        sent: bytes that came over the network.
-        here: bytes that were here already.
+        state: `taking`, `proving` (verifying received files on disk), `done` or `failed`.
+        sent: bytes received over the network.
+        here: bytes that were on this node already.
         size: bytes of everything.
-        giver: who is asked now.
-        lost: givers that are no longer asked, and why.
+        giver: current source.
+        lost: abandoned sources, and why.
         findings: why it failed.
-        began: when, in seconds since the epoch.
-        ended: when everything was in its place, likewise.
+        began: start time in seconds since the epoch.
+        ended: time when everything was in place, likewise.
     """
 
     call: str
@@ -300,7 +301,7 @@ def _alone(target: Path) -> Iterator[None]:
 
 
 def _told(error: OSError) -> str:
-    """Return what the file system's refusal means for a person."""
+    """Return the message for a file system error."""
     return (
         f"{error.filename or 'the disk'} cannot be written ({error.strerror}); what has arrived is "
         "kept, and the same command goes on from there"

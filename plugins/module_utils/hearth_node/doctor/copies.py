@@ -11,11 +11,10 @@ import glob
 import hashlib
 import json
 import os
-import re
 from typing import Any
 
-_MANIFEST = "hearth.json"  # as in training/hearth/model/folder.py
-_STAGED = re.compile(r"([0-9a-f]{12})-.+")  # as in training/hearth/config/layout.py
+from ansible.module_utils.hearth.base.places import HUB_ROWS, MANIFEST, STAGED_NAME
+
 MOST_BYTES = 2 << 30
 """So many bytes are read at most; files beyond are not looked at, and named."""
 
@@ -47,7 +46,7 @@ def models(folder: str, reader: Reader) -> dict[str, dict[str, Any]]:
     Equal fingerprints mean equal files, as they were when they came.
     """
     found = {}
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*", _MANIFEST))):
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*", MANIFEST))):
         try:
             with open(path, encoding="utf-8") as file:
                 files = json.load(file)["files"]
@@ -58,7 +57,7 @@ def models(folder: str, reader: Reader) -> dict[str, dict[str, Any]]:
                 if not _is_as_it_came(os.path.join(os.path.dirname(path), name), record, reader)
             ]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            sums, changed = [], [_MANIFEST]
+            sums, changed = [], [MANIFEST]
         found[os.path.basename(os.path.dirname(path))] = {
             "fingerprint": hashlib.sha256(json.dumps(sums).encode()).hexdigest(),
             "changed": changed,
@@ -83,7 +82,7 @@ def data(workspace: str, reader: Reader) -> tuple[list[str], list[str]]:
     staged = [
         name
         for name in names
-        if _STAGED.fullmatch(name) and os.path.isfile(os.path.join(folder, name))
+        if STAGED_NAME.fullmatch(name) and os.path.isfile(os.path.join(folder, name))
     ]
     return staged, [name for name in staged if not _fits_its_name(folder, name, reader)]
 
@@ -93,7 +92,7 @@ def hub_data(workspace: str, reader: Reader) -> tuple[list[str], dict[str, str]]
 
     Nothing on the node says what they should be; the other nodes do.
     """
-    folder = os.path.join(workspace, "data", "hub")  # as in training/hearth/config/layout.py
+    folder = os.path.join(workspace, "data", HUB_ROWS)
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.parquet")))
     sums = {}
     for path in paths:

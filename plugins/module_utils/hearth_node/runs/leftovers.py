@@ -9,11 +9,9 @@ import shutil
 import subprocess
 from typing import Any
 
+from ansible.module_utils.hearth.base.places import SUPERVISED, TORCHRUN
 from ansible.module_utils.hearth_node.base import run_under_way, text_of
 
-# Also said in training/hearth/supervise/workers.py, which a machine may not have yet.
-_MARK = "HEARTH_SUPERVISED"
-_TORCHRUN = "hearth.supervise.torchrun"
 
 
 def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[str, Any]]]:
@@ -44,9 +42,9 @@ def _what(folder: str, workspace: str) -> str:
         own = os.path.join(workspace, "config", "")
         return "supervisor" if any(word.startswith(own) for word in words) else ""
     environment = text_of(os.path.join(folder, "environ")).split("\0")
-    if f"{_MARK}={workspace}" not in environment:
+    if f"{SUPERVISED}={workspace}" not in environment:
         return ""
-    if _TORCHRUN in words:
+    if TORCHRUN in words:
         return "torchrun"
     return "rank" if any(word.endswith("train_distributed.py") for word in words) else "process"
 

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from support.plugins import load
 
 from hearth.base.errors import LaunchError
+from hearth.base.places import RUN_NAME
 from hearth.config import resolve_run
-from hearth.config.settings import RUN_NAME
 from hearth_controller.benchmark.advice import advice, larger
 from hearth_controller.benchmark.drawing import picture
 from hearth_controller.benchmark.history import changed_meanwhile, changes, last_alike

@@ -1,0 +1,29 @@
+"""Names in a node's workspace that its processes and Ansible's modules share.
+
+Standard library only: modules ship this file to machines that have no Hearth yet.
+"""
+
+from __future__ import annotations
+
+import re
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+"""Names that a run may have: they are folder names."""
+
+SUPERVISOR_LOCK = "config/supervisor.lock"
+"""File in a workspace, locked and filled in by the supervisor of the run in progress."""
+
+SUPERVISED = "HEARTH_SUPERVISED"
+"""Environment variable of all processes that a supervisor starts: the workspace they work for."""
+
+TORCHRUN = "hearth.supervise.torchrun"
+"""Module that starts torchrun, by which its processes are recognised."""
+
+MANIFEST = "hearth.json"
+"""File in a model folder: the checksums of all others."""
+
+STAGED_NAME = re.compile(r"([0-9a-f]{12})-.+")
+"""Name of a local data file in a workspace: the head of its SHA-256, then its own name."""
+
+HUB_ROWS = "hub"
+"""Folder below the data folder for rows of Hub data sets, one parquet file each."""
