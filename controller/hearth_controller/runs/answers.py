@@ -11,7 +11,7 @@ from hearth_controller.runs.observed import Digest
 def digests_of(
     names: Sequence[str], known: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Sequence[Digest] | None]:
-    """Return the run digests of the module `hearth_runs` by node; None for a node without an answer.
+    """Return the run digests from `hearth_runs` by node; None for a node without an answer.
 
     `known` holds Ansible's variables by node, with the answer under `runs_look`.
     """

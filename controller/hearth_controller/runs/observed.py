@@ -145,7 +145,7 @@ class RunSeen:
 
     @property
     def why(self) -> str | None:
-        """The reason why it ended or waits and the node at fault, in one line; None if all is well."""
+        """Reason why it ended or waits, and the node at fault, in one line; None if all is well."""
         if self.state in ("finished", "stopped"):
             return None
         said = []
