@@ -20,35 +20,35 @@ from hearth.plan.speed import UNKNOWN, Speed
 from hearth.plan.split import Plan, Plans, divide_round
 
 _REMEMBERED = 3
-"""Steps whose median says how fast a rank is now: one hiccup moves nothing, a second one does."""
+"""Number of steps whose median is a rank's current slowdown: one outlier never moves the split."""
 
 _WORTH_MOVING = 0.03
-"""Part of a step's time that another split must save: less is within what a step varies by."""
+"""Part of a step's time that a new split must save; smaller differences are normal variation."""
 
 _WORTH_MOVING_A_ROUND = 0.02
-"""The same of a round of local steps, whose mean varies less."""
+"""The same threshold for a round of local steps, whose mean varies less."""
 
 _HELD = 8
-"""Of so many sizes of steps and rounds, the last ones, the plans are held: an epoch's last, short
-step is now here in a round, now there."""
+"""Number of recent (step or round) sizes whose plans are kept: an epoch's last, short step falls on
+different positions of a round."""
 
 _ASKED_AGAIN = 50
 """Steps after which an idle rank gets one row, to see whether it has recovered."""
 
 
 class Follower:
-    """The plan of each step, moved between steps as the ranks' speeds change.
+    """The plan of each step, adjusted between steps as the ranks' speeds change.
 
     Args:
-        speeds: what was measured of each rank, with full rows.
-        full_row: tokens of such a row; None takes all rows for alike.
+        speeds: measured speed of each rank, with full rows.
+        full_row: tokens of such a row; None treats all rows as equal.
     """
 
     def __init__(self, speeds: Sequence[Speed], full_row: int | None = None) -> None:
         self._speeds = list(speeds)
         self._full_row = full_row
-        # What was measured counts as seen all but once, so that the first step, which pays for
-        # what later ones find ready, moves nothing.
+        # Start one observation short of a full window of 1.0 (as measured), so that the first step,
+        # which includes warm-up, does not move the split.
         self._recent: list[deque[float]] = [
             deque([] if speed == UNKNOWN else [1.0] * (_REMEMBERED - 1), maxlen=_REMEMBERED)
             for speed in speeds
@@ -79,10 +79,10 @@ class Follower:
         }
 
     def recall(self, known: Mapping[str, Any]) -> None:
-        """Go on from what an earlier launch of the run, on the same ranks, knew of them.
+        """Restore the observations of an earlier launch of the run on the same ranks.
 
-        Of a rank that was measured anew since, that is out of date, what its memory held as well:
-        the measuring has tried that too.
+        Observations and memory limits of a rank that was measured again since are dropped: the new
+        measurement covers both.
         """
         for rank, (speed, then) in enumerate(zip(self._speeds, known["ranks"], strict=True)):
             if then["row_seconds"] != speed.seconds[0]:
@@ -97,7 +97,7 @@ class Follower:
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
         """Return the plans for steps of these sizes up to the next exchange.
 
-        They are those of the last time, unless others are worth moving to.
+        The previous plans are kept unless others save enough time.
         """
         best, last = self._best(sizes), self._held.pop(tuple(sizes), None)
         if (
@@ -113,22 +113,22 @@ class Follower:
         return (self._asking(first), *others)
 
     def share(self, rows: int) -> Plan:
-        """Return the plan by which `rows` are done soonest."""
+        """Return the plan that finishes `rows` soonest."""
         return self._best([rows])[0]
 
     def _best(self, sizes: Sequence[int]) -> Plans:
-        """Return the plans by which steps of these sizes are done soonest."""
+        """Return the plans that finish steps of these sizes soonest."""
         micro_batch = tuple(speed.micro_batch for speed in self._speeds)
         divided = divide_round(sizes, self._times(max(sizes)))
         return tuple(Plan(rows, micro_batch) for rows in divided)
 
     def _times(self, rows: int) -> list[np.ndarray]:
-        """Return the seconds of each rank for 0, 1 … `rows` rows, as slow as it is now."""
+        """Return each rank's seconds for 0, 1 … `rows` rows at its current slowdown."""
         each = zip(self._speeds, self.slowness, strict=True)
         return [speed.times(rows) * slow for speed, slow in each]
 
     def _saves(self, best: Plans, last: Plans, sizes: Sequence[int]) -> bool:
-        """Return whether the steps are over enough sooner under `best` than under `last`."""
+        """Return whether `best` finishes the steps enough sooner than `last`."""
         times = self._times(max(sizes))
         enough = _WORTH_MOVING if len(sizes) == 1 else _WORTH_MOVING_A_ROUND
         return _over(best, times) < _over(last, times) * (1 - enough)
@@ -136,10 +136,10 @@ class Follower:
     def observe(
         self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
     ) -> None:
-        """Take note of how long each rank computed for its part of `plans`, and its tokens.
+        """Record each rank's compute time and tokens for its part of `plans`.
 
-        The mean of many steps says as much as the median of a few; but the first steps of a launch
-        pay for what later ones find ready, and such a hiccup must not move the split.
+        The mean of many steps is as reliable as the median of a few, except in the first steps of a
+        launch: those include warm-up, which must not move the split.
         """
         counts = max(1, min(_REMEMBERED, len(plans) // 2)) if self._observed else 1
         self._observed = True
@@ -157,7 +157,7 @@ class Follower:
         self._limits[rank] = min(size, self._limits[rank] or size)
 
     def _asking(self, plan: Plan) -> Plan:
-        """Return `plan`, but with a row for a rank that has been idle for long."""
+        """Return `plan`, with one row for a rank that has been idle for a long time."""
         idle = max(range(len(self._idle)), key=self._idle.__getitem__)
         if plan.rows[idle] or self._idle[idle] < _ASKED_AGAIN:
             return plan
@@ -173,7 +173,7 @@ def _sizes(plans: Plans) -> tuple[int, ...]:
 
 
 def _over(plans: Plans, times: Sequence[np.ndarray]) -> float:
-    """Return when the steps under `plans` are over; alike in every Python, as `sum` is not."""
+    """Return the time at which the steps under `plans` end; exact in any Python, unlike `sum`."""
     return max(
         math.fsum(float(each[plan.rows[rank]]) for plan in plans) for rank, each in enumerate(times)
     )

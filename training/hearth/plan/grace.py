@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 _LEAST = 60.0
-"""Seconds that a stop waits at least where the time of a step was measured."""
+"""Minimum grace in seconds where the time of a step was measured."""
 
 _LEAST_UNKNOWN = 900.0
-"""Seconds that it waits at least where it was not; a stop that is over sooner ends sooner."""
+"""Minimum grace in seconds where it was not; a stop that completes sooner does not wait."""
 
 _CHECKPOINT = 30.0
-"""Seconds to write a checkpoint, beside those that its bytes take."""
+"""Seconds to write a checkpoint, in addition to the time for its bytes."""
 
 _OF_LEARNED = 5
-"""Times that a checkpoint is as large as what learns, at most: the weights, two numbers of AdamW
-for each, the momentum of rounds of local steps, and the weights that were best so far."""
+"""Maximum size of a checkpoint relative to the trainable weights: the weights, two numbers of AdamW
+for each, the momentum of rounds of local steps, and the best weights so far."""
 
 _WRITTEN = 50e6
-"""Bytes a second that are written, hashed and brought to the disk: a slow disk's, not measured."""
+"""Bytes a second that a slow disk writes, with hashing and flushing; assumed, not measured."""
 
 
 def stop_grace(

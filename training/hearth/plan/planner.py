@@ -18,7 +18,7 @@ class Planner(Protocol):
     """Interface the trainer uses around each exchange; every rank gets the same answers."""
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
-        """Return the plans of the steps from 0-based `step` to the exchange, of so many rows."""
+        """Return the plans of steps of `sizes` rows, from 0-based `step` to the exchange."""
 
     def share(self, rows: int) -> Plan:
         """Return the division of `rows` that are only evaluated, not trained on."""
@@ -26,7 +26,7 @@ class Planner(Protocol):
     def observe(
         self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
     ) -> None:
-        """Take note of how long each rank computed for its part of `plans`, and its tokens."""
+        """Record each rank's compute time and tokens for its part of `plans`."""
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
         """Plan from now on with micro-batches of at most `size` rows on `rank`."""
@@ -43,11 +43,11 @@ class Fixed:
         self._together = together
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
-        """Return the rows by share."""
+        """Return the plans by fixed shares."""
         return tuple(self.share(rows) for rows in sizes)
 
     def share(self, rows: int) -> Plan:
-        """Return the rows by share."""
+        """Return the plan by fixed shares."""
         return Plan(by_shares(rows, self._shares), tuple(self._micro_batch), self._together)
 
     def observe(
@@ -56,7 +56,7 @@ class Fixed:
         """Change nothing."""
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
-        """Cut the rows of `rank` smaller."""
+        """Limit the micro-batches of `rank` to `size` rows."""
         self._micro_batch[rank] = min(self._micro_batch[rank], size)
 
 
@@ -65,9 +65,9 @@ class Replayed:
 
     Args:
         run: its name, for messages.
-        plans: each with the 0-based step from which it held, in order; at least one.
-        ranks: how many there are now.
-        steps: how many the earlier run had. Those beyond them take its last plan, if it fits.
+        plans: each with the 0-based step from which it applied, in order; at least one.
+        ranks: current number of ranks.
+        steps: number of steps of the earlier run; later steps reuse its last plan, if it fits.
 
     Raises:
         HearthError: the earlier run began with another number of ranks.
@@ -85,14 +85,14 @@ class Replayed:
         self._plans = [plan for _, plan in plans]
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
-        """Return the plans that held in these steps.
+        """Return the plans that applied in these steps.
 
         Raises `HearthError` if there was none, or it was for another number of rows or ranks.
         """
         return tuple(self._plan(number, rows) for number, rows in enumerate(sizes, step))
 
     def _plan(self, step: int, rows: int) -> Plan:
-        """Return the plan that held in `step`; raise as `plans`."""
+        """Return the plan that applied in `step`; raises as `plans`."""
         at = bisect.bisect_right(self._from, step) - 1
         if at < 0:
             raise HearthError(f"replay: run '{self._run}' has no record of step {step + 1}")
@@ -123,7 +123,7 @@ class Replayed:
     def observe(
         self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
     ) -> None:
-        """Change nothing: what happened, happened."""
+        """Do nothing: the plans are given."""
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
-        """Change nothing: the sizes that fitted then are on record too."""
+        """Do nothing: the recorded plans include the sizes that fit."""

@@ -1,4 +1,4 @@
-"""Which nodes make the run faster: predicted from measured speeds and links."""
+"""Predict from measured speeds and links which nodes make the run faster."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from hearth.plan.speed import Speed
 from hearth.plan.split import Division, by_speed, seconds_of
 
 _ALL_TRIED = 10
-"""With up to so many nodes every choice of them is tried."""
+"""Largest number of nodes for which every combination is tried."""
 
 _WORTH_JOINING = 0.01
-"""Part of the speed that a node must add to be wanted."""
+"""Part of the speed that a node must add to be included."""
 
 _WORTH_APPROXIMATING = 1 / 3
 """Part of a step that the exchange must take before `sync_every` is advised."""
 
 _FORESEEN = 8
-"""Of the steps of a round so many are divided to foresee it: longer ones lose hardly less."""
+"""When predicting a long round, simulate only its first 8 steps; more barely change the result."""
 
 ADVISED = 16
-"""The `sync_every` that is advised."""
+"""The advised value of `sync_every`."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Contender:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows a second of all its ranks."""
+        """Rows a second of all its ranks together."""
         return sum(speed.rows_per_second for speed in self.ranks)
 
 
@@ -58,11 +58,10 @@ class Traffic:
 
     @classmethod
     def of(cls, gradients: int, sync_every: int, compressed: bool = False) -> Traffic:
-        """Return the traffic of a run whose gradients have so many bytes, in fp32.
+        """Return the traffic of a run whose fp32 gradients have `gradients` bytes.
 
-        Where ranks learn by themselves between two exchanges, what they learned and both moments of
-        their optimizer travel, each as large as the gradients. What is `compressed` travels as
-        bf16, in half the bytes.
+        With local steps between exchanges, the parameter change and both optimizer moments are
+        sent, each as large as the gradients. With `compressed` all is bf16, half the bytes.
         """
         size = gradients * (EXCHANGED if sync_every > 1 else 1)
         return cls(size // 2 if compressed else size, sync_every)
@@ -124,7 +123,7 @@ def fastest_alone(nodes: Sequence[Contender], rows: int) -> Prediction:
 
 
 def choose(nodes: Sequence[Contender], rows: int, traffic: Traffic) -> Prediction:
-    """Return the fastest choice of `nodes`: all of them, unless without some it is faster."""
+    """Return the fastest combination of `nodes`: all of them, unless leaving some out is faster."""
     everyone = predict(nodes, rows, traffic)
     best = max((predict(some, rows, traffic) for some in _choices(nodes)), key=_rows_per_second)
     keep_all = everyone.rows_per_second * (1 + _WORTH_JOINING) >= best.rows_per_second
@@ -145,7 +144,7 @@ def advised_sync_every(
 
 
 def _choices(nodes: Sequence[Contender]) -> list[list[Contender]]:
-    """Return the choices to try: all of few nodes; of many, the fastest ones in turn."""
+    """Return the combinations to try: all for few nodes; for many, the fastest 1, 2, 3 … nodes."""
     if len(nodes) <= _ALL_TRIED:
         return [
             list(some)

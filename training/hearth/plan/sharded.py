@@ -8,14 +8,14 @@ from hearth.base.text import duration
 from hearth.plan.split import Plan, by_shares, shares_for
 
 _ASSUMED_MBIT = 1000.0
-"""Speed of a home's cables, where no link was measured."""
+"""Assumed speed of a home network where no link was measured."""
 
 
 def fetched_bytes(weights: int, ranks: int) -> float:
-    """Return the most that each rank receives in a micro-batch, of `weights` bytes in all.
+    """Return the maximum bytes each rank receives in a micro-batch, of `weights` bytes in all.
 
-    The parts of all other ranks, once for the forward pass and again for the backward pass, since
-    between the two no rank keeps them. (Embeddings and head are fetched once.)
+    These are the other ranks' parts, once for the forward and once for the backward pass, since no
+    rank keeps them in between. (Embeddings and head are fetched once.)
     """
     return 2 * weights * (ranks - 1) / ranks
 
@@ -38,7 +38,7 @@ def turns(rows: int, micro_batch: int, split: Sequence[int] | None, ranks: int) 
 
 
 def network_cost(weights: int, ranks: int, mbit: float | None = None) -> str:
-    """Return the warning of what the network costs; `mbit` is the slowest link, if measured."""
+    """Return a warning about the network cost; `mbit` is the slowest link, if measured."""
     link = f"{mbit or _ASSUMED_MBIT:.0f} Mbit/s" + (" (assumed)" if mbit is None else "")
     seconds = fetch_seconds(weights, ranks, mbit)
     return (
@@ -50,5 +50,5 @@ def network_cost(weights: int, ranks: int, mbit: float | None = None) -> str:
 
 
 def _size(count: float) -> str:
-    """Return so many bytes as people say it."""
+    """Format a number of bytes in MB or GB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

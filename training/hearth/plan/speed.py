@@ -14,7 +14,7 @@ class Speed:
     """Seconds that a rank computes for a micro-batch of full rows, by its size.
 
     Attributes:
-        sizes: the sizes that were measured, ascending from 1; none larger is ever computed.
+        sizes: measured sizes, ascending from 1; larger ones are never computed.
         seconds: forward and backward pass together, for each size.
     """
 
@@ -30,7 +30,7 @@ class Speed:
 
     @property
     def micro_batch(self) -> int:
-        """The size at which the rank is fastest; on a tie the smallest, which needs least."""
+        """The size at which the rank is fastest; on a tie the smallest, to save memory."""
         return max(
             zip(self.sizes, self.seconds, strict=True),
             key=lambda each: (each[0] / each[1], -each[0]),
@@ -42,13 +42,13 @@ class Speed:
         return self.micro_batch / self.of_micro_batch(self.micro_batch)
 
     def of_micro_batch(self, size: int) -> float:
-        """Return the seconds for one micro-batch; between two measured sizes, on the line."""
+        """Return the seconds for one micro-batch, interpolated linearly between measured sizes."""
         return float(np.interp(size, self.sizes, self.seconds))
 
     def times(self, most: int) -> np.ndarray:
         """Return the seconds for 0, 1 … `most` rows, float64 (most + 1,), never falling.
 
-        A measured curve may dip, but nobody is done sooner for having more to do.
+        A measured curve may dip, but more rows never finish sooner than fewer.
         """
         rows = np.arange(1, most + 1)
         pieces = -(-rows // self.micro_batch)
@@ -70,14 +70,14 @@ class Speed:
 
 
 UNKNOWN = Speed((1,), (1.0,))
-"""A rank of which nothing was measured: each as fast as the next until the first step tells."""
+"""Speed of an unmeasured rank: all count as equal until the first step is timed."""
 
 
 def micro_batches(rows: int, most: int, least_pieces: int = 0) -> tuple[int, ...]:
-    """Return the sizes of the pieces, none above `most`, in which `rows` are computed.
+    """Return the sizes of the micro-batches for `rows`, none above `most`.
 
     As few as possible, but at least `least_pieces`, of which some may be empty; and nearly equal,
-    so that none needs more memory than it must.
+    so that none needs more memory than necessary.
     """
     pieces = max(math.ceil(rows / most), least_pieces)
     return tuple(rows // pieces + (piece < rows % pieces) for piece in range(pieces))

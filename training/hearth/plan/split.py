@@ -11,7 +11,7 @@ from hearth.base.errors import ConfigError
 from hearth.plan.speed import Speed, micro_batches
 
 _TOLERATED = 0.03
-"""Part of a step that may be lost because rows cannot be cut; beyond it there is advice."""
+"""Part of a step that may be lost to indivisible rows; above it another global batch is advised."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Plan:
     together: bool = False
 
     def slice_of(self, rank: int) -> slice:
-        """Return which part of the step's batch belongs to `rank`."""
+        """Return the slice of the step's batch that belongs to `rank`."""
         start = sum(self.rows[:rank])
         return slice(start, start + self.rows[rank])
 
@@ -51,7 +51,7 @@ class Plan:
 
 
 Plans = tuple[Plan, ...]
-"""Of steps after which the ranks wait for each other: of one, or of a round of local steps."""
+"""Plans of the steps between two synchronizations: one step, or a round of local steps."""
 
 
 def divide(rows: int, times: Sequence[np.ndarray]) -> tuple[int, ...]:
@@ -115,7 +115,7 @@ def shares_for(split: Sequence[int] | None, world_size: int) -> tuple[int, ...]:
 
 
 def by_speed(sizes: Sequence[int], speeds: Sequence[Speed]) -> Plans:
-    """Return the plans under which steps of so many rows are computed soonest."""
+    """Return the plans that finish steps of these sizes soonest."""
     micro_batch = tuple(speed.micro_batch for speed in speeds)
     times = [speed.times(max(sizes)) for speed in speeds]
     return tuple(Plan(rows, micro_batch) for rows in divide_round(sizes, times))
@@ -126,7 +126,7 @@ Division = Callable[[Sequence[int], Sequence[Speed]], Plans]
 
 
 def in_shares(split: Sequence[int] | None) -> Division:
-    """Return the division by the `split` setting, or by equal shares, whatever the speeds.
+    """Return the division by the `split` setting, or by equal shares, regardless of speeds.
 
     It raises `ConfigError` as `shares_for`.
     """
@@ -156,11 +156,11 @@ def lost_to_whole_rows(rows: int, speeds: Sequence[Speed], exchange: float) -> f
 
 
 def better_global_batch(rows: int, speeds: Sequence[Speed], exchange: float) -> int | None:
-    """Return the nearest size of a step that loses little to whole rows, if `rows` loses much.
+    """Return the nearest global batch that loses little to whole rows, if `rows` loses much.
 
-    From half to twice as many rows; None where `rows` is good enough, or none of them is better.
+    The range is half to twice `rows`; None where `rows` is good enough, or no size is better.
     """
-    # The times at which steps of 1, 2 … rows are over are all times of all ranks in order.
+    # The end times of steps of 1, 2 … rows are the sorted times of all ranks.
     over = np.sort(np.concatenate([speed.times(2 * rows)[1:] for speed in speeds]))
     sizes = np.arange(max(1, rows // 2), 2 * rows + 1)
     ideal = np.array([_ideal(int(size), speeds, exchange) for size in sizes])

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _NOTEWORTHY = 0.1
-"""Part by which a rank must differ from what was measured of it to be remarked on."""
+"""Relative change from a rank's measured speed that is worth a message."""
 
 _HOLDS_UP = 1.5
-"""So many times as long as the others, on average, a rank must compute to be one they wait for."""
+"""Multiple of the others' average compute time at which a rank counts as one they wait for."""
 
 _AS_SLOW = 0.9
-"""Part of the slowest rank's time from which another one counts as slow as it is."""
+"""Part of the slowest rank's time from which another one counts as equally slow."""
 
 
 def has_changed(slowness: float) -> bool:
-    """Return whether a rank takes so much more or less time than was measured that it is news."""
+    """Return whether a rank's slowdown differs enough from 1, the measured speed, to report it."""
     return abs(slowness - 1) > _NOTEWORTHY
 
 
 def moves(
     before: Sequence[int], after: Sequence[int], slowness: Sequence[float], nodes: Sequence[str]
 ) -> str:
-    """Return the words that tell who takes more or fewer rows from now on, and why.
+    """Return a message naming the nodes that take more or fewer rows from now on, and why.
 
-    All by rank: its rows before and after, how many times as long as was measured it takes now, and
+    All by rank: its rows before and after, its current time as a multiple of the measured one, and
     the name of its node.
     """
     changed = [
@@ -39,10 +39,10 @@ def moves(
 def waited_for(
     compute_seconds: Sequence[float], tokens: Sequence[float], nodes: Sequence[str]
 ) -> str:
-    """Return the nodes that compute while the others wait for them; nothing where it is even.
+    """Return the names of the nodes that the others wait for; empty if all are about equally fast.
 
-    By rank: how long it computed before the exchange, how many tokens (or how many a second), and
-    the name of its node. A rank that has nothing to do waits too, but not because another is slow.
+    By rank: its compute time before the exchange, its tokens (or tokens a second), and the name of
+    its node. An idle rank waits too, but not because another is slow.
     """
     ranks = zip(compute_seconds, tokens, nodes, strict=True)
     busy = [(time, node) for time, count, node in ranks if count]
