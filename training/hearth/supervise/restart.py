@@ -55,7 +55,7 @@ def close_record(spec: Spec, record: dict[str, Any], message: str) -> Record:
 
 
 def as_lost(verdict: Verdict, node: str, last_sign: str) -> Verdict:
-    """Return `verdict` for a node that had gone down: if the others gave up, its loss is the cause."""
+    """Return `verdict` for a node that was down: if the others gave up, its loss is the cause."""
     if verdict.cause is None or verdict.cause.kind != "not_ready":
         return verdict
     message = (
