@@ -1,15 +1,15 @@
-"""The training loop and what belongs to a step.
+"""The training loop and the parts of a step.
 
-loop.py        the run from its first step to its adapter
-stepper.py     one rank's part of a step, and why any split gives the same gradient
-parallel.py    the model as each rank has it: all of it, or a part
-planning.py    where the plan of each step comes from
-compute.py     this rank's rows of a step
-exchange.py    the one exchange of a step
-learner.py     from the sum of the gradients to other parameters
-rounds.py      for slow links: steps of each rank by itself, and what is averaged of them
-window.py      what came of a step, and of the steps between two lines of metrics
-judging.py     held-out evaluation, and the best of what was learned
-keeping.py     checkpoints, the record and the result, on every node
-state.py       what a checkpoint holds of what changes with the steps
+loop.py             the run, from its first step to its adapter
+stepper.py          one rank's part of a step, and why any split gives the same gradient
+parallel.py         loading the model: a replica per rank (ddp) or a shard (fsdp)
+planning.py         choice of the planner; plans recorded by an earlier run
+sync_weights.py     equal initial weights on all ranks
+compute.py          gradients of this rank's rows
+exchange.py         the all-reduce of a step
+optimizer_step.py   clipping, optimizer, schedule, loss scale
+rounds.py           for slow links: local steps and their average
+evaluation.py       when to evaluate, and the best adapter so far (uses held_out.py)
+checkpointing.py    checkpoints, metrics and result, on every node (uses state.py)
+telemetry.py        metrics.jsonl, curves and log (uses window.py)
 """

@@ -1,4 +1,4 @@
-"""What a run keeps on every node: its checkpoints, its record, and what it has learned."""
+"""Checkpoints, metrics and trained weights of a run, on every node."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hearth.trainer import state
 from hearth.trainer.telemetry import Telemetry
 
 BEST = "best"
-"""Folder of what had the lowest held-out loss so far, in the run's folder and a checkpoint's."""
+"""Folder of the weights with the lowest held-out loss, in a run's folder and a checkpoint's."""
 
 
 class Keeper:
-    """Writes and finds what one run keeps; all ranks call it, the first of each node writes."""
+    """Saves and restores one run; all ranks call it, the first rank of each node writes."""
 
     def __init__(self, run: Run, layout: Layout, world: World) -> None:
         self._run, self._world = run, world
@@ -33,7 +33,7 @@ class Keeper:
         self._kept_at = time.monotonic()
 
     def newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint of this run that any node holds, now held by all."""
+        """Return the newest checkpoint of this run on any node, after copying it to all nodes."""
         return checkpoint.share_newest(
             self._checkpoints, self._run.created, self._world, warn=print
         )
@@ -41,9 +41,9 @@ class Keeper:
     def take_up(
         self, found: Checkpoint, model: TrainableModel, changing: Mapping[str, Any]
     ) -> None:
-        """Set the model and what is `changing` with the steps to what `found` holds.
+        """Restore the model and the training state `changing` from the checkpoint `found`.
 
-        The record of the run and the best adapter come along.
+        The run's metrics and its best adapter are restored with them.
         """
         state.load(found.path, model, changing)
         if self._world.local_rank != 0:
@@ -56,7 +56,7 @@ class Keeper:
             )
 
     def too_long_ago(self) -> bool:
-        """Return whether the last checkpoint is older than it may be, by rank 0's clock."""
+        """Return whether `checkpoint_minutes` have passed since the last one, by rank 0's clock."""
         most = self._run.settings.checkpoint_minutes * 60
         return bool(self._world.leads and most and time.monotonic() - self._kept_at > most)
 
@@ -68,7 +68,7 @@ class Keeper:
         changing: Mapping[str, Any],
         telemetry: Telemetry,
     ) -> None:
-        """Take a checkpoint after `step`, on every node; `facts` are recorded with it."""
+        """Write a checkpoint after `step` on every node; `facts` are recorded with it."""
         started = time.perf_counter()
         telemetry.sync()
         self._copies.update()
@@ -97,7 +97,7 @@ class Keeper:
         )
 
     def save(self, model: TrainableModel, name: str) -> Path:
-        """Write what was learned so far to the folder `name` of the run, and return it."""
+        """Write the weights trained so far to the folder `name` of the run, and return its path."""
         folder = self._folder / name
         if self._world.local_rank == 0:
             state.replace_folder(folder, lambda new: model.save(new, self._run.source.id))

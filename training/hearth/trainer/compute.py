@@ -18,12 +18,12 @@ from hearth.ranks.memory import is_out_of_memory, release, row_too_large, too_la
 
 @dataclass(frozen=True)
 class Computed:
-    """What came of a rank's rows.
+    """Loss, time and micro-batch size of one rank's rows in a step.
 
     Attributes:
         loss: their part of the global mean.
         seconds: from the first row to the last gradient, failed attempts included.
-        micro_batch: most rows at once that the memory held, as far as that had to be tried.
+        micro_batch: rows at once that fit into the memory: as planned, or fewer after an OOM.
     """
 
     loss: float
@@ -32,7 +32,7 @@ class Computed:
 
 
 class Compute:
-    """The model, the rows and all that a forward and a backward pass need.
+    """Forward and backward passes over this rank's rows.
 
     Args:
         clear: sets all gradients to zero.
@@ -61,13 +61,13 @@ class Compute:
     ) -> Computed:
         """Add the gradients of the rows numbered `own`, at most `most` at once, to cleared ones.
 
-        Where the memory is too small, everything begins again with half as many at once: nothing
-        has been exchanged yet, and the sum does not depend on how it is cut. `seed_of` returns the
-        seed of a micro-batch that begins with a row, for the adapter's dropout or the model's own.
-        With `turns` all ranks compute so many micro-batches together (see `Plan.turns`), and none
-        can begin again alone.
+        After an out-of-memory error all rows are computed again, half as many at once: nothing has
+        been exchanged yet, and the sum does not depend on the micro-batch size. `seed_of` maps the
+        first row of a micro-batch to its seed, for the adapter's or the model's dropout. With
+        `turns` all ranks compute that many micro-batches together (see `Plan.turns`), and no rank
+        can retry alone.
 
-        Raises `HearthError` if not even one row at once fits, or with `turns` fewer than planned.
+        Raises `HearthError` if one row alone does not fit, or with `turns` the planned number.
         """
         started = time.perf_counter()
         while True:
@@ -87,10 +87,10 @@ class Compute:
             say(f"{largest} rows at once do not fit into the memory; going on with {most}")
 
     def not_finite(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[int]:
-        """Return those of the rows numbered `own` whose gradient is not finite, each by itself.
+        """Return the rows of `own` whose gradient, computed alone, is not finite.
 
-        Leaves no gradients behind. Empty where only the sum of all was too large. `turns` as in
-        `gradients`.
+        The list is empty if only the sum of all gradients overflowed. Clears the gradients. `turns`
+        as in `gradients`.
         """
         found: list[int] = []
         for row in pieces_of(own, micro_batches(len(own), 1, turns)):

@@ -1,4 +1,4 @@
-"""How good what was learned is: held-out perplexity, an answered question, and the best so far."""
+"""Evaluation of a run: held-out perplexity, a sample answer, and the best loss so far."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ANSWER_TOKENS = 96
 
 
 class Judge:
-    """Judges the model of a run before, during and after it; all ranks take part.
+    """Evaluates the model before, during and after a run; all ranks take part.
 
     Args:
-        keep_best: writes what was learned so far, as the best.
+        keep_best: saves the current weights as the best.
 
     Attributes:
-        best: the lowest held-out loss so far, where the run looks for it (`eval_every`).
+        best: the lowest held-out loss so far, tracked only with `eval_every`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Judge:
         self.best: float | None = None
 
     def judge(self, when: str, step: int, telemetry: Telemetry) -> None:
-        """Record held-out perplexity; before and after training one answered question too."""
+        """Record held-out perplexity and, before and after training, one sample answer."""
         rows, settings = self._data.held_out, self._settings
         wanted = settings.evaluate or (settings.eval_every and when != "before")
         if not wanted or not len(rows):
@@ -66,11 +66,11 @@ class Judge:
             tokens=result.tokens,
         )
         telemetry.say(f"held-out perplexity {when} training: {result.perplexity:.2f}")
-        # Every rank knows the same loss, so all nodes keep the same one.
+        # Every rank has the same loss, so all nodes save the same weights.
         if settings.eval_every and when != "before" and _lower(result.loss, self.best):
             self.best = result.loss
             self._keep_best()
-        # With fsdp every token of an answer would fetch the whole model.
+        # With fsdp each generated token would gather the whole model over the network.
         answered = settings.evaluate and settings.parallel == "ddp"
         if self._world.leads and when != "during" and answered:
             self._answer(when, step, telemetry)
@@ -94,5 +94,5 @@ class Judge:
 
 
 def _lower(loss: float, best: float | None) -> bool:
-    """Return whether nothing before had a loss as low; one that is not a number never is."""
+    """Return whether `loss` is below `best`; NaN never is."""
     return loss < (math.inf if best is None else best)

@@ -1,16 +1,16 @@
-"""The one exchange of a step: summed gradients and all that the ranks must tell each other.
+"""The one all-reduce of a step: summed gradients plus each rank's flags and measurements.
 
 Every gradient is a view into one flat buffer, so the backward pass writes where the all-reduce
-reads. Behind the gradients lie the small numbers of the step: whatever all ranks must agree on
-travels in the same sum. Gradients are summed, never averaged: dividing by the number of ranks and
-multiplying again is inexact where that number is not a power of two.
+reads. The step's flags and measurements follow the gradients in the buffer and travel in the same
+sum. Gradients are summed, never averaged: dividing by the number of ranks and multiplying again is
+inexact where that number is not a power of two.
 
-It begins when the last gradient is there. Hidden behind the backward pass it could save that of the
-last micro-batch at most, one of many in a step, and a rank that runs out of memory there could not
-begin its rows again: part of them would have left it.
+The all-reduce starts after the last gradient. Overlapping it with the backward pass could hide the
+time of the last micro-batch at most, one of many in a step, and a rank that runs out of memory
+could not retry its rows: part of their gradients would have been sent.
 
-With `compress: bf16` a copy of half the size travels. Its gradients are rounded to 8 bits, and so
-is every sum on the way; the numbers are not: each goes as three, which together hold 24 bits.
+With `compress: bf16` a copy of half the size is sent. Gradients and their partial sums are rounded
+to 8 bits; flags and measurements are not: each is split into three bf16, together 24 bits.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import torch
 
 from hearth.ranks.world import World
 
-# What all do once one of them asks for it.
+# Flags: if any rank sets one, every rank acts on it.
 _FLAGS = ("stop", "keep")
 
-# What every rank reports of itself; each writes only its own slot, so the sum is a gathering.
+# Reported by every rank. Each fills only its own slot, so the sum acts as an all-gather.
 _COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped")
 _MEASURES = ("loss", "compute_seconds", "wait_seconds", "peak_memory_mib", "celsius", "norm")
 _OWN = (*_MEASURES, *_COUNTS)
@@ -34,15 +34,15 @@ _OWN = (*_MEASURES, *_COUNTS)
 
 @dataclass(frozen=True)
 class StepSum:
-    """What a step, or a round of local ones, came to; the sequences hold one number a rank.
+    """Summed result of a step or a round of local steps; sequences hold one number per rank.
 
     Attributes:
-        loss: its mean over the step's label tokens; of a round, the sum of its steps'.
-        stop: whether the run is to end after this step.
-        keep: whether a checkpoint is to be taken after it.
-        compute_seconds: those of the optimizer included, in its step before or in the round.
-        celsius: how warm what computes is; 0 where that is unknown.
-        labels, taken, skipped, norm: of a round (see `rounds.Local`); else 0.
+        loss: mean over the step's label tokens; for a round, the sum of its steps' means.
+        stop: whether the run ends after this step.
+        keep: whether a checkpoint follows this step.
+        compute_seconds: including the optimizer's previous step, or its steps in the round.
+        celsius: temperature of the GPU or processor; 0 if unknown.
+        labels, taken, skipped, norm: for a round (see `rounds.Local`); else 0.
     """
 
     loss: float
@@ -64,10 +64,10 @@ class Exchange:
     """The flat buffer of a run's gradients, and its sum over the ranks.
 
     Args:
-        parts: tensors as large as all gradients that are summed; a step has no others than these.
+        parts: number of summed tensors, each as large as all gradients; 1 for a plain step.
 
     Attributes:
-        given: bytes that this rank has given into sums with others so far.
+        given: bytes that this rank has contributed to sums with other ranks so far.
     """
 
     def __init__(
@@ -98,18 +98,18 @@ class Exchange:
 
     @property
     def parts(self) -> tuple[torch.Tensor, ...]:
-        """The flat tensors that are summed; the gradients lie in the first."""
+        """The flat tensors that are summed; the first holds the gradients."""
         return self._buffer[: self._size].chunk(self._parts)
 
     @property
     def bytes(self) -> int:
-        """What each rank gives into one sum."""
+        """Bytes that each rank contributes to one sum."""
         if self._compressed:
             return 2 * (self._size + 3 * self._numbers)
         return self._buffer.numel() * self._buffer.element_size()
 
     def clear(self) -> None:
-        """Set the gradients to zero; a rank without rows leaves it at that."""
+        """Set the gradients to zero, which is what a rank without rows contributes."""
         self.parts[0].zero_()
 
     def run(
@@ -127,10 +127,10 @@ class Exchange:
         skipped: int = 0,
         norm: float = 0.0,
     ) -> StepSum:
-        """Sum `parts` over all ranks, in place, and return the sums of the numbers.
+        """Sum `parts` over all ranks in place; return the flags and measurements of all ranks.
 
-        `loss` is this rank's part of the global mean. The waiting time that is reported is that
-        of the step before: this one's is known only when it is over.
+        `loss` is this rank's part of the global mean. The reported waiting time belongs to the
+        previous step: that of this one is known only when it is over.
         """
         measures = (loss, compute_seconds, self._waited, peak_memory_mib, celsius, norm)
         own = (*measures, tokens, micro_batch, labels, taken, skipped)
@@ -159,7 +159,7 @@ class Exchange:
         return StepSum(**flags, **by_rank | {"loss": sum(by_rank["loss"])})
 
     def _sum(self, buffer: torch.Tensor) -> None:
-        """Replace `buffer` by its sum over all ranks, wherever it lies."""
+        """Replace `buffer` by its sum over all ranks, whatever device it is on."""
         if buffer.device.type == self._world.gradient_device.type:
             self._world.sum_(buffer)
         else:
@@ -168,7 +168,7 @@ class Exchange:
             buffer.copy_(there)
 
     def _sum_compressed(self) -> list[float]:
-        """Sum the gradients by way of bf16, in place; return the sums of the numbers, exact."""
+        """Sum the gradients in place as bf16; return the flags and measurements, exact."""
         gradients, numbers = self._buffer[: self._size], self._buffer[self._size :].float()
         pieces = []
         for _ in range(3):

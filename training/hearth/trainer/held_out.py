@@ -1,4 +1,4 @@
-"""How good is the model: held-out perplexity, and one held-out question answered."""
+"""Held-out loss and perplexity of the model, computed by all ranks together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HeldOut:
 
     @property
     def perplexity(self) -> float:
-        """The exponential of the mean loss: among how many tokens the model hesitates."""
+        """The exponential of the mean loss; infinity if that overflows."""
         try:
             return math.exp(self.loss)
         except OverflowError:
@@ -43,11 +43,11 @@ def held_out_loss(
     autocast: Callable[[], AbstractContextManager[object]],
     say: Callable[[str], None],
 ) -> HeldOut:
-    """Return the loss over all held-out tokens, exact: sums are added, never means averaged.
+    """Return the mean loss over all held-out tokens, exact: sums are added, means never averaged.
 
-    `plan` divides the rows over the ranks. Where a rank's memory is too small for as many rows at
-    once, it takes half as many. Raises `HearthError` if one is too many, or if all ranks compute
-    together and so no rank can begin again by itself.
+    `plan` divides the rows over the ranks. A rank that runs out of memory retries with half as many
+    rows at once. Raises `HearthError` if a single row does not fit, or if all ranks compute
+    together and no rank can retry alone.
     """
     own = np.arange(len(rows))[plan.slice_of(world.rank)]
     sizes = plan.pieces(world.rank)
@@ -72,7 +72,7 @@ def _sum(
     pieces: Iterable[np.ndarray],
     autocast: Callable[[], AbstractContextManager[object]],
 ) -> float | None:
-    """Return the loss over all tokens of these rows, or None if a piece did not fit."""
+    """Return the summed loss over all tokens of these rows, or None if out of memory."""
     total = 0.0
     try:
         for numbers in pieces:

@@ -43,11 +43,11 @@ from hearth.trainer.window import LogWindow, Taken
 _NON_FINITE_IN_A_ROW = 3
 
 STOP_FILE = "stop"
-"""A file of this name in the run's folder asks for a stop after the current step."""
+"""Stop file: if it exists in the run's folder, the run stops after the current step."""
 
 
 class Trainer:
-    """One rank of a run: `train()` takes it from its newest checkpoint to its end."""
+    """One rank of a run: `train()` resumes its newest checkpoint and trains to the end."""
 
     def __init__(
         self, run: Run, layout: Layout, prepared: Prepared, measured: Measured, world: World
@@ -64,7 +64,7 @@ class Trainer:
         found = self.keeper.newest()
         if found:
             self._check_begun_with(found)
-        # What `auto` came to when the run began holds, on whatever nodes it goes on.
+        # A resumed run keeps the values that `auto` was first resolved to, even on other nodes.
         begun = found.facts if found else {}
         self.planner = choose_planner(settings, measured, layout, world)
         self.order = Order(len(self.rows), settings.global_batch, settings.seed)
@@ -78,7 +78,7 @@ class Trainer:
         self.nodes = [node for node, _ in everyone]
         self.precision = precision.choose(begun.get("precision", settings.precision), everyone)
         means = world.gather(means_here(world.node, world.device))
-        # A rank alone has nothing to average.
+        # A single rank has nothing to average.
         learns_alone = settings.sync_every > 1 and world.size > 1
         self.chosen_optimizer = choose_optimizer(
             begun.get("optimizer", settings.optimizer), means, averaged=settings.sync_every > 1
@@ -126,13 +126,13 @@ class Trainer:
             keep_best=lambda: self.keeper.save(self.model, BEST),
         )
         self.step = 0
-        # A stop is not kept waiting: what is due then is judged when the run goes on.
+        # A stop does not wait for an evaluation; one that is due runs after the run is resumed.
         self.unjudged = False
         self.recent_seconds: deque[float] = deque(maxlen=20)
         self._go_on_from(found)
 
     def train(self) -> str:
-        """Train to the end, or until a stop is asked for; return `finished` or `stopped`.
+        """Train to the end or until a stop is requested; return `finished` or `stopped`.
 
         Raises `HearthError` if the run cannot go on.
         """
@@ -144,21 +144,21 @@ class Trainer:
             outcome = self._train()
         except DISK_ERRORS as error:
             if isinstance(error, ConnectionError | TimeoutError):
-                raise  # The network's, not the disk's.
+                raise  # a network error, not a disk error
             raise not_written(self.checkpoints, "what the run recorded", error) from error
         finally:
             self.telemetry.close(failed=outcome is None)
         return outcome
 
     def _train(self) -> str:
-        """Train from where the run stands; return how it ended."""
+        """Train from the current step; return `finished` or `stopped`."""
         began = time.monotonic()
         self._announce()
         if self.step == 0:
             self._judge("before")
         elif self.unjudged and self.settings.eval_every and self.step < self.steps:
             self._judge("during")
-            self._checkpoint()  # So that it is not judged once more.
+            self._checkpoint()  # a further resume then skips this evaluation
         stopped = self._steps()
         self._checkpoint()
         if not stopped:
@@ -166,7 +166,7 @@ class Trainer:
             self._judge("after")
             if (
                 self.judge.best != best
-            ):  # which the checkpoint, taken first to be safe, does not know
+            ):  # the checkpoint, written before the evaluation to be safe, lacks the new best
                 self._checkpoint()
         result = self.keeper.save(self.model, self.model.learned)
         outcome = "stopped" if stopped else "finished"
@@ -181,7 +181,7 @@ class Trainer:
         return outcome
 
     def _steps(self) -> bool:
-        """Train step after step; return whether a stop was asked for before the last."""
+        """Take all remaining steps; return whether a stop was requested before the last one."""
         since_log = LogWindow()
         failures = 0
         while self.step < self.steps:
@@ -189,7 +189,7 @@ class Trainer:
             taken = self.stepper.take(self.step, self.steps - self.step)
             self.step += len(taken.plans)
             bad = taken.skipped and not taken.by_scaler
-            # A round from which some of it was learned has not failed; a step has no such labels.
+            # A round fails only if no rank learned anything; for a single step labels are all 0.
             failures = failures + 1 if bad and not sum(taken.summed.labels) else 0
             since_log.add(taken, time.perf_counter() - started)
             if bad:
@@ -197,7 +197,7 @@ class Trainer:
             last = self.step == self.steps
             due = taken.summed.keep or self._passed(before, self.settings.checkpoint_every)
             keep = last or taken.summed.stop or due
-            # Also before each checkpoint, so that a run that goes on from it misses no step.
+            # Log before each checkpoint too, so that a run resumed from it has no gap in metrics.
             if keep or self._passed(before, self.settings.log_every):
                 self._log(since_log, taken)
                 since_log = LogWindow()
@@ -217,18 +217,18 @@ class Trainer:
         return self.step // every > before // every
 
     def _flags(self) -> dict[str, bool]:
-        """Return what this rank asks all to do after the step."""
+        """Return this rank's flags: whether to stop, or to take a checkpoint, after the step."""
         return {
             "stop": (self.folder / STOP_FILE).exists(),
             "keep": self.keeper.too_long_ago(),
         }
 
     def _on_plans(self, step: int, before: Plans, plans: Plans) -> None:
-        """Record each plan that is another, and tell of it where the split follows the machines."""
+        """Record each changed plan, and announce a changed split if it adapts to the machines."""
         was, now = rows_over(before), rows_over(plans)
         slowness = slowness_of(self.planner, self.world.size)
         in_round = {"rows_of_round": now} if len(plans) > 1 else {}
-        # A round that is shared out anew is on record also where its first step is like the last.
+        # A round with a new split is recorded even if its first step has the same plan as before.
         last = before[-1] if before and not (in_round and was != now) else None
         for number, plan in enumerate(plans, step + 1):
             if plan != last:
@@ -246,9 +246,9 @@ class Trainer:
             self.telemetry.say(f"{what} {moves(was, now, slowness, self.nodes)}")
 
     def _blame(self, taken: Taken, failures: int) -> None:
-        """Name the rows of all ranks that were not finite.
+        """Report the rows, of all ranks, that gave a non-finite gradient.
 
-        Raises `HearthError` on every rank alike if it is the last of too many in a row.
+        Raises `HearthError` on every rank alike after too many failures in a row.
         """
         unit = "round" if self.rounds else "step"
         named = [source for found in self.world.gather(taken.bad) for source in found]
@@ -268,7 +268,7 @@ class Trainer:
             )
 
     def _log(self, window: LogWindow, last: Taken) -> None:
-        """Record the steps since the last line, `last` being the last of them."""
+        """Record the steps in `window` as one line of metrics; `last` is the newest step."""
         self.recent_seconds.extend(window.seconds)
         per_step = sorted(self.recent_seconds)[len(self.recent_seconds) // 2]
         record = window.record() | {
@@ -283,7 +283,7 @@ class Trainer:
         self.telemetry.say(step_line(record, self.nodes))
 
     def _announce(self) -> None:
-        """Record who takes part, in what, with what."""
+        """Record the start of the run: ranks, data, model, versions, resolved settings."""
         ranks = self.world.gather(
             {"rank": self.world.rank, "node": self.world.node, "device": str(self.world.device)}
         )
@@ -325,16 +325,16 @@ class Trainer:
             )
 
     def _judge(self, when: str) -> None:
-        """Record how good what was learned so far is."""
+        """Evaluate the current weights and record the result."""
         self.judge.judge(when, self.step, self.telemetry)
         self.unjudged = False
 
     def _go_on_from(self, found: Checkpoint | None) -> None:
-        """Take up the run where a checkpoint left it.
+        """Restore the run from checkpoint `found`, if there is one.
 
-        Also when nobody asked for it: after a loss the run is started again as it was.
+        This happens without `resume` too: after losing a node, supervisors relaunch the run.
         """
-        # A supervisor clears its own away, and by then another may have been laid.
+        # Under a supervisor, leave it: it removes its own stop file, and this one may be newer.
         if self.run.resumes and not self.world.generation and self.world.local_rank == 0:
             (self.folder / STOP_FILE).unlink(missing_ok=True)
         if found is None:
@@ -350,9 +350,9 @@ class Trainer:
             self.planner.recall(known)
 
     def _check_begun_with(self, found: Checkpoint) -> None:
-        """Raise `HearthError` if `found` was learned from other data, or from another model.
+        """Raise `HearthError` if checkpoint `found` comes from other data or another model.
 
-        On every rank alike: they have agreed on both, and `found` is the same everywhere.
+        All ranks raise alike: they agreed on data and model, and `found` is the same everywhere.
         """
         findings = [
             f"{name}: run '{self.run.name}' began with another {what} (fingerprint "
@@ -365,11 +365,11 @@ class Trainer:
             raise HearthError(*findings)
 
     def _choices(self) -> dict[str, str]:
-        """Return what `auto` came to, which a run that goes on keeps."""
+        """Return the resolved values of `auto` settings, which a resumed run keeps."""
         return {"precision": self.precision, "optimizer": self.chosen_optimizer}
 
     def _facts(self) -> dict[str, Any]:
-        """Return what is to be known of a checkpoint beside its files."""
+        """Return the facts to record in a checkpoint's manifest."""
         return {
             "generation": self.world.generation,
             "launch": self.launch,
@@ -383,11 +383,11 @@ class Trainer:
         } | self._choices()
 
     def _checkpoint(self) -> None:
-        """Keep the state after this step, on every node."""
+        """Write a checkpoint after this step, on every node."""
         self.keeper.keep(self.step, self._facts(), self.model, self.changing, self.telemetry)
 
 
 def _described(model: TrainableModel) -> str:
-    """Return a checksum of name, shape and type of everything that learns."""
+    """Return a checksum of the names, shapes and types of all trainable parameters."""
     tensors = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.trainable()]
     return hashlib.sha256(repr(tensors).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""What turns gradients into other parameters: clipping, optimizer, learning rate, loss scale."""
+"""The optimizer step: clipping, optimizer, learning-rate schedule, loss scale."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hearth.model.optimizer import make_optimizer, make_schedule
 
 
 class Learner:
-    """The optimizer of a run and what goes with it.
+    """The optimizer of a run with its schedule, gradient clipping and loss scaler.
 
     Args:
-        chosen: what `choose_optimizer` returned.
-        steps: of the whole run, for the learning rate.
+        chosen: name of the optimizer, from `choose_optimizer`.
+        steps: number of steps in the whole run, for the schedule.
 
     Attributes:
-        changing: by name, what a checkpoint holds of it.
+        changing: the parts whose state a checkpoint holds, by name.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Learner:
         self._schedule = make_schedule(settings, self.optimizer, steps)
         self._parameters, self._scaler = parameters, scaler
         self._limit = settings.clip_norm or math.inf
-        # The scaler makes its scale for the first loss that it sees; a rank without rows has none.
+        # The scaler creates its scale on first use, which a rank without rows may never reach.
         scaler.scale(torch.zeros((), device=parameters[0].device))
         self.changing = {
             "optimizer": self.optimizer,
@@ -49,14 +49,14 @@ class Learner:
 
     @property
     def seeks_scale(self) -> bool:
-        """Whether skipped steps are how fp16's loss scaler finds its scale, down to 1."""
+        """Whether fp16's loss scaler may still lower its scale (down to 1) by skipping steps."""
         return self._scaler.is_enabled() and self._scaler.get_scale() >= 1
 
     def update(self) -> float:
-        """Clip, take one step of the optimizer, and return the gradient's norm.
+        """Clip the gradient, take one optimizer step, and return the norm before clipping.
 
-        Where that is of the summed gradient, every rank sees the same number and all of them skip
-        a step whose gradient is not finite.
+        For a summed gradient every rank sees the same norm, so all of them skip the step if it is
+        not finite.
         """
         self._scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._limit).item()
@@ -66,5 +66,5 @@ class Learner:
         return norm
 
     def use_up_rate(self) -> None:
-        """Go on to the learning rate of the next step, also behind one that was skipped."""
+        """Advance the learning-rate schedule by one step; a skipped step counts too."""
         self._schedule.step()

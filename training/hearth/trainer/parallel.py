@@ -1,4 +1,4 @@
-"""The two ways in which ranks have the model: each all of it (`ddp`), or each a part (`fsdp`)."""
+"""Model loading by `parallel`: each rank holds the whole model (`ddp`) or a shard (`fsdp`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hearth.ranks.world import World
 
 
 def load(settings: Settings, folder: Path, world: World, precision: str) -> TrainableModel:
-    """Return the model in `folder` as this rank has it, with a fresh adapter.
+    """Return this rank's model, or shard of it, from `folder`, with a fresh adapter.
 
-    Raises as `load_model` and `load_sharded`.
+    Raises like `load_model` and `load_sharded`.
     """
     if settings.parallel == "fsdp":
         return load_sharded(settings, folder, world, precision)
@@ -32,7 +32,7 @@ def tell_parts(
     world: World,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return, for the record, how large the parts are, and say what they cost; {} with `ddp`."""
+    """Return shard sizes in bytes for the record and print their network cost; {} with `ddp`."""
     if settings.parallel == "ddp":
         return {}
     weights, own = weight_bytes(model)

@@ -1,4 +1,4 @@
-"""Which planner a run has, the same on every rank, and what is recorded of its moves."""
+"""Choice of the planner, the same on every rank, and plans recorded by earlier runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hearth.record.history import METRICS, records_in
 
 
 def choose_planner(settings: Settings, measured: Measured, layout: Layout, world: World) -> Planner:
-    """Return where the plan of each step comes from.
+    """Return the planner of a run: fixed shares, following the ranks' speeds, or a replay.
 
     Raises `HearthError` on every rank alike if a split or a record does not fit the ranks.
     """
@@ -41,7 +41,7 @@ def choose_planner(settings: Settings, measured: Measured, layout: Layout, world
 
 
 def _recorded(run: str, path: Path, world: World) -> tuple[list[tuple[int, Plan]], int]:
-    """Return what rank 0's node has on record of an earlier run, as `recorded_plans`."""
+    """Return rank 0's `recorded_plans` of an earlier run, on every rank; raise its error alike."""
     found: tuple[list[tuple[int, Plan]], int] | ConfigError = ([], 0)
     if world.leads:
         try:
@@ -55,7 +55,7 @@ def _recorded(run: str, path: Path, world: World) -> tuple[list[tuple[int, Plan]
 
 
 def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
-    """Return the plans in a run's metrics, each with its first 0-based step, and all its steps.
+    """Return the plans in a run's metrics, each with its first 0-based step, and the step count.
 
     Raises `ConfigError` if there are none.
     """
@@ -78,11 +78,11 @@ def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
 
 
 def slowness_of(planner: Planner, ranks: int) -> list[float]:
-    """Return how many times as long as was measured each rank takes now."""
+    """Return each rank's slowdown: its time now divided by the time that was measured."""
     known = planner.slowness if isinstance(planner, Follower) else (1.0,) * ranks
     return [round(slow, 3) for slow in known]
 
 
 def rows_over(plans: Plans) -> list[int]:
-    """Return how many rows each rank takes in all these steps together; none without steps."""
+    """Return each rank's number of rows, summed over these steps; [] without steps."""
     return [sum(of_steps) for of_steps in zip(*(plan.rows for plan in plans), strict=True)]

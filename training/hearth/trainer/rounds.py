@@ -1,19 +1,19 @@
-"""Rounds of local steps, for slow links (`sync_every: H`). What comes of them is approximate.
+"""Rounds of local steps, for slow links (`sync_every: H`). The result is approximate.
 
-Each rank takes H steps with an optimizer of its own, on its own rows of each global batch, and only
-then do the ranks speak. Let θ be where the round began, and w_r the part that rank r had in the
-label tokens that were learned from since:
+Each rank takes H steps with its own optimizer on its own rows of each global batch; only then do
+the ranks communicate. Let θ be the parameters at the start of the round, and w_r the share of rank
+r in the label tokens that all ranks learned from in it:
 
     Δ = sum over ranks of  w_r (θ_r - θ)
 
-An outer optimizer goes on from θ with the gradient -Δ: SGD with Nesterov momentum (DiLoCo;
-Douillard et al. 2023, arXiv:2311.08105). Both moments of AdamW are averaged with the same w_r in
-the same sum, so that each round begins alike on all ranks. A rank that learned nothing has w_r = 0
-and takes over what the others came to.
+An outer optimizer updates θ with the gradient -Δ: SGD with Nesterov momentum (DiLoCo; Douillard et
+al. 2023, arXiv:2311.08105). Both moments of AdamW are averaged with the same w_r in the same sum,
+so that every round starts from the same state on all ranks. A rank that learned nothing has w_r = 0
+and takes over the average of the others.
 
-An adapter's matrices A and B are averaged each by itself, as is done where DiLoCo trains LoRA: the
+An adapter's matrices A and B are averaged separately, as usual where DiLoCo trains LoRA: the
 product of the averages is not the average of the products, and the difference is of second order in
-how far the ranks have come apart.
+the distance between the ranks' parameters.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from hearth.trainer.compute import Computed
 from hearth.trainer.exchange import Exchange, StepSum
 
 OUTER_RATE, OUTER_MOMENTUM = 0.9, 0.5
-"""Of the outer optimizer.
+"""Learning rate and momentum of the outer optimizer.
 
-A fine-tune has few rounds, and the paper's 0.7 and 0.9, made for thousands, overshoot. Measured
-on a Llama of 3 layers, LoRA, 64 steps of 14 rows over ranks 4:2:1: held-out loss 2.162 with an
-exchange in every step; with H = 8 2.429 with the paper's, 2.198 with the plain average and 2.166
-with these (2.162 with H = 4, 2.177 with H = 16).
+A fine-tune has few rounds; the paper's 0.7 and 0.9, made for thousands, overshoot. Measured on a
+Llama of 3 layers, LoRA, 64 steps of 14 rows over ranks 4:2:1: held-out loss 2.162 with an exchange
+in every step; with H = 8: 2.429 with the paper's values, 2.198 with the plain average, 2.166 with
+these values (2.162 with H = 4, 2.177 with H = 16).
 """
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 PARTS = 1 + len(_MOMENTS)
-"""Tensors as large as the gradients that a round exchanges."""
+"""Number of tensors that a round exchanges, each as large as the gradients."""
 
 
 @dataclass
 class Local:
-    """What this rank has done by itself since the round began.
+    """Totals of this rank's local steps since the round began.
 
     Attributes:
-        micro_batch: most rows at once that its memory held; 0 before the first step.
-        tokens: of its rows.
-        seconds: in which it computed, its optimizer's steps included.
+        micro_batch: rows at once that fit into its memory; 0 before the first step.
+        tokens: tokens of its rows.
+        seconds: computing time, its optimizer's steps included.
         loss: the sum over the steps of its part of the mean loss of the global batch.
         of_all: label tokens of all ranks' rows, learned from or not.
         labels: label tokens that it learned from.
-        taken: steps of its optimizer.
-        skipped: steps that it did not take, since the gradient was not finite.
-        norms: the norms of its gradients, added up over the steps it took.
-        bad: the rows of the skipped steps that were not finite by themselves.
+        taken: number of optimizer steps.
+        skipped: number of steps skipped because the gradient was not finite.
+        norms: the sum of its gradients' norms over the steps taken.
+        bad: rows of the skipped steps whose gradient, computed alone, was not finite.
     """
 
     micro_batch: int = 0
@@ -72,9 +72,9 @@ class Local:
     bad: list[str] = field(default_factory=list)
 
     def begin_step(self, planned: int, of_all: int) -> int:
-        """Note a step; return how many rows this rank may compute at once.
+        """Count a step; return the number of rows that this rank may compute at once.
 
-        That is less than `planned` once its memory has turned out too small.
+        It is less than `planned` after an out-of-memory error earlier in the round.
         """
         self.micro_batch = min(planned, self.micro_batch or planned)
         self.of_all += of_all
@@ -83,10 +83,10 @@ class Local:
     def end_step(
         self, computed: Computed, tokens: int, labels: int, of_all: int, norm: float
     ) -> None:
-        """Note what came of this rank's rows in it, which hold `tokens` and `labels`.
+        """Add the results of this rank's rows, which hold `tokens` and `labels`.
 
-        `of_all` are the label tokens of all ranks in the step; a `norm` that is not finite means
-        that it was skipped.
+        `of_all` counts the label tokens of all ranks in the step; a non-finite `norm` means that
+        the step was skipped.
         """
         self.micro_batch = computed.micro_batch
         self.tokens += tokens
@@ -106,14 +106,14 @@ class Local:
 
 
 class Rounds:
-    """Where a round begins, and how it ends: the one exchange, the average and the outer step.
+    """Start and end of a round: start parameters, the one exchange, the average, the outer step.
 
     Args:
         optimizer: AdamW over `parameters`.
-        exchange: of as many `PARTS`.
+        exchange: an exchange with `PARTS` parts.
 
     Attributes:
-        outer: the outer optimizer, whose momentum belongs into a checkpoint.
+        outer: the outer optimizer, whose momentum belongs in a checkpoint.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Rounds:
         _begin_state(optimizer)
 
     def begin(self) -> None:
-        """Note where the round begins: at the same parameters on all ranks."""
+        """Save the parameters at the start of the round, the same on all ranks."""
         with torch.no_grad():
             self._begun.copy_(_flat(self._parameters))
         self._steps_before = self._state(0)["step"].clone()
@@ -138,9 +138,9 @@ class Rounds:
     def end(
         self, local: Local, stop: bool, keep: bool, peak_memory_mib: float, celsius: float
     ) -> StepSum:
-        """Exchange what the ranks learned and leave all of them at the same place.
+        """Average the ranks' parameters and moments, and set all ranks to the result.
 
-        Where nobody learned anything, all stay where they were.
+        If no rank learned anything, all keep their parameters.
         """
         weight = local.labels / local.of_all
         change, *moments = self._exchange.parts
@@ -171,7 +171,7 @@ class Rounds:
     def _go_on_from(
         self, change: torch.Tensor, moments: Sequence[torch.Tensor], taken: int
     ) -> None:
-        """Take the outer step, and the optimizer's state of all ranks together."""
+        """Take the outer step and load the averaged optimizer state."""
         self._begun.grad = change.neg_()
         self.outer.step()
         self._begun.grad = None
@@ -186,21 +186,21 @@ class Rounds:
         return self._optimizer.state[self._parameters[number]]
 
     def _moment(self, name: str) -> list[torch.Tensor]:
-        """Return one of the optimizer's moments, of every parameter."""
+        """Return the named moment of AdamW for every parameter."""
         return [self._state(number)[name] for number in range(len(self._parameters))]
 
 
 def norm_of_all(summed: StepSum) -> float:
-    """Return the mean norm of the local gradients of a round, by label tokens; NaN without any."""
+    """Return a round's mean gradient norm, weighted by label tokens; NaN if there are none."""
     learned = sum(summed.labels)
     weighted = sum(n * labels for n, labels in zip(summed.norm, summed.labels, strict=True))
     return weighted / learned if learned else float("nan")
 
 
 def check(precision: str) -> None:
-    """Check what `auto` came to: see `Settings.contradictions` for what is asked for by name.
+    """Raise `ConfigError` if `precision: auto` was resolved to fp16, which scales the loss.
 
-    Raises `ConfigError` where a loss is scaled.
+    `Settings.contradictions` checks a precision that the user names.
     """
     if precision == "fp16":
         raise ConfigError(
@@ -211,20 +211,20 @@ def check(precision: str) -> None:
 
 @torch.no_grad()
 def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return a copy of all their numbers, one behind the other."""
+    """Return a copy of all `tensors` concatenated into one flat tensor."""
     return torch.cat([tensor.flatten() for tensor in tensors])
 
 
 def _spread(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """Set `tensors` to what `_flat` would have made of them."""
+    """Copy `flat` back into `tensors`, the inverse of `_flat`."""
     for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors, strict=True):
         tensor.copy_(part.view_as(tensor))
 
 
 def _begin_state(optimizer: torch.optim.Optimizer) -> None:
-    """Have AdamW lay out its state, which is zero, also on a rank that may never take a step.
+    """Make AdamW allocate its zero state, also on a rank that may never take a step.
 
-    It does so in its first step. This one has gradients and a rate of zero, and is not counted.
+    AdamW does so in its first step. This one has zero gradients and rate, and is not counted.
     """
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:

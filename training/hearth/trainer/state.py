@@ -1,4 +1,4 @@
-"""What a checkpoint holds: what has learned, and the state of all that changes with the steps."""
+"""Contents of a checkpoint: trained weights and the state of optimizer, schedule and scaler."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _STATE = "state.pt"
 
 
 def save(folder: Path, model: TrainableModel, base: str, parts: Mapping[str, Any]) -> None:
-    """Write what has learned and its training state into `folder`; `base` names the base model.
+    """Write trained weights and training state into `folder`; `base` names the base model.
 
-    `parts` are all that change with the steps, by name; `optimizer` and `schedule` among them.
+    `parts` maps names to objects with a `state_dict`, among them `optimizer` and `schedule`.
     """
     model.save(folder / model.learned, base)
-    # Opened here: torch's own writer hides the reason (a full disk) behind a failed assertion.
+    # Open the file here: torch's own writer hides a full disk behind a failed assertion.
     with (folder / _STATE).open("wb") as file:
         torch.save({name: part.state_dict() for name, part in parts.items()}, file)
 
 
 def load(folder: Path, model: TrainableModel, parts: Mapping[str, Any]) -> None:
-    """Set model and training state to what `folder` holds, `parts` being as in `save`.
+    """Restore the model and the training state `parts` (see `save`) from `folder`.
 
-    Raises `CheckpointError` if it is of another model.
+    Raises `CheckpointError` if the checkpoint belongs to another model.
     """
     model.restore(folder / model.learned)
     saved = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
     for name, part in parts.items():
-        if name in saved:  # A rank that was alone for a while had no outer momentum to keep.
+        if name in saved:  # a checkpoint of a single rank has no outer momentum
             part.load_state_dict(saved[name])
     optimizer, schedule = parts["optimizer"], parts["schedule"]
-    # Where the run was given more steps, the rate follows the new curve from here on.
+    # If the run has been given more steps, the rate follows the new schedule from here on.
     for group, base, curve in zip(
         optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
     ):
@@ -45,7 +45,7 @@ def load(folder: Path, model: TrainableModel, parts: Mapping[str, Any]) -> None:
 
 
 def replace_folder(final: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` fill a new folder, which then takes the place of `final`."""
+    """Let `write` fill a temporary folder, sync it to disk, and replace `final` with it."""
     beside = final.with_name(f".{final.name}")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)

@@ -6,9 +6,8 @@ these sums are added over the ranks, and the gradient of a sum is the sum of the
 
     sum over ranks of  grad( sum over its tokens of l_i / N )  =  grad( mean of all l_i )
 
-N is known to every rank beforehand from the token index, so nothing needs to be asked. A rank
-without rows adds zero. (Where ranks learn by themselves for some steps, this does not hold: see
-`rounds`.)
+N is known to every rank beforehand from the token index and needs no communication. A rank without
+rows adds zero. (This does not hold for rounds of local steps: see `rounds`.)
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from hearth.trainer.window import Taken
 
 
 class Stepper:
-    """Takes the steps of a run, whichever the planner says are this rank's rows.
+    """Takes the steps of a run on the rows that the planner gives to this rank.
 
     Args:
-        flags: what this rank asks all to do after the step, by the names in `StepSum`.
-        on_plans: is told of the 0-based step, of the plans up to the last exchange and of those up
-            to the next; after a step that all take together again, with the last of these first
-            and with that by which it was computed.
-        in_rounds: how ranks that learn by themselves come together again; None where they do not.
+        flags: returns this rank's `stop` and `keep` flags for `StepSum`.
+        on_plans: called with the 0-based step, the previous plans and the new ones, before each
+            exchange; after a step that all take together, called again with its plan and the
+            plan as it was computed.
+        in_rounds: rounds of local steps; None if all ranks take each step together.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Stepper:
         Raises `HearthError` before the first if the record of an earlier run does not fit them all.
         """
         if not self._plans and isinstance(self._planner, Replayed):
-            # Found at the step itself, all that was computed before it would have been in vain.
+            # Check now: failing at that step would waste everything computed before it.
             self._planner.plans(step, [self._order.size(n) for n in range(step, step + most)])
         count = min(self._settings.sync_every, most) if self._rounds else 1
         batches = [self._order.batch(number) for number in range(step, step + count)]
@@ -97,12 +96,12 @@ class Stepper:
             loss=computed.loss,
             **self._flags(),
             tokens=int(self._rows.tokens[own].sum()),
-            # What a slow rank's optimizer takes, the others wait for as well.
+            # The others wait for a slow rank's optimizer too.
             compute_seconds=self._updating + computed.seconds,
             **self._sensed(),
             micro_batch=computed.micro_batch,
         )
-        # Smaller than planned where a rank's memory did not hold that.
+        # Micro-batches are smaller than planned on a rank that ran out of memory.
         self._note(step, (replace(plan, micro_batch=tuple(summed.micro_batch)),))
         norm = self._update()
         skipped = not math.isfinite(norm)
@@ -116,7 +115,7 @@ class Stepper:
     def _round(
         self, round_: rounds.Rounds, step: int, batches: Sequence[np.ndarray], plans: Plans
     ) -> Taken:
-        """Take steps by itself up to the next synchronisation, then average what all learned."""
+        """Take local steps up to the next synchronisation, then average over all ranks."""
         local = rounds.Local()
         round_.begin()
         for number, (batch, plan) in enumerate(zip(batches, plans, strict=True), step):
@@ -128,12 +127,12 @@ class Stepper:
         return Taken(plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=local.bad)
 
     def _sensed(self) -> dict[str, float]:
-        """Return what the others are told of this rank's memory and heat."""
+        """Return this rank's peak memory and temperature, to report to the other ranks."""
         device = self._world.device
         return {"peak_memory_mib": peak_mib(device), "celsius": celsius(device)}
 
     def _local_step(self, step: int, batch: np.ndarray, plan: Plan, local: rounds.Local) -> None:
-        """Take one step with this rank's rows alone, and add what came of it to `local`."""
+        """Take one step on this rank's rows alone, and add its results to `local`."""
         own = self._own_rows(batch, plan)
         of_all, labels = (int(self._rows.label_tokens[rows].sum()) for rows in (batch, own))
         most = local.begin_step(plan.micro_batch[self._world.rank], of_all)
@@ -147,21 +146,21 @@ class Stepper:
             local.bad += self._bad_rows(own, labels)
 
     def _update(self) -> float:
-        """Have the optimizer take a step and note how long it was; return the gradient's norm."""
+        """Take an optimizer step and time it; return the gradient's norm."""
         started = time.perf_counter()
         norm = self._learner.update()
         self._updating = time.perf_counter() - started
         return norm
 
     def _note(self, step: int, plans: Plans) -> None:
-        """Tell of the plans that begin with this step, and keep them."""
+        """Report the plans that begin with this step to `on_plans`, and store them."""
         self._on_plans(step, self._plans, plans)
         self._plans = plans
 
     def _own_rows(self, batch: np.ndarray, plan: Plan) -> np.ndarray:
         """Return the numbers of this rank's rows of `batch`."""
         own = batch[plan.slice_of(self._world.rank)]
-        if not self._settings.packing:  # rows of like length together, so that little is padding
+        if not self._settings.packing:  # sorted by length, so that there is little padding
             own = own[np.argsort(self._rows.tokens[own], kind="stable")]
         return own
 
@@ -183,12 +182,12 @@ class Stepper:
         )
 
     def _bad_rows(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[str]:
-        """Return, as file and line, those of the rows `own` whose gradients are not finite."""
+        """Return file and line of each row of `own` with a non-finite gradient."""
         bad = self._compute.not_finite(own, denominator, turns)
         return [source for row in bad for source in self._rows.sources(row)]
 
     def _tell_planner(self, taken: Taken) -> None:
-        """Tell the planner how fast the ranks were, and what their memory holds."""
+        """Pass each rank's speed and micro-batch limit to the planner."""
         summed, planned = taken.summed, taken.plans[-1].micro_batch
         for rank, (had, most) in enumerate(zip(summed.micro_batch, planned, strict=True)):
             if had < most:

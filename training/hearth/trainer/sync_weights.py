@@ -1,4 +1,4 @@
-"""All ranks begin with the same weights: compared by checksum, and sent only where they differ."""
+"""Equal initial weights on all ranks: compared by checksum, broadcast only where they differ."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hearth.ranks.world import World
 
 @torch.no_grad()
 def start_alike(parameters: Sequence[torch.nn.Parameter], world: World) -> int:
-    """Give every rank rank 0's `parameters`; return how many of them had to be sent.
+    """Give every rank rank 0's `parameters`; return the number of those that had to be sent.
 
-    Read from equal files or drawn from one seed they are equal already, unless some ranks drew on
-    a GPU and others on a CPU. Checksums of a whole model are kilobytes, its weights gigabytes.
+    Weights from equal files or one seed are equal already, unless some ranks drew them on a GPU and
+    others on a CPU. Checksums of a whole model are kilobytes, its weights gigabytes.
     """
     everyone = world.gather([_checksum(parameter) for parameter in parameters])
     differing = [
@@ -24,7 +24,7 @@ def start_alike(parameters: Sequence[torch.nn.Parameter], world: World) -> int:
         if len(set(sums)) > 1
     ]
     for parameter in differing:
-        # The other ranks' own value is not read: only rank 0's is sent.
+        # Only rank 0's value is sent, so the others pass None.
         parameter.copy_(world.from_leader(parameter.cpu() if world.leads else None))
     return len(differing)
 

@@ -1,8 +1,8 @@
-"""What a run tells of itself: metrics.jsonl, TensorBoard, Weights & Biases, and the log.
+"""Metrics and log of a run: metrics.jsonl, TensorBoard, Weights & Biases, standard output.
 
-Rank 0 writes for all: what the other ranks measured reached it in the step's one exchange.
-`metrics.jsonl` is the record the rest of Hearth reads: one JSON object a line, each with its
-`kind`: start, plan, step, skip, evaluate, sample, checkpoint or end.
+Rank 0 writes for all: it gets the other ranks' measurements in the step's one exchange.
+The rest of Hearth reads `metrics.jsonl`: one JSON object per line, each with its `kind`:
+start, plan, step, skip, evaluate, sample, checkpoint or end.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from hearth.record.history import METRICS, forget_after
 
 
 class Telemetry:
-    """The writers of one run; on every rank but 0 it writes nothing.
+    """The metrics writers of one run; only rank 0 writes.
 
     Args:
         writes: whether this is rank 0.
-        first_step: steps that were taken before.
+        first_step: number of steps taken before.
         unjudged: whether the evaluation after them is still to come.
     """
 
@@ -47,7 +47,7 @@ class Telemetry:
         self._wandb = _start_wandb(run, folder)
 
     def record(self, kind: str, **values: Any) -> None:
-        """Write one line of `kind` to metrics.jsonl, and its numbers to the curves."""
+        """Write one line of `kind` to metrics.jsonl, and its numbers to TensorBoard and W&B."""
         if not self._writes:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -66,15 +66,15 @@ class Telemetry:
             print(text, flush=True)
 
     def sync(self) -> None:
-        """Bring the metrics to the disk, so that a checkpoint never knows of more steps."""
+        """Sync the metrics to disk, so that a checkpoint never covers more steps than they do."""
         if self._writes:
             os.fsync(self._file.fileno())
 
     def close(self, failed: bool) -> None:
-        """Bring everything to the disk; tell Weights & Biases whether the run failed."""
+        """Flush and close all writers; tell Weights & Biases whether the run failed."""
         if not self._writes:
             return
-        # A disk that is full was reported by what met it first.
+        # A full disk has been reported already by the write that failed first.
         with suppress(OSError) if failed else nullcontext():
             self._file.close()
             self._board.close()
@@ -83,14 +83,14 @@ class Telemetry:
 
 
 def _finite(value: Any) -> Any:
-    """Return None for a number that JSON does not know (NaN, infinity), else the value."""
+    """Return None for NaN and infinity, which JSON lacks, else the value."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _numbers(kind: str, values: dict[str, Any]) -> Any:
-    """Yield name and number of each curve in a record; what ranks report is a curve a rank.
+    """Yield name and value of each curve in a record; a list by rank gives a curve per rank.
 
-    A rank that does not know a number has none.
+    None values are left out.
     """
     for name, value in values.items():
         if name.endswith("_by_rank"):
@@ -102,9 +102,9 @@ def _numbers(kind: str, values: dict[str, Any]) -> Any:
 
 
 def _start_wandb(run: Run, folder: Path) -> Any:
-    """Return a Weights & Biases run, or None where it is switched off.
+    """Return a Weights & Biases run, or None if it is switched off.
 
-    Raises `HearthError` if it was asked to be online and cannot be; `auto` then stays offline.
+    Raises `HearthError` if `online` is set and fails; `auto` then falls back to offline.
     """
     wanted = run.settings.wandb
     if wanted == "off":
@@ -142,7 +142,7 @@ def _init_wandb(run: Run, folder: Path, mode: Literal["online", "offline"]) -> A
 
 
 def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:
-    """Return the line that a person sees for a step record; `nodes` names each rank's node."""
+    """Format a step record as a log line; `nodes` names each rank's node."""
     by_node: dict[str, float] = {}
     tokens = record["tokens_per_second_by_rank"]
     for node, speed in zip(nodes, tokens, strict=True):

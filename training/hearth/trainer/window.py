@@ -1,4 +1,4 @@
-"""What came of a step, and the steps since the last line of metrics, summed up."""
+"""Results of one step, and their summary since the last line of metrics."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hearth.trainer.exchange import StepSum
 
 @dataclass(frozen=True)
 class Taken:
-    """What came of a step, or of a round of local ones.
+    """Result of a step, or of a round of local steps.
 
     Attributes:
-        plans: of each of the steps.
-        rate: the learning rate of the last of them.
-        norm: of the gradient; of a round, the mean norm of the local ones.
-        skipped: how many gradients were not finite.
-        by_scaler: whether nothing is wrong with that, since the loss scaler of fp16 was only
-            looking for its scale.
-        bad: those of this rank's rows that were not finite by themselves.
+        plans: the plan of each step.
+        rate: the learning rate of the last step.
+        norm: norm of the gradient; for a round, the mean norm of the local gradients.
+        skipped: number of steps whose gradient was not finite.
+        by_scaler: whether the skipped step is harmless, because the loss scaler of fp16 was
+            still lowering its scale.
+        bad: this rank's rows whose gradient, computed alone, was not finite.
     """
 
     plans: Plans
@@ -34,7 +34,7 @@ class Taken:
 
 
 class LogWindow:
-    """The steps since the last line of metrics."""
+    """Accumulates the steps since the last line of metrics."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -43,7 +43,7 @@ class LogWindow:
         self._skipped = self._scaler_skipped = 0
 
     def add(self, taken: Taken, seconds: float) -> None:
-        """Add a step, or a round of them, that took `seconds`."""
+        """Add a step, or a round of steps, that took `seconds`."""
         self._skipped += 0 if taken.by_scaler else taken.skipped
         self._scaler_skipped += taken.skipped if taken.by_scaler else 0
         steps = len(taken.plans)
@@ -52,7 +52,7 @@ class LogWindow:
         self._plans += taken.plans
 
     def record(self) -> dict[str, Any]:
-        """Return means of loss and seconds a step, sums of tokens, peaks of memory and heat."""
+        """Return means of loss and time per step, sums of tokens, peak memory and temperature."""
         steps, seconds = len(self._plans), sum(self.seconds)
 
         def over_steps(name: str) -> list[tuple[float, ...]]:
@@ -65,7 +65,7 @@ class LogWindow:
             "skipped": self._skipped,
             "scaler_skipped": self._scaler_skipped,
             "tokens": sum(tokens),
-            # Each rank's part of the whole; how fast it is by itself stands in the next line.
+            # Tokens per second of wall time; `own_…` counts only the rank's computing time.
             "tokens_per_second": round(sum(tokens) / seconds, 1),
             "tokens_per_second_by_rank": [round(count / seconds, 1) for count in tokens],
             "own_tokens_per_second_by_rank": [
@@ -73,7 +73,7 @@ class LogWindow:
                 for count, time in zip(tokens, compute, strict=True)
             ],
             "compute_seconds_by_rank": [round(time / steps, 4) for time in compute],
-            # In the exchange of the step before: this one's is not over when it is reported.
+            # Waiting in the previous step's exchange: this one is not over when it reports.
             "wait_seconds_by_rank": [
                 round(sum(times) / steps, 4) for times in over_steps("wait_seconds")
             ],
