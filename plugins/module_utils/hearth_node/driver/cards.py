@@ -44,7 +44,7 @@ class Card:
         return 50 <= self.capability < 75
 
     def __str__(self) -> str:
-        """Return the name, chip and architecture for people."""
+        """Return the name with architecture and PCI id."""
         return f"{self.name} ({self.architecture}, 10de:{self.device})"
 
 

@@ -1,8 +1,8 @@
-"""A change of the network that takes itself back unless somebody confirms it.
+"""Network changes that revert themselves unless confirmed.
 
-The undo is armed first: a timer of this machine's systemd, which needs neither the controller nor
-the network. Only then the candidate is laid into /run, which a power cut forgets, and applied by a
-unit, so that no SSH session has to live through it. To confirm is to move the candidate into /etc.
+The undo is armed first: a systemd timer on this machine, which needs neither the controller nor
+the network. Only then is the candidate written to /run, which a power cut clears, and applied by a
+unit, so that no SSH session has to survive it. Confirming moves the candidate into /etc.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ansible.module_utils.hearth_node.network.change import Candidate
 
 FOLDER = "/run/hearth/network"
 _UNDO, _APPLY = "hearth-network-undo", "hearth-network-apply"
-_ANSWER_FIRST = 2  # seconds until the link is touched, so that the module's answer gets away
+_ANSWER_FIRST = 2  # seconds before the link changes, so that the module's answer is sent
 
 
 class NotArmed(Exception):
-    """The change cannot be armed, or is not there any more; says why."""
+    """The change cannot be armed, or no longer exists; the message says why."""
 
 
 @dataclass
 class Armed:
-    """A change under way. `facts` are what the caller needs to judge it; `why` it was undone."""
+    """A change under way: `facts` for the caller to check it, `why` it was undone."""
 
     token: str
     candidate: Candidate
@@ -40,22 +40,22 @@ class Armed:
 
 
 def undo_script(candidate: Candidate) -> str:
-    """Return the shell script that takes the candidate back."""
+    """Return the shell script that undoes the candidate."""
     return _script(
         f"Takes back what Hearth tried on {candidate.nic}.",
         f"sleep {_ANSWER_FIRST}",
         f"systemctl --quiet stop {_APPLY}.timer {_APPLY}.service",
         f"rm -f {shlex.quote(candidate.shadow)}",
         *(shlex.join(command) for command in candidate.undo),
-        # Not earlier, so that an undo that is cut off is begun again; and not by whoever starts the
-        # undo before its time, whose session the undo may cut.
+        # Last, so that an interrupted undo starts again; and here, since an SSH session that starts
+        # the undo early may be cut off by it.
         f"systemctl --quiet stop {_UNDO}.timer",
         f"touch {FOLDER}/undone",
     )
 
 
 def apply_script(candidate: Candidate) -> str:
-    """Return the shell script that makes the candidate count."""
+    """Return the shell script that applies the candidate."""
     shadow = shlex.quote(candidate.shadow)
     return _script(
         f"Tries a change of {candidate.nic}; {_UNDO}.timer takes it back.",
@@ -71,14 +71,14 @@ def _script(about: str, *lines: str) -> str:
 
 
 def under_way() -> bool:
-    """Return whether a change waits for its confirmation on this machine."""
+    """Return whether a change awaits confirmation on this machine."""
     return _systemctl("is-active", "--quiet", f"{_UNDO}.timer") == 0
 
 
 def arm(candidate: Candidate, seconds: int, facts: dict[str, Any]) -> str:
     """Arm the undo, then have the candidate applied; return the token that confirms it.
 
-    Raises NotArmed; then nothing has been touched.
+    Raises NotArmed before anything is changed.
     """
     if not os.path.isdir("/run/systemd/system"):
         raise NotArmed("systemd does not run on this machine, so nothing could undo the change")
@@ -123,8 +123,8 @@ def disarm() -> bool:
 
 
 def finish(armed: Armed) -> None:
-    """Drop the shadow of a confirmed candidate, whose content is in its place in /etc."""
-    with suppress(FileNotFoundError):  # a confirmation that was cut off has come so far
+    """Remove the shadow of a confirmed candidate, whose content is now in /etc."""
+    with suppress(FileNotFoundError):  # an interrupted confirmation removed it
         os.unlink(armed.candidate.shadow)
     for command in armed.candidate.then:
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
@@ -132,18 +132,18 @@ def finish(armed: Armed) -> None:
 
 
 def kept() -> bool:
-    """Return whether the change was confirmed already, by a call whose answer got lost."""
+    """Return whether the change is already confirmed, by a call whose answer was lost."""
     return os.path.exists(f"{FOLDER}/kept")
 
 
 def undo_now(armed: Armed, why: list[str]) -> None:
-    """Have the change undone without waiting for the timer, and remember why.
+    """Undo the change without waiting for the timer, and record why.
 
-    Where the timer came first, while whoever asks was still looking, nothing is begun again.
+    If the timer has already fired, the undo is not started a second time.
     """
     armed.why = why
     _save(armed)
-    # The unit is gone once it has run, and also where the timer was stopped before.
+    # systemd drops the transient unit once it has run or its timer was stopped.
     if _systemctl("start", "--no-block", f"{_UNDO}.service") != 0 and not undone():
         _start(_UNDO, 1)
 
@@ -154,12 +154,12 @@ def undone() -> bool:
 
 
 def told() -> None:
-    """Note that somebody knows of the undo."""
+    """Note that the undo has been reported."""
     _put("told", "")
 
 
 def untold() -> str:
-    """Return what nobody has been told yet: that a change was taken back."""
+    """Return a message about an undo that has not been reported yet, or ''."""
     if not undone() or os.path.exists(f"{FOLDER}/told"):
         return ""
     with open(f"{FOLDER}/plan.json", encoding="utf-8") as file:
@@ -171,7 +171,7 @@ def untold() -> str:
 
 
 def said() -> str:
-    """Return the last errors of the commands that applied the change."""
+    """Return the last error output of the commands that applied the change."""
     try:
         with open(f"{FOLDER}/said", encoding="utf-8", errors="replace") as file:
             return "\n".join(file.read().strip().splitlines()[-6:])
@@ -188,7 +188,7 @@ def wait_undone(seconds: float) -> bool:
 
 
 def _start(unit: str, seconds: int) -> None:
-    """Let a script run as a unit of this machine's, so many seconds from now."""
+    """Run a script as a transient systemd unit, `seconds` from now."""
     script = f"{FOLDER}/{unit.rpartition('-')[2]}.sh"
     command = [
         *("systemd-run", "--quiet", f"--unit={unit}", f"--on-active={seconds}"),

@@ -1,4 +1,4 @@
-"""Questions to the local network that need no address of one's own: ARP (RFC 826, RFC 5227)."""
+"""ARP requests (RFC 826, RFC 5227): they need no address of one's own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _HEADER = struct.Struct("!6s6sH")
 _BODY = struct.Struct("!HHBBH6s4s6s4s")
 _ETHERTYPE = 0x0806
 _KIND = (1, 0x0800, 6, 4)  # Ethernet, IPv4, and the lengths of their addresses
-_REPEAT = 0.3  # seconds between two questions for the same address
-_NOBODY = "0.0.0.0"  # a probe: the sender claims no address, so that it disturbs nobody
+_REPEAT = 0.3  # seconds between two requests for the same address
+_NOBODY = "0.0.0.0"  # an ARP probe claims no address, so it upsets no cache
 
 
 def request(mac: str, sender: str, target: str) -> bytes:
-    """Return the frame that asks who has `target`."""
+    """Return the ARP request frame for `target`."""
     ours = bytes.fromhex(mac.replace(":", ""))
     return _HEADER.pack(_EVERYBODY, ours, _ETHERTYPE) + _BODY.pack(
         *_KIND, _REQUEST, ours, socket.inet_aton(sender), bytes(6), socket.inet_aton(target)
@@ -26,7 +26,7 @@ def request(mac: str, sender: str, target: str) -> bytes:
 
 
 def answer_in(frame: bytes) -> tuple[str, str] | None:
-    """Return the address that the sender of a frame says it has, and its MAC."""
+    """Return the address that a frame's sender claims, and its MAC."""
     if len(frame) < _HEADER.size + _BODY.size:
         return None
     *kind, operation, mac, address, _, _ = _BODY.unpack_from(frame, _HEADER.size)
@@ -46,10 +46,10 @@ def ask(
     probes: int = 3,
     seconds: float = 1.5,
 ) -> dict[str, str]:
-    """Return who has these addresses on the network of a NIC: MAC by address.
+    """Return the MAC by address of the machines that answer for these addresses on a NIC's network.
 
-    `needed` are addresses that should answer: the call ends when all have. `feared` is one that
-    nobody should have: it is asked for by `probes` questions from no address. `own` are the MACs
+    `needed` are addresses that should answer: the call ends once all have. `feared` is one that no
+    machine should have: it is probed `probes` times, without a sender address. `own` are the MACs
     of this machine, whose answers do not count. Raises OSError if the NIC cannot be listened on.
     """
     wanted, ours = set(needed), {each.lower() for each in (*own, mac)}

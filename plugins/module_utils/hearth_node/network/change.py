@@ -1,7 +1,7 @@
-"""The file that has to change so that a NIC gets its address, and how that takes effect.
+"""Candidate changes that give a NIC its address: the file to write and the commands to apply it.
 
-The renderer that sets the NIC up is kept: netplan's file is changed where netplan wrote what is in
-force, and NetworkManager's own profile where it did not.
+The NIC keeps its renderer: if netplan defined the active configuration, netplan's file is changed,
+and otherwise NetworkManager's own profile.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _SECRET = re.compile(
     r"""(?mix) ^ (\s* ["']? [\w.-]* (password|psk|pin|secret|wep-key\d?|private-key) [\w.-]* ["']?
     \s* [:=] \s*) .* $"""
 )
-# networkd reconfigures what has changed as it reloads. Asked to reconfigure right after, it was
-# left for good without the address that it had just leased (systemd 252: 3 times of 120 on the lab,
-# none of 100 without). No further `reconfigure` helps it then; a restart does, and spares the rest.
+# A reload of networkd reconfigures the changed NICs. A `reconfigure` right after it left a NIC for
+# good without its fresh lease (systemd 252: 3 of 120 times in the lab, 0 of 100 without). Another
+# `reconfigure` does not help then; a restart does, and leaves the other NICs alone.
 ADDRESSED = """\
 for _ in 1 2 3 4 5 6 7 8 9 10; do
     ip -4 -oneline address show dev "$1" scope global | grep -q . && exit
@@ -46,17 +46,17 @@ systemctl restart systemd-networkd
 
 
 class Unable(Exception):
-    """What stands in the way; `args` are the findings."""
+    """The change is impossible; `args` are the findings."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A change that waits for its confirmation.
+    """A change that awaits confirmation.
 
-    `target` is the file that changes for good, `shadow` one that counts instead of it until the
-    next boot, `also` files (text by path) that have to be there once the change is kept. `apply`
-    and `undo` are the commands once the shadow is there, or gone. `folder` is the one that has to
-    be as before after an undo. `before` and `after` are for people.
+    `target` is the file that changes for good, `shadow` one that overrides it until the next boot,
+    `also` files (text by path) to write once the change is kept. `apply` and `undo` are the
+    commands to run once the shadow is written or removed. `folder` is the one to compare after an
+    undo. `before` and `after` are for people.
     """
 
     nic: str
@@ -73,7 +73,7 @@ class Candidate:
 
     @property
     def changes(self) -> bool:
-        """Whether the file is not what it should be already."""
+        """Whether the file's content would change."""
         return self.before != self.after
 
 
@@ -144,16 +144,16 @@ def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candid
 
 
 def _hold_cloud_init() -> dict[str, str]:
-    """Return the file that keeps cloud-init from writing its netplan file anew, where it could."""
+    """Return the file that keeps cloud-init from rewriting its netplan file, if there is one."""
     folder = "/etc/cloud/cloud.cfg.d"
     return {f"{folder}/99-hearth-network.cfg": _HELD} if os.path.isdir(folder) else {}
 
 
 def _of_profile(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
-    """Return the change of a profile of NetworkManager's own.
+    """Return the change to one of NetworkManager's own profiles.
 
-    A profile in /run counts instead of the one in /etc with the same UUID. One that is in memory
-    only, as NetworkManager makes for a cable, is left alone and gets a companion with a name.
+    A profile in /run overrides the one in /etc with the same UUID. An in-memory profile, as
+    NetworkManager creates for a cable, is left alone; a named profile is added beside it.
     """
     text, own = _read(manager.file), manager.file.startswith("/etc/")
     if own:
@@ -194,7 +194,7 @@ def _activate(nic: str, *profile: str) -> list[list[str]]:
 
 
 def _validate(path: str, content: str) -> None:
-    """Let netplan read the files as they would be. Raises Unable with what it says."""
+    """Let netplan parse the files as they would be. Raises Unable with its error output."""
     with tempfile.TemporaryDirectory(prefix="hearth-") as root:
         for folder in _NETPLAN[1:]:
             there = root + folder
@@ -230,7 +230,7 @@ def _read(path: str) -> str:
 
 
 def fingerprint(folder: str) -> str:
-    """Return what tells whether a folder of small files is as it was: bytes, modes and owners."""
+    """Return a checksum over a folder of small files: content, modes and owners."""
     found = hashlib.sha256()
     for path in sorted(glob.glob(f"{folder}/*")):
         status = os.stat(path)

@@ -1,4 +1,4 @@
-"""What firewalls say, and what they should say for the other nodes; text in, decisions out."""
+"""Firewall rules for the other nodes: parse the present ones, derive the missing ones. No I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-# ufw keeps a comment with a rule; by this one Hearth knows its own.
+# Comment in ufw by which Hearth recognises its own rules.
 MARK = "hearth"
 _UFW_RULE = re.compile(r"ufw allow from (\S+)(?: comment '(.*)')?")
 
@@ -18,7 +18,7 @@ _UFW_RULE = re.compile(r"ufw allow from (\S+)(?: comment '(.*)')?")
 
 
 def ufw_commands(added: str, peers: Sequence[str]) -> list[list[str]]:
-    """Return the commands after which ufw lets in all peers, and none that is no longer one.
+    """Return the commands that make ufw admit exactly the current peers.
 
     Args:
         added: what `ufw show added` prints.
@@ -27,7 +27,7 @@ def ufw_commands(added: str, peers: Sequence[str]) -> list[list[str]]:
     rules = [match for line in added.splitlines() if (match := _UFW_RULE.fullmatch(line.strip()))]
     ours = [rule[1] for rule in rules if rule[2] == MARK]
     present = {rule[1] for rule in rules}
-    # In front of all others, since with ufw the first rule that fits decides.
+    # Prepended, since ufw applies the first rule that matches.
     new = [["ufw", "prepend", "allow", "from", each] for each in peers if each not in present]
     old = [["ufw", "delete", "allow", "from", each] for each in ours if each not in peers]
     return [*([*command, "comment", MARK] for command in new), *old]
@@ -37,7 +37,7 @@ def ufw_commands(added: str, peers: Sequence[str]) -> list[list[str]]:
 
 
 def firewalld_zone(peers: Iterable[str]) -> str:
-    """Return a zone of firewalld that takes everything from the peers."""
+    """Return a firewalld zone that accepts everything from the peers."""
     sources = "".join(f"  <source address={quoteattr(peer)}/>\n" for peer in peers)
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n<zone target="ACCEPT">\n'
@@ -47,7 +47,7 @@ def firewalld_zone(peers: Iterable[str]) -> str:
 
 
 def firewalld_sources(active: str) -> dict[str, str]:
-    """Return the zone of each address in what `firewall-cmd --get-active-zones` prints."""
+    """Return the zone by address, from the output of `firewall-cmd --get-active-zones`."""
     zones, zone = {}, ""
     for line in active.splitlines():
         key, _, value = line.strip().partition(":")
@@ -58,16 +58,16 @@ def firewalld_sources(active: str) -> dict[str, str]:
     return zones
 
 
-# -- rules of one's own ----------------------------------------------------------------------------
+# -- custom rules ----------------------------------------------------------------------------------
 
 
 def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str], card: str) -> list[str]:
-    """Return a finding for each chain that turns peers away.
+    """Return a finding for each chain that blocks peers.
 
     Args:
         listed: what `nft --json list ruleset` prints, parsed.
         peers: addresses of the other nodes.
-        card: network interface at which they come in.
+        card: network interface on which they come in.
     """
     items = listed.get("nftables", [])
     rules = [item["rule"] for item in items if "rule" in item]
@@ -106,7 +106,7 @@ def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str], card: str) ->
 
 
 def shut_by_iptables(listed: str, peers: Sequence[str], card: str) -> list[str]:
-    """Return a finding if what `iptables -S` prints turns peers away that come in at `card`.
+    """Return a finding if the rules in `iptables -S` block peers that come in on `card`.
 
     IPv4 only.
     """
@@ -134,13 +134,13 @@ def _chain_of(item: dict[str, Any], name: str = "chain") -> tuple[str, str, str]
 
 
 def _of_family(family: str, peers: Iterable[str]) -> list[str]:
-    """Return the peers that a table of nftables has to do with."""
+    """Return the peers whose address family an nftables table covers."""
     versions = {"ip": {4}, "ip6": {6}, "inet": {4, 6}}.get(family, set())
     return [peer for peer in peers if ipaddress.ip_address(peer).version in versions]
 
 
 def _drops_all(expr: list[dict[str, Any]]) -> bool:
-    """Return whether a rule turns away whatever reaches it."""
+    """Return whether a rule drops or rejects everything that reaches it."""
     return any({"drop", "reject"} & part.keys() for part in expr) and not any(
         {"match", "limit", "xt", "vmap"} & part.keys() for part in expr
     )
@@ -149,7 +149,7 @@ def _drops_all(expr: list[dict[str, Any]]) -> bool:
 def _accepts(
     expr: list[dict[str, Any]], peer: str, card: str, table: str, sets: dict[tuple[str, str], Any]
 ) -> bool:
-    """Return whether a rule lets in everything from a peer."""
+    """Return whether a rule accepts everything from a peer."""
     if not any("accept" in part for part in expr) or any(
         {"limit", "xt", "vmap"} & part.keys() for part in expr
     ):
@@ -169,7 +169,7 @@ def _accepts(
 
 
 def _holds(right: Any, peer: str) -> bool:
-    """Return whether an address, prefix, range or set of nftables has a peer in it."""
+    """Return whether an address, prefix, range or set of nftables contains a peer."""
     address = ipaddress.ip_address(peer)
     if isinstance(right, dict):
         if "set" in right:
@@ -193,7 +193,7 @@ def _in_network(address: Any, network: str) -> bool:
 
 
 def _iptables_accepts(rule: list[str], peer: str, card: str) -> bool:
-    """Return whether a rule, without chain, lets in everything from a peer."""
+    """Return whether a rule, without chain, accepts everything from a peer."""
     given = dict(zip(rule[::2], rule[1::2], strict=False))
     given.pop("--comment", None)
     if given.pop("-j", "") != "ACCEPT" or given.pop("-m", "comment") != "comment":

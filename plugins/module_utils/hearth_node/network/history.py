@@ -1,4 +1,4 @@
-"""How to go back to what set up a NIC before Hearth did: kept beside the record of changes."""
+"""Store the way back to a NIC's setup from before Hearth, beside the record of changes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LEASED = {"ipv4": {"method": "auto", "address1": None, "dns": None}}
 
 @dataclass(frozen=True)
 class Past:
-    """A change that was confirmed, and the addresses that the machine had before it."""
+    """A confirmed change, and the machine's addresses before it."""
 
     candidate: Candidate
     addresses: list[str]
 
 
 def keep(candidate: Candidate, addresses: list[str]) -> None:
-    """Remember a change that is about to be kept; the first one of a file counts."""
+    """Store a change that is about to be kept; of several to one file, the first undo wins."""
     known = load()
     if known and known.candidate.target == candidate.target:
         addresses, undo = known.addresses, known.candidate.undo
@@ -38,7 +38,7 @@ def keep(candidate: Candidate, addresses: list[str]) -> None:
 
 
 def load() -> Past | None:
-    """Return what was remembered, or None."""
+    """Return the stored change, or None."""
     try:
         with open(_FILE, encoding="utf-8") as file:
             found = json.load(file)
@@ -48,15 +48,15 @@ def load() -> Past | None:
 
 
 def forget() -> None:
-    """Remove what was remembered."""
+    """Remove the stored change."""
     os.unlink(_FILE)
 
 
 def backwards(ours: Candidate, original: str | None) -> Candidate:
-    """Return the candidate that leads back from `ours`; `original` is what its file held before.
+    """Return the candidate that reverts `ours`; `original` is the earlier content of its file.
 
-    Where there was no file, NetworkManager had made a profile for itself, which leases an address:
-    so does the file for as long as the way back is tried.
+    If there was no file, NetworkManager had created a profile of its own, which uses DHCP: while
+    the way back is tried, the file uses DHCP too.
     """
     absent = original is None
     return replace(

@@ -1,9 +1,9 @@
-"""What /etc/hosts of a node says of the nodes; pure text, and back again.
+"""Write the nodes into the text of /etc/hosts, and remove them again. Pure: no I/O.
 
-Two things are Hearth's in the file: a block with every node, and loopback lines that named a node.
-Ubuntu's `127.0.1.1 tower` is such a line: with it a program that asks for its own host's address,
-as Gloo does, gets one that no other node can reach. The line stays as a comment, and `restored`
-makes it a line again.
+Hearth makes two changes: it adds a block with every node, and comments out loopback lines that name
+a node. Ubuntu's `127.0.1.1 tower` is such a line: with it a program that resolves its host name, as
+Gloo does, gets an address that no other node can reach. `restored` removes the block and uncomments
+these lines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 _BEGIN, _END = "# hearth: nodes begin\n", "# hearth: nodes end\n"
 _WAS, _REST = "# hearth: was ", "  # hearth: rest\n"
-# RFC 1123, in lower case. Linux itself would take nearly anything.
+# RFC 1123, in lower case. Linux itself accepts almost anything.
 _LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
 _NO_NAMES = {"localhost", "localdomain", "ip6-localhost", "ip6-loopback"}
 
@@ -25,7 +25,7 @@ def host_name(node: str) -> str:
 
 
 def wrong_names(nodes: Iterable[str]) -> list[str]:
-    """Return a finding for each node whose name in the inventory cannot become its host name."""
+    """Return a finding for each inventory name that is no valid host name."""
     findings, taken = [], {}
     for node in nodes:
         name = host_name(node)
@@ -45,13 +45,13 @@ def wrong_names(nodes: Iterable[str]) -> list[str]:
 
 
 def rewritten(text: str, nodes: Mapping[str, str], own: str, also: str = "") -> str:
-    """Return the file with all nodes in it, however it was left by an earlier call.
+    """Return the file with all nodes in it, replacing the result of an earlier call.
 
     Args:
         text: the file as it is.
         nodes: cluster address of each node, by its name in the inventory.
         own: the node that the file is on.
-        also: host name that the node keeps beside that of the inventory.
+        also: host name that the node keeps beside the inventory's.
     """
     aliases: dict[str, list[str]] = {}
     for node in nodes:
@@ -69,7 +69,7 @@ def rewritten(text: str, nodes: Mapping[str, str], own: str, also: str = "") -> 
             lines += ["\n"] * (not line.endswith("\n"))
             lines.append(f"{address} {' '.join(others)}{_REST}")
         for name, node in mine.items():
-            # The full name comes first: that is what `hostname -f` answers.
+            # The full name comes first, since `hostname -f` returns the first name.
             if name.lower() not in aliases[node]:
                 aliases[node].insert(0, name)
     body = "".join(lines)
@@ -80,7 +80,7 @@ def rewritten(text: str, nodes: Mapping[str, str], own: str, also: str = "") -> 
 
 
 def restored(text: str) -> str:
-    """Return the file without anything of Hearth's; it may have got a newline at its end."""
+    """Return the file without Hearth's changes; a final newline may have been added."""
     before, found, rest = text.partition(_BEGIN)
     if found:
         text = before + rest.partition(_END)[2]
@@ -92,7 +92,7 @@ def restored(text: str) -> str:
 
 
 def elsewhere(text: str, nodes: Mapping[str, str]) -> list[str]:
-    """Return a finding for each line of somebody else's that gives a node another address."""
+    """Return a finding for each foreign line that gives a node another address."""
     findings = []
     addresses = {host_name(node): address for node, address in nodes.items()}
     for line in restored(text).splitlines():
@@ -111,7 +111,7 @@ def elsewhere(text: str, nodes: Mapping[str, str]) -> list[str]:
 
 
 def before_files(nsswitch: str) -> list[str]:
-    """Return what /etc/nsswitch.conf asks for a host before it looks into /etc/hosts."""
+    """Return the host sources that /etc/nsswitch.conf lists before `files` (/etc/hosts)."""
     for line in nsswitch.splitlines():
         key, _, value = line.partition("#")[0].partition(":")
         if key.strip() == "hosts":
@@ -130,7 +130,7 @@ def is_address(text: str) -> bool:
 
 
 def _parts(line: str) -> tuple[str, list[str]]:
-    """Return address and names of a line; empty for one that has none."""
+    """Return address and names of a line, or empty values."""
     words = line.partition("#")[0].split()
     return (words[0], words[1:]) if words and is_address(words[0]) else ("", [])
 
@@ -140,7 +140,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _owner(name: str, aliases: Mapping[str, list[str]], own: str) -> str | None:
-    """Return the node that a name is of; longer forms such as tower.lan only count for our own."""
+    """Return the node with this name; longer forms such as tower.lan match only our own node."""
     for node, names in aliases.items():
         if name.lower() in names:
             return node

@@ -1,6 +1,6 @@
-"""What of a machine's address is not as asked for, and the change that would mend it.
+"""Compare a machine's address with the request, and derive the change that corrects it.
 
-Each function is one of the modes of the module `hearth_network`; none changes anything.
+Each function is one mode of the module `hearth_network`; none changes anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MANAGED = ("networkd", "networkmanager")
 
 @dataclass
 class Verdict:
-    """What was found, and the change that is due, if there is any."""
+    """Findings, and the required change, if any."""
 
     findings: list[str]
     nic: Nic | None = None
@@ -29,9 +29,9 @@ class Verdict:
 def verify(
     asked: plan.Asked, nics: Sequence[Nic], default: str, peers: Mapping[str, Sequence[str]]
 ) -> Verdict:
-    """Return what is wrong with the address as it is; nothing is ever due.
+    """Return the problems with the present address; never a change.
 
-    `default` is the NIC that leads to the world; `peers` are addresses of the other nodes by name.
+    `default` is the NIC of the default route; `peers` are the other nodes' addresses by name.
     """
     findings = plan.absent(nics, asked, default)
     nic = next((each for each in nics if each.has(asked.address)), None)
@@ -49,9 +49,9 @@ def verify(
 
 
 def static(asked: plan.Asked, nics: Sequence[Nic], default: str, *, force: bool) -> Verdict:
-    """Return why the address is not to be set, all reasons at once, and the change that sets it.
+    """Return all reasons against setting the address, and the change that sets it.
 
-    `force` leaves out the reasons that a change can be armed in spite of.
+    `force` drops the reasons that do not rule out a self-reverting change.
     """
     chosen, refusals = plan.choose(nics, asked, default)
     nic = chosen or plan.carrier(nics, asked.reached, default)
@@ -81,7 +81,7 @@ def static(asked: plan.Asked, nics: Sequence[Nic], default: str, *, force: bool)
 
 
 def original(nics: Sequence[Nic]) -> Verdict:
-    """Return the change that brings back what set up the NIC before Hearth did, if it did."""
+    """Return the change that restores the NIC's setup from before Hearth, if Hearth changed it."""
     past, record = history.load(), Record()
     entry = next(
         (each for each in record.entries() if past and each.path == past.candidate.target), None

@@ -1,4 +1,4 @@
-"""Profiles of NetworkManager (keyfiles), changed line by line so that all else stays as it is."""
+"""Edit NetworkManager profiles (keyfiles) line by line; all other lines stay unchanged."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _SECTION = re.compile(r"\[([^\]]+)\]\s*")
 
 
 def changed(text: str, changes: Mapping[str, Mapping[str, str | None]]) -> str:
-    """Return a keyfile with these values by section and key; None takes a key out."""
+    """Return a keyfile with these values by section and key; None removes a key."""
     left = {section: dict(values) for section, values in changes.items()}
     lines: list[str] = []
     section = ""
 
     def finish() -> None:
-        """Add what is new in the section that ends here, above the blank lines that end it."""
+        """Add the section's new keys at its end, above its trailing blank lines."""
         place = len(lines)
         while place and not lines[place - 1].strip():
             place -= 1
@@ -59,7 +59,7 @@ def without_sections(text: str, *names: str) -> str:
 def with_address(text: str, nic: str, uuid: str, wanted: Wanted) -> str:
     """Return a profile with a fixed IPv4 address, for this NIC alone.
 
-    The UUID is written down, since NetworkManager would derive one from the file's place.
+    The UUID is explicit, since NetworkManager would otherwise derive one from the file's path.
     """
     here = _values(text, "ipv4")
     fixed = [here[key] for key in here if re.fullmatch(r"address\d+", key)]

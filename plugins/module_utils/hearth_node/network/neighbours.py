@@ -1,4 +1,4 @@
-"""Who answers on the home's network, as this machine sees it."""
+"""Probe the home's network: duplicate addresses, gateway and peers, as seen by this machine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def listen(
     *,
     probes: int = 3,
 ) -> dict[str, str]:
-    """Return the MACs of those who answer for the `needed` addresses, or claim `address`.
+    """Return the MACs of machines that answer for the `needed` addresses, or claim `address`.
 
-    Nobody answers on a NIC that cannot be listened on.
+    The result is empty for a NIC that cannot be listened on.
     """
     sender = address if nic.has(address) else next((each.address for each in nic.held), "")
     try:
@@ -41,10 +41,10 @@ def listen(
 
 
 def reachable(nic: Nic, nics: Sequence[Nic], peers: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return the peers that answer: by name, the first of their addresses at which they do.
+    """Return the first address that answers, by name of the peer.
 
-    In the NIC's own network they are asked by ARP, elsewhere by their SSH port, whose refusal is
-    an answer too.
+    In the NIC's own network peers are probed by ARP, elsewhere by their SSH port, where a refusal
+    counts as an answer.
     """
     networks = [ipaddress.ip_network(f"{each.address}/{each.prefix}", False) for each in nic.held]
     near = {

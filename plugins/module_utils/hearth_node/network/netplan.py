@@ -1,8 +1,8 @@
-"""netplan's files: which of them defines a NIC, and the same file with a fixed address in it.
+"""netplan's files: find the definition of a NIC, and give it a fixed address.
 
-A definition that is spread over files adds up (two address lists give two addresses), and of two
-definitions that match a NIC the first in the alphabet wins. So the one that is in force is changed
-where it stands, and everything else in its file is kept.
+netplan merges a definition spread over files (two address lists give two addresses), and of two
+definitions that match a NIC the alphabetically first wins. So the active definition is changed in
+place, and the rest of its file is kept.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ansible.module_utils.hearth_node.network.plan import Wanted
 _HEADER = "# Hearth has set the address of {nic}; playbooks/reset.yml puts back what was here.\n"
 _SECTIONS = ("ethernets", "wifis", "bonds", "bridges", "vlans")
 _PLAIN = re.compile(r"true|false|0|[1-9]\d*")
-# Before any name that an installer gives, so that networkd finds it first.
+# Sorts before any installer's name, so that networkd matches it first.
 _FIRST = "00-hearth-{nic}"
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads every value as the text that it is: YAML 1.1 takes some MACs for numbers."""
+    """Read every scalar as text: YAML 1.1 parses some MACs as numbers."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes back what _Loader has read."""
+    """Write documents that _Loader has read."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -50,7 +50,7 @@ _Dumper.add_representer(str, _text)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a definition stands."""
+    """Position of a definition: file, section and key."""
 
     path: str
     section: str
@@ -58,7 +58,7 @@ class Place:
 
 
 def load(text: str) -> dict[str, Any]:
-    """Return the document; every scalar is text. Raises ValueError that says what is wrong."""
+    """Return the document; every scalar is text. Raises ValueError that names the error."""
     try:
         found = yaml.load(text, _Loader) or {}
     except yaml.YAMLError as error:
@@ -76,7 +76,7 @@ def dump(document: Mapping[str, Any], nic: str) -> str:
 
 
 def in_force(paths: Iterable[str]) -> list[str]:
-    """Return the files that netplan reads: of one name in several folders the first folder's.
+    """Return the files that netplan reads; for equal file names, that of the first folder.
 
     `paths` come in the order of netplan's folders: /run, /etc, /lib.
     """
@@ -87,10 +87,10 @@ def in_force(paths: Iterable[str]) -> list[str]:
 
 
 def places(documents: Mapping[str, Mapping[str, Any]], key: str) -> list[Place]:
-    """Return where this definition stands, in the order of the documents (by path).
+    """Return the places of this definition, in the order of the documents (by path).
 
-    NetworkManager's profile of a Wi-Fi is named after definition and network, so the longest
-    definition that begins the key is found too.
+    NetworkManager names a Wi-Fi profile after definition and network, so the longest definition
+    that is a prefix of the key matches too.
     """
     found = [
         Place(path, section, name)
@@ -109,8 +109,8 @@ def with_address(
     """Return the document with this address for the NIC, and the key of the definition that has it.
 
     The NIC's definition stands at `place`. If it is for several NICs (a name with *, a driver) it
-    stays, and one for this NIC alone is put in front of it. `ranked` is for NetworkManager, for
-    which a number says what comes first.
+    stays, and one for this NIC alone is sorted before it. `ranked` is for NetworkManager, which
+    orders profiles by their autoconnect priority.
     """
     changed = copy.deepcopy(dict(document))
     section = changed["network"][place.section]
@@ -134,7 +134,7 @@ def with_address(
 
 
 def _fits_several(match: Mapping[str, Any]) -> bool:
-    """Return whether a definition can be that of more than one NIC."""
+    """Return whether a definition can match more than one NIC."""
     return "macaddress" not in match and bool(re.search(r"[*?\[]", str(match.get("name", "*"))))
 
 
@@ -143,7 +143,7 @@ def _is_leased(settings: Mapping[str, Any]) -> bool:
 
 
 def _is_fixed(settings: Mapping[str, Any], wanted: Wanted) -> bool:
-    """Return whether a definition gives the wanted address already, in whatever spelling."""
+    """Return whether a definition already gives the wanted address, in any spelling."""
     gateways = [settings["gateway4"]] if settings.get("gateway4") else []
     gateways += [each.get("via") for each in settings.get("routes") or [] if _is_default(each)]
     servers = (settings.get("nameservers") or {}).get("addresses") or []
@@ -181,7 +181,7 @@ def _fixed(settings: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
 
 
 def _default_route(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the default route as it is written, or one that is as good as the leased one."""
+    """Return the default route as written, or one equivalent to the leased one."""
     for route in settings.get("routes") or []:
         if _is_default(route):
             return dict(route)
@@ -190,7 +190,7 @@ def _default_route(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def awake(document: Mapping[str, Any], place: Place) -> dict[str, Any]:
-    """Return the document with the power saving of a Wi-Fi of NetworkManager's off."""
+    """Return the document with power saving off for a Wi-Fi NIC of NetworkManager."""
     changed = copy.deepcopy(dict(document))
     settings = changed["network"][place.section][place.key]
     for name, point in (settings.get("access-points") or {}).items():

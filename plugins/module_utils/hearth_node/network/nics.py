@@ -1,4 +1,4 @@
-"""The network of this machine as it is: its NICs, and who sets each of them up.
+"""Inspect this machine's network: its NICs, and the manager of each.
 
 The parsers are pure; `see` and `manager_of` run the commands.
 """
@@ -19,7 +19,7 @@ from ansible.module_utils.hearth_node.base import text_of
 
 Run = Callable[[list[str]], str]
 
-# What other programs make for themselves; it is never the cluster's NIC by itself.
+# Virtual NICs that programs create; none is chosen as the cluster's NIC automatically.
 _MADE_BY_PROGRAMS = re.compile(
     r"lo|(docker|virbr|tailscale|wg|tun|tap|zt|vmnet|cni|flannel|podman|lxc|lxdbr)\d*.*"
     r"|(br-|veth|cali|dummy).*"
@@ -54,20 +54,20 @@ class Nic:
 
     @property
     def ordinary(self) -> bool:
-        """Whether no program has made it for itself."""
+        """Whether it is not a program's virtual NIC."""
         return not _MADE_BY_PROGRAMS.fullmatch(self.name)
 
     def has(self, address: str) -> Held | None:
-        """Return what the NIC holds of this address."""
+        """Return the NIC's entry for this address, or None."""
         return next((held for held in self.held if held.address == address), None)
 
 
 @dataclass(frozen=True)
 class Manager:
-    """Who sets a NIC up.
+    """The network manager that configures a NIC.
 
     `kind` is `networkd`, `networkmanager`, `ifupdown` or empty; `definition` the key of netplan's
-    definition, if netplan wrote it; `file` the file that the manager has it from; `uuid` the active
+    definition, if netplan wrote it; `file` the manager's configuration file; `uuid` the active
     profile of NetworkManager; `dns` the name servers in force.
     """
 
@@ -79,7 +79,7 @@ class Manager:
 
 
 def run(words: list[str]) -> str:
-    """Run a command and return what it printed; nothing if it is missing, fails or hangs."""
+    """Run a command and return its output; '' if it is missing, fails or hangs."""
     try:
         done = subprocess.run(
             words,
@@ -95,10 +95,10 @@ def run(words: list[str]) -> str:
 
 
 def nics_of(links: str, routes: str, wireless: set[str]) -> list[Nic]:
-    """Return the NICs from what `ip -j address` and `ip -j -4 route show default` print.
+    """Return the NICs in the output of `ip -j address` and `ip -j -4 route show default`.
 
-    `wireless` are the names of those that are Wi-Fi. Of several default routes of a NIC the one
-    with the lowest metric counts.
+    `wireless` are the names of the Wi-Fi NICs. If a NIC has several default routes, the one
+    with the lowest metric is used.
     """
     gateways: dict[str, str] = {}
     for route in sorted(_read(routes), key=lambda each: each.get("metric", 0)):
@@ -131,13 +131,13 @@ def _read(text: str) -> list[dict[str, Any]]:
 
 
 def default_of(routes: str) -> str:
-    """Return the NIC of the best default route, of what `ip -j -4 route show default` prints."""
+    """Return the NIC of the best default route in the output of `ip -j -4 route show default`."""
     best = sorted(_read(routes), key=lambda each: each.get("metric", 0))
     return next((route["dev"] for route in best if "dev" in route), "")
 
 
 def see() -> tuple[list[Nic], str]:
-    """Return the NICs of this machine, and the name of the one that leads to the world."""
+    """Return the NICs of this machine, and the name of the one with the default route."""
     wireless = {
         path.split("/")[4]
         for kind in ("wireless", "phy80211")
@@ -148,7 +148,7 @@ def see() -> tuple[list[Nic], str]:
 
 
 def networkd_of(state: str) -> Manager | None:
-    """Return the manager that a file of /run/systemd/netif/links tells of, if it is networkd."""
+    """Return the manager in a file of /run/systemd/netif/links, if it is networkd."""
     said = dict(line.split("=", 1) for line in state.splitlines() if "=" in line)
     file = said.get("NETWORK_FILE", "")
     if not file or said.get("ADMIN_STATE") in ("unmanaged", None):
@@ -163,7 +163,7 @@ def networkd_of(state: str) -> Manager | None:
 
 
 def networkmanager_of(device: str, profiles: str) -> Manager | None:
-    """Return the manager that nmcli tells of, if NetworkManager has a profile active on the NIC.
+    """Return the manager from nmcli's output, if NetworkManager has a profile active on the NIC.
 
     `device` is what `nmcli -t -f GENERAL.CON-UUID,IP4.DNS device show NIC` prints, `profiles` what
     `nmcli -t -f UUID,FILENAME connection show` does (with a backslash before each colon).
@@ -216,7 +216,7 @@ def _only_ipv4(words: list[str]) -> tuple[str, ...]:
 
 
 def manager_of(nic: Nic) -> Manager:
-    """Return who sets this NIC up on this machine."""
+    """Return the manager that configures this NIC."""
     asked = ["nmcli", "-t", "-f", "GENERAL.CON-UUID,IP4.DNS", "device", "show", nic.name]
     return (
         networkd_of(text_of(f"/run/systemd/netif/links/{nic.index}"))

@@ -1,6 +1,6 @@
-"""What a machine's address should be, on which NIC, and why it should rather not be touched.
+"""Plan a machine's address: choose the NIC and settings, and find reasons against the change.
 
-Pure: it knows what was seen of the machine (`nics`) and what was asked for.
+Pure: the inputs are the machine's NICs as inspected (`nics`) and the request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RESERVE = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What the inventory asks for; empty or 0 means what is in force now.
+    """The inventory's request; empty or 0 means the current value.
 
     `reached` are the addresses at which the controller reaches the machine.
     """
@@ -34,9 +34,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The address that a NIC is to have, with the prefix length, gateway and name servers.
+    """The address for a NIC, with prefix length, gateway and name servers.
 
-    It takes the place of the address `instead`, if that is a fixed one.
+    It replaces the address `instead`, if that is a fixed one.
     """
 
     address: str
@@ -47,7 +47,7 @@ class Wanted:
 
 
 def reservation(nic: Nic, address: str) -> str:
-    """Return the way to this address that changes nothing on the machine."""
+    """Return the advice to reserve the address in the router, without a change to the machine."""
     return _RESERVE.format(address=address, mac=nic.mac)
 
 
@@ -72,9 +72,9 @@ def is_ipv4(text: str) -> bool:
 
 
 def carrier(nics: Sequence[Nic], addresses: Iterable[str], default: str = "") -> Nic | None:
-    """Return the NIC that carries the first of these addresses that any carries.
+    """Return the NIC that carries the first of these addresses that is in use.
 
-    If none does, the one that the default route leaves by (`default`), or the first with a gateway.
+    If none is, return the NIC of the default route (`default`), or the first with a gateway.
     """
     ordinary = [nic for nic in nics if nic.ordinary]
     for address in addresses:
@@ -86,7 +86,7 @@ def carrier(nics: Sequence[Nic], addresses: Iterable[str], default: str = "") ->
 
 
 def choose(nics: Sequence[Nic], asked: Asked, default: str = "") -> tuple[Nic | None, list[str]]:
-    """Return the NIC that is to have the address, and why there is none."""
+    """Return the NIC for the address, or None with the reasons."""
     known = ", ".join(f"{nic.name} ({nic.mac})" for nic in nics if nic.ordinary)
     if not (asked.mac or asked.interface):
         nic = carrier(nics, (*asked.reached, asked.address), default)
@@ -115,7 +115,7 @@ def choose(nics: Sequence[Nic], asked: Asked, default: str = "") -> tuple[Nic | 
 
 
 def held_by(nic: Nic, asked: Asked) -> Held | None:
-    """Return the address in force on a NIC: the wanted one, the one it is reached at, or any."""
+    """Return a NIC's current address: the wanted one, the one it is reached at, or any."""
     for address in (asked.address, *asked.reached):
         if held := nic.has(address):
             return held
@@ -123,7 +123,7 @@ def held_by(nic: Nic, asked: Asked) -> Held | None:
 
 
 def settle(nic: Nic, manager: Manager, asked: Asked) -> Wanted:
-    """Return what the NIC is to have: what is asked for, and otherwise what is in force."""
+    """Return the NIC's new settings: as requested, and the current ones for the rest."""
     held = held_by(nic, asked)
     return Wanted(
         asked.address,
@@ -135,9 +135,9 @@ def settle(nic: Nic, manager: Manager, asked: Asked) -> Wanted:
 
 
 def wrong(nic: Nic, manager: Manager, asked: Asked) -> list[str]:
-    """Return why this address is not set on this NIC, as far as can be told without asking around.
+    """Return the reasons against setting this address on this NIC that need no probe.
 
-    Nothing here looks at the rest of the home's network.
+    The rest of the home's network is not checked here.
     """
     if not is_ipv4(asked.address):
         return [f"cluster_address {asked.address}: network_mode static sets IPv4 addresses only"]
@@ -174,7 +174,7 @@ def wrong(nic: Nic, manager: Manager, asked: Asked) -> list[str]:
 
 
 def unmanageable(nic: Nic, manager: Manager, address: str) -> list[str]:
-    """Return why nothing that sets up this NIC can be given a fixed address by Hearth."""
+    """Return the reasons why Hearth cannot set a fixed address with this NIC's manager."""
     way = reservation(nic, address)
     if manager.kind == "ifupdown":
         return [
@@ -200,7 +200,7 @@ def unmanageable(nic: Nic, manager: Manager, address: str) -> list[str]:
 
 
 def around(nic: Nic, address: str, gateway: str, answers: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with who answers on the network of a NIC (MAC by address)."""
+    """Return the problems in the ARP `answers` on a NIC's network (MAC by address)."""
     findings = []
     if address in answers:
         findings.append(
@@ -213,7 +213,7 @@ def around(nic: Nic, address: str, gateway: str, answers: Mapping[str, str]) -> 
 
 
 def absent(nics: Sequence[Nic], asked: Asked, default: str = "") -> list[str]:
-    """Return a finding that names the ways out, if no NIC carries the address."""
+    """Return a finding with possible remedies, if no NIC carries the address."""
     if any(nic.has(asked.address) or asked.address in nic.sixes for nic in nics):
         return []
     nic = carrier(nics, asked.reached, default)
@@ -227,7 +227,7 @@ def absent(nics: Sequence[Nic], asked: Asked, default: str = "") -> list[str]:
 
 
 def silent(peers: Mapping[str, str]) -> list[str]:
-    """Return a finding for the peers that do not answer, address by name."""
+    """Return a finding for the peers that do not answer (address by name)."""
     if not peers:
         return []
     names = ", ".join(f"{name} at {address}" for name, address in peers.items())
@@ -235,7 +235,7 @@ def silent(peers: Mapping[str, str]) -> list[str]:
 
 
 def not_in_force(nic: Nic, wanted: Wanted) -> list[str]:
-    """Return why the NIC is not as wanted (see `is_as`)."""
+    """Return the reasons why the NIC is not as wanted (see `is_as`)."""
     held = nic.has(wanted.address)
     if held is None:
         has = ", ".join(f"{each.address}/{each.prefix}" for each in nic.held) or "no address"

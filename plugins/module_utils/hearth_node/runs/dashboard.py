@@ -1,6 +1,6 @@
-"""TensorBoard on a node: started for one run, known again by its record, and ended by its id.
+"""Start, find and stop TensorBoard on a node, for one run at a time.
 
-It listens on loopback only and asks for no password: whoever may log in on the node may look.
+It listens on loopback only, without a password: every user of the node can open it.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from ansible.module_utils.hearth_node.base import text_of, write_private
 
 HOST = "127.0.0.1"
 PORT = 6006
-"""TensorBoard's own; another where it is taken."""
+"""TensorBoard's default; a free one is used if it is taken."""
 
-# No run is called so: the name of a run begins with a letter or a digit, its unit with `hearth-`.
+# Cannot clash with a run's unit: those begin with `hearth-`.
 UNIT = "hearth.tensorboard.service"
 
 _START = 90.0
-_MISSED = 5  # looks in a row, a fifth of a second apart
+_MISSED = 5  # consecutive checks, a fifth of a second apart
 _END = 10.0
 _ANSWER = 30.0
-# All that TensorBoard needs of the environment; a token in it would be none of its business.
+# The only variables that TensorBoard needs; tokens must not reach it.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
 class DashboardError(Exception):
-    """TensorBoard cannot be started or ended, and why."""
+    """TensorBoard cannot be started or stopped; the message says why."""
 
 
 def curves(workspace: str, run: str) -> str:
-    """Return the folder that holds what TensorBoard shows of a run."""
+    """Return the folder of a run's TensorBoard event files."""
     return os.path.join(workspace, "results", run, "tensorboard")
 
 
 def offline_runs(workspace: str, run: str) -> list[str]:
-    """Return the folders that wandb has kept of a run without sending it, a launch each."""
+    """Return the folders of a run's unsynced offline wandb data, one per launch."""
     folder = os.path.join(workspace, "results", run, "wandb")
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     return [os.path.join(folder, name) for name in names if name.startswith("offline-run-")]
 
 
 def record_file(workspace: str) -> str:
-    """Return where it stands which TensorBoard the node has."""
+    """Return the path of the file that records the node's TensorBoard."""
     return os.path.join(workspace, "config", "tensorboard.json")
 
 
@@ -64,13 +64,13 @@ def read_record(workspace: str) -> dict[str, Any]:
 
 
 def alive(record: dict[str, Any]) -> bool:
-    """Return whether the process on record is there, and still TensorBoard: ids are used again."""
+    """Return whether the recorded process exists and is TensorBoard: pids are reused."""
     words = text_of(f"/proc/{record.get('pid')}/cmdline").split("\0")
     return "tensorboard.main" in words and record.get("logdir") in words
 
 
 def answers(port: int) -> bool:
-    """Return whether a web server answers at a port of loopback."""
+    """Return whether a web server answers at a loopback port."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:
         connection.request("GET", "/")
@@ -82,7 +82,7 @@ def answers(port: int) -> bool:
 
 
 def free_port(wanted: int = 0) -> int:
-    """Return the port that is wanted, or one that is free; TensorBoard's own if it can be had.
+    """Return the wanted port, or else a free one, preferably TensorBoard's default.
 
     Raises `DashboardError` if the wanted one is taken.
     """
@@ -107,7 +107,7 @@ def start(python: str, workspace: str, run: str, port: int, may_be_unit: bool) -
     logdir, log = curves(workspace, run), os.path.join(workspace, "logs", ".tensorboard.log")
     command = [python, "-m", "tensorboard.main", "--logdir", logdir, "--host", HOST]
     command += ["--port", str(port), "--load_fast", "false", "--window_title", run]
-    with open(log, "w", encoding="utf-8"):  # what an earlier one said is of no use
+    with open(log, "w", encoding="utf-8"):  # empty the log of an earlier process
         pass
     variables = {name: os.environ[name] for name in _KEPT if name in os.environ}
     variables["HEARTH_WORKSPACE"] = workspace
@@ -117,7 +117,7 @@ def start(python: str, workspace: str, run: str, port: int, may_be_unit: bool) -
     write_private(record_file(workspace), json.dumps(record, indent=1) + "\n")
     until, missed = time.monotonic() + _START, 0
     while not answers(port):
-        # A process that has just begun has no command line for a moment.
+        # A process that has just started has no command line for a moment.
         missed = 0 if alive(record) else missed + 1
         if missed > _MISSED or time.monotonic() > until:
             stop(record)
@@ -129,9 +129,9 @@ def start(python: str, workspace: str, run: str, port: int, may_be_unit: bool) -
 
 
 def stop(record: dict[str, Any]) -> None:
-    """End the TensorBoard on record, and wait for it.
+    """Stop the recorded TensorBoard, and wait for it to exit.
 
-    Raises `DashboardError` if it stays.
+    Raises `DashboardError` if it does not exit.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not alive(record):
@@ -148,7 +148,7 @@ def stop(record: dict[str, Any]) -> None:
 
 
 def has_manager() -> bool:
-    """Return whether this user's systemd answers, and stays when the user logs out."""
+    """Return whether this user's systemd answers and outlives a logout (linger)."""
     if shutil.which("systemd-run") is None:
         return False
     user = pwd.getpwuid(os.getuid()).pw_name
@@ -157,7 +157,7 @@ def has_manager() -> bool:
 
 
 def _as_process(command: list[str], variables: dict[str, str], log: str) -> int:
-    """Start a process in a session of its own; return its id."""
+    """Start a process in a session of its own; return its pid."""
     with open(log, "ab") as said:
         child = subprocess.Popen(
             command,
@@ -171,7 +171,7 @@ def _as_process(command: list[str], variables: dict[str, str], log: str) -> int:
 
 
 def _as_unit(command: list[str], variables: dict[str, str], log: str) -> int:
-    """Start a unit of the user's systemd, which a reboot forgets; return its main process."""
+    """Start a transient unit of the user's systemd; return its main pid."""
     _systemctl("stop", UNIT)
     done = _run(
         *("systemd-run", "--user", "--quiet", "--collect", "--service-type=exec"),
@@ -187,12 +187,12 @@ def _as_unit(command: list[str], variables: dict[str, str], log: str) -> int:
 
 
 def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
-    """Ask the user's systemd, which a login without a session finds by its usual address."""
+    """Call systemctl for the user's systemd, at its usual address if the login has no session."""
     return _run("systemctl", "--user", *words)
 
 
 def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of systemd; one that does not answer has failed."""
+    """Run a systemd command; a timeout counts as failure."""
     try:
         return subprocess.run(
             command,

@@ -1,7 +1,7 @@
-"""The runs that a node has on record: what each of them says of itself, and their removal.
+"""Summaries of the runs recorded on a node, and their removal.
 
-Reads what the supervisor and the trainer leave in the workspace. Needs neither the environment nor
-the training code of the node, which may be what is broken.
+Reads the files of supervisor and trainer in the workspace. Needs neither the environment nor the
+training code of the node, which may be broken.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 
 from ansible.module_utils.hearth_node.base import run_under_way, text_of
 
-# Every line of metrics.jsonl begins with its kind: those of steps, the most, need not all be read.
+# Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
 _STEP = b'{"kind": "step"'
 
 
 def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
-    """Return what this node knows of each run, in the order of their names.
+    """Return a summary of each run on this node, sorted by name.
 
     Each has its `name`, the text of its `run_file`, the supervisor's `record` (None if there is
-    none), whether a supervisor is `alive`, how long ago it gave a sign of life (`silent_seconds`),
-    what the stop file asks (`asked`, None without one), a digest of its `metrics`, the newest
+    none), whether a supervisor is `alive`, the time since its last sign of life (`silent_seconds`),
+    the stop file's request (`asked`, None without one), a digest of its `metrics`, the newest
     `checkpoint` with `step` and `age_seconds`, and its `files`: bytes by path in the workspace.
     `now` is in seconds since 1970.
     """
@@ -57,11 +57,11 @@ def _seen(workspace: str, name: str, busy: str, now: float) -> dict[str, Any]:
 
 
 def digest(path: str, now: float | None = None) -> dict[str, Any]:
-    """Return what a `metrics.jsonl` says in short; empty if there is none.
+    """Return a summary of a `metrics.jsonl`; empty if there is none.
 
     The first `began` (time) and the last `start`, the last `step`, `before` and `after` (held-out
-    evaluation), `checkpoint` and `end`, each the whole line, and the `seconds` that its launches
-    took together; of one that is under way, up to `now`.
+    evaluation), `checkpoint` and `end`, each the whole line, and the total `seconds` of its
+    launches; one that is under way counts up to `now`.
     """
     told: dict[str, Any] = {}
     spans: list[list[float]] = []
@@ -84,9 +84,9 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
 
 
 def _told_lines(path: str) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a metrics file but for steps that are followed by another.
+    """Yield the lines of a metrics file, without steps that are followed by another step.
 
-    A line that is not whole, as a power cut or a reader in between sees it, is passed over.
+    An incomplete line, left by a power cut or read while being written, is skipped.
     """
     held = b""
     try:
@@ -107,7 +107,7 @@ def _line(text: bytes) -> dict[str, Any]:
 
 
 def _checkpoint(folder: str, now: float) -> dict[str, Any] | None:
-    """Return the newest checkpoint in a folder, by its name; a whole one was renamed to it."""
+    """Return the newest complete checkpoint in a folder: its name shows that it is complete."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
     steps = [name for name in names if name.startswith("step-") and name[5:].isdecimal()]
     for name in sorted(steps, reverse=True):
@@ -120,7 +120,7 @@ def _checkpoint(folder: str, now: float) -> dict[str, Any] | None:
 
 
 def paths(workspace: str, run: str) -> list[str]:
-    """Return what there is of a run on this node, in the workspace or by an absolute path."""
+    """Return the paths of a run's files on this node, relative to the workspace or absolute."""
     units = os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".config", "systemd", "user")
     unit = f"hearth-{run}.service"
     each = [
@@ -132,8 +132,8 @@ def paths(workspace: str, run: str) -> list[str]:
         os.path.join("config", f"{run}.secrets"),
         os.path.join("config", f"{run}.json"),
     ]
-    # Left behind only where the machine went down; at its next start the unit would look for the
-    # run. Another workspace of this user may have a run of the same name.
+    # A unit remains only after the machine went down, and would look for the run at the next boot.
+    # Another workspace of this user may have a run of the same name.
     if os.path.join(workspace, "config", f"{run}.json") in text_of(os.path.join(units, unit)):
         each += [os.path.join(units, unit)]
         each += [os.path.join(units, "default.target.wants", unit)]
@@ -143,7 +143,7 @@ def paths(workspace: str, run: str) -> list[str]:
 def size(path: str) -> int:
     """Return the bytes of a file, or of all files below a folder; links are not followed.
 
-    The run may be at work there: what vanishes meanwhile counts for nothing.
+    The run may be writing there: files that vanish meanwhile count as 0.
     """
     files = [path]
     if os.path.isdir(path) and not os.path.islink(path):
@@ -156,9 +156,9 @@ def size(path: str) -> int:
 
 
 def remove(workspace: str, run: str) -> None:
-    """Remove all that there is of a run; the way to its files goes last, so a second call goes on.
+    """Remove a run's files, its results last, so that a second call can continue.
 
-    Raises `OSError` if something cannot be removed.
+    Raises `OSError` if a file cannot be removed.
     """
     for path in reversed(paths(workspace, run)):
         whole = os.path.join(workspace, path)
@@ -169,7 +169,7 @@ def remove(workspace: str, run: str) -> None:
 
 
 def _json(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a text is, or None."""
+    """Return the JSON object in a text, or None."""
     try:
         said = json.loads(text)
     except ValueError:
@@ -178,9 +178,9 @@ def _json(text: str) -> dict[str, Any] | None:
 
 
 def _time(text: Any) -> float | None:
-    """Return a time in ISO 8601 as seconds since 1970, or None where it has no zone or is none."""
+    """Return an ISO 8601 time as seconds since 1970, or None if it is invalid or has no zone."""
     try:
-        # A `Z` at the end is understood from Python 3.11 on, milliseconds before that too.
+        # Only Python 3.11 and newer parse a final `Z`; milliseconds parse on older ones too.
         read = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
     except ValueError:
         return None

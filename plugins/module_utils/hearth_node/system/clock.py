@@ -1,4 +1,4 @@
-"""Which program keeps a node's clock, and whether one has to be chosen. No clock is ever set."""
+"""Find a node's time synchronization client, or choose one. No clock is ever set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 TIMESYNCD = "systemd-timesyncd.service"
-# In the order in which they are named to people; chronyd is what other systems call chrony.
+# In the order in which people see them; chronyd is chrony's name on other systems.
 CLIENTS = (
     TIMESYNCD,
     "chrony.service",
@@ -23,7 +23,7 @@ PROPERTIES = (
 
 @dataclass(frozen=True)
 class Choice:
-    """`do` is `keep`, `enable` or `install`, or empty where a person has to decide: `finding`."""
+    """`do` is `keep`, `enable` or `install`, or empty if a person has to decide: `finding`."""
 
     do: str
     unit: str = ""
@@ -31,7 +31,7 @@ class Choice:
 
 
 def parse(shown: str) -> list[dict[str, str]]:
-    """Return the properties of each unit in what `systemctl show` prints."""
+    """Return the properties of each unit in the output of `systemctl show`."""
     return [
         dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         for block in shown.strip().split("\n\n")
@@ -42,8 +42,8 @@ def parse(shown: str) -> list[dict[str, str]]:
 def choose(units: Iterable[Mapping[str, str]]) -> Choice:
     """Decide what to do about the clock.
 
-    A client that is active is let be, whichever it is, and so is one that systemd skips: in a
-    container the clock is the host's. A client that somebody installed is never replaced.
+    Any active client is kept, and so is one whose systemd condition fails: in a container the
+    clock is the host's. An installed client is never replaced.
     """
     there = {unit["Id"]: unit for unit in units if unit.get("LoadState") in ("loaded", "masked")}
     for name, unit in there.items():

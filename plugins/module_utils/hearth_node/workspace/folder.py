@@ -1,4 +1,4 @@
-"""A folder of this node held to checksums, and put in place whole from an archive."""
+"""Checksum a folder's files, and replace a folder atomically from an archive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIECE = 1 << 20
 
 
 def checksum(path: str) -> str:
-    """Return the SHA-256 of a file, however big it is, as hexadecimal digits."""
+    """Return the SHA-256 of a file of any size, as hexadecimal digits."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(_PIECE):
@@ -21,9 +21,9 @@ def checksum(path: str) -> str:
 
 
 def files_below(folder: str, let_be: Iterable[str] = ()) -> list[str]:
-    """Return the files below a folder by their relative paths; none if it is not there.
+    """Return the relative paths of the files below a folder; empty if it does not exist.
 
-    What lies in folders of the names `let_be`, anywhere, is left out.
+    Folders whose name is in `let_be` are skipped at any depth.
     """
     let_be = set(let_be)
     found = []
@@ -34,18 +34,18 @@ def files_below(folder: str, let_be: Iterable[str] = ()) -> list[str]:
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Put the content of a tar archive into a folder that is made anew."""
+    """Extract a tar archive into a folder, deleting the folder first."""
     shutil.rmtree(folder, ignore_errors=True)
     with tarfile.open(archive) as packed:
-        # Debian 12's own Python, 3.11.2, has no filters yet; the archive is the controller's.
+        # Debian 12's Python 3.11.2 has no filters yet; the archive comes from the controller.
         safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         packed.extractall(folder, **safe)
 
 
 def take_place(fresh: str, folder: str, temporary: str) -> None:
-    """Put the folder `fresh` in place of `folder`, by one rename each way.
+    """Replace `folder` by the folder `fresh`, by one rename each way.
 
-    So no one ever sees half of it. What was there goes to the folder `temporary`.
+    So no reader ever sees half of it. The old folder is moved into `temporary`.
     """
     if os.path.isdir(folder):
         shutil.move(folder, os.path.join(temporary, os.path.basename(folder)))
