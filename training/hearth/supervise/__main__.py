@@ -79,9 +79,9 @@ def _check(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    """Supervise; after a reboot the record tells whether there is still something to do."""
+    """Supervise; after a reboot, first check the record for whether the run is still open."""
     spec = with_secrets(load_spec(given.spec), given.spec)
-    if not given.unit:  # nobody starts it a second time, so nobody reads them again
+    if not given.unit:  # without a unit it is never restarted, so the secrets are not read again
         forget_secrets(given.spec)
     last = last_record(spec)
     if last is None:
@@ -101,9 +101,9 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _leave(given: argparse.Namespace) -> int:
-    """Remove the unit and the secrets, and close the record where the killed supervisor could not.
+    """Remove unit and secrets, and close the record where the killed supervisor could not.
 
-    Nothing of that where systemd starts it again: now, or when the machine is back.
+    Do nothing if systemd restarts the supervisor of an open run, now or at the next boot.
     """
     spec = load_spec(given.spec)
     last = last_record(spec)
@@ -112,14 +112,14 @@ def _leave(given: argparse.Namespace) -> int:
             return 0
         how = " ".join(os.environ.get(name, "?") for name in ("EXIT_CODE", "EXIT_STATUS"))
         close_record(spec, last, f"the supervisor of {spec.node} ended without a word ({how})")
-    if last:  # else a launch that is about to begin has laid down new ones
+    if last:  # otherwise a launch that is about to begin has written new ones
         forget_secrets(given.spec)
     remove_unit(spec.run)
     return 0
 
 
 def _start(given: argparse.Namespace) -> int:
-    """Start a supervisor that stays; a run that is under way here is left alone and reported."""
+    """Start a detached supervisor; if the run is already active here, only report it."""
     spec, path = ready(load_spec(given.spec)), given.spec.resolve()
     if holder := lock_holder(spec.workspace):
         if holder["run"] != spec.run:
@@ -128,7 +128,7 @@ def _start(given: argparse.Namespace) -> int:
         if record["alive"]:
             _show({"ok": True, "started": False} | _told(record))
             return 0
-    spec.record.unlink(missing_ok=True)  # this is a beginning, not the return from a reboot
+    spec.record.unlink(missing_ok=True)  # an old record would mean a reboot
     started = _as_unit(spec, path) if spec.unit and has_manager() else _as_process(spec, path)
     if started["state"] == "failed":
         raise LaunchError(f"{spec.node}: {started['cause']['message']}")
@@ -142,7 +142,7 @@ def _told(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_unit(spec: Spec, path: Path) -> dict[str, Any]:
-    """Start the supervisor as a unit of systemd, and return its first record."""
+    """Start the supervisor as a systemd unit and return its first record."""
     unit = start_unit(spec, path)
     record = _first_record(spec, over=lambda: not is_active(unit))
     if record is None:
@@ -154,7 +154,7 @@ def _as_unit(spec: Spec, path: Path) -> dict[str, Any]:
 
 
 def _as_process(spec: Spec, path: Path) -> dict[str, Any]:
-    """Start the supervisor in a session of its own, and return its first record."""
+    """Start the supervisor in its own session and return its first record."""
     with tempfile.TemporaryFile("w+") as said:
         child = subprocess.Popen(
             [sys.executable, "-m", "hearth.supervise", "run", "--spec", str(path)],
@@ -175,7 +175,7 @@ def _as_process(spec: Spec, path: Path) -> dict[str, Any]:
 
 
 def _unless_ending(spec: Spec) -> dict[str, Any]:
-    """Return the run's record, but wait for a supervisor that has recorded the end to leave."""
+    """Return the run's record; first wait for a supervisor that has recorded the end to exit."""
     until = time.monotonic() + START_TIMEOUT
     record = read_record(spec.workspace, spec.run)
     while record["alive"] and record["state"] in ENDS and time.monotonic() < until:
@@ -185,7 +185,7 @@ def _unless_ending(spec: Spec) -> dict[str, Any]:
 
 
 def _first_record(spec: Spec, over: Callable[[], bool]) -> dict[str, Any] | None:
-    """Return the record that the supervisor wrote, or None if it was `over` without one."""
+    """Return the record that the supervisor wrote, or None if `over` came true before one."""
     until = time.monotonic() + START_TIMEOUT
     while time.monotonic() < until:
         ended = over()
@@ -203,7 +203,7 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _stop(given: argparse.Namespace) -> int:
-    """Lay the stop file; the supervisor and the trainer look for it."""
+    """Write the stop file, which the supervisor and the trainer poll."""
     workspace = given.workspace.expanduser()
     record = read_record(workspace, given.run)
     if record["alive"]:

@@ -1,4 +1,4 @@
-"""Why a run, or one launch of it, ended: one answer, the same on every node."""
+"""The cause for which a run, or one launch of it, ended; the same on every node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 State = Literal["waiting", "running", "finished", "failed", "stopped"]
-"""A run on a node: waiting for the others, training, or one of the three ends."""
+"""State of a run on a node: waiting for the others, training, or one of three final states."""
 
 Kind = Literal["rank_failed", "node_lost", "node_back", "not_ready", "stopped"]
 
@@ -17,7 +17,7 @@ _LEFT_ALONE: frozenset[Kind] = frozenset(("not_ready", "node_lost"))
 
 @dataclass(frozen=True)
 class Cause:
-    """The node to look at, the rank in the world (None: the whole node), and one to a few lines."""
+    """The node to inspect, the rank in the world (None: the whole node), and one to a few lines."""
 
     node: str
     rank: int | None
@@ -37,11 +37,11 @@ class Verdict:
 
 
 def telling(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return, by node, the records that tell how a run ended; none if its last launch has no end.
+    """Return, by node, the records that explain how a run ended; none if its last launch is open.
 
     `records` are those of supervisors: `state`, `generation`, `cause`. The nodes of a launch record
-    the same verdict, but for one that could no longer hear it: awake again, or back after a power
-    cut, it knows only that nobody was there. That says nothing where another node knows more.
+    the same verdict, except one that could no longer receive it: resumed from sleep or after a
+    power cut, it only knows that the others were gone. Records of better informed nodes win.
     """
     last = max(map(generation_of, records.values()), default=-1)
     ended = {
@@ -58,6 +58,6 @@ def telling(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, 
 
 
 def generation_of(record: Mapping[str, Any]) -> int:
-    """Return which launch a supervisor's record is of; -1 where nobody knows."""
+    """Return the generation of a supervisor's record, or -1 if unknown."""
     generation = record.get("generation")
     return -1 if generation is None else int(generation)

@@ -1,4 +1,4 @@
-"""Which interface carries an address, and which port is free on it."""
+"""Network lookups: the interface that carries an address, and a free port on it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 def interface_of(address: str) -> str:
     """Return the name of this machine's interface that carries `address`.
 
-    The whole loopback network belongs to the loopback interface, also where only its first
-    address is listed: that is how two nodes live on one computer.
+    The whole loopback network belongs to the loopback interface, even where only its first
+    address is listed: two nodes on one computer rely on that.
 
     Raises:
         LaunchError: no interface carries it, or the one that does is down.
@@ -48,7 +48,7 @@ def _addresses() -> list[tuple[str, Address]]:
 
 
 def family_of(address: str) -> str:
-    """Return `AF_INET` or `AF_INET6`, as NCCL wants it."""
+    """Return `AF_INET` or `AF_INET6`, the names NCCL expects."""
     return "AF_INET6" if ipaddress.ip_address(address).version == 6 else "AF_INET"
 
 

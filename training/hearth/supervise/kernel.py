@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 PATIENCE = 3.0
-"""Seconds until a journal that is slow to read is left alone."""
+"""Timeout in seconds for reading the journal."""
 
 LINES = 5
-"""Lines that are kept: the last ones."""
+"""Number of lines kept: the last ones."""
 
 _TELLING = re.compile(
     r"Out of memory: Killed process|oom-kill:|Killed \S+ due to memory pressure|NVRM: Xid"
@@ -25,7 +25,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def telling(lines: list[str]) -> list[str]:
-    """Return the last of the lines that may say why a rank ended, without time and host."""
+    """Return the last of the lines that may explain the end of a rank, without time and host."""
     return [line.strip() for line in lines if _TELLING.search(line)][-LINES:]
 
 
@@ -58,7 +58,7 @@ async def kernel_said(since: float, kills_before: int) -> list[str]:
 
 
 async def _journal(since: float) -> list[str]:
-    """Return the lines of the kernel and of systemd-oomd; none where they may not be read."""
+    """Return the lines of the kernel and of systemd-oomd; none if they are not readable."""
     try:
         process = await asyncio.create_subprocess_exec(
             *("journalctl", "--quiet", "--no-pager", "--output=cat", f"--since=@{int(since)}"),

@@ -1,4 +1,4 @@
-"""A member's line to the hub. Every node has one, rank 0 too."""
+"""A member's connection to the hub. Every node has one, rank 0 too."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from hearth.supervise.spec import Spec
 
 RETRY = 0.5
 PATIENCE = 5.0
-"""Seconds that a member waits longer than the hub, whose verdict names all who are missing."""
+"""Seconds that a member waits longer than the hub, whose verdict names all missing nodes."""
 
 
 class _NotYet(Exception):
-    """The hub wants this member, but later."""
+    """The hub refuses this member for now."""
 
 
 class Link:
-    """Joins the hub for one launch, beats a heart, and turns every loss of it into a verdict.
+    """Joins the hub for one launch, sends heartbeats, and turns any lost connection into a verdict.
 
-    `patience` is how many seconds a member looks for the hub and waits for the others. A machine
-    that answers, but on which no hub listens, is not waited for longer than for a first launch:
-    there the run is over.
+    `patience` is the timeout in seconds for finding the hub and for the other members. If the hub's
+    machine answers but no hub listens there, the timeout is only that of a first launch: the run is
+    over on that machine.
     """
 
     def __init__(self, spec: Spec, patience: float) -> None:
@@ -51,22 +51,22 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Whether the hub can be told something."""
+        """Whether messages can be sent to the hub."""
         return self._writer is not None
 
     def send(self, message: Message) -> None:
-        """Tell the hub, if it is there."""
+        """Send a message to the hub, if connected."""
         if self._writer:
             self._writer.write(encode(message))
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         if self._writer:
             self._writer.close()
             self._writer = None
 
     async def messages(self) -> AsyncIterator[Message]:
-        """Yield what the hub says; the last one is a Verdict, this member's own if need be."""
+        """Yield the hub's messages; the last one is a Verdict, this member's own if need be."""
         began = time.monotonic()
         until = began + self._patience + PATIENCE
         while not self._started:
@@ -97,12 +97,12 @@ class Link:
                 self.close()
 
     async def _join(self) -> asyncio.StreamReader:
-        """Return a connection whose two ends have proved that they belong to the run.
+        """Connect and return the stream once both ends have proved that they belong to the run.
 
-        Tries until it is cancelled: rank 0's supervisor may start later.
+        Retries until it is cancelled: rank 0's supervisor may start later.
 
         Raises:
-            ProtocolError: the hub turned this member away, or is none.
+            ProtocolError: the hub refused this member, or is not a hub.
             TimeoutError: nobody listens there.
         """
         refused: float | None = None
@@ -146,7 +146,7 @@ class Link:
         return reader
 
     async def _next(self, reader: asyncio.StreamReader) -> Message:
-        """Return the next message that is more than a sign of life.
+        """Return the next message other than a heartbeat.
 
         Raises:
             TimeoutError: the hub was silent for too long.
@@ -156,7 +156,7 @@ class Link:
                 async with asyncio.timeout(self._spec.silence_timeout):
                     message = await receive(reader)
             except TimeoutError:
-                # If it was this process that slept, the answer lies in the buffer.
+                # If this process itself was suspended, the message is already in the buffer.
                 async with asyncio.timeout(0.5):
                     message = await receive(reader)
             if not isinstance(message, Beat):

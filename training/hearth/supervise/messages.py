@@ -27,14 +27,14 @@ from hearth.supervise.cause import Cause, Verdict
 
 @dataclass(frozen=True)
 class Challenge:
-    """The hub's first word: a number used once."""
+    """The hub's first message: a nonce."""
 
     nonce: str
 
 
 @dataclass(frozen=True)
 class Hello:
-    """A member's answer: which part of which run it is."""
+    """A member's answer: its identity in the run, and its proof."""
 
     run: str
     generation: int
@@ -46,14 +46,14 @@ class Hello:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The hub knows the token too."""
+    """The hub's proof that it knows the token too."""
 
     proof: str
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The hub does not let this member in: never, or not yet."""
+    """The hub does not admit this member: permanently, or for now."""
 
     reason: str
     for_good: bool = True
@@ -61,14 +61,14 @@ class Refused:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Not everyone is there yet."""
+    """Some nodes are still missing."""
 
     missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Go:
-    """Start torchrun over these nodes, in rank order, its store on this port of rank 0."""
+    """Start torchrun over these nodes, in rank order, with its store on this port of rank 0."""
 
     port: int
     generation: int
@@ -77,12 +77,12 @@ class Go:
 
 @dataclass(frozen=True)
 class Beat:
-    """A sign of life."""
+    """A heartbeat."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Somebody asked `node` to stop the run: after the step, or now."""
+    """A user asked `node` to stop the run: after the step, or at once."""
 
     node: str
     now: bool = False
@@ -90,14 +90,14 @@ class Stop:
 
 @dataclass(frozen=True)
 class Pause:
-    """End after the step: the run is launched again at once, with a node that came back."""
+    """End after the step: the run is then launched again together with a returned node."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A member's torchrun ended; `message` is the last real error unless it ended well.
+    """A member's torchrun ended; `message` is the last real error unless it succeeded.
 
-    `killed`: by a signal that nobody of ours had sent, so that it may well work another time.
+    `killed`: by a signal that Hearth had not sent, so that another launch may succeed.
     """
 
     exit_code: int
@@ -113,7 +113,7 @@ _TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__
 
 
 class ProtocolError(Exception):
-    """The other side said something that is no message of ours."""
+    """The other side sent something other than a message of this protocol."""
 
 
 def encode(message: Message) -> bytes:
@@ -123,10 +123,10 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """Return the message of a line.
+    """Parse the message in a line.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: the line is not a valid message.
     """
     try:
         words = json.loads(line)
@@ -146,7 +146,7 @@ async def receive(reader: asyncio.StreamReader) -> Message:
     """Return the next message.
 
     Raises:
-        ProtocolError: the other side speaks something else.
+        ProtocolError: the other side sent something else.
         ConnectionError: it closed the connection.
     """
     try:

@@ -17,8 +17,8 @@ from hearth.supervise.spec import Spec
 def check(spec: Spec) -> dict[str, Any]:
     """Return `ok`, all `findings` (each starts with the node's name) and the `facts`.
 
-    Facts: `interface` that carries the cluster address, the `port` at which this node could be the
-    meeting point (on rank 0 the one in the spec, if it says one), and the next `generation` of the
+    Facts: `interface` that carries the cluster address, the `port` at which this node could run the
+    rendezvous (on rank 0 the one in the spec, if it gives one), and the next `generation` of the
     run as far as this node knows. Nothing is changed.
     """
     findings: list[str] = []
@@ -72,7 +72,7 @@ def ready(spec: Spec) -> Spec:
 
 
 def _generations(spec: Spec) -> int:
-    """Return one more than the generation of the last launch on record here, or 0."""
+    """Return the next generation: one more than the last launch on record here, or 0."""
     try:
         return int(json.loads(spec.record.read_text())["generation"]) + 1
     except (OSError, ValueError, KeyError, TypeError):
@@ -80,7 +80,7 @@ def _generations(spec: Spec) -> int:
 
 
 def _not_writable(spec: Spec) -> str | None:
-    """Return why the workspace cannot be written, by trying (root may, and yet cannot)."""
+    """Return the reason the workspace is not writable, by writing (root's mode bits mislead)."""
     folder = spec.workspace
     while not folder.exists():
         folder = folder.parent

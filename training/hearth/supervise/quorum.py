@@ -12,8 +12,8 @@ from hearth.supervise.cause import Cause, Verdict
 from hearth.supervise.messages import Ended
 
 SETTLE = 10.0
-"""Seconds in which those that a loss has left over end their ranks and come back, and in which a
-machine that only lost its connection does so too, before the others go on without it."""
+"""Seconds in which the remaining nodes end their ranks and rejoin after a loss, and in which a
+machine that only lost its connection can rejoin, before the others go on without it."""
 
 
 @dataclass
@@ -34,18 +34,18 @@ class _Failure:
 
 @dataclass
 class Council:
-    """Collects what happens to the members in one launch and decides, once, how it ended.
+    """Tracks the members in one launch and decides, once, its outcome.
 
-    The order of trust: a rank's own error; a node that is gone; and only when neither shows up
-    for longer than a silent node takes to be noticed, an echo of something that nobody saw.
+    Priority of causes: a rank's own error; a lost node; and, if neither shows up within the time
+    that detecting a silent node takes, an error that only echoes an unseen failure elsewhere.
 
     Args:
-        nodes: all nodes of the run, in rank order; the first is the meeting point.
-        patience: seconds that those who are there wait for the others.
-        least: with how many nodes the launch may begin, if no more come.
-        again: whether a loss ends the launch only, and not the run.
-        lost: why the launch before this one ended.
-        unhurried: how a run ends that was asked to stop and had the time for it.
+        nodes: all nodes of the run, in rank order; the first one hosts the rendezvous.
+        patience: timeout in seconds for missing nodes.
+        least: minimum number of nodes with which the launch may begin.
+        again: whether a loss ends only the launch, not the run.
+        lost: cause for which the previous launch ended.
+        unhurried: outcome text of a run that was asked to stop and had the time for it.
     """
 
     nodes: tuple[str, ...]
@@ -69,34 +69,34 @@ class Council:
 
     @property
     def started(self) -> bool:
-        """Whether `team` was told to go."""
+        """Whether `team` was sent Go."""
         return bool(self.team)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The nodes that are not there, in rank order."""
+        """The nodes that are not connected, in rank order."""
         return tuple(n for n in self.nodes if n not in self._members or not self._connected(n))
 
     @property
     def back(self) -> tuple[str, ...]:
-        """The nodes that are there, and that the launch has begun without."""
+        """The connected nodes that are not part of the started launch."""
         if not self.started:
             return ()
         return tuple(n for n in self._members if n not in self.team and self._connected(n))
 
     @property
     def paused(self) -> bool:
-        """Whether the team was asked to pause for who is back."""
+        """Whether the team was asked to pause for returned nodes."""
         return bool(self._paused_for)
 
     def _connected(self, node: str) -> bool:
         return self._members[node].connected
 
     def join(self, node: str, now: float) -> str | None:
-        """A member is ready; return why it must ask again later, or None.
+        """Add a ready member; return the reason if it must retry later, else None.
 
-        A node that is here already has lost its connection before the hub noticed: it holds a
-        lock, so that there is but one supervisor of it.
+        If the node is already a member, its connection broke before the hub noticed: a lock ensures
+        that each node has only one supervisor.
         """
         if self.verdict is not None:
             return "the run has ended"
@@ -114,35 +114,35 @@ class Council:
         return there if not self.missing or (enough and hub_is_there) else ()
 
     def start(self, team: tuple[str, ...]) -> None:
-        """These were told to go."""
+        """Note that `team` was sent Go."""
         self.team = team
 
     def pause(self) -> None:
-        """The team was asked to pause for those who are back, whether or not they stay."""
+        """Note that the team was asked to pause for returned nodes, even if they leave again."""
         self._paused_for = self.back
 
     def heard(self, node: str, now: float) -> None:
-        """A member gave any sign of life."""
+        """Note a sign of life from a member."""
         self._members[node].heard = now
 
     def gone(self, node: str) -> None:
-        """A member's connection broke."""
+        """Note that a member's connection broke."""
         self._members[node].connected = False
 
     def ended(self, node: str, report: Ended, now: float) -> None:
-        """A member's torchrun ended."""
+        """Note that a member's torchrun ended."""
         self._members[node].ended = report
         if report.exit_code != 0:
             self._failures.append(_Failure(node, report.rank, report.message, report.killed, now))
 
     def stop(self, node: str, at_once: bool) -> None:
-        """`node` was asked to stop the run. Before the start that is an end at once."""
+        """Note that `node` was asked to stop the run. Before the start, the run ends at once."""
         self._stop_by = self._stop_by or node
         if self.verdict is None and (at_once or not self.started):
             self.verdict = self._stopped("stopped at once" if self.started else "stopped waiting")
 
     def slept(self, seconds: float) -> None:
-        """The hub's own machine was suspended or its process stopped, for longer than allowed."""
+        """Note that the hub's machine or process was suspended for longer than allowed."""
         hub = self.nodes[0]
         if self.verdict is None and self.started:
             words = f"{hub} itself was suspended or stopped for {seconds:.0f} s"
@@ -194,12 +194,12 @@ class Council:
         if self.back:
             return self._taken_in(self.back, "is back")
         if self.paused:
-            # Paused or at its end, the ranks end alike; at its end another launch only finishes it.
+            # A pause and the end of training look alike here; after the end, a relaunch is brief.
             return self._taken_in(self._paused_for, "was back, and left again")
         return Verdict("finished")
 
     def _taken_in(self, nodes: tuple[str, ...], what: str) -> Verdict:
-        """Return the end of a launch that makes room for `nodes`."""
+        """Return the verdict that relaunches the run to include `nodes`."""
         cause = Cause(nodes[0], None, "node_back", f"{', '.join(nodes)} {what}")
         return Verdict("again", cause)
 
@@ -211,7 +211,7 @@ class Council:
         return self._over(cause, curable)
 
     def _over(self, cause: Cause, curable: bool) -> Verdict:
-        """Return the end of a launch, and of the run unless another launch may go better."""
+        """Return the verdict after a failure: relaunch if `curable` and allowed, else fail."""
         again = self.again and curable and self._stop_by is None
         return Verdict("again" if again else "failed", cause)
 

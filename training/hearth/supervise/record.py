@@ -53,22 +53,22 @@ class Record:
     launches: list[dict[str, Any]] = field(default_factory=list)
 
     def launch_ended(self, cause: Cause | None) -> None:
-        """Note why a launch ended, and wait for the next."""
+        """Note the cause for which a launch ended, and go back to waiting."""
         ended = {"generation": self.generation, "ended": now()}
         self.launches.append(ended | {"cause": cause and dataclasses.asdict(cause)})
         self.cause, self.exit_code = cause, None
         self.enter("waiting")
 
     def enter(self, state: State) -> None:
-        """Change the state and note when."""
+        """Change the state and note the time."""
         self.state = state
         self.since = now()
 
     def write(self, path: Path) -> None:
-        """Write the record so that a reader sees the old one or the new one, never a part.
+        """Write the record atomically: a reader sees the old one or the new one.
 
-        A full disk must not end the supervisor, which still has ranks to stop: an error is
-        returned to nobody, the old record stays, and `alive` tells the reader the rest.
+        A full disk must not end the supervisor, which still has ranks to stop: errors are ignored,
+        the old record stays, and `alive` shows the reader whether the supervisor is running.
         """
         self.heartbeat = now()
         with suppress(OSError):
@@ -76,7 +76,7 @@ class Record:
 
 
 def read_record(workspace: Path, run: str) -> dict[str, Any]:
-    """Return a run's record, and `alive`: whether a supervisor still works on it.
+    """Return a run's record, and `alive`: whether its supervisor is still running.
 
     Raises:
         LaunchError: the run was never started on this node.
@@ -94,10 +94,10 @@ def read_record(workspace: Path, run: str) -> dict[str, Any]:
 
 @contextmanager
 def node_lock(workspace: Path, run: str) -> Iterator[None]:
-    """Hold the node for one run; the kernel lets go when the process ends, however it ends.
+    """Hold the node's lock for one run; the kernel releases it when the process ends.
 
     Raises:
-        LaunchError: another run holds the node, by name.
+        LaunchError: another run holds the node; it is named.
     """
     path = lock_file(workspace)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,13 +121,13 @@ def held_by(workspace: Path, holder: dict[str, Any]) -> str:
 
 
 def lock_holder(workspace: Path) -> dict[str, Any] | None:
-    """Return the `run` and `pid` that hold the node, or None."""
+    """Return the `run` and `pid` that hold the node's lock, or None."""
     try:
         with lock_file(workspace).open() as lock:
             if _locked(lock.fileno(), fcntl.LOCK_SH, patience=0):
                 return None
             for _ in range(10):
-                # The holder writes its name just after it got the lock.
+                # The holder writes its name just after taking the lock: retry.
                 lock.seek(0)
                 if text := lock.read():
                     return dict(json.loads(text))
@@ -138,7 +138,7 @@ def lock_holder(workspace: Path) -> dict[str, Any] | None:
 
 
 def _locked(descriptor: int, kind: int, patience: float) -> bool:
-    """Try for `patience` seconds; a reader that only looks holds the lock for an instant."""
+    """Try to lock for `patience` seconds; mere readers hold the lock only for an instant."""
     until = time.monotonic() + patience
     while True:
         try:

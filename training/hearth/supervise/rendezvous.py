@@ -1,6 +1,6 @@
-"""The meeting point of a run, in rank 0's supervisor: sockets around the councils.
+"""The rendezvous of a run, in rank 0's supervisor: sockets around the councils.
 
-Each launch of the run has a council of its own. When one ends with `again`, everyone leaves and
+Each launch of the run has its own council. When one ends with `again`, every member leaves and
 joins the next.
 """
 
@@ -40,14 +40,14 @@ HANDSHAKE_TIMEOUT = 10.0
 TICK = 0.25
 
 FUTILE = 4
-"""Launches in a row that end before another checkpoint: the next one would, too."""
+"""Maximum number of consecutive launches without a new checkpoint; another one would fail, too."""
 
 
 class Hub:
-    """Lets the members of one run in, beats a heart, and tells everyone the verdict.
+    """Admits the members of one run, sends heartbeats, and sends the verdict to all.
 
-    It listens on the cluster address only. `generation` is that of the next launch, and `lost` why
-    the one before it ended, if it was this machine that went down. `say` takes lines for the log.
+    It listens on the cluster address only. `generation` is that of the next launch, and `lost` the
+    cause that ended the previous one, if this machine went down. `say` takes lines for the log.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Hub:
         self._kept: str | None = None
 
     def _call(self, lost: Cause | None) -> Council:
-        """Return a council for the next launch; after a loss it has more patience."""
+        """Return a council for the next launch; after a loss its timeout is longer."""
         spec = self._spec
         return Council(
             spec.nodes,
@@ -80,7 +80,7 @@ class Hub:
         )
 
     async def open(self) -> None:
-        """Listen.
+        """Start listening.
 
         Raises:
             LaunchError: the port is taken.
@@ -93,7 +93,7 @@ class Hub:
         self._ticking = asyncio.create_task(self._tick())
 
     async def close(self) -> None:
-        """End, once every member had the time to read the verdict and leave."""
+        """Stop listening, once every member had the time to read the verdict and leave."""
         if self._ticking:
             self._ticking.cancel()
         try:
@@ -113,7 +113,7 @@ class Hub:
             while True:
                 message = await receive(reader)
                 if self._writers.get(node) is not writer:
-                    break  # It has joined anew meanwhile, or is about to.
+                    break  # This member has rejoined, or is about to.
                 self._hear(node, message)
         except (ProtocolError, OSError, TimeoutError) as error:
             if node is None:
@@ -128,10 +128,10 @@ class Hub:
             writer.close()
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-        """Return the name of a member that proved itself.
+        """Authenticate a member and return its name.
 
         Raises:
-            ProtocolError: it did not, or does not belong here; it was told why.
+            ProtocolError: it failed to, or does not belong here; the reason was sent to it.
         """
         nonce = secrets.token_hex(16)
         writer.write(encode(Challenge(nonce)))
@@ -149,7 +149,7 @@ class Hub:
         return hello.node
 
     def _objection(self, hello: Message, nonce: str) -> str | None:
-        """Return why this hello is never accepted. Without the token nothing else is told."""
+        """Return the reason to refuse this hello for good. A wrong token gets no more details."""
         spec = self._spec
         if not isinstance(hello, Hello):
             return "no hello"
@@ -165,7 +165,7 @@ class Hub:
         return None
 
     def _greet(self) -> None:
-        """Tell all to go if enough are there, else who is missing; make room for who is back."""
+        """Send Go if enough members are here, else the missing ones; pause for returned nodes."""
         council = self._council
         if council.started:
             if council.back and not council.paused:
@@ -183,7 +183,7 @@ class Hub:
             self._tell(Waiting(council.missing))
 
     def _newest_checkpoint(self) -> str:
-        """Return the name of the newest checkpoint on this node, or nothing."""
+        """Return the name of the newest checkpoint on this node, or ""."""
         names = (path.name for path in self._spec.checkpoints.glob("step-*"))
         return max(names, default="")
 
@@ -199,7 +199,7 @@ class Hub:
         self._decide()
 
     def _decide(self) -> None:
-        """Tell the verdict once there is one; after `again` a new council meets."""
+        """Send the verdict once there is one; after `again` create the next council."""
         verdict = self._council.decide(time.monotonic())
         if verdict is None or self._over:
             return
@@ -210,22 +210,22 @@ class Hub:
             self._over = True
             return
         for writer in self._writers.values():
-            writer.close()  # When what was written is sent; whoever is there joins anew.
+            writer.close()  # It closes after pending data is sent; the member then rejoins.
         self._writers = {}
         self._generation += 1
         self._council = self._call(verdict.cause)
 
     def _unless_futile(self, verdict: Verdict, cause: Cause) -> Verdict:
-        """Return `verdict`, or the end of the run if launches end again and again."""
+        """Return `verdict`, or end the run after too many launches without progress."""
         if cause.kind == "node_back" or self._futile + 1 < FUTILE:
             return verdict
-        # What a person's script keeps nobody knows.
+        # Checkpoints of a user's script are not known to Hearth.
         ended = "" if self._spec.scripted else " in a row ended before another checkpoint"
         message = f"{cause.message} ({FUTILE} launches{ended})"
         return Verdict("failed", dataclasses.replace(cause, message=message))
 
     async def _tick(self) -> None:
-        """Beat, and look at the clock: silence is noticed by nothing else."""
+        """Send heartbeats and check timeouts; nothing else detects silence."""
         beaten = awake = _clock()
         while True:
             await asyncio.sleep(TICK)
@@ -240,19 +240,19 @@ class Hub:
                     self._greet()
 
     def _tell(self, message: Message, nodes: tuple[str, ...] | None = None) -> None:
-        """Send to all, or to these, without waiting: who does not read must not delay others."""
+        """Send to all, or to `nodes`, without waiting: a slow reader must not delay the others."""
         for node, writer in self._writers.items():
             if nodes is None or node in nodes:
                 writer.write(encode(message))
 
 
 async def _refuse(writer: asyncio.StreamWriter, answer: Refused) -> None:
-    """Tell somebody why it may not come in. Raises `ProtocolError` with the reason."""
+    """Send a peer its refusal. Raises `ProtocolError` with the reason."""
     writer.write(encode(answer))
     await writer.drain()
     raise ProtocolError(answer.reason)
 
 
 def _clock() -> float:
-    """Return seconds that also pass while the machine is suspended."""
+    """Return a time in seconds that includes suspension of the machine."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

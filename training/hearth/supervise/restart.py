@@ -21,20 +21,20 @@ RETRY = 1.0
 
 
 def last_record(spec: Spec) -> dict[str, Any] | None:
-    """Return the record of this very launch, or None: never started, or torn by the power cut."""
+    """Return the record of this launch, or None: never started, or corrupted by a power cut."""
     try:
         record = json.loads(spec.record.read_text())
-        # Launched anew, a run counts on from there.
+        # Relaunches within the run raise its generation above the spec's.
         return dict(record) if record["generation"] >= spec.generation else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
 def ready_again(spec: Spec) -> Spec:
-    """Return the spec as `ready` does, but wait for an address that comes only after the boot.
+    """Return the spec as `ready` does, but wait for an address that appears only after boot.
 
     Raises:
-        LaunchError: it did not come within the time that the others wait.
+        LaunchError: it did not appear within the time that the others wait.
     """
     until = time.monotonic() + spec.patience
     while True:
@@ -47,7 +47,7 @@ def ready_again(spec: Spec) -> Spec:
 
 
 def close_record(spec: Spec, record: dict[str, Any], message: str) -> Record:
-    """Record that the run failed on this node, for a supervisor that could not do so itself."""
+    """Record the run as failed on this node, for a supervisor that could not do so itself."""
     closed = Record(**{**record, "cause": Cause(spec.node, None, "node_lost", message)})
     closed.enter("failed")
     closed.write(spec.record)

@@ -1,4 +1,4 @@
-"""The launch spec: what one node's supervisor has to know, and where a run's files lie there."""
+"""The launch spec: the settings of one node's supervisor, and the paths of a run's files there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLACE = re.compile(r"\{(results|data)\}")
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the supervisors meet: rank 0's cluster address and a TCP port (0: not chosen yet)."""
+    """Rendezvous of the supervisors: rank 0's cluster address and TCP port (0: not chosen yet)."""
 
     address: str
     port: int
@@ -30,16 +30,16 @@ class Spec:
 
     `nodes` lists the names in rank order, `address` is this node's cluster address and `token`
     the secret that this run's supervisors share. `generation` is higher than that of any launch
-    before. `return_timeout` is how long a run waits for a node that it lost; 0 ends it at the first
+    before. `return_timeout` is the time a run waits for a lost node; 0 ends it at the first
     loss. With `elastic` the others go on meanwhile, if they are at least `min_nodes`. `stop_grace`
-    is how long a SIGTERM leaves the ranks to end after their step. `unit` is whether the user's
+    is the time a SIGTERM leaves the ranks to end after their step. `unit` is whether the user's
     systemd may carry the supervisor, so that it comes back after a reboot.
 
-    `script` is what torchrun starts, by its path in the workspace, with `arguments`, in which
-    `{results}` and `{data}` stand for places on this node. Without a `folder` it is Hearth's own
-    trainer, which minds the stop file and keeps checkpoints. With one it is a person's script,
-    which knows nothing of Hearth: `folder` (in the workspace) holds its copy and is where it works,
-    `data` (in the workspace) is what came along with it.
+    `script` is the program that torchrun starts, by its path in the workspace, with `arguments`, in
+    which `{results}` and `{data}` stand for paths on this node. Without a `folder` it is Hearth's
+    trainer, which polls the stop file and writes checkpoints. With one it is a user's script,
+    independent of Hearth: `folder` (in the workspace) holds its copy and is its working directory,
+    `data` (in the workspace) the files shipped with it.
     """
 
     run: str
@@ -70,22 +70,22 @@ class Spec:
 
     @property
     def scripted(self) -> bool:
-        """Whether the ranks run a person's script, which knows nothing of Hearth."""
+        """Whether the ranks run a user's script, which is independent of Hearth."""
         return bool(self.folder)
 
     @property
     def place(self) -> Path:
-        """Where the ranks work."""
+        """Working directory of the ranks."""
         return self.workspace / self.folder if self.scripted else self.results
 
     @property
     def files(self) -> Path:
-        """Where a person's script leaves what is to be brought home."""
+        """Output folder of a user's script, collected by the controller."""
         return self.results / "files"
 
     @property
     def words(self) -> list[str]:
-        """The script's arguments, with the places on this node filled in."""
+        """The script's arguments, with the paths on this node filled in."""
         places = {"{results}": str(self.files if self.scripted else self.results)}
         if self.data:
             places["{data}"] = str(self.workspace / self.data)
@@ -96,12 +96,12 @@ class Spec:
 
     @property
     def heartbeat(self) -> float:
-        """Seconds between two signs of life, several of which may get lost."""
+        """Seconds between two heartbeats; several may get lost within the silence timeout."""
         return min(2.0, self.silence_timeout / 5)
 
     @property
     def patience(self) -> float:
-        """Seconds that the nodes wait for each other once the run has been under way."""
+        """Timeout in seconds for missing nodes once the run has started."""
         return max(self.return_timeout, self.ready_timeout)
 
     @property
@@ -111,22 +111,22 @@ class Spec:
 
     @property
     def record(self) -> Path:
-        """The file that says how the run stands on this node."""
+        """The file with the state of the run on this node."""
         return record_file(self.workspace, self.run)
 
     @property
     def stop_file(self) -> Path:
-        """Its presence asks the trainer to end after the step it is in."""
+        """The file that asks the trainer to end after the current step."""
         return stop_file(self.workspace, self.run)
 
     @property
     def checkpoints(self) -> Path:
-        """The run's checkpoints on this node, a folder each."""
+        """The folder of the run's checkpoints on this node, one subfolder each."""
         return self.workspace / "checkpoints" / self.run
 
     @property
     def log(self) -> Path:
-        """Everything that torchrun, the ranks and the supervisor said."""
+        """The output of torchrun, the ranks and the supervisor."""
         return self.workspace / "logs" / f"{self.run}.log"
 
 
@@ -146,12 +146,12 @@ def stop_file(workspace: Path, run: str) -> Path:
 
 
 def lock_file(workspace: Path) -> Path:
-    """Return the lock that lets one run at a time have the node."""
+    """Return the lock that restricts the node to one run at a time."""
     return workspace / SUPERVISOR_LOCK
 
 
 def secrets_file(spec_file: Path) -> Path:
-    """Return the file beside a launch spec that holds what only the ranks may know (an API key)."""
+    """Return the file of secrets (an API key) for the ranks only, beside a launch spec."""
     return spec_file.with_suffix(".secrets")
 
 
@@ -159,7 +159,7 @@ def load_spec(path: Path) -> Spec:
     """Read a launch spec.
 
     Raises:
-        LaunchError: the file is missing or no JSON object, or with all its faults at once.
+        LaunchError: the file is missing or not a JSON object, or with all its faults at once.
     """
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
@@ -184,10 +184,10 @@ def load_spec(path: Path) -> Spec:
 
 
 def with_secrets(spec: Spec, spec_file: Path) -> Spec:
-    """Return the spec with the secrets beside its file, if there are any, in its environment.
+    """Return the spec with the secrets beside its file, if any, added to its environment.
 
     Raises:
-        LaunchError: they cannot be read; what is in the file is not shown.
+        LaunchError: they cannot be read; the message shows no content of the file.
     """
     path = secrets_file(spec_file)
     try:
@@ -200,7 +200,7 @@ def with_secrets(spec: Spec, spec_file: Path) -> Spec:
 
 
 def forget_secrets(spec_file: Path) -> None:
-    """Remove the secrets beside a launch spec."""
+    """Delete the secrets beside a launch spec."""
     secrets_file(spec_file).unlink(missing_ok=True)
 
 
@@ -238,7 +238,7 @@ _PRIVATE = ("token", "environment")
 
 
 def _faults(given: dict[str, Any]) -> list[str]:
-    """Return every fault of a spec; what may be a secret is never shown."""
+    """Return every fault of a spec, without showing possible secrets."""
     required = [f.name for f in dataclasses.fields(Spec) if _required(f)]
     faults = [f"unknown key '{key}'" for key in given if key not in _TYPES]
     faults += [f"'{key}' is missing" for key in required if key not in given]
@@ -268,7 +268,7 @@ def _required(spec_field: dataclasses.Field[Any]) -> bool:
 
 
 def _fits(key: str, value: Any) -> bool:
-    """Tell whether a value is of the type that `_TYPES` names."""
+    """Return whether a value is of the type that `_TYPES` names."""
     kind = _TYPES[key]
     if kind == _WORD:
         return isinstance(value, str) and bool(value)

@@ -1,8 +1,8 @@
 """The supervisor of one node: waiting → running → finished, failed or stopped.
 
-A launch that a lost node or a killed rank ends leads back to waiting: the ranks are ended
-everywhere, and launched together again when all are there. Everything that can happen arrives in
-one queue and is handled one at a time, in `_handle`.
+After a lost node or a killed rank the launch returns to waiting: the ranks are ended on all
+nodes, and launched together again when all nodes are back. All events arrive in one queue and
+are handled one at a time, in `_handle`.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from hearth.supervise.unit import machine_stops
 from hearth.supervise.workers import Workers, command, end, leftovers
 
 KILL_GRACE = 5.0
-"""Seconds between SIGTERM and SIGKILL when the run has ended already."""
+"""Seconds between SIGTERM and SIGKILL after the launch has ended."""
 
 POLL = 0.25
 RETRY = 1.0
 LOG_TAIL = 1 << 20
-"""Bytes of this launch's log that are searched for the error."""
+"""Bytes at the end of this launch's log that are searched for the error."""
 
 STOP, STOP_NOW, PAUSE = "stop\n", "now\n", "pause\n"
-"""What the stop file says: after the step; without waiting for the ranks; and then go on."""
+"""Contents of the stop file: end after the step; kill the ranks at once; end, then relaunch."""
 
 
 @dataclass(frozen=True)
@@ -53,23 +53,23 @@ class _Exited:
 
 @dataclass(frozen=True)
 class _StopAsked:
-    """Somebody on this node wants the run to stop."""
+    """A user on this node asked to stop the run."""
 
     now: bool
 
 
 @dataclass(frozen=True)
 class _MachineStops:
-    """This machine is shut down or restarted in an orderly way."""
+    """This machine is being shut down or restarted in an orderly way."""
 
 
 _Event = Message | _Exited | _StopAsked | _MachineStops
 
 
 def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None = None) -> Record:
-    """Carry this node's part of a run to its end and return the record.
+    """Run this node's part of a run to its end and return the record.
 
-    `unit` is the systemd unit that this process is, if any; `last` the record of a supervisor that
+    `unit` is the systemd unit of this process, if any; `last` the record of a supervisor that
     went down in the middle of the run.
 
     Raises:
@@ -123,20 +123,20 @@ class _Supervisor:
 
     @property
     def _when(self) -> str:
-        """When the ranks end after they were asked to."""
+        """The time at which ranks end after a stop request, as text."""
         if self._spec.scripted:
             return f"within {self._spec.stop_grace:g} s"
         return "after the step"
 
     @property
     def _patience(self) -> float:
-        """Seconds to wait for the others: longer once the run has been under way."""
+        """Timeout in seconds for the other nodes: longer once the run has started."""
         spec = self._spec
         return spec.patience if self._record.launches else spec.ready_timeout
 
     async def run(self) -> Record:
         spec = self._spec
-        if self._last:  # Somebody may have asked for a stop before it went down: that holds.
+        if self._last:  # A stop request from before it went down remains valid.
             self._forget_pause()
         else:
             spec.stop_file.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ class _Supervisor:
         return self._record
 
     async def _open(self, hub: Hub) -> None:
-        """Listen; back after a restart, wait for a port that something else has taken meanwhile.
+        """Start listening; after a restart, wait if another program took the port meanwhile.
 
         Raises:
             LaunchError: the port is taken.
@@ -187,7 +187,7 @@ class _Supervisor:
             await asyncio.sleep(RETRY)
 
     async def _launch_until_the_end(self) -> Verdict | None:
-        """Take part in one launch after another; return how the run ended.
+        """Take part in one launch after another; return the outcome of the run.
 
         None if this machine is being shut down: then the run goes on when it is back.
         """
@@ -196,7 +196,7 @@ class _Supervisor:
             verdict = await self._until_verdict()
             if verdict is None or verdict.state != "again":
                 return verdict
-            if self._stopping:  # A stop that a loss has overtaken.
+            if self._stopping:  # The loss came before the requested stop.
                 return Verdict("failed", verdict.cause)
             await self._make_ready_again(verdict.cause)
 
@@ -210,7 +210,7 @@ class _Supervisor:
             await self._handle(event)
 
     async def _make_ready_again(self, cause: Cause | None) -> None:
-        """Leave nothing of a launch that ended behind, and look for the hub again."""
+        """Clean up after a launch that ended, and connect to the hub again."""
         words = f"{cause.node}: {cause.message}" if cause else "the launch is over"
         self._say(f"ending this node's ranks, to start again together: {words}")
         for task in self._of_launch:
@@ -228,13 +228,13 @@ class _Supervisor:
         self._link = Link(self._spec, self._patience)
 
     def _forget_pause(self) -> None:
-        """Remove a stop file that was only to end the launch before; the ranks stop at any."""
+        """Remove a stop file that only paused the previous launch; the ranks would stop at it."""
         with suppress(OSError):
             if self._spec.stop_file.read_text() == PAUSE:
                 self._spec.stop_file.unlink()
 
     async def _leave_for_now(self) -> None:
-        """End what runs here, but not the run: the record says that it is to go on."""
+        """End the ranks but not the run: its record stays open, so that it resumes."""
         self._say("this machine is being shut down; the run goes on when it is back")
         await self._workers.stop(KILL_GRACE)
         for task in self._tasks | self._of_launch:
@@ -252,14 +252,14 @@ class _Supervisor:
                 await self._launch(event)
             case Pause():
                 self._say("a node is back: pausing after the step, to start again with it")
-                # Not over what a person has just asked for, which would then be forgotten.
+                # Mode "x" keeps a stop request that a user has just written.
                 with suppress(OSError), self._spec.stop_file.open("x") as file:
                     file.write(PAUSE)
             case _Exited(status):
                 self._record.exit_code = status
                 self._say(f"torchrun ended with status {status}")
                 if self._asked() == STOP and not self._stopping:
-                    # The trainer saw the file first.
+                    # The trainer saw the stop file before this supervisor did.
                     await self._handle(_StopAsked(now=False))
                 self._link.send(self._report(status))
                 if status and not self._stopping:
@@ -274,7 +274,7 @@ class _Supervisor:
                     cause = Cause(self._spec.node, None, "stopped", "stopped before all were ready")
                     self._events.put_nowait(Verdict("stopped", cause))
             case Stop(node):
-                # The trainer of every node sees its own file, whichever node was asked.
+                # Each trainer polls only its own node's file: write it, whichever node was asked.
                 self._stopping = True
                 if node != self._spec.node:
                     self._say(f"asked to stop on {node}")
@@ -309,7 +309,7 @@ class _Supervisor:
     def _report(self, status: int) -> Ended:
         """Return torchrun's outcome on this node, with the last real error in this launch's log."""
         if status == 0 or self._told:
-            # What a script that knows nothing of stops says to a SIGTERM is no failure.
+            # A user's script may exit with any status on SIGTERM: not a failure.
             return Ended(0)
         with self._spec.log.open("rb") as log:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - LOG_TAIL))
@@ -321,7 +321,7 @@ class _Supervisor:
         return Ended(status, error.rank, error.placed, error.killed)
 
     async def _conclude(self, verdict: Verdict) -> None:
-        """Stop what still runs and record the end."""
+        """End remaining processes and record the outcome."""
         status = await self._workers.stop(KILL_GRACE)
         if status is not None and self._record.exit_code is None:
             self._record.exit_code = status
@@ -346,7 +346,7 @@ class _Supervisor:
         self._events.put_nowait(_Exited(await self._workers.ended()))
 
     async def _watch_stop_file(self) -> None:
-        """Turn the stop file into an event, once when it is laid and once when it says `now`."""
+        """Turn the stop file into events: one when it appears and one when it says `now`."""
         told: set[str] = set()
         while STOP_NOW not in told:
             await asyncio.sleep(POLL)
@@ -368,9 +368,9 @@ class _Supervisor:
             self._record.write(self._spec.record)
 
     def _on_signal(self) -> None:
-        """Stop after the step; after the grace, or when told again, at once.
+        """Stop after the step; at once after the grace period, or at a second signal.
 
-        Where the machine itself is going down, the run is to go on when it is back.
+        If the machine itself is shutting down, leave the run open so that it resumes.
         """
         if self._spec.return_timeout and not self._signalled and machine_stops():
             self._events.put_nowait(_MachineStops())
@@ -385,7 +385,7 @@ class _Supervisor:
         self._events.put_nowait(_StopAsked(True))
 
     async def _end_leftovers(self) -> None:
-        """End what a supervisor that was killed left behind in this workspace."""
+        """End the processes that a killed supervisor left behind in this workspace."""
         left = leftovers(self._spec.workspace)
         if left:
             pids = ", ".join(str(process.pid) for process in left)
@@ -393,7 +393,7 @@ class _Supervisor:
             await end(left)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` beside the queue; what it raises ends the run instead of getting lost."""
+        """Run `work` as a task beside the queue; an exception in it ends the run."""
 
         async def guarded() -> None:
             try:

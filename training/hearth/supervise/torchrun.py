@@ -1,11 +1,11 @@
-"""torchrun, whose store listens at rank 0's cluster address only.
+"""torchrun with a store that listens on rank 0's cluster address only.
 
-    python -m hearth.supervise.torchrun …      takes what python -m torch.distributed.run takes
+    python -m hearth.supervise.torchrun …      takes the options of python -m torch.distributed.run
 
-What it needs of the environment to find Hearth, it does not leave to a person's script.
+Environment variables it needs to import Hearth are not passed on to a user's script.
 
-The ranks find each other through that store, which asks nobody who he is. torch's own listens on
-every interface of the machine, also on those of a VPN or of the guests' Wi-Fi.
+The ranks find each other through that store, which has no authentication. torch's own listens on
+every interface of the machine, including those of a VPN or of a guest Wi-Fi.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from hearth.supervise.workers import NOT_FOR_RANKS
 
 
 class AtOneAddress(static_tcp_rendezvous.StaticTCPRendezvous):
-    """The static rendezvous with a store that listens at `master_addr` and nowhere else."""
+    """The static rendezvous with a store that listens on `master_addr` only."""
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Return where the ranks meet; on rank 0's node the store is opened first.
+        """Return the ranks' rendezvous; on rank 0's node the store is opened first.
 
         Raises:
             LaunchError: the port is taken.
@@ -41,13 +41,13 @@ class AtOneAddress(static_tcp_rendezvous.StaticTCPRendezvous):
                 timeout=self.timeout,
                 multi_tenant=True,
                 master_listen_fd=_listening(self.master_addr, self.master_port),
-                use_libuv=False,  # which takes no socket that listens already (torch 2.13)
+                use_libuv=False,  # libuv does not accept a listening socket (torch 2.13)
             )
         return super().next_rendezvous()
 
 
 def _listening(address: str, port: int) -> int:
-    """Return the descriptor of a socket that listens at an IP address."""
+    """Return the descriptor of a socket that listens on an IP address."""
     family = getattr(socket, family_of(address))
     try:
         return socket.create_server((address, port), family=family, backlog=1024).detach()
@@ -56,10 +56,10 @@ def _listening(address: str, port: int) -> int:
 
 
 def main() -> int:
-    """Be torchrun; return 2 if the store cannot listen."""
+    """Run torchrun; return 2 if the store cannot listen."""
     for name in os.environ.pop(NOT_FOR_RANKS, "").split():
         os.environ.pop(name, None)
-    # Looked up by this name when torchrun makes the one that `--rdzv-backend static` asks for.
+    # torchrun looks up the handler of `--rdzv-backend static` by this name.
     static_tcp_rendezvous.StaticTCPRendezvous = AtOneAddress
     try:
         torchrun.main()

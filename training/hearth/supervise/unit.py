@@ -1,6 +1,6 @@
-"""A run as a unit of the user's systemd: it starts again at boot and needs no root.
+"""systemd user unit of a run: it starts again at boot and needs no root.
 
-Only where the user's services outlast the login ("lingering", which provisioning switches on);
+Only where the user's services outlast the login ("lingering", which provisioning enables);
 elsewhere, as in a container, the supervisor is a process group of its own.
 """
 
@@ -17,13 +17,13 @@ from hearth.base.errors import LaunchError
 from hearth.supervise.spec import Spec
 
 LINGER = Path("/var/lib/systemd/linger")
-"""A file of a user's name in here says that the user's services start at boot and stay."""
+"""Folder with a file named after each user whose services start at boot and survive logout."""
 
 STOP_MARGIN = 45
-"""Seconds beyond the spec's grace for a stop: the hub's farewell, and ranks that must be killed."""
+"""Seconds beyond the spec's grace for a stop: closing the hub, and killing remaining ranks."""
 
 MOST_RESTARTS = 3
-"""How often systemd starts the killed supervisor of a run again."""
+"""Maximum number of restarts of a run's killed supervisor by systemd."""
 
 _ABNORMAL = frozenset({"signal", "core-dump", "watchdog", "timeout", "oom-kill"})
 _ANSWER = 30.0
@@ -35,13 +35,13 @@ def unit_name(run: str) -> str:
 
 
 def unit_file(run: str) -> Path:
-    """Return where the user's systemd looks for the unit of a run."""
-    # Not by $HOME: the one that counts is that of the manager, which has it from here.
+    """Return the path at which the user's systemd looks for the unit of a run."""
+    # Not $HOME: the systemd manager takes its home from the password database.
     return Path(pwd.getpwuid(os.getuid()).pw_dir, ".config/systemd/user", unit_name(run))
 
 
 def unit_text(spec: Spec, spec_file: Path, python: str, code: Path) -> str:
-    """Return the unit of this node's part in a run.
+    """Return the text of the unit for this node's part in a run.
 
     `python` runs the supervisor, `code` is the folder that holds the package `hearth`. The token
     stays in the spec, which only its owner can read.
@@ -78,7 +78,7 @@ WantedBy=default.target
 
 
 def has_manager() -> bool:
-    """Return whether this user's systemd answers, and stays when the user logs out."""
+    """Return whether this user's systemd is available and outlasts the login."""
     if shutil.which("systemctl") is None:
         return False
     lingers = (LINGER / pwd.getpwuid(os.getuid()).pw_name).exists()
@@ -86,13 +86,13 @@ def has_manager() -> bool:
 
 
 def start_unit(spec: Spec, spec_file: Path) -> str:
-    """Lay down the unit of a run, enable and start it; return its name.
+    """Write, enable and start the unit of a run; return its name.
 
     Raises:
         LaunchError: systemd refuses.
     """
     name, path = unit_name(spec.run), unit_file(spec.run)
-    # An earlier one of this name may still be on its way out, and would take the new file along.
+    # An earlier unit of this name may still be stopping, and would remove the new file.
     _systemctl("stop", name)
     path.parent.mkdir(parents=True, exist_ok=True)
     code = Path(__file__).resolve().parents[2]
@@ -118,7 +118,7 @@ def machine_stops() -> bool:
 
 
 def comes_back(name: str) -> bool:
-    """Return whether systemd will start a unit again that ends just now, unless it ended well."""
+    """Return whether systemd will restart a unit that is ending now, unless it succeeded."""
     if machine_stops():
         return True
     abnormal = os.environ.get("SERVICE_RESULT") in _ABNORMAL
@@ -127,12 +127,12 @@ def comes_back(name: str) -> bool:
 
 
 def is_active(name: str) -> bool:
-    """Return whether a unit is up, or on its way up or down."""
+    """Return whether a unit is active, starting or stopping."""
     return _systemctl("is-active", name).stdout.strip() not in ("inactive", "failed", "unknown")
 
 
 def stop_unit(name: str) -> None:
-    """Ask systemd to stop a unit, and do not wait for it."""
+    """Ask systemd to stop a unit, without waiting for it."""
     _systemctl("stop", "--no-block", name)
 
 
@@ -144,12 +144,12 @@ def remove_unit(run: str) -> None:
 
 
 def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
-    """Ask the user's systemd, which a login without a session finds by its usual address."""
+    """Run `systemctl --user`; without a login session, at the manager's usual address."""
     return _run("systemctl", "--user", *words)
 
 
 def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of systemd; one that does not answer has failed."""
+    """Run a command of systemd; a timeout counts as failure."""
     try:
         return subprocess.run(
             command,
@@ -164,12 +164,12 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _plain(text: str) -> str:
-    """Return `text` for a setting that takes the rest of its line as it is."""
+    """Escape `text` for a setting that takes the rest of its line literally."""
     return text.replace("%", "%%").replace("\n", " ")
 
 
 def _word(text: str) -> str:
-    """Return `text` as one word of a command line or of Environment=."""
+    """Quote `text` as one word of a command line or of Environment=."""
     for special in ("\\", '"', "%", "$"):
         text = text.replace(special, f"\\{special}" if special in '\\"' else special * 2)
     return f'"{text}"'

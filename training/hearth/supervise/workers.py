@@ -1,4 +1,4 @@
-"""torchrun and everything under it: started as one, ended to the last process."""
+"""torchrun and its descendants: started together, ended to the last process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from hearth.supervise.messages import Go
 from hearth.supervise.spec import Spec
 
 NOT_FOR_RANKS = "HEARTH_NOT_FOR_RANKS"
-"""In the environment of torchrun: names in it that the ranks are not to have (see `torchrun`)."""
+"""Environment variable of torchrun: names of variables to hide from the ranks (see `torchrun`)."""
 
 UNKILLABLE = 10.0
-"""Seconds after SIGKILL before a process counts as one that the kernel will not end."""
+"""Seconds after SIGKILL before a process counts as unkillable."""
 
 POLL = 0.05
 
@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _OF_ANOTHER_LAUNCH = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
     "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY",
-    # Would have torchrun take every node for one with as many ranks as this.
+    # torchrun would otherwise assume every node has this node's nproc.
     "TORCH_ELASTIC_WORKER_IDENTICAL",
 )  # fmt: skip
 
@@ -56,7 +56,7 @@ def command(spec: Spec, go: Go) -> list[str]:
     }
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     torchrun = [spec.python, "-m", TORCHRUN]
-    # Behind the dashes it takes no word of the script for the beginning of an option of its own.
+    # After `--`, torchrun does not parse the script's arguments as its own options.
     return [*torchrun, *flags, "--", str(spec.workspace / spec.script), *spec.words]
 
 
@@ -77,8 +77,8 @@ def environment(spec: Spec, generation: int) -> dict[str, str]:
         SUPERVISED: str(spec.workspace),
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": str(spec.workspace / "scripts"),
-        # What lies in the folder of a run, where torchrun and Hearth's ranks are started, is data:
-        # Python looks for modules elsewhere, and so does Unsloth, which writes code and imports it.
+        # The run's folder, in which torchrun and Hearth's ranks start, holds data: Python must not
+        # import modules from it, nor Unsloth, which writes code and imports it.
         "PYTHONSAFEPATH": "1",
         "GLOO_SOCKET_IFNAME": spec.interface,
         "NCCL_SOCKET_IFNAME": f"={spec.interface}",
@@ -88,13 +88,13 @@ def environment(spec: Spec, generation: int) -> dict[str, str]:
         own["HEARTH_MODELS"] = spec.models
     if spec.scripted:
         own |= {"HEARTH_RUN": spec.run, "HEARTH_RESULTS": str(spec.files)}
-        # It works in its own folder, and Hearth's code is nothing that it should find.
+        # A user's script runs in its own folder and must not import Hearth's code.
         own[NOT_FOR_RANKS] = "PYTHONPATH PYTHONSAFEPATH"
         if spec.data:
             own["HEARTH_DATA"] = str(spec.workspace / spec.data)
     else:
         own["UNSLOTH_COMPILE_LOCATION"] = str(_scratch(spec) / "unsloth")
-        # All is in the caches since the checks; asking again would need a token and cost time.
+        # The checks have filled the caches; online lookups would need a token and cost time.
         own["HF_HUB_OFFLINE"] = "1"
     return {**inherited, **own, **spec.environment}
 
@@ -105,7 +105,7 @@ class Workers:
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._process: asyncio.subprocess.Process | None = None
-        # Ranks whose torchrun was killed become children of this process and are found.
+        # Ranks of a killed torchrun become children of this process, so that it finds them.
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     async def start(self, words: list[str], generation: int) -> None:
@@ -132,7 +132,7 @@ class Workers:
             )
 
     async def ended(self) -> int:
-        """Wait for torchrun, clear away what it left, and return its exit status.
+        """Wait for torchrun, end its leftover processes, and return its exit status.
 
         A negative status is the signal that killed it.
         """
@@ -144,7 +144,7 @@ class Workers:
     async def tell_to_end(self) -> None:
         """Send each rank SIGTERM, once, until torchrun has ended.
 
-        Not torchrun itself, which kills its ranks 30 s later. One that only begins has none yet.
+        Not torchrun itself, which would kill its ranks 30 s later. A starting one has no ranks yet.
         """
         told: set[int] = set()
         while self._process and self._process.returncode is None:
@@ -156,7 +156,7 @@ class Workers:
             await asyncio.sleep(POLL)
 
     async def stop(self, grace: float) -> int | None:
-        """End everything: SIGTERM to torchrun, SIGKILL to whatever is left after `grace` seconds.
+        """End everything: SIGTERM to torchrun, SIGKILL to what remains after `grace` seconds.
 
         Returns torchrun's exit status, None if it was never started.
         """
@@ -174,19 +174,19 @@ class Workers:
         return self._process.returncode
 
     async def _clear(self, grace: float) -> None:
-        """Leave no descendant of this process alive, waiting `grace` seconds before killing."""
+        """End all descendants of this process, waiting `grace` seconds before killing."""
         until = time.monotonic() + grace
         while self._descendants() and time.monotonic() < until:
             await asyncio.sleep(POLL)
-        # Those that are found only after their parent was killed need another round.
+        # Processes found only after their parent was killed need another round.
         until = time.monotonic() + UNKILLABLE
         while (living := self._descendants()) and time.monotonic() < until:
             await end(living)
 
     def _descendants(self) -> list[psutil.Process]:
-        """Return the living processes under this one; orphans that ended are buried on the way."""
+        """Return the living processes under this one; orphans that ended are reaped on the way."""
         for process in psutil.Process().children():
-            # torchrun's own status belongs to asyncio.
+            # asyncio reaps torchrun itself.
             if self._process is None or process.pid != self._process.pid:
                 with suppress(ChildProcessError):
                     os.waitpid(process.pid, os.WNOHANG)
@@ -194,9 +194,9 @@ class Workers:
 
 
 async def end(processes: list[psutil.Process]) -> None:
-    """Kill, and wait until they are gone.
+    """Kill processes, and wait until they are gone.
 
-    Gives up on what the kernel holds back (a hung driver): no signal ends that.
+    Gives up on processes held in the kernel (a hung driver): no signal ends those.
     """
     for process in processes:
         with suppress(psutil.NoSuchProcess):
@@ -209,7 +209,7 @@ async def end(processes: list[psutil.Process]) -> None:
 def leftovers(workspace: Path) -> list[psutil.Process]:
     """Return processes that a supervisor of this workspace started.
 
-    Whoever holds the node's lock knows that this supervisor is dead, so that they are orphans.
+    Call it with the node's lock held: then that supervisor is dead and they are orphans.
     """
     found = []
     for process in psutil.process_iter():
@@ -220,7 +220,7 @@ def leftovers(workspace: Path) -> list[psutil.Process]:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Tell whether a process still does something; one that ended may await its parent."""
+    """Return whether a process is alive; one that ended may remain until its parent reaps it."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
