@@ -1,0 +1,67 @@
+"""The pages for readers: relative links lead to files and headings, and the README stays short."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+README_LINES = 150
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def tracked_pages() -> list[Path]:
+    """Return the tracked Markdown files; without git, those outside hidden folders."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "*.md"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pages = [page.relative_to(ROOT) for page in ROOT.rglob("*.md")]
+        return [ROOT / page for page in pages if not any(p.startswith(".") for p in page.parts)]
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).exists()]
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return kept.replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of all headings of a page."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    return {anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+def broken_links(page: Path) -> list[str]:
+    """Return the relative links of a page that lead to no file, or to no heading of a page."""
+    broken = []
+    for link in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, heading = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (heading and heading not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", tracked_pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page):
+    assert not broken_links(page)
+
+
+def test_a_link_to_no_file_or_no_heading_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A page: one\n[a](#a-page-one) [b](page.md) [c](#two) [d](none.md) [e](https://x)"
+    )
+    assert broken_links(page) == ["#two", "none.md"]
+
+
+def test_the_readme_stays_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES
