@@ -1,15 +1,14 @@
-"""Models and data from node to node: downloaded to one, and passed on while it still arrives.
+"""Model and data transfer from node to node: one downloads, the others relay as it arrives.
 
-table.py      what is sent: files, cut into pieces with a checksum each
-order.py      who downloads, who lacks what, and who gets it from whom (pure)
-holding.py    a thing that is sent as it lies on this node, whole or still arriving
-giving.py     what answers the nodes that come after this one
-asking.py     asks the node before this one, or the one before that if it falls silent
-courier.py    one process a node: takes, gives, and says in a file how far it is
-look.py       what a node has before anything is sent
+pieces.py     table of the sent files, cut into pieces with a checksum each
+chain.py      transfer plan: source, receivers, chain order (pure)
+holding.py    a model or data file on this node, complete or still arriving
+serving.py    HTTP server for the nodes behind this one in the chain
+fetching.py   HTTP client of the node before this one, with fallback to the ones before that
+relay.py      one process a node: receives, relays, and records its progress in a file
+inspect.py    inspection of a node before a transfer
 
-The nodes form a chain, since all links are busy at once in one: every node passes a piece on as
-soon as it has proved it, so the last has everything a few pieces after the first.
-
+The nodes form a chain, which keeps all links busy at once: every node relays a piece as soon as
+it has verified it, so the last node completes a few pieces after the first.
 `python -m hearth.transfer --help` lists the verbs. Nothing here loads torch.
 """

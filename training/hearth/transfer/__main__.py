@@ -1,4 +1,4 @@
-"""The verbs of bringing model and data to the nodes. Each prints one JSON object."""
+"""The verbs for transferring model and data to the nodes. Each prints one JSON object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOG = Path("logs", "transfer.log")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb and return the exit status: 0, or 2 where something was found."""
+    """Run one verb and return the exit status: 0, or 2 if there are findings."""
     parser = argparse.ArgumentParser(prog="python -m hearth.transfer", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     for name, verb, text in (
@@ -53,21 +53,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _mark(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
-    """`shared`, a folder → whether it was marked."""
+    """Mark the folder `shared`; return whether it was unmarked before."""
     from hearth.transfer.inspect import mark
 
     return {"facts": {"changed": mark(Path(spec["shared"]).expanduser())}}
 
 
 def _look(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
-    """`address` of this node and the `shared` folder, if there is any → what it has."""
+    """Inspect this node; `address` is its own, `shared` the shared folder or ""."""
     from hearth.transfer.inspect import look
 
     return look(run, layout, spec["address"], spec["shared"])
 
 
 def _fetch(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
-    """`keys`, what to download: the model, the rows of a data set of the Hub."""
+    """Download `keys`: the model, the rows of a data set of the Hub."""
     if "model" in spec["keys"]:
         from hearth.model.fetch import fetch_model
 
@@ -82,7 +82,7 @@ def _fetch(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _begin(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
-    """The task of a courier but for what this node knows itself → how it began."""
+    """Start a courier with a task, completed by this node's own paths; return its first report."""
     from hearth.transfer.inspect import targets_of
 
     root = layout.results.parent
@@ -98,8 +98,8 @@ def _begin(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _courier() -> int:
-    """Do the task on the standard input, and say on the standard output how it began."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the login that started it ends
+    """Run the task given on standard input; print the first report to standard output."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # outlive the login that started it
 
     def ready(answer: dict[str, Any]) -> None:
         print(json.dumps(answer), flush=True)

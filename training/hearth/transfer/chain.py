@@ -9,7 +9,7 @@ from typing import Any
 from hearth.base.text import byte_count
 
 SPARE = 256 << 20
-"""Bytes that stay free on the disk, for what is written beside."""
+"""Bytes to leave free on the disk for other files."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ class Order:
 
     @property
     def chain(self) -> list[str]:
-        """The sender, then everybody who gets something, each from the one before."""
+        """The sender, then the receivers, each fetching from the one before."""
         return [self.source, *self.lacks]
 
 
 def order_of(nodes: Sequence[Seen], wanted: Mapping[str, str]) -> Order:
-    """Return the order for `nodes`, which come by rank.
+    """Return the transfer order for `nodes`, which are given by rank.
 
-    `wanted` are the things that every node is to have, with the checksum that each must have, ""
-    where it is not known beforehand: then what the sender has counts, or will have.
-    The sender is the first node that has what would have to be downloaded, the model above all;
-    else the first of all.
+    `wanted` maps each item that all nodes are to have to its required checksum, "" if not known
+    beforehand: then the sender's copy, present or to be downloaded, is the reference.
+    The sender is the first node that has the items that would have to be downloaded, above all
+    the model; else the first node.
     """
     unknown = [key for key, known in wanted.items() if not known]
     source = max(nodes, key=lambda node: [bool(node.holds.get(key)) for key in unknown])
@@ -95,17 +95,17 @@ def order_of(nodes: Sequence[Seen], wanted: Mapping[str, str]) -> Order:
 
 
 def _fast_first(node: Seen) -> tuple[bool, int]:
-    """Return the key by which slow links come last: a chain is as slow as the links before."""
+    """Return a sort key that puts slow links last: a chain is as slow as the links before."""
     return node.wireless, -(node.mbit or 0)
 
 
 def givers(chain: Sequence[str], own: str) -> list[str]:
-    """Return the sources of a node in the chain, nearest first; all but the first are fallbacks."""
+    """Return the upstream nodes of a node, nearest first; all but the first are fallbacks."""
     return list(reversed(chain[: chain.index(own)]))
 
 
 def no_room(node: Seen, sizes: Mapping[str, int]) -> list[str]:
-    """Return a finding for each disk of a node on which `sizes`, bytes by thing, have no room."""
+    """Return a finding for each disk of a node with too little space for `sizes`, bytes by item."""
     disks: dict[str, list[str]] = {}
     for key in sizes:
         disks.setdefault(node.disks[key], []).append(key)

@@ -1,7 +1,7 @@
-"""Asks the node before this one for pieces, or one before that.
+"""HTTP client that fetches pieces from the node before this one, with fallbacks.
 
-A node that falls silent or gives wrong pieces is passed over. So a chain closes around it, without
-anybody who leads.
+A node that is silent or sends corrupt pieces is skipped, so the chain closes around it without
+a coordinator.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from hearth.transfer.serving import proof
 from hearth.verify.pairs import reason
 
 CONNECT = 4.0
-"""Seconds until a node that does not answer counts as silent: twice what a lost packet costs."""
+"""Connect timeout in seconds: twice the cost of a lost packet."""
 
 SILENCE = 8.0
-"""Seconds without a byte on an open line."""
+"""Read timeout in seconds on an open connection."""
 
 STARTING = 20.0
-"""Seconds in which a node that was never heard may still be on its way to listen."""
+"""Seconds in which a node that has never answered may still be starting."""
 
 PATIENCE = 60.0
-"""Seconds in which a node that answers must have something new."""
+"""Timeout in seconds for new pieces from a node that answers."""
 
 _TRIES = 2
 _RETRY = 0.3
@@ -36,7 +36,7 @@ _PAUSE = 0.1
 
 @dataclass(frozen=True)
 class Giver:
-    """A node that can be asked."""
+    """An upstream node in the chain."""
 
     name: str
     address: str
@@ -45,18 +45,18 @@ class Giver:
 
 @dataclass(frozen=True)
 class Lost:
-    """A giver that is no longer asked, and why."""
+    """An upstream node that was given up, and why."""
 
     name: str
     why: str
 
 
 def greet(address: str, giver: Giver, secret: str) -> None:
-    """Let a giver know that it is still needed.
+    """Tell an upstream node that it is still needed.
 
     Args:
-        address: this node's, from which it asks.
-        giver: who is told.
+        address: this node's, used as the source address.
+        giver: the upstream node.
         secret: of this call.
 
     Raises `OSError` or `HTTPException` if it does not answer.
@@ -70,17 +70,17 @@ def greet(address: str, giver: Giver, secret: str) -> None:
 
 
 class _NotYetError(Exception):
-    """The giver is there, and has not got that far."""
+    """The upstream node answers, but has not received the piece yet."""
 
 
 class Asking:
-    """This node's line to the node before it.
+    """Connection to the nearest usable upstream node.
 
     Args:
-        address: this node's, from which it asks.
-        givers: whom to ask, the nearest first, the sender last.
+        address: this node's, used as the source address.
+        givers: upstream nodes, nearest first, the sender last.
         secret: of this call.
-        lost: is told about a giver that is no longer asked.
+        lost: callback for an upstream node that was given up.
     """
 
     def __init__(
@@ -94,25 +94,25 @@ class Asking:
 
     @property
     def giver(self) -> str:
-        """The name of who is asked now."""
+        """The name of the current upstream node."""
         return self._givers[0].name
 
     def table(self, digest: str) -> Table:
         """Return the table with this checksum.
 
-        Raises `SupplyError` if nobody has it.
+        Raises `SupplyError` if no upstream node provides it.
         """
         return Table.of(self._ask("/table", digest, "the table of what is sent").decode())
 
     def piece(self, path: str, digest: str, what: str) -> bytes:
-        """Return the piece at `path`, proved by its checksum; `what` it is of is said of an error.
+        """Return the piece at `path`, verified by its checksum; errors call it `what`.
 
-        Raises `SupplyError` if nobody gives it.
+        Raises `SupplyError` if no upstream node provides it.
         """
         return self._ask(f"/piece/{path}", digest, what)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._line:
             self._line.close()
             self._line = None
@@ -140,7 +140,7 @@ class Asking:
                 self._drop(giver, f"gave {what} with a wrong checksum: test its memory and disk")
 
     def _answer(self, giver: Giver, path: str) -> bytes:
-        """Ask once. Raises OSError or HTTPException if no whole answer comes."""
+        """Send one request. Raises OSError or HTTPException if no complete answer comes."""
         if self._line is None:
             self._line = HTTPConnection(
                 giver.address, giver.port, timeout=CONNECT, source_address=(self._address, 0)
@@ -157,7 +157,7 @@ class Asking:
         return body
 
     def _failed(self, giver: Giver, error: Exception) -> None:
-        """Give a giver another chance, or ask the next one."""
+        """Retry the upstream node later, or switch to the next one after too many failures."""
         self._failures += 1
         young = not self._heard and time.monotonic() - self._since < STARTING
         if young or self._failures < _TRIES:
@@ -166,7 +166,7 @@ class Asking:
             self._drop(giver, reason(error) if isinstance(error, OSError) else str(error))
 
     def _drop(self, giver: Giver, why: str) -> None:
-        """Ask the one before it from now on.
+        """Switch to the upstream node before this one.
 
         Raises `SupplyError` if there is none.
         """

@@ -1,8 +1,8 @@
-"""A model or a data file as it lies on this node: whole, or still arriving.
+"""A model or a data file on this node: complete, or still arriving.
 
-What arrives lies in a hidden folder beside its place, under the names that its files will have, and
-is renamed when it is whole and proved. The pieces of a file arrive in their order, so the length of
-the file says how far it came; a later call reads what is there and goes on behind the last good
+Arriving files are written to a hidden folder beside the target, under their final names; it is
+renamed when all are complete and verified. The pieces of a file arrive in order, so the length of
+the file shows its progress; a later call reads the existing part and resumes after the last valid
 piece.
 """
 
@@ -21,7 +21,7 @@ from hearth.transfer.pieces import File, Item, checksum
 
 
 def arriving(target: Path) -> Path:
-    """Return the folder for what arrives and will be `target`."""
+    """Return the folder for the arriving files of `target`."""
     return target.with_name(f".{target.name}.arriving")
 
 
@@ -31,10 +31,10 @@ def arrived_bytes(target: Path) -> int:
 
 
 class Holding:
-    """One thing on this node; one thread adds pieces, others wait for them and read them.
+    """One item on this node; one thread adds pieces, others wait for them and read them.
 
     Args:
-        item: what it is.
+        item: from the table.
         piece: bytes of a piece.
         target: the model's folder, or the data file.
     """
@@ -47,7 +47,7 @@ class Holding:
         self._news = threading.Condition()
 
     def is_whole(self) -> bool:
-        """Return whether this node has all of it in its place, unchanged; reads it if need be."""
+        """Return whether the target is complete and unchanged on this node; may read all of it."""
         wanted = {file.name: file.sha256 for file in self.item.files}
         if self.item.key == "data":
             return self.target.is_file() and sha256_of(self.target) == wanted[self.target.name]
@@ -61,14 +61,14 @@ class Holding:
         return True
 
     def use_whole(self) -> None:
-        """Give others what lies in its place."""
+        """Serve the files of the complete target."""
         with self._news:
             self._folder = self._home
             self._good = [len(file.pieces) for file in self.item.files]
             self._news.notify_all()
 
     def resume(self) -> int:
-        """Prove what an earlier call has brought, and take what is already here from its place.
+        """Verify the part that an earlier call received, and reuse valid files of the target.
 
         Returns the bytes that need not be sent. Raises `OSError` if the folder cannot be written.
         """
@@ -95,7 +95,7 @@ class Holding:
                 self._has(number, good)
         size = min(good * self._piece, file.size)
         if path.stat().st_size != size:
-            if path.stat().st_nlink > 1:  # what lies in its place is not ours to change
+            if path.stat().st_nlink > 1:  # a hard link to the target, which must stay unchanged
                 shutil.copyfile(path, own := path.with_name(f"{path.name}.own"))
                 own.replace(path)
             os.truncate(path, size)
@@ -110,7 +110,7 @@ class Holding:
         ]
 
     def add(self, number: int, data: bytes) -> None:
-        """Keep the next piece of a file, which has been proved."""
+        """Append the next, verified piece of a file."""
         with (self._folder / self.item.files[number].name).open("ab") as file:
             file.write(data)
         self._has(number, self._good[number] + 1)
@@ -121,21 +121,21 @@ class Holding:
             self._news.notify_all()
 
     def read(self, number: int, piece: int, seconds: float) -> bytes | None:
-        """Return a piece, waiting so long for it; None if it has not come."""
+        """Return a piece, waiting up to `seconds` for it; None if it has not arrived."""
         with self._news:
             if not self._news.wait_for(lambda: self._good[number] > piece, seconds):
                 return None
-            # Not after the lock is free: the folder may be on its way to another name.
+            # Open it under the lock: `land` renames the folder.
             file = (self._folder / self.item.files[number].name).open("rb")
         with file:
             file.seek(piece * self._piece)
             return file.read(self._piece)
 
     def land(self) -> None:
-        """Prove all of it as it lies on the disk, and put it in its place.
+        """Verify all files on the disk, and rename them to the target.
 
         Raises:
-            SupplyError: a file is not what was sent; it is removed, so that it is sent again.
+            SupplyError: a file differs from the one sent; it is removed, so that it is sent again.
             OSError: the disk is full, or cannot be written.
         """
         stock = take_stock(self._folder, *self._about()) if self.item.key == "model" else None
@@ -167,7 +167,7 @@ class Holding:
 
     @property
     def _home(self) -> Path:
-        """The folder that has the files once all are there."""
+        """The final folder of the files."""
         return self.target if self.item.key == "model" else self.target.parent
 
     def _about(self) -> tuple[str, str, str | None]:
@@ -176,13 +176,13 @@ class Holding:
 
 
 def _is(path: Path, file: File) -> bool:
-    """Return whether `path` has the content of a file of the table."""
+    """Return whether `path` has the content of `file` in the table."""
     same_size = path.is_file() and path.stat().st_size == file.size
     return same_size and sha256_of(path) == file.sha256
 
 
 def _same_file(here: Path, path: Path) -> None:
-    """Put the file that is `here` at `path` too, without copying it where that can be."""
+    """Link the file `here` to `path`, or copy it if links are not supported."""
     try:
         os.link(here, path)
     except OSError:  # a file system without links

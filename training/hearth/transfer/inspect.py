@@ -19,7 +19,7 @@ from hearth.transfer.pieces import Key
 from hearth.verify.facts import card
 
 DIGITS = 16
-"""So many of a checksum tell two things apart; they are what people get to see."""
+"""Number of checksum digits that are compared and shown."""
 
 _MARK = ".hearth-shared"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -27,9 +27,9 @@ _SYSTEM = Path("/sys")
 
 
 def targets_of(run: Run, layout: Layout) -> dict[Key, Path]:
-    """Return where model and data of `run` lie on this node, as far as they can be sent.
+    """Return the paths of model and data of `run` on this node, as far as they can be sent.
 
-    A model folder of the user's is used where it lies; a shipped data set comes with the code.
+    The user's own model folder is used in place; a shipped data set comes with the code.
     """
     targets: dict[Key, Path] = {}
     if run.source.kind == "hub":
@@ -42,9 +42,9 @@ def targets_of(run: Run, layout: Layout) -> dict[Key, Path]:
 
 
 def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
-    """Return `findings` and the `facts` that `hearth.transfer.chain.Seen` is made of.
+    """Return `findings` and the `facts` for `hearth.transfer.chain.Seen`.
 
-    Besides: a free `port` at `address`, and with a folder that all nodes are to share what marks it
+    The facts also have a free `port` at `address` and, if all nodes are to share a folder, its mark
     (`shared`).
     """
     findings: list[str] = []
@@ -74,7 +74,7 @@ def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
 
 
 def _held(run: Run, layout: Layout, targets: dict[Key, Path]) -> dict[str, str]:
-    """Return the checksums of what is here whole."""
+    """Return the checksums of the complete targets."""
     held = {}
     if "model" in targets and (model := held_model(run.source, layout.models)):
         held["model"] = model.fingerprint[:DIGITS]
@@ -86,7 +86,7 @@ def _held(run: Run, layout: Layout, targets: dict[Key, Path]) -> dict[str, str]:
 
 
 def _nearest(path: Path) -> Path:
-    """Return the folder nearest to `path` that is there."""
+    """Return the nearest existing folder above `path`."""
     return next(each for each in path.parents if each.exists())
 
 
@@ -102,9 +102,9 @@ def _place(path: Path) -> str:
 
 
 def mark(folder: Path) -> bool:
-    """Mark the folder that all nodes are to see; return whether it was not marked before.
+    """Mark the folder that all nodes are to share; return whether it was unmarked before.
 
-    Raises `SupplyError` if it is not there, or cannot be written.
+    Raises `SupplyError` if it is missing, or cannot be written.
     """
     _check_there(folder)
     if (folder / _MARK).exists():

@@ -19,12 +19,12 @@ Key = Literal["model", "data"]
 
 LEAST_PIECE = 1 << 20
 MOST_PIECES = 4096
-"""With more pieces the table itself would be large, with larger ones a chain fills slowly."""
+"""Maximum number of pieces: more make the table large, larger pieces fill a chain slowly."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file by its plain name: bytes, checksum of the whole and of each piece."""
+    """A file by its plain name: size in bytes, checksum of the whole and of each piece."""
 
     name: str
     size: int
@@ -34,7 +34,7 @@ class File:
 
 @dataclass(frozen=True)
 class Item:
-    """A model or a data file. `about` is what a model's manifest says of where it came from."""
+    """A model or a data file. `about` is the origin of a model, from its manifest."""
 
     key: Key
     name: str
@@ -43,31 +43,31 @@ class Item:
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """Total bytes of its files."""
         return sum(file.size for file in self.files)
 
 
 @dataclass(frozen=True)
 class Table:
-    """All that is sent, in pieces of at most `piece` bytes."""
+    """All items to send, in pieces of at most `piece` bytes."""
 
     piece: int
     items: tuple[Item, ...]
 
     def text(self) -> str:
-        """Return the table as it travels: the same text for the same table."""
+        """Serialize the table; equal tables give equal text."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @property
     def digest(self) -> str:
-        """The checksum of the text."""
+        """The checksum of the serialized table."""
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     @classmethod
     def of(cls, text: str) -> Table:
-        """Return the table that `text` is.
+        """Parse a serialized table.
 
-        Raises `SupplyError` if it is none.
+        Raises `SupplyError` if the text is not a table.
         """
         try:
             content = json.loads(text)
@@ -87,7 +87,7 @@ def _item(content: dict[str, Any]) -> Item:
 
 
 def piece_size(total: int) -> int:
-    """Return the bytes of a piece for so many in all."""
+    """Return the piece size in bytes for `total` bytes."""
     size = LEAST_PIECE
     while total > size * MOST_PIECES:
         size *= 2
@@ -95,7 +95,7 @@ def piece_size(total: int) -> int:
 
 
 def cut(path: Path, piece: int) -> File:
-    """Return the file at `path` as the table has it; reads it once."""
+    """Return the table entry of the file at `path`; reads it once."""
     whole, pieces, size = hashlib.sha256(), [], 0
     with path.open("rb") as file:
         while data := file.read(piece):

@@ -1,7 +1,7 @@
-"""One process a node for the time of a call: it takes what the node lacks and gives it on.
+"""Relay process (courier), one a node for a call: it receives missing items and passes them on.
 
-It outlasts the command that starts it, and ends by itself once nobody has asked for a while. How
-far it is stands in a file, which the controller reads.
+It outlasts the command that starts it, and exits once no request has come for a while. Its
+progress is recorded in a file, which the controller reads.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from hearth.transfer.pieces import File, Item, Key, Table, cut, piece_size
 from hearth.transfer.serving import Giving
 
 IDLE = 60.0
-"""Seconds without a question after which a courier that has everything ends."""
+"""Idle timeout in seconds, after which a courier that has everything exits."""
 
 _REMIND = IDLE / 3
-"""Seconds between two signs to the givers that this node still needs them."""
+"""Seconds between two messages that tell the upstream nodes that this one still needs them."""
 
 _ROOM = 64 << 10
-"""Bytes kept back on the disk of the record while something is taken."""
+"""Bytes reserved on the disk of the record during a transfer."""
 
 _EVERY = 0.5
 
@@ -52,7 +52,7 @@ class Task:
         address: of this node in the cluster, on which it listens at `port`.
         secret: shared by the couriers of this call.
         allowed: addresses that are answered.
-        givers: nodes to fetch from, nearest first; empty for the node that sends.
+        givers: upstream nodes, nearest first; empty for the node that sends.
         digest: checksum of the table; "" for the node that sends, which makes it.
         targets: path of each item, existing or planned.
         keys: items to send, or items this node lacks.
@@ -72,7 +72,7 @@ class Task:
 
     @classmethod
     def of(cls, text: str) -> Task:
-        """Return the task that `text` (JSON) is."""
+        """Parse a task from JSON."""
         content = json.loads(text)
         content["givers"] = tuple(Giver(**each) for each in content["givers"])
         for name in ("allowed", "keys"):
@@ -91,8 +91,8 @@ class Record:
         sent: bytes received over the network.
         here: bytes that were on this node already.
         size: bytes of everything.
-        giver: current source.
-        lost: abandoned sources, and why.
+        giver: current upstream node.
+        lost: upstream nodes that were given up, and why.
         findings: why it failed.
         began: start time in seconds since the epoch.
         ended: time when everything was in place, likewise.
@@ -112,7 +112,7 @@ class Record:
 
 
 class Courier:
-    """Does a task; `ready` is told, once, what whoever started it waits for."""
+    """Executes a task; `ready` is called once, with the first report for the starting process."""
 
     def __init__(self, task: Task, ready: Callable[[dict[str, Any]], None]) -> None:
         self._task, self._ready = task, ready
@@ -120,7 +120,7 @@ class Courier:
         self._written = 0.0
 
     def run(self) -> int:
-        """Take, give, and stay until nobody asks; return the exit status."""
+        """Receive, serve, and stay until idle; return the exit status."""
         task = self._task
         try:
             giving = Giving(task.address, task.port, task.secret, task.allowed)
@@ -128,7 +128,7 @@ class Courier:
             why = f"port {task.port} of {task.address} cannot be used ({error.strerror}): try again"
             self._ready({"findings": [why]})
             return 2
-        # Where a full disk ends it, this goes first, so that there is room to say so.
+        # Reserve space: on a full disk this file is deleted, so that the record can be written.
         room = Path(f"{task.record}.room")
         try:
             room.write_bytes(os.urandom(_ROOM))
@@ -158,7 +158,7 @@ class Courier:
     # -- the node that sends -----------------------------------------------------------------------
 
     def _send(self, giving: Giving) -> dict[str, Any]:
-        """Cut everything into pieces and give them; return checksum and sizes of the table."""
+        """Cut all items into pieces and serve them; return checksum and sizes of the table."""
         table = made(self._task.keys, self._task.targets)
         holdings = [self._holding(item, table) for item in table.items]
         for holding in holdings:
@@ -202,10 +202,10 @@ class Courier:
 
     @contextmanager
     def _needing(self) -> Iterator[None]:
-        """Keep all givers from ending meanwhile.
+        """Keep all upstream nodes running meanwhile.
 
-        Nothing else asks them while this node reads what is on its disk already, nor those behind
-        the nearest, of whom one is wanted only where that is lost.
+        They get no requests while this node reads its own disk, and those behind the nearest one
+        get none unless it fails.
         """
         over = threading.Event()
 
@@ -238,16 +238,16 @@ class Courier:
         return Holding(item, table.piece, Path(self._task.targets[item.key]))
 
     def _state(self, state: str) -> None:
-        """Write down how far it is."""
+        """Record the progress."""
         self._record.state = state
         self._written = time.monotonic()
         write_whole(Path(self._task.record), json.dumps(asdict(self._record)))
 
 
 def made(keys: Iterable[Key], targets: Mapping[str, str]) -> Table:
-    """Return the table of what lies in these places.
+    """Build the table of the items at these paths.
 
-    Raises `SupplyError` if something is not what it should be.
+    Raises `SupplyError` if a file was changed or is missing.
     """
     paths: dict[Key, list[Path]] = {}
     manifests = {}
@@ -282,7 +282,7 @@ def made(keys: Iterable[Key], targets: Mapping[str, str]) -> Table:
 
 @contextmanager
 def _alone(target: Path) -> Iterator[None]:
-    """Hold the lock that whoever fetches a model holds, too (see `hearth.model.fetch`).
+    """Hold the lock that a download of the model holds, too (see `hearth.model.fetch`).
 
     Raises `SupplyError` if another process keeps it.
     """
@@ -309,9 +309,9 @@ def _told(error: OSError) -> str:
 
 
 def start(task: Task, log: Path) -> dict[str, Any]:
-    """Start a courier that outlasts this process, in place of one of an earlier call.
+    """Start a courier that outlasts this process, after ending one of an earlier call.
 
-    Returns its findings, and of the node that sends the facts. What goes wrong later stands in the
+    Returns its findings, and on the node that sends also the facts. Later errors are written to the
     record.
     """
     end_earlier(Path(task.record))
@@ -338,7 +338,7 @@ def start(task: Task, log: Path) -> dict[str, Any]:
 
 
 def end_earlier(record: Path) -> None:
-    """End the courier of an earlier call, if it is still there: what it has brought is kept."""
+    """End the courier of an earlier call, if it still runs; its received files are kept."""
     with suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
         process = psutil.Process(int(json.loads(record.read_text())["pid"]))
         if "hearth.transfer" in process.cmdline() and "courier" in process.cmdline():

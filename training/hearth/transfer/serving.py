@@ -24,7 +24,7 @@ from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import Table
 
 WAIT = 1.0
-"""Seconds that a request waits for a piece that has not come."""
+"""Seconds that a request waits for a piece that has not arrived."""
 
 _IDLE_LINE = 60.0
 
@@ -35,7 +35,7 @@ def proof(secret: str, path: str) -> str:
 
 
 class Giving(socketserver.ThreadingTCPServer):
-    """Answers at one address, and only the nodes of the chain.
+    """HTTP server on one address for the nodes of the chain only.
 
     Raises `OSError` if it cannot listen there.
     """
@@ -53,21 +53,21 @@ class Giving(socketserver.ThreadingTCPServer):
         super().__init__((address, port), _Handler)
 
     def show(self, table: Table, holdings: Iterable[Holding]) -> None:
-        """Give the table to whoever asks, and of these things what is there."""
+        """Start serving the table and the available pieces of these holdings."""
         self.holdings = {holding.item.key: holding for holding in holdings}
         self.text = table.text().encode()
 
     def asked(self) -> None:
-        """Note that somebody has asked just now."""
+        """Note the time of a request."""
         self._last = time.monotonic()
 
     @property
     def idle(self) -> float:
-        """Seconds since somebody has asked."""
+        """Seconds since the last request."""
         return time.monotonic() - self._last
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Show what is wrong here; a node that hangs up is its own affair."""
+        """Log errors of this node; ignore clients that disconnect."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -79,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        """Answer one question."""
+        """Answer one request."""
         self.server.asked()
         given = self.headers.get("Authorization", "")
         known = self.client_address[0] in self.server.allowed
@@ -111,4 +111,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: the courier says how far it is."""
+        """Log nothing: the courier records its progress."""
