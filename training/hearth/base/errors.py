@@ -1,8 +1,8 @@
-"""The exceptions meant for people.
+"""Exceptions whose text is written for users.
 
-Everything that can go wrong because of an input, a file or a machine is raised as a
-`HearthError`. Entry points print its findings and exit with status 2; anything else is a
-bug and keeps its traceback.
+Any failure caused by an input, a file or a machine is raised as a `HearthError`. Entry points
+print its findings and exit with status 2; any other exception is a bug and keeps its
+traceback.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LaunchError(HearthError):
 
 
 class SupplyError(HearthError):
-    """What the nodes need cannot be fetched."""
+    """A model or data set that the nodes need cannot be fetched."""
 
 
 class CheckpointError(HearthError):

@@ -1,4 +1,4 @@
-"""What several rooms need to know of a file."""
+"""File helpers shared across packages: checksums, atomic writes, fsync, folder locks."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def bytes_below(folder: Path) -> int:
-    """Return the bytes of all files in a folder, which need not be there.
+    """Return the total size in bytes of all files below a folder, 0 if there is no folder.
 
-    Others may be at work in it: what vanishes meanwhile counts for nothing.
+    Other processes may be changing it: files that vanish meanwhile are not counted.
     """
     total = 0
     for place, _, names in os.walk(folder):
@@ -41,7 +41,7 @@ def bytes_below(folder: Path) -> int:
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
+    """Fsync a file, or a folder's own entries."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -50,21 +50,21 @@ def sync(path: Path) -> None:
 
 
 def sync_below(folder: Path) -> None:
-    """Bring a folder and all that is in it to the disk."""
+    """Fsync a folder and everything below it."""
     for path in [*folder.rglob("*"), folder]:
         sync(path)
 
 
 def level_modes(folder: Path) -> None:
-    """Let whoever may read a model's config.json read all of it: safetensors are made private."""
+    """Give all files of a model the mode of config.json: safetensors creates private files."""
     for path in folder.iterdir():
         path.chmod((folder / "config.json").stat().st_mode)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that others see as it was or as it will be, never in between.
+    """Write a file atomically: readers see the old content or the new one.
 
-    Raises `OSError` and leaves the file as it was if the disk is full or cannot be written.
+    Raises `OSError` and keeps the old content if the disk is full or cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -78,7 +78,7 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process is alone in `folder`, and be it until the block ends."""
+    """Hold an exclusive lock on `folder` for the block, waiting for other processes first."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -88,7 +88,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def taken(folder: Path) -> bool:
-    """Return whether a process is `alone` in `folder`; one that was killed no longer is."""
+    """Return whether a process holds the `alone` lock on `folder`; its death releases it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

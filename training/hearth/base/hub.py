@@ -1,7 +1,7 @@
-"""What models and data sets need to know of the Hugging Face Hub: is it there, and who may ask.
+"""Client of the Hugging Face Hub, error classification, and removal of tokens from texts.
 
 Tokens come from the environment (`HF_TOKEN`) or the login of huggingface_hub. They are never
-passed around here, and `scrub` takes them out of every text that a person or a log gets to see.
+passed around here, and `scrub` removes them from every text shown to a user or logged.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 
 
 def hub_api() -> HfApi:
-    """Return the Hub's interface at `HF_ENDPOINT`, or at the public address."""
+    """Return a Hub client for `HF_ENDPOINT`, or for the public address."""
     return HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
 
 
 def scrub(text: object) -> str:
-    """Return `text` without tokens and without credentials in addresses."""
+    """Return `text` with tokens and credentials in addresses replaced by asterisks."""
     told = str(text)
     if token := get_token():
         told = told.replace(token, "***")
@@ -32,7 +32,7 @@ def scrub(text: object) -> str:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Return whether `error`, or what caused it, means that the Hub did not answer."""
+    """Return whether `error`, or an error in its cause chain, means that the Hub did not answer."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, HfHubHTTPError):
@@ -44,6 +44,6 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Return whether `error` means that the Hub wants a token, or does not accept this one."""
+    """Return whether `error` means that the Hub requires a token or rejects the current one."""
     response = getattr(error, "response", None)
     return response is not None and response.status_code in (401, 403)

@@ -1,4 +1,4 @@
-"""One process at a time, on this machine: a file lock that says when it has to wait."""
+"""A file lock between processes of this machine that prints a message when it has to wait."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from filelock import FileLock, Timeout
 
 @contextmanager
 def locked(path: Path, say: Callable[[str], None], waiting: str) -> Iterator[None]:
-    """Hold the lock `path`, saying `waiting` first if another process has it.
+    """Hold the lock `path`; if another process holds it, `say` the text `waiting` and wait.
 
-    The lock ends with its process, however that ends; the file stays.
+    The lock is released when its process ends, even by a crash; the file stays.
     """
     lock = FileLock(path)
     try:

@@ -1,4 +1,4 @@
-"""Names in a node's workspace that its processes and Ansible's modules share.
+"""File and variable names shared by a node's processes and the Ansible modules.
 
 Standard library only: modules ship this file to machines that have no Hearth yet.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-"""Names that a run may have: they are folder names."""
+"""Valid names of a run, which are also folder names."""
 
 SUPERVISOR_LOCK = "config/supervisor.lock"
 """File in a workspace, locked and filled in by the supervisor of the run in progress."""
@@ -17,10 +17,10 @@ SUPERVISED = "HEARTH_SUPERVISED"
 """Environment variable of all processes that a supervisor starts: the workspace they work for."""
 
 TORCHRUN = "hearth.supervise.torchrun"
-"""Module that starts torchrun, by which its processes are recognised."""
+"""Module that starts torchrun; its name on the command line identifies those processes."""
 
 MANIFEST = "hearth.json"
-"""File in a model folder: the checksums of all others."""
+"""File in a model folder with the checksums of all other files."""
 
 STAGED_NAME = re.compile(r"([0-9a-f]{12})-.+")
 """Name of a local data file in a workspace: the head of its SHA-256, then its own name."""

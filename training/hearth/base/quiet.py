@@ -1,4 +1,4 @@
-"""Keeps the libraries' progress bars and advice off the screen and out of a run's log."""
+"""Silences the libraries' progress bars and warnings, on the screen and in a run's log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transformers.utils import logging as transformers_logging
 
 
 def hush() -> None:
-    """Let the libraries speak of errors only; called before bitsandbytes is imported."""
+    """Make the libraries log errors only; call it before bitsandbytes is imported."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)

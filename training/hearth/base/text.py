@@ -1,17 +1,17 @@
-"""How Hearth says things to people, wherever it says them."""
+"""Text formatting for messages: durations, byte counts, aligned tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 NOT_KNOWN = "–"
-"""What stands in a table where there is nothing to say."""
+"""Placeholder in a table for an unknown value."""
 
 _GAP = "  "
 
 
 def duration(seconds: float) -> str:
-    """Return a time span as a person says it: 45 s, 3 min 20 s, 2 h 5 min."""
+    """Format a duration for people: 45 s, 3 min 20 s, 2 h 5 min."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"
@@ -21,7 +21,7 @@ def duration(seconds: float) -> str:
 
 
 def byte_count(count: float) -> str:
-    """Return a number of bytes as a person says it: 512 B, 33.6 MB, 1.2 GB."""
+    """Format a number of bytes for people: 512 B, 33.6 MB, 1.2 GB."""
     if count < 1000:
         return f"{count:.0f} B"
     unit = "kB"
@@ -33,9 +33,9 @@ def byte_count(count: float) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows as lines, columns below each other; the first row holds the titles.
+    """Format rows as lines with aligned columns; the first row holds the titles.
 
-    A column whose first cell begins with a digit is set to the right.
+    A column whose first cell begins with a digit is right-aligned.
     """
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     right = [cell[:1].isdecimal() for cell in (rows[1] if len(rows) > 1 else rows[0])]

@@ -1,6 +1,6 @@
-"""From the logs of a run to what went wrong, where, why and what helps: no torch.
+"""Diagnosis of a failed run from its logs: node, error, cause and cure. No torch.
 
-Here is what the supervisors use, in the standard library alone. `catalogue` and `logs` need more.
+It exports the supervisors' part, standard library only; `catalogue` and `logs` need pydantic.
 """
 
 from hearth.diagnose.log import (

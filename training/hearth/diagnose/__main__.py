@@ -1,4 +1,4 @@
-"""Say where a run failed first, why, and what helps, from the log files of its nodes."""
+"""Diagnose a failed run from its nodes' logs: the node that failed first, cause and cure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hearth.diagnose.page import markdown
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the diagnosis; return 0 if there is a cause, 1 if there is none, 2 without logs."""
+    """Print the diagnosis; return 0 if the cause was found, 1 if not. Exits with 2 without logs."""
     parser = argparse.ArgumentParser(prog="python -m hearth.diagnose", description=__doc__)
     parser.add_argument("log", nargs="*", type=Path, help="log of a node; its name is the node's")
     parser.add_argument("--markdown", action="store_true", help="print all that is known as a page")

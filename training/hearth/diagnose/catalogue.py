@@ -1,7 +1,7 @@
-"""The catalogue of what can go wrong: from the text of an error to its cause and its cure.
+"""The catalogue of known errors: maps the text of an error to its cause and cure.
 
-The entries are in `catalogue.yml`, which says how to add one. What Hearth reports itself says what
-to do, and is in no entry.
+The entries are in `catalogue.yml`, which explains how to add one. Hearth's own errors contain
+their cure and have no entry.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
 
 
 class Seen(BaseModel):
-    """A real text of an error, and where it was seen: an address, or the test that provokes it."""
+    """A real error text and its source: an address, or the test that provokes it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     text: str
@@ -42,12 +42,12 @@ class Seen(BaseModel):
 
     @property
     def provoked(self) -> bool:
-        """Whether a test provokes it."""
+        """Whether a test provokes the error."""
         return self.source.startswith("tests/")
 
 
 class Entry(BaseModel):
-    """One thing that can go wrong: how it is known, what it means and what helps."""
+    """One known error: patterns that match it, its cause and its cure."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
@@ -58,7 +58,7 @@ class Entry(BaseModel):
     seen: tuple[Seen, ...] = Field(min_length=1)
 
     def fits(self, text: str) -> bool:
-        """Tell whether this is what `text` speaks of."""
+        """Return whether `text` contains this error."""
         return any(pattern.search(text) for pattern in self.match) and not any(
             pattern.search(text) for pattern in self.unless
         )
@@ -75,16 +75,16 @@ def sections() -> dict[str, tuple[Entry, ...]]:
 
 
 def entries() -> tuple[Entry, ...]:
-    """Return all entries, in the order in which they are tried."""
+    """Return all entries, in matching order."""
     return tuple(entry for section in sections().values() for entry in section)
 
 
 def diagnosis(error: str, log: str = "") -> Entry | None:
-    """Return what explains an error, or None if the catalogue does not know it.
+    """Return the catalogue entry that explains an error, or None.
 
-    `error` is the text as it was printed (`Type: message`). `log` is the log of its node: what the
-    kernel said counts too where a rank ended without a word, since who has been killed cannot tell
-    why; and what it said of the GPU, where that is what failed.
+    `error` is the text as it was printed (`Type: message`). `log` is the log of its node: its
+    kernel lines are searched too if a rank ended without an error, since a killed process cannot
+    print why; for a GPU error, only the kernel's lines about the GPU.
     """
     said = kernel_lines(log)
     if not _WITHOUT_A_WORD.search(error):
@@ -94,7 +94,7 @@ def diagnosis(error: str, log: str = "") -> Entry | None:
 
 
 def explained(found: Entry | None) -> list[str]:
-    """Return the lines that follow an error on the screen."""
+    """Return the lines to print below an error: its cause and cure."""
     if found is None:
         return ["cause: not known to Hearth; the error above is the first, as it was printed"]
     return [f"cause: {found.cause}", f"cure: {found.cure}"]

@@ -1,8 +1,8 @@
-"""The last real error in what torchrun and its ranks printed.
+"""Finds the last real error in the output of torchrun and its ranks.
 
 A node's log mixes the lines of several ranks with torchrun's own. When a rank fails, its peers
 fail too, because their connection to it breaks: those errors are echoes, and each node has some.
-The wordings here were taken from logs of torch 2.13 (tests/fixtures/torchrun).
+The patterns here were taken from logs of torch 2.13 (tests/fixtures/torchrun).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 MESSAGE_LIMIT = 1000
-"""Characters kept of a message; some libraries raise whole pages."""
+"""Longest message in characters; some libraries raise whole pages."""
 
 _ECHO = re.compile(
     r"""
@@ -63,10 +63,10 @@ _RULE = re.compile(r"^=+$")
 
 @dataclass(frozen=True)
 class RankError:
-    """Why a rank ended: its number in the world (if the log tells) and one to a few lines.
+    """The error that ended a rank: the rank's number (if known) and a message of a few lines.
 
-    `killed`: by a signal that a rank does not send itself; `told`: in Hearth's own words, which say
-    what to do; `where`: file and line of the script that raised it, where that was asked for.
+    `killed`: by a signal that a rank does not send itself; `told`: reported by Hearth itself, with
+    its cure; `where`: file and line in the user's script that raised it, if requested.
     """
 
     rank: int | None
@@ -77,7 +77,7 @@ class RankError:
 
     @property
     def placed(self) -> str:
-        """The message, with the line that it comes from in front."""
+        """The message, preceded by its file and line if known."""
         return f"{self.where}: {self.message}" if self.where else self.message
 
 
@@ -94,14 +94,14 @@ Failure = TypeVar("Failure", bound=HasMessage)
 
 
 def is_echo(message: str) -> bool:
-    """Tell whether an error only says that another rank is gone or that one was told to end."""
+    """Return whether an error only reports a lost peer or a requested end."""
     return bool(_ECHO.search(message)) and not _DOWNLOAD.search(message)
 
 
 def first_failure(failures: Iterable[Failure]) -> Failure | None:
-    """Return the earliest failure that is no echo, else the earliest, else None.
+    """Return the earliest failure that is not an echo, else the earliest, else None.
 
-    `failures` come in the order in which they were noticed.
+    `failures` must be in the order in which they were detected.
     """
     known = list(failures)
     real = (failure for failure in known if not is_echo(failure.message))
@@ -111,11 +111,11 @@ def first_failure(failures: Iterable[Failure]) -> Failure | None:
 def last_error(text: str, script: str = "") -> RankError | None:
     """Return the error that ended the ranks of one node, or None if the log shows none.
 
-    `script` is the folder of a person's script as it stands in paths; the error then comes with the
-    innermost line of a file in there.
+    `script` is the folder of a user's script as it appears in paths; the error then carries the
+    innermost traceback line inside it.
 
-    In order of trust: what Hearth said on purpose; a signal that a rank does not send itself; the
-    last exception that is no echo; an abort; an echo; a rank that ended without a word.
+    In order of trust: Hearth's own error; a signal that a rank does not send itself; the last
+    exception that is not an echo; an abort; an echo; a rank that ended without a message.
     """
     lines = text.splitlines()
     report = _torchrun_report(lines)
@@ -126,18 +126,18 @@ def last_error(text: str, script: str = "") -> RankError | None:
 
 
 def last_launch(text: str) -> str:
-    """Return the part of a node's log since its supervisor last began anything; all, if never."""
+    """Return the part of a node's log since its supervisor's last launch, or all without one."""
     starts = [match.start() for match in _LAUNCH.finditer(text)]
     return text[starts[-1] :] if starts else text
 
 
 def kernel_lines(text: str) -> list[str]:
-    """Return what the supervisor has noted of the kernel's log in the last launch."""
+    """Return the kernel messages that the supervisor logged in the last launch."""
     return [match["said"] for match in _KERNEL.finditer(last_launch(text))]
 
 
 def _told(lines: list[str]) -> RankError | None:
-    """Return what Hearth itself reported, all findings of the first rank that spoke."""
+    """Return Hearth's own error, with all findings of the first rank that reported any."""
     told: dict[int | None, list[str]] = {}
     for line in lines:
         rank, bare = _split(line)
@@ -151,9 +151,9 @@ def _told(lines: list[str]) -> RankError | None:
 
 
 def _last_raised(lines: list[str], script: str) -> RankError | None:
-    """Return the last exception that a rank (not torchrun) died of, an echo only if all are.
+    """Return the last exception of a rank (not of torchrun), an echo only if all are echoes.
 
-    The lines of each rank are read on their own: two that fail at once print through each other.
+    Each rank's lines are parsed separately: ranks that fail at once interleave their output.
     """
     by_rank: dict[int | None, list[str]] = {}
     for line in _without_report(lines):
@@ -168,10 +168,10 @@ def _last_raised(lines: list[str], script: str) -> RankError | None:
 
 
 def _with_reason(message: str, lines: list[str]) -> str:
-    """Return the message, and if a node was not reached since its name is unknown, that it is.
+    """Return the message, with torch's DNS warning added if a node's name did not resolve.
 
-    torch asks for the name again and again until the time is over, and warns each time; its
-    exception tells only the end of that.
+    torch retries the name until its timeout and warns each time; its exception reports only the
+    timeout.
     """
     if unreached := _UNREACHED.search(message):
         for line in lines:
@@ -183,7 +183,7 @@ def _with_reason(message: str, lines: list[str]) -> str:
 def _exceptions(lines: list[str], script: str) -> Iterator[tuple[str, str]]:
     """Yield the closing lines of each traceback, and errors of the interpreter itself.
 
-    With each comes the innermost line of code in the folder `script`, or nothing.
+    Each comes with `file:line` of the innermost frame in the folder `script`, or "".
     """
     inside = ignored = False
     where = ""
@@ -212,7 +212,7 @@ def _exceptions(lines: list[str], script: str) -> Iterator[tuple[str, str]]:
 
 
 def _continues(line: str) -> bool:
-    """Tell whether a line still belongs to the message of the exception above it."""
+    """Return whether a line continues the message of the exception above it."""
     return bool(line.strip()) and not (
         line == _TRACEBACK
         or _TORCHRUN_LINE.match(line)
@@ -234,14 +234,14 @@ def _without_report(lines: list[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Report:
-    """The first rank to fail, as torchrun saw it. A negative status is a signal."""
+    """The first rank to fail according to torchrun. A negative status is a signal."""
 
     rank: int
     status: int
 
 
 def _torchrun_report(lines: list[str]) -> _Report | None:
-    """Return what torchrun's summary box says of the first rank that failed."""
+    """Return the first failed rank and its status from torchrun's summary box."""
     at = next((n for n, line in enumerate(lines) if line.startswith("Root Cause (first")), None)
     if at is None:
         return None
@@ -251,7 +251,7 @@ def _torchrun_report(lines: list[str]) -> _Report | None:
 
 
 def _killed(report: _Report | None) -> RankError | None:
-    """Return the end by a signal that says more than any exception printed before it."""
+    """Return the death of a rank by a signal, which outranks any exception printed before."""
     if report is None or -report.status not in _DEADLY:
         return None
     message = f"rank {report.rank} was {killed_by(-report.status)}"
@@ -259,7 +259,7 @@ def _killed(report: _Report | None) -> RankError | None:
 
 
 def _ended(report: _Report | None, lines: list[str]) -> RankError | None:
-    """Return how a rank ended that raised no exception."""
+    """Return the error of a rank that ended without an exception: its signal or status."""
     if report is None:
         return None
     if report.status > 0:
@@ -272,7 +272,7 @@ def _ended(report: _Report | None, lines: list[str]) -> RankError | None:
 
 
 def killed_by(number: int) -> str:
-    """Return e.g. `killed by signal 9 (SIGKILL)`, with the usual reason where there is one."""
+    """Return e.g. `killed by signal 9 (SIGKILL)`, with the usual reason for SIGKILL."""
     try:
         name = signal.Signals(number).name
     except ValueError:
@@ -284,7 +284,7 @@ def killed_by(number: int) -> str:
 
 
 def _split(line: str) -> tuple[int | None, str]:
-    """Separate torch's `[rank1]: ` from the rest of a line."""
+    """Split a line into the rank in torch's prefix `[rank1]: ` (or None) and the rest."""
     if match := _PREFIX.match(line):
         return int(match["rank"]), line[match.end() :]
     return None, line

@@ -1,4 +1,4 @@
-"""Where a run failed first: from the logs of all its nodes to one node and one error."""
+"""The first failure of a run, found in the logs of all its nodes: one node and one error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERDICT = re.compile(
 
 @dataclass(frozen=True)
 class Failure:
-    """The node where a run failed first and the error there; `told`: Hearth's own words."""
+    """The node where a run failed first and its error; `told`: reported by Hearth itself."""
 
     node: str
     message: str
@@ -29,10 +29,10 @@ class Failure:
 def failure_of(logs: Mapping[str, str]) -> Failure | None:
     """Return the first failure of a run, or None if no log shows any.
 
-    `logs` are by node. In order of trust: the earliest error that is no echo, by the clocks of the
-    supervisors; what the supervisors agreed on, who also notice a node that is gone; an echo; and
-    in a text that is no log of ranks (of the kernel, of Ansible) the first line that the catalogue
-    knows.
+    `logs` maps nodes to texts. In order of trust: the earliest error that is not an echo, by the
+    supervisors' clocks; the cause that the supervisors agreed on, which covers lost nodes too; an
+    echo; and in a text that is no log of ranks (but of the kernel or Ansible) the first line that
+    matches the catalogue.
     """
     launches = {node: last_launch(text) for node, text in logs.items()}
     failures = []
@@ -46,13 +46,13 @@ def failure_of(logs: Mapping[str, str]) -> Failure | None:
 
 
 def _ended(text: str) -> str:
-    """Return when torchrun ended, as text that sorts; logs that do not tell come last."""
+    """Return the time when torchrun ended, as sortable text; `~` (last) if the log lacks it."""
     found = _ENDED.search(text)
     return found["time"] if found else "~"
 
 
 def _agreed(logs: Mapping[str, str]) -> Failure | None:
-    """Return the cause that the supervisors wrote down."""
+    """Return the failure that the supervisors agreed on and logged."""
     for text in logs.values():
         if found := _VERDICT.search(text):
             message = found["message"].replace("\n    ", "\n")
@@ -62,9 +62,9 @@ def _agreed(logs: Mapping[str, str]) -> Failure | None:
 
 
 def _known_line(logs: Mapping[str, str]) -> Failure | None:
-    """Return the first line that says something that the catalogue knows.
+    """Return the first line that matches the catalogue.
 
-    Not of a log of ranks: what they print and live on with is no failure.
+    Logs of ranks are skipped: a line after which a rank continued is no failure.
     """
     for node, text in logs.items():
         for line in [] if _OF_RANKS.search(text) else text.splitlines():

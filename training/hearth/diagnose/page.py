@@ -1,4 +1,4 @@
-"""The catalogue as a page to read and to search: docs/troubleshooting.md."""
+"""The catalogue rendered as a Markdown page: docs/troubleshooting.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GITHUB = re.compile(r"https://github\.com/(?P<name>[^/]+/[^/]+)/(issues|pull)/(
 
 
 def markdown() -> str:
-    """Return the page."""
+    """Return the page as Markdown."""
     return "\n".join(_lines())
 
 
@@ -60,7 +60,7 @@ def _entry(entry: Entry) -> Iterator[str]:
 
 
 def _source(seen: Seen) -> str:
-    """Return where a text was seen, as a link or as the test that provokes it."""
+    """Return a link to an error text's source: a web page or the test that provokes it."""
     if seen.provoked:
         file, _, test = seen.source.partition("::")
         return f"[{test}](../{file})"

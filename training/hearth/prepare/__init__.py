@@ -1,6 +1,6 @@
-"""Getting a node ready for a run, before any node starts it.
+"""Preparation of a node for a run, before any node starts it.
 
-here.py      what a node must have, checked and fetched; a rank calls it once more, and finds all
-facts.py     what the play is told of a node that is ready, to show and to compare
+local.py     checks the node and fetches model and data; each rank repeats it and finds all cached
+facts.py     facts about a prepared node, which the play shows and compares
 __main__.py  the command that the play calls on every node: python -m hearth.prepare
 """

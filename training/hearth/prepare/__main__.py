@@ -1,4 +1,4 @@
-"""Get this node ready for a run: model and data in its caches, and all that it needs checked."""
+"""Prepare this node for a run: check its requirements, fetch model and data into its caches."""
 
 from __future__ import annotations
 

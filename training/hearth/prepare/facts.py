@@ -1,4 +1,4 @@
-"""What the play is told of a node that is ready for a run."""
+"""Facts about a prepared node, for the play to show and to compare."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hearth.record.checkpoint import newest
 
 
 def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:
-    """Return what `parallel: fsdp` asks of the network depends on: the size of the weights."""
+    """Return the size of the weights in bytes, which sets the network load of `parallel: fsdp`."""
     if run.settings.parallel != "fsdp":
         return {}
     precision = choose(run.settings.precision, [("this node", supported(device_kind()))])
@@ -28,7 +28,7 @@ def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:
 
 
 def _reached(run: Run, layout: Layout) -> int | None:
-    """Return the step of the newest checkpoint that this node has of a run that goes on."""
+    """Return the step of this node's newest checkpoint if the run is resumed, else None."""
     if not run.resumes:
         return None
     found = newest(layout.checkpoint_dir(run.name), print, run.created)
@@ -36,7 +36,7 @@ def _reached(run: Run, layout: Layout) -> int | None:
 
 
 def _told(run: Run, model: ModelFolder) -> str:
-    """Return one line that says which model it is and where it came from."""
+    """Return one line with the model's name, origin, folder and code files."""
     where = {
         "hub": f"the Hub at revision {(model.revision or '')[:12]}",
         "wheel": f"the package {model.revision}, since the Hub did not answer",
@@ -48,9 +48,9 @@ def _told(run: Run, model: ModelFolder) -> str:
 
 
 def prepared_facts(run: Run, layout: Layout) -> dict[str, Any]:
-    """Prepare this node and return what the play tells of it and compares.
+    """Prepare this node and return the facts that the play shows and compares.
 
-    Raises `HearthError` with everything that stands in the way.
+    Raises `HearthError` with all problems found.
     """
     prepared = prepare(run, layout, say=print)
     return facts_of(prepared) | {

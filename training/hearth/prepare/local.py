@@ -1,4 +1,4 @@
-"""Everything this node must have before a run may start on it, checked and fetched."""
+"""Checks of this node before a run, and fetching of its model and data."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ from hearth.model.optimizer import choose_optimizer, means_here
 from hearth.model.precision import choose, supported
 from hearth.ranks.world import has_nvidia_gpu
 
-# Checkpoints, metrics and the adapter of a LoRA run fit into this with room to spare.
+# Enough for the checkpoints, metrics and adapter of a LoRA run, with a wide margin.
 _LEAST_FREE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run needs on this node, in its caches and ready."""
+    """The model and data of a run, ready in this node's caches."""
 
     model: ModelFolder
     data: TokenData
 
 
 def device_kind() -> torch.device:
-    """Return the kind of device that this node computes on."""
+    """Return the device type of this node: `cuda` with an NVIDIA GPU, else `cpu`."""
     return torch.device("cuda" if has_nvidia_gpu() else "cpu")
 
 
 def _check_machine(run: Run) -> None:
-    """Raise if this node cannot do what the run asks for by name."""
+    """Raise if this node lacks the backend, precision or optimizer that the run names."""
     device = device_kind()
     backend_here(run.settings, device)
     choose(run.settings.precision, [("this node", supported(device))])
@@ -63,7 +63,7 @@ def _check_machine(run: Run) -> None:
 
 
 def _check_name(run: Run, folder: Path) -> None:
-    """Raise if another run of this name has left its files in `folder`."""
+    """Raise if `folder` holds files of another run with the same name."""
     path = folder / "run.yml"
     if path.exists() and (other := read_run(path)).created != run.created:
         raise HearthError(
@@ -73,12 +73,12 @@ def _check_name(run: Run, folder: Path) -> None:
 
 
 def _allow_code(run: Run, model: Path, say: Callable[[str], None]) -> bool:
-    """Return whether code that came with `model` runs, having loaded it once.
+    """Load the code that comes with `model`, if it needs any; return whether it does.
 
-    transformers copies it to a place of its own, from which all that is Python's imports it: one
-    process does that while others wait, so that none reads half a file.
+    transformers copies the code into a cache of its own and imports it from there: one process does
+    that while the others wait, so that none reads half a file.
 
-    Raises `ModelError` if the model needs code that may not run or is not there.
+    Raises `ModelError` if the model needs code that is not allowed or missing.
     """
     named = code_to_run(model, run.source.id, run.settings.trust_remote_code)
     own_code = bool(named)
@@ -94,30 +94,30 @@ def _allow_code(run: Run, model: Path, say: Callable[[str], None]) -> bool:
 
 
 def _room(settings: Settings, model: Path, own_code: bool) -> int:
-    """Return the bytes that a run in which all of `model` learns keeps at most at one time."""
+    """Return the peak disk space in bytes of a run that trains all weights of `model`."""
     weights = weights_in(model, own_code) * (8 if settings.precision == "fp64" else 4)
     best = weights if settings.eval_every else 0
-    # AdamW keeps two numbers more of each weight; rounds of local steps, their momentum too.
+    # AdamW stores two values per weight; rounds of local steps store an outer momentum too.
     checkpoint = (4 if settings.sync_every > 1 else 3) * weights + best
-    # Each of the three is written beside the one that it replaces.
+    # Checkpoint, result and best weights are each written beside the copy they replace.
     return (settings.checkpoint_keep + 1) * checkpoint + 2 * weights + 2 * best
 
 
 def _check_whole_model(run: Run, model: Path, own_code: bool, layout: Layout) -> None:
-    """Raise if not all of `model` can learn, or what this leaves on the disk has no room there."""
+    """Raise if `model` is not fully trainable or its checkpoints exceed the free disk space."""
     check_can_learn(model, own_code)
     checkpoints = layout.checkpoint_dir(run.name)
     places = (checkpoints, layout.run_dir(run.name))
     kept = {path for place in places for path in place.rglob("*") if path.is_file()}
-    held = sum(path.stat().st_size for path in kept)  # by a run that goes on
+    held = sum(path.stat().st_size for path in kept)  # by a resumed run
     _check_folder(checkpoints, _room(run.settings, model, own_code) - held)
 
 
 def _check_folder(folder: Path, least_free: int) -> None:
-    """Raise if `folder` could not be made, could not be written, or has too little space.
+    """Raise if `folder` cannot be created or written, or has too little space.
 
-    Tried in the nearest folder that is there: a run that is refused leaves nothing behind. (By
-    trying, since even root cannot write everywhere.)
+    The test writes to the nearest existing parent, so that a refused run leaves nothing behind. (It
+    really writes, since even root cannot write everywhere.)
     """
     there = next(path for path in (folder, *folder.parents) if path.exists())
     try:
@@ -136,7 +136,7 @@ def _check_folder(folder: Path, least_free: int) -> None:
 
 
 def _check_dataset(run: Run, layout: Layout) -> None:
-    """Raise if a local data file is not the one that the run was made with."""
+    """Raise if the local data file is missing or not the one that the run was created with."""
     if not run.dataset_sha256:
         return
     path = Path(layout.dataset(run))
@@ -147,9 +147,9 @@ def _check_dataset(run: Run, layout: Layout) -> None:
 
 
 def check(run: Run, layout: Layout) -> None:
-    """Look at all that needs no model, and nothing downloaded.
+    """Run all checks of this node that need neither the model nor a download.
 
-    Raises `HearthError` with everything that stands in the way of `run` on this node.
+    Raises `HearthError` with all problems found.
     """
     findings: list[str] = []
     for look in (
@@ -170,12 +170,12 @@ def check(run: Run, layout: Layout) -> None:
 def prepare(
     run: Run, layout: Layout, say: Callable[[str], None], judge_fit: bool = False
 ) -> Prepared:
-    """Return model and data of `run`, fetched, converted and tokenised as far as needed.
+    """Return model and data of `run`, fetched, converted and tokenised as needed.
 
-    With `judge_fit` a model that does not fit this computer is not fetched; the play has judged all
-    nodes together.
+    With `judge_fit`, a model that does not fit into this computer is not fetched; the play checks
+    the fit of all nodes together instead.
 
-    Raises `HearthError` with everything that stands in the way.
+    Raises `HearthError` with all problems found.
     """
     hush()
     findings: list[str] = []
@@ -221,7 +221,7 @@ def prepare(
 
 
 def facts_of(prepared: Prepared) -> dict[str, Any]:
-    """Return what must be the same on every node, by name."""
+    """Return the facts that must be equal on every node: versions and fingerprints, by name."""
     return {
         "torch": torch.__version__.split("+")[0],
         "data": prepared.data.report.fingerprint[:16],
@@ -230,7 +230,7 @@ def facts_of(prepared: Prepared) -> dict[str, Any]:
 
 
 def versions_here() -> dict[str, str]:
-    """Return the versions of what trains, by name, for the record of a run."""
+    """Return the versions of Python, torch, other libraries and CUDA, for the record of a run."""
     packages = {name: version(name) for name in ("torch", "transformers", "peft")}
     cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
     return {"Python": platform.python_version(), **packages, **cuda}

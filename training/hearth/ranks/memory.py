@@ -1,4 +1,4 @@
-"""How much memory this rank has and uses, and whether an error says that there was too little."""
+"""Memory of this rank: limit, free and peak amounts, out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from hearth.base.errors import HearthError
 
 GIB = 1 << 30
 
-# What torch's allocator for CPUs says: it has no error class of its own.
+# Messages of torch's CPU allocator, which has no error class of its own.
 _CPU_MESSAGES = ("can't allocate memory", "not enough memory", "std::bad_alloc")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` means that memory was too small, of a GPU or of the computer."""
+    """Return whether `error` is an out-of-memory error, of a GPU or of the computer."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _CPU_MESSAGES)
 
 
 def limit_memory(gib: float) -> None:
-    """Let this process allocate no more than `gib`, so that too much is an error and not swap.
+    """Limit this process to `gib` GiB, so that exceeding it raises an error instead of swapping.
 
-    Counts what it writes to (RLIMIT_DATA), not the model's file that is mapped.
+    The limit covers writable memory (RLIMIT_DATA), not the memory-mapped model file.
     """
     most = round(gib * GIB)
     resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def free_gib() -> float:
-    """Return how much memory of this computer is free, in GiB."""
+    """Return the free memory of this computer in GiB."""
     return psutil.virtual_memory().available / GIB
 
 
 def row_too_large(tokens: int) -> HearthError:
-    """Return the error that ends a run where not even one row of so many tokens fits."""
+    """Return the error for a single row of `tokens` tokens that does not fit into memory."""
     return HearthError(
         f"one row of {tokens} tokens does not fit into the memory of this rank; take a smaller "
         "sequence_length, gradient_checkpointing=true or, with LoRA, load_in_4bit=true"
@@ -45,7 +45,7 @@ def row_too_large(tokens: int) -> HearthError:
 
 
 def too_large_together(rows: int) -> HearthError:
-    """Return the error that ends a run with `parallel: fsdp` where so many rows did not fit."""
+    """Return the error for `rows` rows at once that do not fit, with `parallel: fsdp`."""
     way_out = f"micro_batch={rows // 2}" if rows > 1 else "gradient_checkpointing=true"
     return HearthError(
         f"{rows} row{'s' * (rows != 1)} at once do{'es' * (rows == 1)} not fit into the memory of "
@@ -55,13 +55,13 @@ def too_large_together(rows: int) -> HearthError:
 
 
 def release(device: torch.device) -> None:
-    """Give back what torch keeps of a GPU's memory for later."""
+    """Release the GPU memory that torch has cached."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def peak_mib(device: torch.device) -> float:
-    """Return the most memory this rank has used: of the GPU, or of the process on a CPU."""
+    """Return this rank's peak memory in MiB: GPU memory, or the process's memory on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

@@ -1,4 +1,4 @@
-"""How warm what a rank computes on is: shown in the report, never acted on."""
+"""Temperature of a rank's GPU or processor: shown in the report, never acted on."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import psutil
 import torch
 
 _PROCESSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
-"""Drivers of the kernel that know a processor's temperature: Intel, AMD, AMD, Arm."""
+"""Kernel drivers that report a processor's temperature: Intel, AMD, AMD, Arm."""
 
 
 def celsius(device: torch.device) -> float:
-    """Return the temperature of a rank's GPU, or of the computer's processor; 0 if it is unknown.
+    """Return the temperature in °C of the rank's GPU, or of the processor; 0 if it is unknown.
 
-    No sensor is worth a run: whatever is wrong with one, its temperature is unknown.
+    A sensor must never end a run: any error counts as an unknown temperature.
     """
     try:
         return _gpu(device) if device.type == "cuda" else _processor()
@@ -25,6 +25,6 @@ def _gpu(device: torch.device) -> float:
 
 
 def _processor() -> float:
-    """Return the warmest place of the processor; virtual machines have no sensors."""
+    """Return the processor's highest sensor reading; 0 without sensors (virtual machines)."""
     found = psutil.sensors_temperatures()
     return max((each.current for name in _PROCESSORS for each in found.get(name, [])), default=0.0)

@@ -1,7 +1,7 @@
-"""The ranks of a run, and how they speak to each other.
+"""The ranks of a run and their communication.
 
-Words (facts, names, checkpoints' bytes) always travel over gloo. Gradients travel over NCCL when
-every rank has an NVIDIA GPU of its own, else over gloo, so that a CPU or a shared card can join.
+Python objects (facts, names, checkpoints' bytes) always travel over gloo. Gradients use NCCL if
+every rank has an NVIDIA GPU of its own, else gloo, so that a CPU or a shared card can join.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hearth.base.errors import HearthError
 
 T = TypeVar("T")
 
-# How long ranks wait for each other. The supervisors' heartbeat finds a lost peer, so theirs need
-# only outlast whatever keeps a healthy one: with `sync_every` a whole round of a slow rank.
+# Timeouts of the process groups. Under supervisors a heartbeat detects a lost peer, so theirs need
+# only exceed the longest wait for a healthy one: with `sync_every` a whole round of a slow rank.
 _BY_HAND, _SUPERVISED = timedelta(minutes=30), timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among the ranks of its run.
+    """This rank and its process group.
 
-    `generation` numbers the launches of the run under supervisors; by hand it is 0.
+    `generation` numbers the launches of the run under supervisors; started by hand it is 0.
     """
 
     rank: int
@@ -42,7 +42,7 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this is rank 0, which writes what only one may write."""
+        """Whether this is rank 0, which writes the files that only one rank may write."""
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
@@ -66,23 +66,23 @@ class World:
         return box[0]
 
     def sum_(self, buffer: torch.Tensor) -> None:
-        """Replace `buffer` by its sum over all ranks; it lies on `gradient_device`."""
+        """Replace `buffer`, a tensor on `gradient_device`, by its sum over all ranks."""
         if self.size > 1:
             dist.all_reduce(buffer, group=self.gradients)
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called this."""
         if self.size > 1:
             dist.barrier()
 
 
 def has_nvidia_gpu() -> bool:
-    """Return whether torch can use an NVIDIA GPU here (its ROCm builds call AMD's `cuda` too)."""
+    """Return whether torch can use an NVIDIA GPU (its ROCm builds call AMD GPUs `cuda` too)."""
     return torch.cuda.is_available() and torch.version.cuda is not None
 
 
 def _own_gpu(local_rank: int) -> str | None:
-    """Return the identity of the NVIDIA GPU that belongs to this local rank, if there is one."""
+    """Return the UUID of this local rank's NVIDIA GPU, or None without one."""
     if not has_nvidia_gpu():
         return None
     index = local_rank % torch.cuda.device_count()
@@ -90,7 +90,7 @@ def _own_gpu(local_rank: int) -> str | None:
 
 
 def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
-    """Return what this local rank computes on: its NVIDIA GPU, made the current one, or the CPU."""
+    """Return this local rank's device: its NVIDIA GPU, set as the current one, or the CPU."""
     if not has_nvidia_gpu():
         return torch.device("cpu")
     local_rank = int(environment.get("LOCAL_RANK", "0"))
@@ -100,7 +100,7 @@ def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
 
 
 def join(environment: Mapping[str, str] = os.environ) -> World:
-    """Join the ranks that torchrun started, or be a world of one without torchrun."""
+    """Join the process group that torchrun started; without torchrun return a world of one rank."""
     rank = int(environment.get("RANK", "0"))
     size = int(environment.get("WORLD_SIZE", "1"))
     local_rank = int(environment.get("LOCAL_RANK", "0"))
@@ -121,10 +121,10 @@ def join(environment: Mapping[str, str] = os.environ) -> World:
 
 
 def leave(world: World) -> None:
-    """Part from the other ranks.
+    """Destroy the process group, after a barrier.
 
-    Everyone arrives first: gloo aborts a rank whose peer destroys the group while it still
-    speaks (measured: 3 to 5 of 12 runs without the barrier, 0 of 24 with it).
+    Without the barrier, gloo aborts a rank whose peer destroys the group while it is still
+    communicating (measured: 3 to 5 of 12 runs without the barrier, 0 of 24 with it).
     """
     if world.size > 1:
         dist.barrier()

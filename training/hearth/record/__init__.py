@@ -1,1 +1,1 @@
-"""What a run leaves on disk while it trains: checkpoints and the history of its metrics."""
+"""Files that a run writes while it trains: checkpoints and the history of its metrics."""

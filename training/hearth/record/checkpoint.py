@@ -1,9 +1,9 @@
-"""Checkpoints: whole or not there at all, on every node.
+"""Checkpoints on every node, written atomically and copied between nodes.
 
-A checkpoint is a folder `step-00000050/` with what has learned (`adapter/` or `model/`), the state
-of optimizer, schedule and loss scaler, and `checkpoint.json` with the step and the checksum of
-every file. It is written under a temporary name, synced and renamed, so that a crash or a full disk
-leaves the one before it as it was.
+A checkpoint is a folder `step-00000050/` with the trained weights (`adapter/` or `model/`), the
+state of optimizer, schedule and loss scaler, and `checkpoint.json` with the step and the checksum
+of every file. It is written under a temporary name, synced and renamed, so that a crash or a full
+disk leaves the previous checkpoint intact.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from hearth.base.files import sha256_of, sync, sync_below
 from hearth.ranks.world import World
 
 DISK_ERRORS = (OSError, SafetensorError)
-"""What writing to a disk that is full, read-only or gone raises."""
+"""Errors raised by writing to a disk that is full, read-only or gone."""
 
 _MANIFEST = "checkpoint.json"
 _TEMPORARY = ".writing-"
 _PIECE = 64 << 20
-"""Most bytes that travel at once from node to node."""
+"""Largest piece, in bytes, sent at once from node to node."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint: every file has the checksum that was recorded."""
+    """A complete checkpoint: every file matches its recorded checksum."""
 
     path: Path
     step: int
@@ -47,9 +47,9 @@ def save(
 ) -> Path:
     """Write a checkpoint after `step` steps into `folder` and return its path.
 
-    `write` puts the files into the folder it is given; `facts` are recorded beside the checksums
-    and tell, by `created`, which run it is of, and by `launch`, which of its launches came to it.
-    The newest `keep` checkpoints up to `step` stay.
+    `write` puts the files into the folder it is given; `facts` are recorded with the checksums and
+    identify the run by `created` and the launch of the run by `launch`. The newest `keep`
+    checkpoints up to `step` stay.
 
     Raises `CheckpointError` if the disk is full or cannot be written; earlier checkpoints stay.
     """
@@ -68,12 +68,12 @@ def save(
 
 
 def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointError:
-    """Return the error for something of a run that the disk did not take.
+    """Return the error for a failed write of `what`.
 
-    It names the newest whole checkpoint in `checkpoints`, from which the run can go on.
+    It names the newest complete checkpoint in `checkpoints`, from which the run can be resumed.
     """
     kept = newest(checkpoints, warn=lambda _: None)
-    # safetensors reports a full disk as an error of its own, with the system's words inside.
+    # safetensors raises its own error for a full disk, with the system's message inside.
     full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
     place = getattr(error, "filename", None) or checkpoints
     why = getattr(error, "strerror", None) or error
@@ -85,7 +85,7 @@ def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointErr
 
 
 def _fill(folder: Path, step: int, facts: Mapping[str, Any], write: Callable[[Path], None]) -> None:
-    """Make `folder` a whole checkpoint; where that fails, nothing of it stays."""
+    """Write a complete checkpoint into `folder`; delete the folder if that fails."""
     try:
         folder.mkdir()
         write(folder)
@@ -105,16 +105,16 @@ def _seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
 
 
 def _name(temporary: Path, final: Path) -> None:
-    """Give what is whole its name, which another of the same step may have had."""
+    """Rename a finished checkpoint into place, replacing one of the same step."""
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)
     sync(final.parent)
 
 
 def _settle(folder: Path) -> None:
-    """Name what a crash has kept from its name, and remove what was not whole yet.
+    """After a crash: publish complete checkpoints, delete partial ones.
 
-    Where a checkpoint takes the place of another of its step there may be no third one.
+    When a checkpoint replaces another of its step, the temporary folder may be the only copy.
     """
     for left_over in folder.glob(f"{_TEMPORARY}*"):
         try:
@@ -126,7 +126,7 @@ def _settle(folder: Path) -> None:
 
 
 def _opened(path: Path) -> Checkpoint:
-    """Return the checkpoint at `path`. Raises `CheckpointError` if it is not whole."""
+    """Return the checkpoint at `path`. Raises `CheckpointError` if it is incomplete or altered."""
     try:
         facts = json.loads((path / _MANIFEST).read_text())
         for name, expected in facts["files"].items():
@@ -140,10 +140,10 @@ def _opened(path: Path) -> Checkpoint:
 def newest(
     folder: Path, warn: Callable[[str], None], created: str | None = None
 ) -> Checkpoint | None:
-    """Return the newest whole checkpoint in `folder`, or None.
+    """Return the newest complete checkpoint in `folder`, or None.
 
-    A torn or altered one is named through `warn` and passed over, and so is one of another run of
-    the same name where `created` tells when this one was.
+    Incomplete or altered checkpoints are skipped with a message to `warn`; if `created` is given,
+    so are those of another run of the same name.
     """
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
@@ -160,13 +160,13 @@ def newest(
 def share_newest(
     folder: Path, created: str, world: World, warn: Callable[[str], None]
 ) -> Checkpoint | None:
-    """Return the newest checkpoint that any node holds of the run `created` then, on every rank.
+    """Return the newest checkpoint on any node, after copying it to all nodes, on every rank.
 
-    Nodes without it get it from the lowest rank that has it and keep it as their own. So do nodes
-    with one of the same step that another launch came to: those which go on without each other
-    learn different things in as many steps. So do those with another best loss, since the last
-    step is kept once more where its evaluation is the best, and not every node may have come so
-    far: ranks that know of unlike losses would part ways. None if no node holds any.
+    `created` identifies the run. The lowest rank with the newest step sends its checkpoint to nodes
+    that lack it and to nodes whose checkpoint of that step differs: in the launch, since launches
+    without each other learn different things in the same number of steps; or in the best loss,
+    since the last step is saved again if its evaluation is the best, and not every node may have
+    got that far (ranks with unlike losses would diverge). None if no node has a checkpoint.
     """
     if world.local_rank == 0:
         _settle(folder)
@@ -187,20 +187,20 @@ def share_newest(
         except OSError as error:
             raise not_written(folder, f"the checkpoint after step {step}", error) from error
     else:
-        deque(pieces, maxlen=0)  # sent to the others, and nothing to do with it here
+        deque(pieces, maxlen=0)  # take part in the broadcast and discard the pieces
     world.barrier()
     return newest(folder, warn, created)
 
 
 def _sent(path: Path | None, source: int, world: World) -> Iterator[tuple[str, bytes]]:
-    """Yield on every rank the pieces of the checkpoint that lies at `path` on rank `source`."""
+    """Broadcast the checkpoint at `path` on rank `source`; yield its pieces on every rank."""
     pieces = _pieces(path) if path and world.rank == source else iter(())
     while (piece := world.from_rank(source, next(pieces, None))) is not None:
         yield piece
 
 
 def _pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files in `folder` by name, each in one piece or more: a model may be large."""
+    """Yield name and content of each file in `folder`, large files in several pieces."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         with path.open("rb") as file:
             content = file.read(_PIECE)
@@ -210,7 +210,7 @@ def _pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _adopt(folder: Path, step: int, pieces: Iterable[tuple[str, bytes]]) -> None:
-    """Write another node's checkpoint, which comes in `pieces`, into `folder`."""
+    """Write another node's checkpoint, received in `pieces`, into `folder`."""
     final = folder / f"step-{step:08d}"
     temporary = folder / f"{_TEMPORARY}{final.name}"
     shutil.rmtree(temporary, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""The record of a run, `metrics.jsonl`: what a run that goes on keeps of it, and its copies.
+"""The record of a run, `metrics.jsonl`: reading, trimming for a resume, copies on all nodes.
 
-Rank 0 writes it. The other nodes get what is new in it with every checkpoint, so that it moves
-along when the run goes on with another rank 0, or when that one's disk is gone.
+Rank 0 writes it. The other nodes receive its new lines with every checkpoint, so that it survives
+if the run is resumed with another rank 0 or if that node's disk is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ METRICS = "metrics.jsonl"
 
 
 def records_in(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each whole line and what it says, up to one that a crash cut short."""
+    """Yield each line and its JSON object, stopping at a line that a crash cut short."""
     for line in text.splitlines():
         try:
             yield line, json.loads(line)
@@ -29,7 +29,7 @@ def records_in(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def restore(metrics: Path, kept: Path, step: int) -> None:
-    """Take the copy `kept` with the checkpoint after `step`, if the own record ends before it."""
+    """Replace `metrics` by the checkpoint's copy `kept` if `metrics` does not reach `step`."""
     own = records_in(metrics.read_text(encoding="utf-8")) if metrics.exists() else ()
     reached = any(record["kind"] == "step" and record["step"] == step for _, record in own)
     if not reached and kept.exists():
@@ -37,14 +37,14 @@ def restore(metrics: Path, kept: Path, step: int) -> None:
 
 
 def forget_after(metrics: Path, step: int, unjudged: bool = False) -> None:
-    """Drop from `metrics` what a run that goes on after `step` steps will write again.
+    """Drop the lines of `metrics` that a run resumed after `step` steps will write again.
 
-    `unjudged`: that the run still owes the evaluation after that step, whatever came of it before.
+    `unjudged`: the evaluation after that step is still due, so drop any earlier result of it.
     """
     if not metrics.exists():
         return
     kept = []
-    # A run that begins anew has no history.
+    # A run that starts from step 0 keeps no history.
     for line, record in records_in(metrics.read_text(encoding="utf-8")) if step else ():
         over = record["kind"] == "end" or record.get("when") == "after"
         owed = unjudged and record["kind"] == "evaluate" and record["step"] == step
@@ -55,14 +55,14 @@ def forget_after(metrics: Path, step: int, unjudged: bool = False) -> None:
 
 
 class Copies:
-    """The copies of rank 0's record on the other nodes of a launch."""
+    """Copies rank 0's record to the other nodes of a launch."""
 
     def __init__(self, metrics: Path, world: World) -> None:
         self._metrics, self._world = metrics, world
         self._given = 0
 
     def update(self) -> None:
-        """Give every node what rank 0 has recorded since the last time; all ranks take part."""
+        """Append rank 0's lines since the last call on every node; all ranks take part."""
         news = None
         if self._world.leads:
             with self._metrics.open("rb") as file:
@@ -71,7 +71,7 @@ class Copies:
         news = self._world.from_leader(news) or b""
         if self._world.local_rank == 0 and not self._world.leads:
             with self._metrics.open("ab") as file:
-                file.truncate(self._given)  # What an earlier launch had there.
+                file.truncate(self._given)  # remove lines of an earlier launch
                 file.write(news)
                 file.flush()
                 os.fsync(file.fileno())
