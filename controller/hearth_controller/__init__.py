@@ -1,1 +1,1 @@
-"""What works only on the computer that you type on. No node gets it, and it knows no Ansible."""
+"""The controller's part of Hearth. It is not copied to nodes and does not import Ansible."""

@@ -1,4 +1,4 @@
-"""Paths as people and shells want them."""
+"""Paths formatted for people and shells."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import shlex
 
 
 def as_typed(path: str | os.PathLike[str]) -> str:
-    """Return a path of the controller as one would type it here: relative, if it is below.
+    """Return a controller path as one would type it: relative to this folder if it is below.
 
-    It is quoted where a shell would take it for something else, so that it can be pasted.
+    It is quoted for a shell where necessary, so that it can be pasted.
     """
     way = os.path.relpath(path)
     return shlex.quote(os.fspath(path) if way.startswith("..") else way)
 
 
 def for_shell(path: str) -> str:
-    """Return `path` quoted for the node's shell, which still resolves a leading `~/` by $HOME."""
+    """Quote `path` for the node's shell, which still expands a leading `~/`."""
     home, rest = ("~/", path[2:]) if path.startswith("~/") else ("", path)
     return home + shlex.quote(rest)

@@ -1,4 +1,4 @@
-"""Progress on the controller's screen: one line drawn over, or without a terminal a few lines."""
+"""Progress on the controller's screen: one redrawn line, or a few lines without a terminal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 import time
 from typing import Protocol
 
-# Evaluated where this is first imported, in Ansible's main process: the workers that run plugins
-# have no terminal.
+# Evaluated on import in Ansible's main process, because the worker processes that run plugins have
+# no terminal.
 ON_TERMINAL = sys.stdout.isatty()
 COLUMNS = shutil.get_terminal_size().columns
 
@@ -17,14 +17,14 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class Display(Protocol):
-    """Where text goes; Ansible's own display is one."""
+    """An output for text, such as Ansible's own display."""
 
     def display(self, msg: str, *, newline: bool = True, screen_only: bool = False) -> None:
         """Show a text."""
 
 
 class Screen:
-    """Shows how far something is."""
+    """Shows the progress of a task."""
 
     def __init__(self, display: Display, live: bool | None = None) -> None:
         self._display = display
@@ -34,7 +34,7 @@ class Screen:
         self._tenth = 0
 
     def progress(self, text: str, tenth: int = 0) -> None:
-        """Show how far it is; `tenth` tenths are done. Without a terminal only news are shown."""
+        """Show the progress, `tenth` tenths. Without a terminal, only changes are shown."""
         if text == self._shown:
             return
         if self._live:
@@ -45,11 +45,11 @@ class Screen:
             self._shown, self._at, self._tenth = text, time.monotonic(), tenth
 
     def line(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
         self._display.display(f"{_CLEAR if self._live else ''}  {text}")
 
     def end(self) -> None:
-        """Leave the line free for what comes next."""
+        """Clear the progress line for further output."""
         if self._live:
             self._display.display(_CLEAR, newline=False, screen_only=True)
 

@@ -1,4 +1,4 @@
-"""How all of it stands, in one word: for people, programs and the shell. Pure."""
+"""The overall verdict: good, degraded or broken, with its mark and exit status. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ EXIT: dict[Verdict, int] = {"good": 0, "degraded": 1, "broken": 2}
 """The exit status of a verdict."""
 
 MARKS: dict[Verdict, str] = {"good": "✓", "degraded": "!", "broken": "✗"}
-"""What stands in front of a line of such a verdict."""
+"""The mark in front of a line with this verdict."""
 
 
 def overall(broken: Collection[object], degraded: Collection[object]) -> Verdict:
-    """Return the verdict where these things are broken and degraded."""
+    """Return the verdict for lists of broken and degraded things."""
     return "broken" if broken else "degraded" if degraded else "good"

@@ -1,11 +1,11 @@
-"""Whether the cluster is faster than its nodes alone: what is measured, and what came of it. Pure.
+"""Benchmark: compare the speed of the cluster with that of its nodes alone. Pure.
 
-record.py   what was asked for, what has been measured, and the file that keeps it
-order.py    which nodes train next, and how long the rest takes
-took.py     from the metrics of a run to what its counted steps took
-figures.py  speed-up and efficiency of each configuration
-compare.py  the benchmark before this one, what is slower since, and what changed meanwhile
-advice.py   the learning rate that a larger step implies
-words.py    all of this for a person
-drawing.py  all of this as a picture
+results.py, timing.py  request and measurements in one file; timing of a run's counted steps
+turns.py               order of the runs, and time left
+request.py, nested.py  settings of the benchmark's runs; the plays that it starts
+speedup.py             speed-up and efficiency of each configuration
+history.py             comparison with the previous benchmark: slower results, changed versions
+advice.py              learning rate for a larger step
+text.py                text output
+drawing.py             the same as a picture
 """

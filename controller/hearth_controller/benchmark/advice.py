@@ -1,4 +1,4 @@
-"""What the speed-up means for the learning rate."""
+"""Advice on the learning rate, derived from the speed-up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _WORTH_SAYING = 1.1
-"""A speed-up below this makes no step that is noticeably larger."""
+"""Smallest speed-up that allows a noticeably larger step."""
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Larger:
     """A step that takes as long on all nodes as today's takes on the fastest one alone.
 
     Attributes:
-        rows: of the step, its `global_batch`.
-        times: as many as now.
-        linear, root: the learning rate by linear and by square-root scaling.
+        rows: Rows of the step (`global_batch`).
+        times: Ratio to the current number of rows.
+        linear, root: Learning rate by linear and by square-root scaling.
     """
 
     rows: int
@@ -28,7 +28,7 @@ class Larger:
 
 
 def larger(settings: Mapping[str, Any], speed_up: float | None) -> Larger | None:
-    """Return the larger step that a speed-up affords; None where it affords none."""
+    """Return the larger step that a speed-up allows, or None."""
     rows = round(settings["global_batch"] * (speed_up or 0))
     times = rows / settings["global_batch"]
     if times < _WORTH_SAYING:
@@ -38,13 +38,13 @@ def larger(settings: Mapping[str, Any], speed_up: float | None) -> Larger | None
 
 
 def advice(settings: Mapping[str, Any], speed_up: float | None) -> list[str]:
-    """Return what to do about the learning rate, a sentence or two each.
+    """Return advice on the learning rate, as paragraphs of one or two sentences.
 
-    The number of nodes by itself changes nothing: a step has `global_batch` rows whoever computes
-    them. Only a larger step asks for another rate. Linear scaling with a warm-up was found for SGD
-    (Goyal et al. 2017); for adaptive optimizers, such as AdamW, which Hearth takes, the square root
-    is what theory and measurements say (Malladi et al. 2022; Krizhevsky 2014 has it for the noise
-    of the gradient). Either is a place to begin, and no promise.
+    The number of nodes alone changes nothing: a step has `global_batch` rows on any nodes. Only a
+    larger step needs another rate. Linear scaling with a warm-up was found for SGD (Goyal et al.
+    2017); for adaptive optimizers such as AdamW, which Hearth uses, theory and measurements support
+    the square root (Malladi et al. 2022; Krizhevsky 2014 derives it from the noise of the
+    gradient). Either is a starting point, not a guarantee.
     """
     rows, rate = settings["global_batch"], settings["learning_rate"]
     said = [

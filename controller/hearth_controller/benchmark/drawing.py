@@ -1,4 +1,4 @@
-"""A benchmark as a picture: tokens a second of each configuration, in light and dark colours."""
+"""A benchmark as a picture: tokens per second of each configuration, in light and dark colours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _THICK = 0.6
 
 
 def picture(benchmark: Benchmark) -> str:
-    """Return the text of an SVG file that shows the benchmark."""
+    """Draw the benchmark and return the SVG text."""
     found, nodes = rows(benchmark), benchmark.asked.nodes
     width = WIDTHS[0]
     with drawing(width, 100 + 38 * len(found)) as figure:
@@ -30,7 +30,7 @@ def picture(benchmark: Benchmark) -> str:
 
 
 def _bars(panel: Axes, found: Sequence[Row], nodes: Sequence[str]) -> None:
-    """Draw a bar a configuration, each node's part of it in the node's colour."""
+    """Draw one bar per configuration, with each node's part in the node's colour."""
     colours = colours_of(nodes)
     ends = [max(row.sum_alone or 0, *row.speeds, 0) for row in found]
     longest = max(ends, default=0) or 1
@@ -67,7 +67,7 @@ def _bars(panel: Axes, found: Sequence[Row], nodes: Sequence[str]) -> None:
 
 
 def _legend(benchmark: Benchmark) -> str:
-    """Return what the marks mean."""
+    """Return the legend."""
     words = ["each node in its colour"]
     if len(benchmark.asked.nodes) > 1:
         words.append("dotted: its nodes alone, added up")

@@ -1,4 +1,4 @@
-"""The benchmark before this one: what is slower since, and what changed meanwhile."""
+"""Comparison with the previous benchmark: slower configurations and changed versions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hearth_controller.benchmark.results import Benchmark, Configuration
 from hearth_controller.benchmark.speedup import Row, rows
 
 SINGLE = 0.10
-"""The spread that is taken where a configuration ran once, which tells nothing of it."""
+"""Assumed spread of a configuration that ran only once."""
 
 LEAST = 0.02
-"""The least spread that is taken: a few runs can be alike by chance."""
+"""Lower bound on the spread: a few runs can agree by chance."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A configuration then and now, tokens/s; `spread` is what its runs lie apart, as a part."""
+    """A configuration then and now in tokens/s; `spread` is the relative spread of its runs."""
 
     configuration: Configuration
     before: float
@@ -27,17 +27,17 @@ class Change:
 
     @property
     def part(self) -> float:
-        """What was gained, as a part of what it was; negative if it is slower."""
+        """Relative change in speed, negative if it is slower."""
         return self.now / self.before - 1
 
     @property
     def told_apart(self) -> bool:
-        """Whether the difference is more than chance."""
+        """Whether the difference exceeds chance."""
         return abs(self.part) > self.spread
 
 
 def last_alike(benchmark: Benchmark, earlier: Sequence[Benchmark]) -> Benchmark | None:
-    """Return the last of the `earlier` ones, oldest first, that asked for the same work."""
+    """Return the latest of the `earlier` benchmarks (oldest first) with the same work, or None."""
     alike = [
         each for each in earlier if each.name != benchmark.name and each.asked.like(benchmark.asked)
     ]
@@ -45,7 +45,7 @@ def last_alike(benchmark: Benchmark, earlier: Sequence[Benchmark]) -> Benchmark 
 
 
 def changes(before: Benchmark, now: Benchmark) -> list[Change]:
-    """Return what came of each configuration that both have measured."""
+    """Return the change of each configuration that both benchmarks measured."""
     then = {row.configuration: row for row in rows(before) if row.speed}
     return [
         Change(row.configuration, then[row.configuration].speed, row.speed, _spread(then, row))
@@ -55,7 +55,7 @@ def changes(before: Benchmark, now: Benchmark) -> list[Change]:
 
 
 def changed_meanwhile(before: Benchmark, now: Benchmark) -> list[str]:
-    """Return how Hearth, drivers, kernels and packages differ, one sentence each."""
+    """Return the changed versions of Hearth, drivers, kernels and packages, one line each."""
     found = _differing("Hearth", before.circumstances.hearth, now.circumstances.hearth)
     for node in now.asked.nodes:
         both = [_facts(each, node) for each in (before, now)]
@@ -66,13 +66,13 @@ def changed_meanwhile(before: Benchmark, now: Benchmark) -> list[str]:
 
 
 def _spread(then: dict[Configuration, Row], row: Row) -> float:
-    """Return how far the runs of a configuration lie apart, in the worse of both benchmarks."""
+    """Return the spread of a configuration's runs, the larger one of both benchmarks."""
     spreads = [each.spread for each in (then[row.configuration], row)]
     return max(LEAST, *(SINGLE if each is None else each for each in spreads))
 
 
 def _facts(benchmark: Benchmark, node: str) -> dict[str, str]:
-    """Return driver and kernel of a node, and the versions that its own run has told."""
+    """Return driver and kernel of a node, and the package versions reported by its own run."""
     versions = next(
         (
             ran.took.versions

@@ -1,4 +1,4 @@
-"""The plays that a benchmark starts: how they are called, and what they said."""
+"""The plays that a benchmark starts: their command line and their output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hearth.config import Settings
 _NOT_HANDED_ON = frozenset(
     {*Settings.model_fields, "train", "config", "nodes", "wait", "elastic", "min_nodes"}
 )
-"""What a benchmark says to its plays itself."""
+"""Variables that a benchmark sets for its plays itself."""
 
 _WORDS = {
     "private_key_file": "--private-key",
@@ -34,7 +34,7 @@ _ASKING = {
 
 
 def handed_on(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of the variables after `-e` concerns roles, and not what is measured."""
+    """Return the variables after `-e` that concern roles and not the measurement."""
     return {
         name: value
         for name, value in typed.items()
@@ -43,12 +43,12 @@ def handed_on(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cannot_ask(given: Mapping[str, Any]) -> list[str]:
-    """Return what of Ansible's command line no play can have that nobody sits before."""
+    """Return objections to Ansible options that prompt for a password: the plays run unattended."""
     return [why for name, why in _ASKING.items() if given.get(name)]
 
 
 def connecting(given: Mapping[str, Any]) -> list[str]:
-    """Return the words of Ansible's command line that say how nodes are reached."""
+    """Return the connection options of Ansible's command line."""
     words = []
     for name, word in _LISTS.items():
         for value in given.get(name) or ():
@@ -60,9 +60,9 @@ def connecting(given: Mapping[str, Any]) -> list[str]:
 
 
 def last_words(log: str) -> str:
-    """Return why a play failed: what stands at its end, below what it did.
+    """Return the error message at the end of a failed play's output.
 
-    What it did is indented by two blanks, and a failure is not; its further lines are, by more.
+    Task lines are indented by two blanks, an error message by none, its further lines by more.
     """
     lines = [line.rstrip() for line in log.splitlines()]
     while lines and not lines[-1]:
@@ -72,7 +72,7 @@ def last_words(log: str) -> str:
 
 
 def how_far(lines: Sequence[str]) -> str:
-    """Return the last that a play under way has said."""
+    """Return the last output line of a running play."""
     said: Iterable[str] = (line.strip() for line in reversed(lines))
     return next((line for line in said if line), "the play starts")
 

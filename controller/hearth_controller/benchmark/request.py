@@ -1,4 +1,4 @@
-"""From the run that a person asked for to the runs of a benchmark."""
+"""Conversion of a requested run into the runs of a benchmark."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _OWN: Mapping[str, Any] = {
     "checkpoint_keep": 1,
     "wandb": "off",
 }
-"""Settings of every run of a benchmark: a step is measured, and nothing between two of them."""
+"""Settings of every benchmark run: only steps are measured, and nothing happens between them."""
 
 _NOT_ITS_WORK = frozenset(
     {*_OWN, "run", "resume", "replay", "max_steps", "epochs", "wandb_project"}
 )
-"""Settings in which two benchmarks may differ and still ask for the same work."""
+"""Settings in which two benchmarks of the same work may differ."""
 
 _REFUSED = {
     "run": "a benchmark names its runs by itself",
@@ -33,9 +33,9 @@ _REFUSED = {
 
 
 def unfit(run: Run, elastic: bool, warm_up: int, steps: int) -> list[str]:
-    """Return what was asked for and cannot be of a benchmark, one sentence each.
+    """Return requested settings that a benchmark cannot have, one sentence each.
 
-    How long a run trains may stand in a settings file that is meant for train.yml.
+    The length of a run is accepted from a settings file, which is meant for train.yml.
     """
     findings = [
         f"{name}: {why}; leave it out"
@@ -62,7 +62,7 @@ def unfit(run: Run, elastic: bool, warm_up: int, steps: int) -> list[str]:
 def asked_of(
     run: Run, nodes: Sequence[str], warm_up: int, steps: int, repeat: int, pairs: bool
 ) -> Asked:
-    """Return what a benchmark of a run over these nodes measures."""
+    """Return the request for a benchmark of a run over these nodes."""
     settings = run.settings.model_dump(mode="json", exclude=set(_NOT_ITS_WORK))
     return Asked(
         model=run.source.name,
@@ -76,7 +76,7 @@ def asked_of(
 
 
 def run_name(benchmark: Benchmark) -> str:
-    """Return the name of the run that is the latest attempt; it has 80 characters at most."""
+    """Return the run name of the latest attempt (at most 80 characters)."""
     return f"benchmark-{benchmark.name}"[:74] + f"-{benchmark.attempts}"
 
 
@@ -86,10 +86,10 @@ def variables(
     typed: Mapping[str, Any],
     runs: str,
 ) -> dict[str, Any]:
-    """Return what train.yml is given after `-e` for the latest attempt.
+    """Return the extra variables of train.yml for the latest attempt.
 
-    `typed` was given to the benchmark and is an option of a role or a variable of one's own; `runs`
-    is the folder of the controller that gets the run.
+    `typed` are role options and the person's own variables, as given to the benchmark; `runs` is
+    the controller's folder for the run.
     """
     asked = benchmark.asked
     settings = {name: value for name, value in asked.settings.items() if name != "dataset_sha256"}
@@ -99,6 +99,6 @@ def variables(
         "train": {**settings, **_OWN, **steps},
         "nodes": ",".join(configuration.nodes),
         "plan_runs": runs,
-        # Without one of its nodes a run measures something else.
+        # A run without one of its nodes would measure something else.
         "launch_return_timeout": 0,
     }

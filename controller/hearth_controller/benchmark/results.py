@@ -1,4 +1,4 @@
-"""What a benchmark was asked for, what it has measured, and the file that keeps both."""
+"""The request and the measurements of a benchmark, and the file that stores them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kind = Literal["alone", "pair", "together"]
 
 @dataclass(frozen=True)
 class Configuration:
-    """Nodes that train with each other, in order of rank."""
+    """Nodes that train together, in order of rank."""
 
     kind: Kind
     nodes: tuple[str, ...]
@@ -26,14 +26,14 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Took:
-    """What the counted steps of one run took.
+    """Timing of the counted steps of one run.
 
     Attributes:
-        steps: how many they were.
-        tokens: of all of them, and `parts` by node.
-        seconds: without what lies between steps.
-        whole_seconds: of the run from its play's beginning to its end.
-        versions: of Python and its packages on rank 0's node.
+        steps: Number of counted steps.
+        tokens: Tokens of these steps, and `parts` by node.
+        seconds: Duration of the steps, without the time between them.
+        whole_seconds: Duration of the run's play.
+        versions: Versions of Python and its packages on rank 0's node.
     """
 
     steps: int
@@ -45,13 +45,13 @@ class Took:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens a second of all nodes together."""
+        """Tokens per second of all nodes together."""
         return self.tokens / self.seconds
 
 
 @dataclass(frozen=True)
 class Ran:
-    """One run: what it took, or why it failed. `turn` counts the repeats from 0."""
+    """One run: its timing, or why it failed. `turn` counts the repeats from 0."""
 
     configuration: Configuration
     turn: int
@@ -61,14 +61,14 @@ class Ran:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be measured.
+    """The request for a benchmark.
 
     Attributes:
-        settings: those of the runs that a person can choose, and the checksum of the data file.
-        warm_up: first steps of each run that are not counted.
-        steps: the steps after them, which are.
-        repeat: runs of each configuration.
-        pairs: whether every two nodes are measured too.
+        settings: Settings of the runs that a person can choose, and the data file's checksum.
+        warm_up: First steps of each run, which are not counted.
+        steps: Counted steps after the warm-up.
+        repeat: Runs of each configuration.
+        pairs: Whether each pair of nodes is measured too.
     """
 
     model: str
@@ -80,10 +80,10 @@ class Asked:
     pairs: bool
 
     def like(self, other: Asked) -> bool:
-        """Return whether the same work was asked of the same nodes, however often.
+        """Return whether both requests are for the same work on the same nodes.
 
-        A setting that one of the two lacks, as it is of another version of Hearth, counts as its
-        default there; one that is no more counts for nothing.
+        The requests may come from different versions of Hearth: a missing setting counts as its
+        default, and a removed one is ignored.
         """
         count = {"repeat": self.repeat, "pairs": self.pairs, "settings": _whole(other.settings)}
         return dataclasses.replace(other, **count) == dataclasses.replace(
@@ -92,7 +92,7 @@ class Asked:
 
 
 def _whole(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the defaults of those that are not there, without what is none."""
+    """Return the settings with defaults for missing ones and without unknown ones."""
     defaults = Settings.model_construct().model_dump(mode="json")
     known = defaults | dict(settings)
     return {name: known[name] for name in (*defaults, "dataset_sha256") if name in known}
@@ -100,7 +100,7 @@ def _whole(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What can change from one benchmark to the next: Hearth, and driver and kernel by node."""
+    """Versions that can change between benchmarks: Hearth, and driver and kernel by node."""
 
     hearth: str
     nodes: Mapping[str, Mapping[str, str]]
@@ -111,10 +111,10 @@ class Benchmark:
     """One benchmark, finished or under way.
 
     Attributes:
-        name: its date and model, by which its files go.
-        began: ISO 8601.
-        attempts: runs that were begun, by which they are named.
-        last_run: name of the run that was begun last; where it was interrupted, perhaps under way.
+        name: Date and model; its files are named after it.
+        began: Start time (ISO 8601).
+        attempts: Number of started runs, which is part of their names.
+        last_run: Name of the run started last; after an interruption it may still be active.
     """
 
     name: str
@@ -126,12 +126,12 @@ class Benchmark:
     last_run: str | None = None
 
     def write(self, path: Path) -> None:
-        """Write this to a file. Raises `OSError` if that cannot be."""
+        """Write this to a file. Raises `OSError` on failure."""
         write_whole(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Benchmark | None:
-        """Return what was written to a file; None where it is missing or of another version."""
+        """Read a benchmark from a file; None if it is missing or of another version."""
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             kept = json.loads(path.read_text(encoding="utf-8"))
             asked = kept["asked"] | {"nodes": tuple(kept["asked"]["nodes"])}
@@ -147,7 +147,7 @@ class Benchmark:
 
 
 def _ran(kept: Mapping[str, Any]) -> Ran:
-    """Return a run as it was written."""
+    """Return a run from its JSON object."""
     configuration = Configuration(
         kept["configuration"]["kind"], tuple(kept["configuration"]["nodes"])
     )
@@ -156,6 +156,6 @@ def _ran(kept: Mapping[str, Any]) -> Ran:
 
 
 def finished(folder: Path) -> list[Benchmark]:
-    """Return the finished benchmarks in a folder, the oldest first."""
+    """Return the finished benchmarks in a folder, oldest first."""
     found = [Benchmark.read(path) for path in folder.glob("*.json")]
     return sorted((each for each in found if each), key=lambda each: each.began)

@@ -11,17 +11,17 @@ from hearth_controller.benchmark.results import Benchmark, Configuration, Took
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of a configuration; a figure is None where one that it needs is missing.
+    """The results of a configuration; a value is None if one that it depends on is missing.
 
     Attributes:
-        speeds: tokens/s of each of its runs.
-        seconds: of the counted steps, the median of the runs.
-        shares: of the tokens by node, the mean of the runs.
-        failure: why a run of it failed.
-        sum_alone: tokens/s of its nodes alone, added up; None for a single node.
-        speed_up: how many times as fast as the fastest of all nodes alone.
-        of_sum: its speed as a part of `sum_alone`.
-        of_fastest: as a part of so many nodes like the fastest one in it.
+        speeds: Tokens/s of each of its runs.
+        seconds: Duration of the counted steps, the median of the runs.
+        shares: Share of the tokens by node, the mean of the runs.
+        failure: Error message of a failed run.
+        sum_alone: Sum of its nodes' tokens/s alone; None for a single node.
+        speed_up: Ratio to the speed of the fastest of all nodes alone.
+        of_sum: Ratio to `sum_alone`.
+        of_fastest: Ratio to as many nodes as fast as the fastest one in it.
     """
 
     configuration: Configuration
@@ -41,14 +41,14 @@ class Row:
 
     @property
     def spread(self) -> float | None:
-        """How far its runs lie apart, as a part of their median; None for fewer than two."""
+        """Range of its runs relative to their median; None for fewer than two runs."""
         if len(self.speeds) < 2:
             return None
         return (max(self.speeds) - min(self.speeds)) / median(self.speeds)
 
 
 def rows(benchmark: Benchmark) -> list[Row]:
-    """Return a row for each configuration that was tried: nodes alone, then pairs, then all."""
+    """Return a row for each tried configuration: nodes alone, then pairs, then all together."""
     tried = dict.fromkeys(ran.configuration for ran in benchmark.runs)
     kinds = ("alone", "pair", "together")
     alone = {
@@ -63,7 +63,7 @@ def rows(benchmark: Benchmark) -> list[Row]:
 
 
 def together(found: list[Row]) -> Row | None:
-    """Return the row of the most nodes together, or None where none have trained together."""
+    """Return the row with the most nodes together, or None if no nodes trained together."""
     fitting = [row for row in found if row.configuration.kind == "together" and row.speeds]
     return max(fitting, key=lambda row: len(row.configuration.nodes), default=None)
 
@@ -73,7 +73,7 @@ def _took(benchmark: Benchmark, configuration: Configuration) -> list[Took]:
 
 
 def _row(benchmark: Benchmark, configuration: Configuration, alone: Mapping[str, float]) -> Row:
-    """Return the row of a configuration; `alone` are the speeds of the nodes by themselves."""
+    """Return the row of a configuration; `alone` holds the speed of each node alone."""
     runs, nodes = _took(benchmark, configuration), configuration.nodes
     own = [alone[node] for node in nodes if node in alone]
     several = len(nodes) > 1 and len(own) == len(nodes)

@@ -1,4 +1,4 @@
-"""A benchmark for a person: what comes, each run as it is over, and the table."""
+"""A benchmark as text: the announcement, a line per finished run, and the table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH = 96
 
 
 def title(configuration: Configuration, nodes: Sequence[str]) -> str:
-    """Return what to call a configuration, where the cluster has these nodes."""
+    """Return the title of a configuration in a cluster of these nodes."""
     names = configuration.nodes
     if configuration.kind == "alone":
         return f"{names[0]} alone"
@@ -27,7 +27,7 @@ def title(configuration: Configuration, nodes: Sequence[str]) -> str:
 
 
 def coming(benchmark: Benchmark, earlier: Benchmark | None) -> list[str]:
-    """Return what is going to be measured and how long it takes."""
+    """Return the announcement: the runs to make and their expected duration."""
     asked, runs = benchmark.asked, left(benchmark)
     if not runs:
         return [f"{benchmark.name} was interrupted when all its runs were done; here is the table."]
@@ -60,7 +60,7 @@ def coming(benchmark: Benchmark, earlier: Benchmark | None) -> list[str]:
 
 
 def ran(benchmark: Benchmark, earlier: Benchmark | None) -> str:
-    """Return the line of the run that is over."""
+    """Return the line for the run that just ended."""
     last, nodes = benchmark.runs[-1], benchmark.asked.nodes
     ahead = left(benchmark)
     every = {each.configuration for each in benchmark.runs} | {each for _, each in ahead}
@@ -78,7 +78,7 @@ def ran(benchmark: Benchmark, earlier: Benchmark | None) -> str:
 
 
 def table(benchmark: Benchmark) -> list[str]:
-    """Return the lines of the table, a line a configuration, and what to know of it."""
+    """Return the table, one line per configuration, and notes that explain it."""
     nodes, found = benchmark.asked.nodes, rows(benchmark)
     most = max((len(row.configuration.nodes) for row in found), default=1)
     titles = ["", "runs", "time", "tokens/s", "spread", "speed-up"]
@@ -98,7 +98,7 @@ def table(benchmark: Benchmark) -> list[str]:
 
 
 def conclusion(benchmark: Benchmark, before: Benchmark | None) -> list[str]:
-    """Return the table, what is slower than `before`, and the advice."""
+    """Return the table, the comparison with `before`, and the advice."""
     best = together(rows(benchmark))
     lines = [
         f"{benchmark.name}, Hearth {benchmark.circumstances.hearth}",
@@ -114,7 +114,7 @@ def conclusion(benchmark: Benchmark, before: Benchmark | None) -> list[str]:
 
 
 def compared(before: Benchmark | None, now: Benchmark) -> list[str]:
-    """Return what differs from the benchmark before, by more than chance, and what changed."""
+    """Return differences from the previous benchmark beyond chance, and changed versions."""
     if before is None:
         return ["There is no earlier benchmark of this work on these nodes to compare it with."]
     found, nodes = changes(before, now), now.asked.nodes
@@ -144,7 +144,7 @@ def compared(before: Benchmark | None, now: Benchmark) -> list[str]:
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
-    """Return a text as lines of a readable length."""
+    """Wrap a text into lines of readable length."""
     return textwrap.wrap(
         text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     )

@@ -1,4 +1,4 @@
-"""From the metrics of a run to what its counted steps took."""
+"""Timing of the counted steps of a run, from its metrics."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from hearth_controller.runs.windows import totals
 
 
 def took(lines: Iterable[Mapping[str, Any]], warm_up: int, whole_seconds: float) -> Took:
-    """Return what the steps after the first `warm_up` took, from the lines of a metrics.jsonl.
+    """Return the timing of the steps after the first `warm_up`, from lines of a metrics.jsonl.
 
-    The first steps pay for what later ones find ready (kernels are compiled, memory is reserved,
-    the split finds its place), and so are not counted.
+    The first steps are not counted: they compile kernels, reserve memory and adjust the split.
 
     Raises:
-        LaunchError: the run ended before its last step, or none is left to count.
+        LaunchError: The run ended before its last step, or no step is left to count.
     """
     story = Story.of(lines)
     if story.step < story.steps:

@@ -1,4 +1,4 @@
-"""Which nodes train next, and how long what is left will take."""
+"""The order of a benchmark's runs, and an estimate of the time left."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hearth_controller.benchmark.results import Benchmark, Configuration
 def configurations(
     nodes: Sequence[str], pairs: bool, failed: Sequence[str] = ()
 ) -> list[Configuration]:
-    """Return what is measured in one turn: each node alone, then pairs, then all together.
+    """Return the configurations of one turn: each node alone, then pairs, then all together.
 
-    A node that has `failed` alone takes part in nothing further; two nodes are no pair beside all.
+    A node that `failed` alone is left out of the others. Two nodes make no pair, only a cluster.
     """
     able = [node for node in nodes if node not in failed]
     found = [Configuration("alone", (node,)) for node in nodes]
@@ -26,10 +26,10 @@ def configurations(
 
 
 def left(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
-    """Return the runs that are still to be made, with their turn, in their order.
+    """Return the remaining runs with their turns, in order.
 
-    Turn after turn, so that a machine that grows warm, or a busy evening, meets all alike. What
-    has failed once is not tried again.
+    Turns follow each other, so that a warming machine or a busy evening affects all configurations
+    alike. A configuration that failed is not tried again.
     """
     asked = benchmark.asked
     failed = {ran.configuration for ran in benchmark.runs if ran.failure}
@@ -42,7 +42,7 @@ def left(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
     return [
         (turn, each)
         for turn in range(asked.repeat)
-        # The turns before a node failed alone were made with it, and are whole.
+        # Turns before the node failed alone included it and are complete.
         for each in configurations(
             asked.nodes, asked.pairs, [node for node, failing in since.items() if failing <= turn]
         )
@@ -51,13 +51,13 @@ def left(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
 
 
 def seconds_left(benchmark: Benchmark, earlier: Benchmark | None) -> float | None:
-    """Return about how long the runs that are left will take; None where nothing is known.
+    """Estimate the duration of the remaining runs in seconds; None without any timing.
 
-    By the runs of the same nodes in this benchmark, or in an `earlier` one of the same work; nodes
-    that have not trained yet count like those that have.
+    The estimate uses runs of the same nodes in this benchmark, or in an `earlier` one of the same
+    work. A configuration without runs counts as the mean of the others.
     """
     known: dict[Configuration, list[float]] = {}
-    for each in (earlier, benchmark):  # the later one counts
+    for each in (earlier, benchmark):  # the later one wins
         known |= _whole_seconds(each) if each else {}
     if not known:
         return None
@@ -66,7 +66,7 @@ def seconds_left(benchmark: Benchmark, earlier: Benchmark | None) -> float | Non
 
 
 def _whole_seconds(benchmark: Benchmark) -> dict[Configuration, list[float]]:
-    """Return how long the runs of each configuration took."""
+    """Return the durations of each configuration's runs in seconds."""
     found: dict[Configuration, list[float]] = {}
     for ran in benchmark.runs:
         if ran.took:

@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are shown. Pure."""
+"""All checks, in display order. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hearth_controller.doctor.node import Cluster, Node, Part
 
 @dataclass(frozen=True)
 class Check:
-    """A check: its `name`, how a node is examined, and the part that must be known for it."""
+    """A check: its `name`, the function that examines a node, and the facts that it needs."""
 
     name: str
     examine: Callable[[Node, Cluster], Finding]
     needs: Part | None = None
 
     def of(self, node: Node, cluster: Cluster) -> Finding:
-        """Return what it says of a node; where a part is not known, that it was not checked."""
+        """Check a node; the finding is `not checked` if the needed facts are missing."""
         if self.needs and (why := node.lacks(self.needs)):
             return not_checked(why)
         return self.examine(node, cluster)
@@ -31,7 +31,7 @@ HOME = (
     Check("desktop", gpus.desktop, "look"),
     Check("power cap", gpus.power_cap, "look"),
 )
-"""What a home does to its nodes beside training; train.yml names it too when it starts."""
+"""Checks for side effects of a home, which train.yml also reports at its start."""
 
 CHECKS = (
     Check("login", system.login),
@@ -79,7 +79,7 @@ CHECKS = (
 
 
 def warnings(node: Node) -> list[str]:
-    """Return a short sentence for each trouble that the home makes a node, as train.yml says it."""
+    """Return a short sentence for each problem that the `HOME` checks find on a node."""
     cluster = Cluster((node,))
     found = (check.of(node, cluster) for check in HOME)
     return [

@@ -1,6 +1,6 @@
-"""What all checks add up to, as one object that programs can read, and a verdict. Pure.
+"""The results of all checks as one machine-readable object with a verdict. Pure.
 
-The object is what `docs/doctor.schema.json` describes.
+The schema of the object is `docs/doctor.schema.json`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hearth_controller.doctor.checks import CHECKS, Check
 from hearth_controller.doctor.node import Cluster
 
 _BY_ROOT = frozenset({"names", "time", "power", "firewall", "nccl"})
-"""Stages that mend as root."""
+"""Stages of provisioning whose repair needs root."""
 
 
 def examine(
@@ -24,16 +24,16 @@ def examine(
     unmended: Mapping[str, Sequence[str]],
     checks: Sequence[Check] = CHECKS,
 ) -> dict[str, Any]:
-    """Return the object.
+    """Return the result object.
 
-    `time` is now (ISO 8601), `mended` what has been mended by node since the look before, and
-    `unmended` what was to be on nodes that did not get to the end of it.
+    `time` is now (ISO 8601), `mended` holds the repairs by node since the previous inspection, and
+    `unmended` the intended repairs of nodes that did not complete them.
     """
     found = []
     for check in checks:
         for node in cluster.nodes:
             finding = check.of(node, cluster)
-            # Nothing is changed under a run, nor tried without the root that it needs.
+            # Do not repair a node during a run, or without root if the repair needs it.
             if node.busy or (node.rootless and finding.mends in _BY_ROOT):
                 finding = replace(finding, mends="")
             found.append({"check": check.name, "node": node.name, **asdict(finding)})
@@ -58,7 +58,7 @@ def examine(
 
 
 def mends(examined: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return by node what `-e fix=true` does, each once."""
+    """Return by node the repairs of `-e fix=true`, without duplicates."""
     found: dict[str, list[str]] = {name: [] for name in examined["nodes"]}
     for each in examined["checks"]:
         if each["mends"] and each["mends"] not in found[each["node"]]:
@@ -67,7 +67,7 @@ def mends(examined: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def pairs(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return what was measured from each node to each other; None where it was not."""
+    """Return latency and bandwidth of each ordered pair of nodes; None if not measured."""
     return [
         {
             "from": node.name,

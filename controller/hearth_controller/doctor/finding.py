@@ -1,4 +1,4 @@
-"""What a check says of a node. Pure."""
+"""The result of a check on a node. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Outcome = Literal["good", "degraded", "broken", "not applicable", "not checked"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was `seen`; of a trouble also `why` it matters and the one `fix`.
+    """The result of a check: the observation, and for a problem its importance and its fix.
 
-    `mends` is what `-e fix=true` does about it: a stage of provisioning or `leftovers`, or nothing
-    where that is a person's.
+    `mends` names the repair of `-e fix=true`: a stage of provisioning or `leftovers`, or '' if a
+    person has to do it.
     """
 
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""The driver, whether torch can use the GPUs, and who uses them beside training. Pure."""
+"""Checks of the driver, of torch's use of the GPUs, and of other programs on them. Pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from hearth_controller.doctor.finding import (
 from hearth_controller.doctor.node import Cluster, Node
 
 GAME_MIB = 300
-"""A program with as much memory on a GPU is named; what draws a desktop has less, or is known."""
+"""GPU memory from which a program is reported; desktop programs use less or are known by name."""
 
 DESKTOP_MIB = 1024
-"""So much memory may a desktop hold on a GPU."""
+"""GPU memory that a desktop may hold."""
 
 CAPPED = 0.9
-"""A limit on power below this share of the usual one is a cap."""
+"""A power limit below this share of the default one counts as a cap."""
 
-# What draws a desktop, or is a browser with its windows: it holds memory, but hardly computes.
+# Desktop programs and browsers hold GPU memory but hardly compute.
 _DESKTOP = (
     *("Xorg", "Xwayland", "gnome-shell", "mutter", "plasmashell", "kwin", "cinnamon"),
     *("gdm", "sddm", "lightdm", "cosmic-comp", "sway", "hyprland", "Hyprland", "weston"),
@@ -35,7 +35,7 @@ _NO_CARD = not_applicable("no NVIDIA GPU")
 
 
 def driver(node: Node, cluster: Cluster) -> Finding:
-    """Loaded module and user space are of one version, new enough, and answer."""
+    """The loaded module and user space have the same, recent enough version, and answer."""
     its = node.look["driver"]
     if not its["cards"]:
         return _NO_CARD
@@ -58,7 +58,7 @@ def driver(node: Node, cluster: Cluster) -> Finding:
 
 
 def secure_boot(node: Node, cluster: Cluster) -> Finding:
-    """Where the firmware loads signed code only, the driver's module is signed."""
+    """If the firmware loads signed code only, the driver's module is signed."""
     its = node.look["driver"]
     if not its["cards"]:
         return _NO_CARD
@@ -104,7 +104,7 @@ def torch(node: Node, cluster: Cluster) -> Finding:
 
 
 def others(node: Node, cluster: Cluster) -> Finding:
-    """Nobody else computes on the GPUs: no game, no other training."""
+    """No other program computes on the GPUs, such as a game or another training."""
     if missing := _no_use(node):
         return missing
     found = [
@@ -139,7 +139,7 @@ def desktop(node: Node, cluster: Cluster) -> Finding:
 
 
 def power_cap(node: Node, cluster: Cluster) -> Finding:
-    """No limit on power below the usual one holds a GPU back."""
+    """No power limit below the default one slows a GPU down."""
     if missing := _no_use(node):
         return missing
     known = [gpu for gpu in node.look["gpus"] if gpu["watts_limit"] and gpu["watts_default"]]
@@ -157,7 +157,7 @@ def power_cap(node: Node, cluster: Cluster) -> Finding:
 
 
 def _no_use(node: Node) -> Finding | None:
-    """Return why nothing is known of who uses the GPUs."""
+    """Return the finding for a node whose GPU use is unknown, or None."""
     if node.look["gpus"]:
         return None
     trouble = node.look["gpu_trouble"]
@@ -165,7 +165,7 @@ def _no_use(node: Node) -> Finding | None:
 
 
 def _counts(program: Mapping[str, Any]) -> bool:
-    """Return whether a program is worth naming; where its memory is not told, by its kind."""
+    """Return whether to report a program, by its memory or, if that is unknown, by its kind."""
     if _is_desktop(program):
         return False
     return program["computes"] if program["mib"] is None else program["mib"] >= GAME_MIB
@@ -176,7 +176,7 @@ def _is_desktop(program: Mapping[str, Any]) -> bool:
 
 
 def _held_by_desktop(gpu: Mapping[str, Any]) -> int:
-    """Return the MiB that neither a run nor a program of its own name holds."""
+    """Return the MiB that neither a run nor a program outside the desktop holds."""
     named = sum(each["mib"] or 0 for each in gpu["programs"] if not _is_desktop(each))
     return max((gpu["used_mib"] or 0) - gpu["ours_mib"] - named, 0)
 

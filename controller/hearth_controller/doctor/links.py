@@ -1,4 +1,4 @@
-"""Addresses, links and the paths between the nodes. Pure."""
+"""Checks of addresses, links and the paths between the nodes. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hearth_controller.doctor.finding import (
 from hearth_controller.doctor.node import Cluster, Node
 
 GIGABITS = 2500
-"""Up to this speed a card's link should carry at least half of what it has negotiated."""
+"""Up to this link speed, a card should reach at least half of its negotiated rate."""
 
 _LOOPBACK = not_applicable("loopback: nothing leaves this computer")
 _ALONE = not_applicable("there is no other node")
@@ -42,7 +42,7 @@ def address(node: Node, cluster: Cluster) -> Finding:
 def duplicate(node: Node, cluster: Cluster) -> Finding:
     """No other machine answers at the node's address.
 
-    The node itself asks, which needs root; the other nodes know by which MAC they reach it.
+    The node itself probes, which needs root; the other nodes know the MAC that they reach it by.
     """
     if node.loopback:
         return _LOOPBACK
@@ -66,7 +66,7 @@ def duplicate(node: Node, cluster: Cluster) -> Finding:
 
 
 def link(node: Node, cluster: Cluster) -> Finding:
-    """The node's link carries what it should."""
+    """The node's link reaches its expected bandwidth."""
     mbit, facts = link_mbit(node.name, cluster.seen), node.facts
     if facts["interface"] == "lo":
         return _LOOPBACK
@@ -101,7 +101,7 @@ def link(node: Node, cluster: Cluster) -> Finding:
 
 
 def latency(node: Node, cluster: Cluster) -> Finding:
-    """Its nearest peer answers soon."""
+    """Its nearest peer answers quickly."""
     times = node.verify.talk.get("milliseconds", {})
     if not cluster.others(node):
         return _ALONE
@@ -141,7 +141,7 @@ def reach(node: Node, cluster: Cluster) -> Finding:
 
 
 def ports(node: Node, cluster: Cluster) -> Finding:
-    """There are free ports at its address, as the nodes meet at one."""
+    """Its address has free ports, which the rendezvous needs."""
     facts = node.facts
     if facts.get("port") and facts.get("meeting_port"):
         return good("free ones at its address")
@@ -153,7 +153,7 @@ def ports(node: Node, cluster: Cluster) -> Finding:
 
 
 def mtu(node: Node, cluster: Cluster) -> Finding:
-    """Packets as large as the card sends arrive whole at every peer."""
+    """Packets of the card's full MTU arrive whole at every peer."""
     if node.loopback:
         return _LOOPBACK
     if not cluster.others(node):

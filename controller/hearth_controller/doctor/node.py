@@ -1,4 +1,4 @@
-"""What is known of a node, and of all nodes together. Pure."""
+"""The facts about a node and about the whole cluster. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, Literal
 from hearth.verify.verdict import Seen
 
 Part = Literal["look", "facts", "packages", "code"]
-"""A part of what is known, without which a check says nothing: see `Node.lacks`."""
+"""A group of facts that a check may need, see `Node.lacks`."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """What was found out about a node.
+    """The facts about a node.
 
-    `verify` is what the role of that name saw of it and of its peers. `look` are the facts of
-    the module `hearth_doctor`; `packages`, `code` and `stages` are what the modules of provisioning
-    say in check mode, the last by the name of the stage; `claims` is what others say of its
-    address. `rootless` says why nothing was looked at that needs root.
+    `verify` is the result of the role verify for it and its peers. `look` holds the facts of the
+    module `hearth_doctor`; `packages`, `code` and `stages` (by stage name) are the results of the
+    provisioning modules in check mode; `claims` holds the other nodes' records of its address.
+    `rootless` is the reason why checks that need root were skipped.
 
-    `alone`: all nodes are one computer, of whose system provisioning promises nothing. `over_ssh`:
+    `alone`: all nodes are one computer, whose system provisioning leaves unchanged. `over_ssh`:
     it was reached by a login. `lock` is its `python_lock`.
     """
 
@@ -43,26 +43,26 @@ class Node:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What its environment says of itself, see `hearth.verify.facts`."""
+        """The facts reported by its environment, see `hearth.verify.facts`."""
         return self.verify.facts
 
     @property
     def loopback(self) -> bool:
-        """Whether its cluster address leads no further than this computer."""
+        """Whether its cluster address is on the loopback interface."""
         return self.look["card"]["name"] == "lo"
 
     @property
     def busy(self) -> str:
-        """The run that has the node, or nothing."""
+        """The run that occupies the node, or ''."""
         return str(self.look.get("busy") or self.facts.get("busy") or "")
 
     def lacks(self, part: Part | None) -> str:
-        """Return why a part is not known, or nothing."""
+        """Return the reason why a group of facts is missing, or ''."""
         if self.verify.gone:
             return "it does not answer"
         if part == "facts" and not self.verify.usable:
             said = next(iter(self.verify.findings), "its environment does not answer")
-            return said.strip().splitlines()[-1]  # of a crash, what it says in the end
+            return said.strip().splitlines()[-1]  # of a traceback, the last line
         if part in ("look", "packages", "code") and not getattr(self, part):
             return "it could not be looked at; playbooks/doctor.yml -v shows more"
         return ""
@@ -77,11 +77,11 @@ class Cluster:
 
     @property
     def seen(self) -> list[Seen]:
-        """What the role verify saw of the nodes."""
+        """The results of the role verify for all nodes."""
         return [node.verify for node in self.nodes]
 
     def others(self, node: Node) -> list[Node]:
-        """Return the nodes but this one."""
+        """Return all nodes except this one."""
         return [other for other in self.nodes if other.name != node.name]
 
     def stage(self, name: str) -> str:

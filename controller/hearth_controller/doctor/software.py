@@ -1,4 +1,4 @@
-"""Packages, training code, models and data: the same bits on all nodes. Pure."""
+"""Checks that packages, training code, models and data are identical on all nodes. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hearth_controller.doctor.finding import (
 from hearth_controller.doctor.node import Cluster, Node
 
 _NAMED = 3
-# With another version of one of these, nodes do not talk to each other, or compute another thing.
+# If versions of these differ, nodes cannot communicate or compute different results.
 _VITAL = frozenset({"torch", "nvidia-nccl-cu13", "transformers", "peft"})
 
 
 def versions(node: Node, cluster: Cluster) -> Finding:
-    """The environment loads torch, and its versions are those of the other nodes."""
+    """The environment loads torch, and its versions match the other nodes."""
     if why := node.lacks("facts"):
         if not node.verify.findings or _named_elsewhere(node):
             return not_checked(why)
@@ -43,7 +43,7 @@ def versions(node: Node, cluster: Cluster) -> Finding:
 
 
 def _named_elsewhere(node: Node) -> bool:
-    """Return whether another check may say why a node's environment does not answer."""
+    """Return whether another check may explain why a node's environment does not answer."""
     packages, code = node.packages, node.code
     if any(node.lacks(part) for part in ("look", "packages", "code")):
         return True
@@ -52,7 +52,7 @@ def _named_elsewhere(node: Node) -> bool:
 
 
 def lock(node: Node, cluster: Cluster) -> Finding:
-    """The installed packages are those of the lock file."""
+    """The installed packages match the lock file."""
     said = node.packages
     fix = cluster.stage("python")
     if not said["present"]:
@@ -76,7 +76,7 @@ def lock(node: Node, cluster: Cluster) -> Finding:
 
 
 def code(node: Node, cluster: Cluster) -> Finding:
-    """The workspace is there, with the training code of this checkout."""
+    """The workspace exists and holds the training code of this checkout."""
     said = node.code
     fix = cluster.stage("workspace")
     if said["findings"]:
@@ -95,7 +95,7 @@ def code(node: Node, cluster: Cluster) -> Finding:
 
 
 def models(node: Node, cluster: Cluster) -> Finding:
-    """The models are whole, and those of the other nodes."""
+    """The models are complete and match the other nodes."""
     its = node.look["models"]
     fix = "remove the folder {} on {}: train.yml fetches it again"
     for name, model in its.items():
@@ -121,9 +121,9 @@ def models(node: Node, cluster: Cluster) -> Finding:
 
 
 def data(node: Node, cluster: Cluster) -> Finding:
-    """The data files that runs have brought are what their checksums say.
+    """The data files that runs transferred match their checksums.
 
-    Rows of the Hub, which have none, are those of the other nodes.
+    Rows from the Hub have no checksum and must match the other nodes.
     """
     damaged = node.look["damaged"]
     if damaged:
@@ -150,17 +150,17 @@ def data(node: Node, cluster: Cluster) -> Finding:
 
 
 def _staged(path: str, node: Node) -> bool:
-    """Return whether a file that a node names is one of data, not of a model."""
+    """Return whether a file reported by a node belongs to data, not to a model."""
     return PurePosixPath(path).name in [*node.look["data"], *node.look["hub_data"]]
 
 
 def _too_much(unread: Sequence[str]) -> str:
-    """Return that files were not read, of which the first is named."""
+    """Return the message that files were not read, naming the first."""
     more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
     verb = "are" if more else "is"
     return f"{unread[0]}{more} {verb} too large to be read at every look"
 
 
 def _usual(prints: Sequence[str]) -> str:
-    """Return the checksum that most nodes have of a thing; on a draw the lower rank is right."""
+    """Return the most frequent checksum; on a tie, the one of the lowest rank."""
     return Counter(prints).most_common(1)[0][0]

@@ -1,4 +1,4 @@
-"""The machine a node is, what provisioning promised of it, and what is left on it. Pure."""
+"""Checks of the machine, of the stages of provisioning, and of remains of ended runs. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hearth_controller.doctor.finding import (
 from hearth_controller.doctor.node import Cluster, Node
 
 FULL_MIB, TIGHT_MIB = 2 << 10, 10 << 10
-"""Below so much free disk a run's checkpoints may not fit, and below so much a model."""
+"""Free disk below which checkpoints of a run may not fit, and below which a model may not."""
 
 SWAPPING_MIB, CROWDED_MIB = 512, 2 << 10
-"""Below so much free memory nothing trains, and below so much not even the smallest preset."""
+"""Free memory below which nothing trains, and below which the smallest preset does not fit."""
 
 SKEW_SECONDS = 5.0
-"""So far apart may clocks be: logs are still in order, and certificates valid."""
+"""Tolerated clock difference: logs stay in order, and certificates valid."""
 
 _ALONE = not_applicable("nothing of this computer's system is Hearth's")
 
@@ -29,7 +29,7 @@ Check = Callable[[Node, Cluster], Finding]
 
 
 def login(node: Node, cluster: Cluster) -> Finding:
-    """The node answers, with the host key that was pinned."""
+    """The node answers with its pinned host key."""
     if node.verify.gone:
         return broken(
             node.verify.gone,
@@ -42,7 +42,7 @@ def login(node: Node, cluster: Cluster) -> Finding:
 def promised(stage: str, kept: str, why: str, *, vital: bool = False) -> Check:
     """Return the check that a stage of provisioning would change nothing.
 
-    `kept` is what is true then, `why` what is lost otherwise; with `vital` training is.
+    `kept` describes success, `why` the loss otherwise; `vital` makes a failure `broken`.
     """
     trouble = broken if vital else degraded
 
@@ -66,7 +66,7 @@ def promised(stage: str, kept: str, why: str, *, vital: bool = False) -> Check:
 
 
 def clock(node: Node, cluster: Cluster) -> Finding:
-    """Something keeps the clock, and it agrees with the controller's."""
+    """A time service is active, and the clock agrees with the controller's."""
     kept = promised("time", "kept", "clocks drift apart")(node, cluster)
     skew = node.stages.get("time", {}).get("skew")
     if kept.outcome != "good" or skew is None or abs(skew) <= SKEW_SECONDS:
@@ -80,7 +80,7 @@ def clock(node: Node, cluster: Cluster) -> Finding:
 
 
 def disk(node: Node, cluster: Cluster) -> Finding:
-    """There is room for checkpoints and models."""
+    """The disk has room for checkpoints and models."""
     least = min(node.look["disks"], key=lambda disk: disk["free_mib"])
     free = least["free_mib"]
     seen = f"{free / 1024:.1f} GB free"
@@ -93,7 +93,7 @@ def disk(node: Node, cluster: Cluster) -> Finding:
 
 
 def memory(node: Node, cluster: Cluster) -> Finding:
-    """There is memory left for a rank."""
+    """Enough memory is free for a rank."""
     its = node.look["memory"]
     free = its["total_mib"] - its["used_mib"]
     seen = f"{free / 1024:.1f} of {its['total_mib'] / 1024:.1f} GB free"
@@ -143,7 +143,7 @@ def orphans(node: Node, cluster: Cluster) -> Finding:
 
 
 def leftovers(node: Node, cluster: Cluster) -> Finding:
-    """No unit and no scratch folder of a run that has ended is left."""
+    """No unit and no scratch folder of an ended run is left."""
     found = node.look["leftovers"]
     if not found:
         return good("none")

@@ -1,4 +1,4 @@
-"""What doctor found, for people: a mark a check and node, then what is wrong and its fix. Pure."""
+"""The results of doctor as text: a mark per check and node, then problems with fixes. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SIGNS: dict[Outcome, str] = {
     "not checked": "?",
 }
 _WIDTH, _SEEN = 100, 60
-"""Columns of a line, and of what was seen in the table of marks."""
+"""Columns of a line, and of the column `seen` in the table of marks."""
 
 
 def doctor_lines(examined: Mapping[str, Any]) -> list[str]:
-    """Return the lines for an object as `hearth_controller.doctor.examine` makes it."""
+    """Return the lines for a result object from `hearth_controller.doctor.examine`."""
     checks = examined["checks"]
     lines = [line.rstrip() for line in aligned(_marks(examined["nodes"], checks))]
     lines += [line for bad in ("broken", "degraded") for line in _troubles(checks, bad)]
@@ -41,7 +41,7 @@ def doctor_lines(examined: Mapping[str, Any]) -> list[str]:
 
 
 def _marks(nodes: Sequence[str], checks: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return a row a check: a sign a node, and what was seen where it is good."""
+    """Return a row per check: a mark per node, and the observations on good nodes."""
     rows = [("check", *nodes, "seen")]
     for name in dict.fromkeys(each["check"] for each in checks):
         its = [each for each in checks if each["check"] == name]
@@ -52,7 +52,7 @@ def _marks(nodes: Sequence[str], checks: Sequence[Mapping[str, Any]]) -> list[tu
 
 
 def _troubles(checks: Sequence[Mapping[str, Any]], outcome: str) -> list[str]:
-    """Return what is wrong in this degree; nodes with the same trouble are named together."""
+    """Return the findings with this outcome; nodes with the same finding share an entry."""
     together: dict[tuple[str, ...], list[str]] = {}
     for each in checks:
         if each["outcome"] == outcome:
@@ -66,7 +66,7 @@ def _troubles(checks: Sequence[Mapping[str, Any]], outcome: str) -> list[str]:
 
 
 def _without(checks: Sequence[Mapping[str, Any]], outcome: Outcome) -> list[str]:
-    """Return what was not looked at, a line a reason."""
+    """Return the findings without a result, one line per reason."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for each in checks:
         if each["outcome"] == outcome:
@@ -82,7 +82,7 @@ def _without(checks: Sequence[Mapping[str, Any]], outcome: Outcome) -> list[str]
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
-    """Return lines that fit; commands are not broken at hyphens."""
+    """Wrap a text into lines, without breaking commands at hyphens."""
     return textwrap.wrap(
         text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
     )

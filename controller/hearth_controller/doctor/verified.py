@@ -1,4 +1,4 @@
-"""What the role verify saw of the nodes, from what Ansible knows of them."""
+"""The results of the role verify for the nodes, extracted from Ansible's host variables."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def seen(
     known: Mapping[str, Mapping[str, Any]],
     playing: Collection[str],
 ) -> list[Seen]:
-    """Return what the results in `known`, variables by node, say of each node.
+    """Return the verify results of each node, from `known`, the variables by node.
 
-    The results are those of `hearth_verify`, called `verify_look` and `verify_talk`; `playing` are
-    the nodes that no earlier stage has lost.
+    The module `hearth_verify` registers them as `verify_look` and `verify_talk`; `playing` are the
+    nodes that no earlier stage has lost.
     """
     found = []
     for node in nodes:
@@ -39,7 +39,7 @@ def seen(
 
 
 def _gone(look: Mapping[str, Any], playing: bool) -> str:
-    """Return why a node could not be looked at, or nothing."""
+    """Return the reason why a node could not be inspected, or ''."""
     if look.get("unreachable"):
         why = told_by(look).splitlines()
         return f"cannot be reached: is it on, and its cable in? ({why[0] if why else 'no answer'})"

@@ -1,1 +1,1 @@
-"""What an inventory says about machines. For the controller; knows nothing of Ansible itself."""
+"""The machines of an inventory: nodes, host keys, variables. Independent of Ansible."""

@@ -1,7 +1,7 @@
-"""Host keys: which machine answers, whether it is the one that is meant, and how that is said.
+"""Host keys: identify the machine at an address by its pinned key, and explain a mismatch.
 
-A key is pinned in a known_hosts file under the name that the machine has in the inventory, so that
-a changed address is not a changed key.
+A key is pinned in a known_hosts file under the machine's inventory name, so that a new address does
+not look like a new key.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# Where a type of key is used under other names than its own (RFC 8332).
+# Signature algorithms whose names differ from the key type (RFC 8332).
 _ALGORITHMS = {"ssh-rsa": "rsa-sha2-512,rsa-sha2-256"}
 
 
 @dataclass(frozen=True)
 class PublicKey:
-    """A public key of SSH: its type, such as ssh-ed25519, and its base64 text."""
+    """An SSH public key: its type, such as ssh-ed25519, and its base64 text."""
 
     type: str
     text: str
@@ -44,7 +44,7 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back from an address: a host key, or the reason why none came."""
+    """The answer from an address: a host key, or the reason why there is none."""
 
     key: PublicKey | None = None
     reason: str = ""
@@ -52,10 +52,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a machine is reached.
+    """The address chosen for a machine.
 
-    `address` is empty where it is not, and `trouble` then says why; `stranger` is the sentence
-    about another machine that answers at the address that this one is to have.
+    If the machine is unreachable, `address` is empty and `trouble` is the reason; `stranger` is a
+    message about another machine that answers at this one's intended address.
     """
 
     address: str = ""
@@ -65,11 +65,11 @@ class Choice:
 
 
 def keys_of(known_hosts: str, name: str) -> list[PublicKey]:
-    """Return the keys that the text of a known_hosts file holds under `name`, also if hashed."""
+    """Return the keys in a known_hosts text under `name`, plain or hashed."""
     found = []
     for line in known_hosts.splitlines():
         words = line.split()
-        # A line that begins with @ revokes a key or names an authority: not a pinned key.
+        # A line that begins with @ revokes a key or names a certificate authority.
         if len(words) < 3 or words[0][0] in "#@" or not _names(words[0], name):
             continue
         try:
@@ -89,7 +89,7 @@ def _names(names: str, name: str) -> bool:
 
 
 def algorithms(pinned: Sequence[PublicKey]) -> str:
-    """Return ssh's HostKeyAlgorithms that ask for the types of the pinned keys first, or ''."""
+    """Return ssh's HostKeyAlgorithms, preferring the types of the pinned keys, or ''."""
     types = dict.fromkeys(_ALGORITHMS.get(key.type, key.type) for key in pinned)
     return f"^{','.join(types)}" if types else ""
 
@@ -97,10 +97,10 @@ def algorithms(pinned: Sequence[PublicKey]) -> str:
 def choose(
     name: str, answers: Mapping[str, Answer], pinned: Sequence[PublicKey], file: str
 ) -> Choice:
-    """Decide where the machine `name` is reached.
+    """Choose the address at which the machine `name` is reached.
 
-    `answers` are by address: first the one that the machine is to have, then the one where it may
-    be before it has that. `file` is the known_hosts file.
+    `answers` are by address: first the machine's intended address, then its possible current one.
+    `file` is the known_hosts file.
     """
     wanted = next(iter(answers))
     answering = {address: said.key for address, said in answers.items() if said.key}
@@ -113,8 +113,8 @@ def choose(
             return Choice(trouble=changed(name, address, pinned, key, file))
         chosen = right[0]
     else:
-        # Nothing tells yet whose key is whose. If they differ, the wanted address is somebody
-        # else's; the other is where the inventory says that the machine is today.
+        # No key is pinned yet. If the keys differ, the intended address belongs to another machine,
+        # and the last address is the machine's current one according to the inventory.
         alike = len(set(answering.values())) == 1
         chosen = list(answering)[0 if alike else -1]
     stranger = ""

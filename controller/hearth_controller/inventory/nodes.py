@@ -1,4 +1,4 @@
-"""The nodes of an inventory: their ranks and addresses, and what is wrong with those."""
+"""The nodes of an inventory: their ranks and addresses, with validation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Node:
 
 
 def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], list[str]]:
-    """Return the nodes in rank order, and what is wrong with them.
+    """Return the nodes in rank order, and the errors found.
 
     `members` are the hosts of the group `cluster` in the inventory's order, with their variables.
     """
@@ -29,7 +29,7 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
             f"the inventory has no hosts in the group 'cluster'; add your machines, {EXAMPLE}"
         ]
     nodes, findings = [], []
-    # Nodes that all talk over loopback are on one computer; a single one among others is a mistake.
+    # If all nodes use loopback, they are on one computer; loopback for only some is a mistake.
     given = [_parsed(variables.get("cluster_address")) for variables in members.values()]
     one_computer = all(address is None or address.is_loopback for address in given)
     for position, (name, variables) in enumerate(members.items()):
@@ -45,7 +45,7 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
             )
         elif reason := _unfit(address, one_computer):
             findings.append(f"{name}: cluster_address {str(address)!r} {reason}")
-        # Whether it is a number at all is looked at where the types of all options are.
+        # Types, such as a number here, are checked with the types of all options.
         if str(variables.get("hearth_nproc", 0)).startswith("-"):
             findings.append(
                 f"{name}: hearth_nproc is {variables['hearth_nproc']}; a number of processes is "
@@ -58,7 +58,7 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
 
 
 def far_apart(nodes: list[Node]) -> str:
-    """Return a remark if the IPv4 addresses are not in one /24, as those of most homes are."""
+    """Return a remark if the IPv4 addresses are not in one /24, as in most homes."""
     parsed = [(node.name, _parsed(node.address)) for node in nodes]
     fours = [(name, address) for name, address in parsed if address and address.version == 4]
     networks = {ipaddress.ip_network(f"{address}/24", strict=False) for _, address in fours}
@@ -79,7 +79,7 @@ def _parsed(value: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _unfit(value: Any, one_computer: bool) -> str:
-    """Return why nodes cannot reach each other at an address, or ''."""
+    """Return the reason why nodes cannot reach each other at an address, or ''."""
     address = _parsed(value)
     if address is None:
         return "is not an IP address"
@@ -89,13 +89,13 @@ def _unfit(value: Any, one_computer: bool) -> str:
         return "is an address that no machine can have"
     if address.version == 4 and address.is_link_local:
         return "is link-local: a machine gives itself one where no DHCP server answers"
-    if str(address) != str(value):  # IPv6 has many spellings, and texts are compared
+    if str(address) != str(value):  # IPv6 has many spellings, and addresses are compared as text
         return f"has another spelling; write it {address}"
     return ""
 
 
 def _ranks(nodes: list[Node]) -> list[str]:
-    """Return which ranks are taken twice, and which are missing."""
+    """Return errors about duplicate and missing ranks."""
     by_rank: dict[int, list[str]] = {}
     for node in nodes:
         by_rank.setdefault(node.rank, []).append(node.name)
@@ -115,7 +115,7 @@ def _ranks(nodes: list[Node]) -> list[str]:
 
 
 def _addresses(nodes: list[Node]) -> list[str]:
-    """Return which addresses two nodes share, and whether both families are used."""
+    """Return errors about shared addresses and mixed address families."""
     by_address: dict[str, list[str]] = {}
     families: dict[int, list[str]] = {}
     for node in nodes:
@@ -136,7 +136,7 @@ def _addresses(nodes: list[Node]) -> list[str]:
 
 
 def _first_addresses(members: Mapping[str, Mapping[str, Any]], nodes: list[Node]) -> list[str]:
-    """Return which machine would be looked for where another one is or is to be."""
+    """Return errors about a `first_address` that two machines share or another node owns."""
     cluster = {node.address: node.name for node in nodes}
     findings, seen = [], {}
     for name, variables in members.items():

@@ -1,4 +1,4 @@
-"""The options of each role as a table in its README, made from its argument_specs.
+"""The options of each role as a table in its README, generated from its argument_specs.
 
 Run `python -m hearth_controller.inventory.role_pages` at the repository's root to write them.
 """
@@ -21,14 +21,14 @@ COMMAND = "python -m hearth_controller.inventory.role_pages"
 _BEGIN = f"<!-- Made from meta/argument_specs.yml; do not edit:\n     {COMMAND} -->\n"
 _END = "<!-- made up to here -->\n"
 _PART = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
-_MARKUP = re.compile(r"\b[CIMOV]\(([^)]*)\)")  # of Ansible's documentation
+_MARKUP = re.compile(r"\b[CIMOV]\(([^)]*)\)")  # Ansible's documentation markup
 
 
 def with_options(readme: str, specs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the text of a role's README with the options of its `argument_specs` in their place.
+    """Return a role's README with its `argument_specs` rendered between the marks.
 
     Raises:
-        HearthError: the marks are not there, or more than once.
+        HearthError: The marks are missing, or appear more than once.
     """
     if len(_PART.findall(readme)) != 1:
         marks = f"{_BEGIN}{_END}"
@@ -38,10 +38,10 @@ def with_options(readme: str, specs: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def page_of(role: Path) -> str:
-    """Return what the README of the role in this folder should be.
+    """Return the up-to-date README text of the role in this folder.
 
     Raises:
-        HearthError: it has no place for the table.
+        HearthError: The README has no place for the table.
     """
     specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text(encoding="utf-8"))
     try:
@@ -77,7 +77,7 @@ def _kind(option: Mapping[str, Any]) -> str:
 
 
 def _default(option: Mapping[str, Any]) -> str:
-    """Return the default: a value as code, a sentence that stands for one as it is."""
+    """Return the default: a value as code, or the sentence that describes it."""
     if option.get("required"):
         return "required"
     value = option.get("default")

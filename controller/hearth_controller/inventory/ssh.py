@@ -1,4 +1,4 @@
-"""How the controller calls OpenSSH where it does not go through Ansible's own connection."""
+"""Calls of OpenSSH by the controller outside Ansible's own connection."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# One try, in a connection of its own, that asks nobody and says nothing but errors.
+# A single attempt on a new connection, without prompts and with errors as the only output.
 _ALONE = {"BatchMode": "yes", "ControlPath": "none", "LogLevel": "ERROR"}
 
 
 def command(option: Callable[[str], Any], first: Mapping[str, str]) -> list[str]:
-    """Return ssh as Ansible's connection calls it, without the host.
+    """Return the ssh command of Ansible's connection, without the host.
 
-    `option` gives an option of the ssh connection plugin by its name. `first` are options of ssh;
-    they hold against all others, since ssh takes what is said first.
+    `option` returns an option of the ssh connection plugin by name. `first` are ssh options that
+    override all others, since ssh uses the first value of an option.
     """
     words = [str(option("ssh_executable"))]
     for name, value in {**_ALONE, **first}.items():
@@ -33,7 +33,7 @@ def command(option: Callable[[str], Any], first: Mapping[str, str]) -> list[str]
 
 
 def attempt(words: list[str], seconds: float) -> str:
-    """Run ssh; return the last line of why it failed, or '' if it did not."""
+    """Run ssh; return the last line of its error, or '' on success."""
     try:
         done = subprocess.run(
             words,

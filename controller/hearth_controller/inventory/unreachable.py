@@ -1,4 +1,4 @@
-"""What OpenSSH, sudo and Ansible say about a machine, in words that say what to do."""
+"""Explanations for errors of OpenSSH, sudo and Ansible, with what to do about them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 _CHANGED = re.compile(r"Host key for (?P<name>\S+) has changed")
 _PINNED = re.compile(r"Offending \S+ key in (?P<file>.+):\d+")
 
-# What is said by others, and what it means; in braces the parts that the pattern names.
+# Patterns of error messages, with explanations; braces refer to named groups of the pattern.
 _MEANINGS = (
     (
         r"Host key verification failed|because Host Key checking is enabled",
@@ -47,7 +47,7 @@ _MEANINGS = (
 
 
 def explain(message: str) -> str:
-    """Return what a message means for a person; one that is not known as it is."""
+    """Return the explanation of a message, or the message itself if it is unknown."""
     if changed := _CHANGED.search(message):
         pinned = _PINNED.search(message)
         file = f" in {pinned['file']}" if pinned else ""
@@ -63,7 +63,7 @@ def explain(message: str) -> str:
 
 
 def told_by(result: Mapping[str, Any]) -> str:
-    """Return what a failed or unreachable result says, explained; '' if it says nothing."""
+    """Return the explained message of a failed or unreachable result; '' if it has none."""
     said = str(result.get("msg") or "").strip()
     errors = str(result.get("module_stderr") or result.get("stderr") or "").strip()
     if errors and errors not in said:

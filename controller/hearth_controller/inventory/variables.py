@@ -1,7 +1,7 @@
-"""The variables of an inventory, compared with what the roles declare.
+"""Validation of an inventory's variables against the options of the roles.
 
-An inventory may hold variables of its owner's own. Those that look like an option of Hearth and are
-none are mistakes: a name that is close to an option's, or that begins as the options of a role do.
+An inventory may hold its owner's own variables. A variable that only looks like an option of Hearth
+is a mistake: its name is similar to an option's, or starts with the prefix of a role.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from jinja2.meta import find_undeclared_variables
 from hearth.base.errors import did_you_mean
 
 _TRUE_OR_FALSE = {"true", "false", "yes", "no", "on", "off", "1", "0"}
-# As alike as two names must be to be taken for the same, mistyped. (Ansible's own differ little.)
+# Similarity from which a name counts as mistyped. (Ansible's own names differ little.)
 _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
 
 
 @dataclass(frozen=True)
 class Given:
-    """A variable as one host has it.
+    """A variable of one host.
 
-    `where` is the file and line that set it, or '' if unknown; `typed` says that it came after
-    `-e`, where everything is text.
+    `where` is the file and line that set it, or '' if unknown; `typed` is true if it came after
+    `-e`, where every value is text.
     """
 
     value: Any
@@ -37,7 +37,7 @@ class Given:
 
 
 def role_options(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
-    """Return every option that the roles in `folders` declare, with its specification."""
+    """Return the specifications of all options declared by the roles in `folders`."""
     options: dict[str, dict[str, Any]] = {}
     for folder in folders:
         for path in sorted(Path(folder).glob("*/meta/argument_specs.yml")):
@@ -53,9 +53,9 @@ def check(
     roles: Iterable[str],
     ansible: Iterable[str],
 ) -> list[str]:
-    """Return what is wrong with the variables of all hosts, one sentence each.
+    """Return errors in the variables of all hosts, one sentence each.
 
-    `options` are those of `roles`; `ansible` are Ansible's own variables of a connection.
+    `options` are those of `roles`; `ansible` are Ansible's own connection variables.
     """
     roles, ansible = list(roles), list(ansible)
     said: dict[tuple[str, str, str], list[str]] = {}
@@ -75,7 +75,7 @@ def check(
 
 
 def asked_for(value: Any) -> set[str]:
-    """Return the names that the templates in a variable's value ask for, however deep they lie."""
+    """Return the names used by templates in a variable's value, at any depth."""
     if isinstance(value, Mapping):
         return asked_for(list(value.values()))
     if isinstance(value, list):
@@ -85,14 +85,14 @@ def asked_for(value: Any) -> set[str]:
     try:
         return find_undeclared_variables(Environment(autoescape=True).parse(value))
     except TemplateSyntaxError:
-        return set()  # what uses the variable says so
+        return set()  # the user of the variable reports it
 
 
 def unknown(typed: Iterable[str], words: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return which names after `-e` mean nothing to a playbook, one sentence each.
+    """Return errors about names after `-e` that a playbook does not know, one sentence each.
 
-    `words` are its own; `others` are the options of roles, the variables of the inventory and what
-    those are made of.
+    `words` are the playbook's own; `others` are role options, inventory variables and the names
+    used in their templates.
     """
     known = [*words, *others]
     return [
@@ -103,14 +103,14 @@ def unknown(typed: Iterable[str], words: Iterable[str], others: Iterable[str]) -
 
 
 def stray(name: str, options: Iterable[str], roles: Iterable[str], ansible: Iterable[str]) -> str:
-    """Return why a variable that is no option seems to be meant as one, or ''."""
+    """Return the reason why an unknown variable looks like a mistyped option, or ''."""
     if name.startswith("ansible_"):
         near = difflib.get_close_matches(name, set(ansible) - {name}, n=1, cutoff=_ALIKE_ANSIBLE)
         if not near or name in ansible:
             return ""
         return f"Ansible has no such variable (did you mean '{near[0]}'?)"
     role = next((role for role in roles if name.startswith(f"{role}_")), None)
-    # Within a role the beginning is alike anyway, so a farther name will do.
+    # Names within a role share a prefix, so a lower similarity is enough.
     near = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6 if role else _ALIKE)
     meant = f" (did you mean '{near[0]}'?)" if near else ""
     if role:
@@ -122,7 +122,7 @@ def stray(name: str, options: Iterable[str], roles: Iterable[str], ansible: Iter
 
 
 def misfit(value: Any, option: Mapping[str, Any], typed: bool = False) -> str:
-    """Return why a value cannot be that of an option, or ''."""
+    """Return the reason why a value does not fit an option, or ''."""
     kind = option.get("type", "str")
     if value is None:
         return "has no value; give one, or remove the line for the default"
@@ -184,7 +184,7 @@ def _not_mapping(value: Any, _typed: bool) -> str:
     return "" if isinstance(value, dict) else f"{value!r} cannot be used; a mapping is wanted"
 
 
-# By the type of an option, what is wrong with a value.
+# Validators by option type.
 _WRONG = {
     "bool": _not_bool,
     "int": _not_int,

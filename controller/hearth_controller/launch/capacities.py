@@ -1,4 +1,4 @@
-"""The memory of the nodes' ranks, from what Ansible knows of the nodes."""
+"""The memory of the nodes' ranks, extracted from Ansible's host variables."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def rooms_of(
     answer: str,
     memory_limit: float | None = None,
 ) -> dict[str, Room]:
-    """Return the room of a rank of each node that has answered, in the order of `names`.
+    """Return the memory for a rank of each node that answered, in the order of `names`.
 
-    `known` are Ansible's variables by node; `answer` names the one that holds what `hearth_memory`
-    found. Nodes of one computer share it.
+    `known` are Ansible's variables by node; `answer` names the one with the result of
+    `hearth_memory`. Nodes on one computer share its memory.
     """
     rooms = {}
     for name in names:

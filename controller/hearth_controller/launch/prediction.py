@@ -194,7 +194,7 @@ def _sharded(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[str
 
 
 def _fetches(run: Mapping[str, Any], ranks: int) -> int:
-    """Return how often a sharded run fetches its weights in a step; in a replay, at most."""
+    """Return the number of weight fetches per step of a sharded run; in a replay, the most."""
     rows, micro_batch = run["global_batch"], run["settings"]["micro_batch"]
     if run["settings"]["replay"]:
         return rows

@@ -1,4 +1,4 @@
-"""From which checkpoint a run goes on, and whether the nodes that are to train have it. Pure."""
+"""The checkpoint that a run resumes from, and whether the chosen nodes have it. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def add_resume_point(
 def left_behind(
     run: str, chosen: Sequence[str], reached: Mapping[str, int | None], recorded: int | None
 ) -> list[str]:
-    """Return why a run should not go on over the `chosen` nodes: its checkpoint is elsewhere.
+    """Return reasons not to resume a run on the `chosen` nodes: its checkpoint is elsewhere.
 
-    They would begin at an earlier step, or anew, and what came of the run before would be replaced.
-    `reached` is the step of the newest checkpoint that each node has, None without any; `recorded`
-    that of the newest one that the run's record on the controller tells of.
+    They would restart from an earlier step or from scratch and overwrite the run's later results.
+    `reached` is the step of each node's newest checkpoint, None without any; `recorded` is the step
+    of the newest checkpoint in the controller's record of the run.
     """
     best, here = _most(reached.values()), _most(reached[node] for node in chosen)
     if best is not None and (here is None or here < best):
@@ -47,7 +47,7 @@ def left_behind(
 
 
 def going_on(chosen: Sequence[str], reached: Mapping[str, int | None], recorded: int | None) -> str:
-    """Return in a line from where a run goes on; nothing where it has no checkpoint."""
+    """Describe the resume point of a run in one line; '' without a checkpoint."""
     here = _most(reached[node] for node in chosen)
     if here is None:
         return ""

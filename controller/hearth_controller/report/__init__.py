@@ -1,12 +1,11 @@
-"""The report of a run: one page, `report.html`, made from the files that the run left.
+"""The report of a run: one page, `report.html`, generated from the run's files.
 
-windows.py  the steps between two lines of metrics, and their sums
-story.py    what `metrics.jsonl` tells
-read.py     from the run's folder to all that is known of it
-figures.py  from the story to plots; svg.py, ink.py and colours.css make them fit for the page
-repeat.py   the command that repeats the run
-page.py     all of it as HTML, by page.html.j2
-write.py    the page into the run's folder
+read.py     read the run's folder; its metrics are read by runs/story.py
+figures.py  plots
+svg.py, palette.py, colours.css  conversion of plots for the page
+repeat.py   command that repeats the run
+page.py     the report as HTML, from page.html.j2
+write.py    write the page to the run's folder
 
-For the controller: no node gets it. Without torch.
+It runs on the controller and needs no torch.
 """

@@ -1,4 +1,4 @@
-"""`python -m hearth_controller.report runs/RUN`: write a run's report anew from its folder."""
+"""`python -m hearth_controller.report runs/RUN`: rewrite a run's report from its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a report: from a run's story to SVG. Each is drawn once for every width."""
+"""The figures of a report: SVG plots of a run's story, each drawn once per width."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from hearth_controller.runs.story import Story
 from hearth_controller.runs.windows import Window, thinned, totals
 
 _MOST_WINDOWS = 240
-"""Points of a curve: more could not be told apart on the page."""
+"""Maximum points of a curve; more cannot be distinguished on the page."""
 
 _UNITS = ((2 * 3600, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
 _REST = 0.45
-"""How opaque a node's colour is where it does not compute."""
+"""Opacity of a node's colour while it does not compute."""
 
 _JUDGED = {"markersize": 5, "clip_on": False, "zorder": 3}
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The unit of a time axis: one of it is so many `seconds`."""
+    """The unit of a time axis, and its length in `seconds`."""
 
     seconds: int
     name: str
 
     @classmethod
     def of(cls, length: float) -> Clock:
-        """Return the unit that suits a run of `length` seconds."""
+        """Return a suitable unit for a run of `length` seconds."""
         return next(cls(seconds, name) for least, seconds, name in _UNITS if length >= least)
 
 
 def learning(story: Story) -> list[str]:
-    """Return the loss and held-out perplexity over the steps."""
+    """Draw loss and held-out perplexity over the steps."""
     judged = [each for each in story.evaluations if each.perplexity is not None]
     words = "Training loss, and held-out loss and perplexity, over the steps"
     windows = thinned(story.windows, _MOST_WINDOWS)
@@ -81,9 +81,9 @@ def learning(story: Story) -> list[str]:
 
 
 def timeline(story: Story) -> list[str]:
-    """Return speed, share of the work, memory, heat and what happened, all over the same time.
+    """Draw speed, share of the work, memory, temperature and events over the same time axis.
 
-    Heat only where some node could tell.
+    Temperature is drawn only if a node reported it.
     """
     colours = colours_of(story.nodes)
     clock = Clock.of(story.length)
@@ -126,7 +126,7 @@ def timeline(story: Story) -> list[str]:
 
 
 def waiting(story: Story) -> list[str]:
-    """Return how each node spent the time of a step."""
+    """Draw each node's computing and waiting time within a step."""
     done = totals(story.windows)
     colours = colours_of(story.nodes)
     steps = {node: sum(each.steps for each in story.windows if node in each.parts) for node in done}
@@ -177,7 +177,7 @@ def _work(
     colours: dict[str, str],
     clock: Clock,
 ) -> None:
-    """Draw what the nodes of one launch did; each window is as wide as it took."""
+    """Draw the work of the nodes in one launch; the width of a window is its duration."""
     nodes, times = list(windows[0].parts), _edges(windows, clock)
     shades = [colours[node] for node in nodes]
     tokens = [
@@ -196,7 +196,7 @@ def _work(
 
 
 def _heat(panel: Axes, windows: Sequence[Window], colours: dict[str, str], clock: Clock) -> None:
-    """Draw how warm it was on the nodes of one launch; nothing of a node that could not tell."""
+    """Draw the temperatures of one launch, skipping nodes that did not report any."""
     for node in windows[0].parts:
         told = [each.parts[node].celsius for each in windows]
         heat = [np.nan if each is None else each for each in told]
@@ -205,18 +205,18 @@ def _heat(panel: Axes, windows: Sequence[Window], colours: dict[str, str], clock
 
 
 def _edges(windows: Sequence[Window], clock: Clock) -> list[float]:
-    """Return where the first window begins, and where each of them ends."""
+    """Return the start of the first window and the end of each window."""
     times = [windows[0].ended - windows[0].seconds, *(each.ended for each in windows)]
     return [max(time, 0) / clock.seconds for time in times]
 
 
 def _stairs(numbers: list[float]) -> list[float]:
-    """Return a number for each edge, where a step of stairs is drawn from the edge before."""
+    """Return a value per edge for a step plot, in which a value applies from the edge before."""
     return [numbers[0], *numbers]
 
 
 def _happened(panel: Axes, story: Story, clock: Clock, width: Width) -> None:
-    """Draw a lane each for launches, checkpoints, changes of the split and evaluations."""
+    """Draw one lane each for launches, checkpoints, changes of the split and evaluations."""
     lanes = ["launch", "checkpoint", "new split", "judged"]
     for number, launch in enumerate(story.launches):
         ends = [each.ended for each in story.windows if each.launch == number]
@@ -240,7 +240,7 @@ def _happened(panel: Axes, story: Story, clock: Clock, width: Width) -> None:
 
 
 def _legend(panel: Axes, columns: int) -> None:
-    """Put a legend above the panel, at its right."""
+    """Place a legend above the panel, at its right."""
     panel.legend(
         loc="lower right",
         bbox_to_anchor=(1, 0.98),
@@ -252,11 +252,11 @@ def _legend(panel: Axes, columns: int) -> None:
 
 
 def _dots(points: Sequence[object]) -> dict[str, object]:
-    """Return how to draw a curve of so few points that a line would hide where they are."""
+    """Return plot options that mark the points of a curve that has only a few."""
     return {"marker": "o", "markersize": 4} if len(points) < 20 else {}
 
 
 def _short(name: str, width: Width) -> str:
-    """Return a node's name, cut where there is little room."""
+    """Return a node's name, shortened on a narrow figure."""
     most = 12 if width.narrow else 30
     return name if len(name) <= most else f"{name[: most - 1]}…"

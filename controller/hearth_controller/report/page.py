@@ -1,4 +1,4 @@
-"""From what is known of a run to one HTML page that needs no other file and no network."""
+"""The report as one self-contained HTML page that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hearth_controller.runs.outcome import launches_of
 from hearth_controller.runs.windows import totals
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-"""What a model may say and HTML does not allow."""
+"""Characters that a model may generate and HTML does not allow."""
 
 _HEADLINES = {
     "finished": "finished",
@@ -48,7 +48,7 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class LaunchRow:
-    """A launch in the table: when and where it began, and what ended the one before."""
+    """A launch in the table: its start, and the reason why the previous launch ended."""
 
     generation: int
     began: str
@@ -87,7 +87,7 @@ def page(known: Known) -> str:
 
 
 def node_rows(known: Known) -> list[NodeRow]:
-    """Return what each node did in the whole run, in order of rank."""
+    """Return the work of each node in the whole run, in order of rank."""
     colours = colours_of(known.story.nodes)
     done = totals(known.story.windows)
     every = sum(part.rows for part, _ in done.values())
@@ -114,7 +114,7 @@ def node_rows(known: Known) -> list[NodeRow]:
 
 
 def launch_rows(known: Known) -> list[LaunchRow]:
-    """Return the launches on record, each with what ended the one before it."""
+    """Return the recorded launches, each with the reason why the previous one ended."""
     ended = {}
     for launch in launches_of(known.ends.by_node) if known.ends else []:
         cause = launch.get("cause") or {}
@@ -138,9 +138,9 @@ def launch_rows(known: Known) -> list[LaunchRow]:
 
 
 def setting_rows(known: Known) -> list[tuple[str, str, str, bool]]:
-    """Return name, value and origin of every setting, and whether somebody gave it.
+    """Return name, value and origin of every setting, and whether it was given explicitly.
 
-    Those that were given come first, then those of the preset.
+    Explicit settings come first, then those of the preset.
     """
     if known.run is None:
         return []
@@ -153,7 +153,7 @@ def setting_rows(known: Known) -> list[tuple[str, str, str, bool]]:
 
 
 def fact_rows(known: Known) -> list[tuple[str, str]]:
-    """Return versions, fingerprints and what `auto` came to, by what to call it."""
+    """Return labels and values of versions, fingerprints and resolved `auto` settings."""
     facts, run = known.story.facts, known.run
     versions = {"hearth": known.hearth} | dict(facts.get("versions") or {})
     rows: list[tuple[str, Any]] = [(name, version) for name, version in versions.items()]
@@ -187,7 +187,7 @@ def fact_rows(known: Known) -> list[tuple[str, str]]:
 
 
 def _figures(known: Known) -> dict[str, Markup]:
-    """Return the figures as SVG by name; none without a step."""
+    """Return the figures as SVG by name; empty without a step."""
     if not known.story.windows:
         return {}
     drawn = (figures.learning, figures.timeline, figures.waiting)
@@ -195,12 +195,12 @@ def _figures(known: Known) -> dict[str, Markup]:
 
 
 def _change(before: float | None, after: float | None) -> str:
-    """Return by how much the perplexity has changed."""
+    """Return the change of the perplexity as text."""
     return f"{after / before - 1:+.0%}" if before and after else ""
 
 
 def _speed(known: Known) -> float | None:
-    """Return tokens a second over the whole run, all nodes together, while they trained."""
+    """Return tokens per second of all nodes together over the run's training time."""
     seconds = sum(each.seconds for each in known.story.windows)
     tokens = sum(each.tokens_per_second * each.seconds for each in known.story.windows)
     return tokens / seconds if seconds else None

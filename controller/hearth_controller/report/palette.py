@@ -1,6 +1,6 @@
-"""The colours of a figure as the page's CSS variables, so that light and dark need one drawing.
+"""The colours of a figure as CSS variables of the page: one drawing for light and dark.
 
-Matplotlib knows no variables: it draws with stand-ins, which are replaced in the SVG it writes.
+Matplotlib does not support variables: it draws placeholders, which are replaced in its SVG.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 INK, FAINT, GRID, PAPER = "#010101", "#010102", "#010103", "#010104"
-"""Text, text that stands back, lines behind the curves, and the page itself."""
+"""Text, muted text, grid lines, and the background of the page."""
 
 LOSS, HELD_OUT, ALARM = "#010105", "#010106", "#010107"
-"""Curves of the training loss and of what is judged by held-out data, and what went wrong."""
+"""Curves of the training loss and of the evaluation on held-out data, and errors."""
 
 _SERIES = [f"#0102{number:02x}" for number in range(8)]
 
@@ -28,12 +28,12 @@ _VARIABLES: Mapping[str, str] = {
 
 
 def colours_of(nodes: Sequence[str]) -> dict[str, str]:
-    """Return the colour of each node; from the ninth on they begin anew."""
+    """Return the colour of each node; they repeat from the ninth node on."""
     return {node: _SERIES[number % len(_SERIES)] for number, node in enumerate(nodes)}
 
 
 def as_variables(svg: str) -> str:
-    """Return the text of an SVG with `var(--NAME)` for each stand-in."""
+    """Replace each placeholder in an SVG with `var(--NAME)`."""
     return re.sub(
         "|".join(_VARIABLES), lambda found: f"var(--{_VARIABLES[found[0]]})", svg, flags=re.I
     )

@@ -1,4 +1,4 @@
-"""From a run's folder to what is known of the run; whatever is missing or torn is left out."""
+"""Reader of a run's folder that skips missing and damaged files."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _FILES = ("run.yml", "metrics.jsonl", "adapter", "model", "best", "logs")
 
 @dataclass(frozen=True)
 class Known:
-    """What the folder of a run tells.
+    """The contents of a run's folder.
 
     Attributes:
-        run: settings and their origins, None if `run.yml` is missing or cannot be read.
-        hearth: the version of Hearth that wrote `run.yml`.
-        ends: how it ended on each node, None for a run that was started by hand.
-        files: those of the run's files that are there.
-        failures: by node, why it failed there and what helps.
-        lacks: what could not be read, as sentences.
+        run: Settings and their origins, None if `run.yml` is missing or unreadable.
+        hearth: Version of Hearth that wrote `run.yml`.
+        ends: Its end on each node, None for a run that was started by hand.
+        files: The run's files that exist.
+        failures: By node, the cause of the failure and its fix.
+        lacks: Files that could not be read, as sentences.
     """
 
     name: str
@@ -46,9 +46,9 @@ class Known:
 
 
 def read(folder: Path) -> Known:
-    """Return what the folder of a run tells.
+    """Read the folder of a run.
 
-    Raises `ConfigError` if there is no such folder, or nothing of a run in it.
+    Raises `ConfigError` if the folder is missing or holds no file of a run.
     """
     files = [name for name in _FILES if (folder / name).exists()]
     ends = Ends.read(folder)

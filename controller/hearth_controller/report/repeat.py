@@ -1,4 +1,4 @@
-"""The command that repeats a run, from the settings and launch words that somebody gave it."""
+"""The command that repeats a run, from its explicit settings and launch options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_THIS_RUN = ("run", "resume")
 
 
 def given(run: Run) -> dict[str, Any]:
-    """Return the settings of a run that neither the defaults nor its preset decided."""
+    """Return the explicit settings of a run: neither defaults nor from its preset."""
     return {
         name: value
         for name, value in run.settings.model_dump().items()
@@ -23,9 +23,9 @@ def given(run: Run) -> dict[str, Any]:
 
 
 def repeat_command(run: Run, playbook: str | None) -> str:
-    """Return what to type for a run like this one, under a name of its own.
+    """Return the command for a run like this one, under a new name.
 
-    `playbook` is how to call `ansible-playbook` for the inventory it ran on, None for a run that
+    `playbook` is the `ansible-playbook` command for the inventory it ran on, None for a run that
     was started by hand.
     """
     settings = given(run)
@@ -38,7 +38,7 @@ def repeat_command(run: Run, playbook: str | None) -> str:
 
 
 def variable(name: str, value: Any) -> str:
-    """Return a word as a variable of Ansible, which takes NAME=VALUE apart at spaces."""
+    """Return an Ansible extra variable, quoted because Ansible splits NAME=VALUE at spaces."""
     if isinstance(value, list | dict):
         return f"-e {shlex.quote(json.dumps({name: value}))}"
     typed = _typed(value)
@@ -48,7 +48,7 @@ def variable(name: str, value: Any) -> str:
 
 
 def _option(name: str, value: Any) -> str:
-    """Return a setting as an option of the script."""
+    """Return a setting as a command-line option of the script."""
     option = name.replace("_", "-")
     if isinstance(value, bool):
         return f"--{option}" if value else f"--no-{option}"

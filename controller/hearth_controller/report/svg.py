@@ -1,4 +1,4 @@
-"""A Matplotlib figure as SVG that can stand inside a page, beside others."""
+"""Conversion of a Matplotlib figure to SVG that can be embedded in a page with others."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _FONT = 'svg { font-family: system-ui, "DejaVu Sans", sans-serif; }'
 
 @dataclass(frozen=True)
 class Width:
-    """How wide a figure is drawn, in CSS pixels: one for a screen, one for a telephone."""
+    """The width of a figure in CSS pixels: one for a screen, one for a telephone."""
 
     name: str
     pixels: int
 
     @property
     def narrow(self) -> bool:
-        """Whether there is room for few words only."""
+        """Whether there is room for only a few words."""
         return self.pixels < 500
 
 
@@ -71,9 +71,9 @@ WIDTHS = (Width("wide", 900), Width("narrow", 370))
 
 @contextmanager
 def drawing(width: Width, height: int) -> Iterator[Figure]:
-    """Give a figure of so many CSS pixels to draw in, in the page's style."""
+    """Provide a figure of this size in CSS pixels, in the page's style."""
     with mpl.rc_context(_STYLE):
-        # An SVG has 72 units an inch, and here a unit is a pixel.
+        # An SVG has 72 units per inch, and one unit is one pixel here.
         figure = Figure(figsize=(width.pixels / 72, height / 72), layout="constrained")
         FigureCanvasSVG(figure)
         yield figure
@@ -82,27 +82,27 @@ def drawing(width: Width, height: int) -> Iterator[Figure]:
 def as_svg(figure: Figure, name: str, words: str) -> str:
     """Return a figure as an `<svg>` element.
 
-    `name` is its own in the page and ends with that of its width; `words` say what it shows.
+    `name` is unique in the page and ends with that of its width; `words` describe its content.
     """
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata=_NO_METADATA)
     text = written.getvalue()
     text = text[text.index("<svg") :]
-    # The style would hold for the whole page, which has it too.
+    # The style would apply to the whole page, which already includes it.
     text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text, flags=re.DOTALL)
-    # Names that other figures of the page have too.
+    # Make ids unique, since other figures of the page use the same ones.
     text = re.sub(r'( id="|url\(#|xlink:href="#)', rf"\g<1>{name}-", text)
     text = re.sub(r'font: ([\d.]+)px [^;"]*', r"font-size: \1px", text)
-    for size in ("width", "height"):  # the page decides
+    for size in ("width", "height"):  # the page sets the size
         text = re.sub(rf'(<svg [^>]*?) {size}="[^"]*"', r"\1", text)
     head = f'<svg class="{name.rpartition("-")[2]}" role="img" aria-label="{escape(words)}" '
     return as_variables(text.replace("<svg ", head, 1))
 
 
 def standing_alone(element: str, width: Width) -> str:
-    """Return an `<svg>` element as a file of its own, as wide as it was drawn.
+    """Return an `<svg>` element as a standalone file with the width of the drawing.
 
-    A browser shows it in its own light or dark colours; other programs do not know variables.
+    A browser applies its light or dark colours; other programs do not support variables.
     """
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', element)
     ratio = float(size[2]) / float(size[1])

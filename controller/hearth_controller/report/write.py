@@ -1,4 +1,4 @@
-"""Writes the report of a run into the run's folder."""
+"""Write the report of a run to the run's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = "report.html"
 def write_report(folder: Path) -> Path:
     """Write the report of the run in `folder` and return its path.
 
-    Raises `ConfigError` if there is no run in the folder, `OSError` if it cannot be written.
+    Raises `ConfigError` if the folder holds no run, `OSError` if writing fails.
     """
     path = folder / FILE
     write_whole(path, page(read(folder)))

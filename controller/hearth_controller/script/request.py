@@ -1,4 +1,4 @@
-"""From what was typed after `-e` to the run of a script, and all that is wrong with it."""
+"""Conversion of the variables after `-e` to the run of a script, with validation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hearth_controller.script.run import ScriptRun, read_script
 from hearth_controller.script.tree import Tree, code_tree, data_tree
 
 WORDS = frozenset({"script", "script_args", "script_data", "script_folder"})
-"""What can be said of a script."""
+"""Extra variables that describe a script run."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A run, and what goes to every node for it. `resumes` is whether it is an earlier one."""
+    """A run and the files to transfer to every node. `resumes` is true for an earlier run."""
 
     run: ScriptRun
     code: Tree
@@ -32,17 +32,17 @@ class Asked:
 
     @property
     def code_place(self) -> str:
-        """Where a node's workspace has the copy of the script's folder."""
+        """Path of the script folder's copy in a node's workspace."""
         return f"code/{self.run.name}"
 
     @property
     def data_place(self) -> str:
-        """Where a node's workspace has the data: the same bytes lie there once for all runs."""
+        """Path of the data in a node's workspace: one copy is shared by all runs."""
         return f"data/{self.run.data_sha256[:12]}" if self.run.data_sha256 else ""
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What the supervisors have to know, as in `hearth.supervise.spec`."""
+        """The specification for the supervisors, see `hearth.supervise.spec`."""
         data = f"{self.data_place}/{Path(self.run.data).name}" if self.run.data else ""
         return {
             "script": f"{self.code_place}/{self.run.script}",
@@ -53,7 +53,7 @@ class Asked:
 
     @property
     def told(self) -> list[str]:
-        """What goes to the nodes, a line each."""
+        """A summary of the files for the nodes, one line each."""
         lines = [f"code: {as_typed(self.run.folder)} ({self.code.told})"]
         if self.data and self.run.data:
             lines.append(f"data: {as_typed(self.run.data)} ({self.data.told})")
@@ -61,10 +61,10 @@ class Asked:
 
 
 def ask(given: Mapping[str, Any], runs: Path, now: datetime | None = None) -> Asked:
-    """Return the run that a person asked for.
+    """Return the requested run.
 
-    `given` holds `script`, and may hold the other `WORDS` and a name, `run`. `runs` is the folder
-    of earlier runs, of which a new one may not take the name.
+    `given` holds `script`, and optionally the other `WORDS` and a name, `run`. `runs` is the folder
+    of earlier runs, whose names a new run cannot reuse.
 
     Raises:
         ConfigError: with every problem found.
@@ -75,7 +75,7 @@ def ask(given: Mapping[str, Any], runs: Path, now: datetime | None = None) -> As
     findings += _no_program(script)
     data = _path(given, "script_data", findings)
     folder = _path(given, "script_folder", findings) or script.parent
-    # Whatever goes on looks at paths that have one form.
+    # Resolve all paths first, because the checks below compare them.
     script, folder, data = script.resolve(), folder.resolve(), data and data.resolve()
     if not folder.is_dir():
         if "script_folder" in given and folder.exists():
@@ -106,9 +106,9 @@ def ask(given: Mapping[str, Any], runs: Path, now: datetime | None = None) -> As
 
 
 def go_on(name: str, given: Mapping[str, Any], runs: Path) -> Asked | None:
-    """Return the earlier run `name`, to be launched again; None if it is none of a script.
+    """Return the earlier run `name` for another launch; None if it is not a script run.
 
-    Its folder and data must be what they were. The arguments may be others.
+    Its folder and data must be unchanged. The arguments may differ.
 
     Raises:
         ConfigError: with every problem found.
@@ -145,7 +145,7 @@ def go_on(name: str, given: Mapping[str, Any], runs: Path) -> Asked | None:
 
 
 def _trees(folder: Path, data: Path | None) -> tuple[Tree, Tree | None]:
-    """Return what goes to the nodes. Raises `ConfigError` with what is wrong with either."""
+    """List the files for the nodes. Raises `ConfigError` with all problems of both trees."""
     findings: list[str] = []
     trees: list[Tree | None] = []
     for tree_of, path, besides in ((code_tree, folder, (data,)), (data_tree, data, ())):
@@ -161,7 +161,7 @@ def _trees(folder: Path, data: Path | None) -> tuple[Tree, Tree | None]:
 
 
 def _no_program(script: Path) -> list[str]:
-    """Return why torchrun cannot start this, as far as that shows beforehand."""
+    """Return reasons why torchrun cannot start this script, as far as known beforehand."""
     shown = as_typed(script)
     if not script.is_file():
         return [f"script: there is no file {shown}"]
@@ -171,7 +171,7 @@ def _no_program(script: Path) -> list[str]:
         ast.parse(script.read_bytes(), str(script))
     except SyntaxError as error:
         return [f"script: {shown}:{error.lineno}: this is not Python: {error.msg}"]
-    except ValueError as error:  # a byte that no program has
+    except ValueError as error:  # such as a null byte
         return [f"script: {shown}: this is not Python: {error}"]
     except OSError as error:
         return [f"script: {shown} cannot be read: {error.strerror}"]
@@ -179,7 +179,7 @@ def _no_program(script: Path) -> list[str]:
 
 
 def _path(given: Mapping[str, Any], word: str, findings: list[str]) -> Path | None:
-    """Return the file or folder that a word names, None without the word."""
+    """Return the file or folder given as the variable `word`, None without it."""
     if not (typed := str(given.get(word) or "")):
         return None
     path = Path(typed).expanduser().absolute()
@@ -191,7 +191,7 @@ def _path(given: Mapping[str, Any], word: str, findings: list[str]) -> Path | No
 def _name(
     given: Mapping[str, Any], script: Path, now: datetime, runs: Path, findings: list[str]
 ) -> str:
-    """Return the name of the run: the one that was given, or one made of the script's."""
+    """Return the name of the run: the given one, or one derived from the script's."""
     if "run" not in given:
         return f"{for_run_name(script.stem, 'script')}-{now:%Y%m%d-%H%M%S}"
     name = str(given["run"])
@@ -209,7 +209,7 @@ def _name(
 
 
 def _arguments(typed: Any, findings: list[str]) -> tuple[str, ...]:
-    """Return the script's arguments, as a shell would take the text apart."""
+    """Return the script's arguments, split as by a shell."""
     if isinstance(typed, list):
         return tuple(map(str, typed))
     try:

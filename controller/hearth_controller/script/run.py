@@ -1,7 +1,7 @@
-"""The run of a person's script, and its file.
+"""The run of a person's script, and its file `run.yml`.
 
-`run.yml` of such a run says what was asked for: there is no preset, no data plan and none of the
-trainer's settings. It lies where that of any run does, on every node and on the controller.
+`run.yml` records the request: there is no preset, no data plan and no trainer setting. Its place is
+the same as for any run, on every node and on the controller.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """What was asked for.
+    """The request for a script run.
 
     Attributes:
-        created: when, as ISO 8601.
-        folder: the script's folder on the computer that it was asked for on.
-        script: its path in there.
-        arguments: of the script, with `{results}` and `{data}` as they were typed.
-        data: file or folder that came along, by its path on that computer.
-        code_sha256: of the folder as every node has it.
-        data_sha256: of the data, likewise.
+        created: Time of the request (ISO 8601).
+        folder: The script's folder on the requesting computer.
+        script: Path of the script in that folder.
+        arguments: The script's arguments, with `{results}` and `{data}` not yet replaced.
+        data: Data file or folder, by its path on that computer.
+        code_sha256: Checksum of the transferred folder.
+        data_sha256: Checksum of the transferred data.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ScriptRun:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What distinguishes this run from another one, by name."""
+        """The settings that distinguish this run from another, by name."""
         return {
             "script": f"{self.folder}/{self.script}",
             "script_args": " ".join(self.arguments) or None,
@@ -67,10 +67,10 @@ def script_text(run: ScriptRun) -> str:
 
 
 def script_of(text: str, where: str) -> ScriptRun | None:
-    """Return the run that `text` records, or None if it is no run of a script.
+    """Return the script run that `text` records, or None if it records another kind of run.
 
     Raises:
-        ConfigError: it is one, but cannot be understood; `where` it stands is said.
+        ConfigError: The record of a script run is invalid; the message names `where`.
     """
     try:
         content = yaml.safe_load(text)
@@ -85,10 +85,10 @@ def script_of(text: str, where: str) -> ScriptRun | None:
 
 
 def read_script(path: Path) -> ScriptRun | None:
-    """Return the run of a script that is recorded at `path`; None if that is none, or not there.
+    """Read the script run recorded at `path`; None if it is another kind of run or missing.
 
     Raises:
-        ConfigError: it is one, but cannot be understood.
+        ConfigError: The record of a script run is invalid.
     """
     try:
         return script_of(path.read_text(encoding="utf-8"), str(path))

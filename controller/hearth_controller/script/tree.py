@@ -1,4 +1,4 @@
-"""A folder or a file as every node is to have it: what of it goes there, by checksum."""
+"""The files of a folder that are transferred to every node, by checksum."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hearth.base.text import byte_count
 from hearth_controller.base.paths import as_typed
 
 MOST_CODE = 100_000_000
-"""Bytes of a folder with code; one that has more has data in it, or checkpoints."""
+"""Maximum bytes of a code folder; a larger one holds data or checkpoints."""
 
 MOST_CODE_FILES, MOST_DATA_FILES = 5_000, 20_000
 
 _GIVE_UP = 200_000
-"""Files after which nobody needs to know how many more there are."""
+"""Number of files after which counting stops."""
 
 _BIGGEST, _SHOWN = 4, 6
 _MADE = "__pycache__"
@@ -27,13 +27,13 @@ _MADE = "__pycache__"
 
 @dataclass(frozen=True)
 class Tree:
-    """What goes to every node.
+    """The files to transfer to every node.
 
     Attributes:
-        source: folder on this computer, to which the paths of `files` are relative.
-        files: checksum (SHA-256) by path.
-        size: of all files, in bytes.
-        left_out: paths that stay here.
+        source: Folder on this computer, to which the paths of `files` are relative.
+        files: SHA-256 checksum by path.
+        size: Total bytes of the files.
+        left_out: Paths that are not transferred.
     """
 
     source: Path
@@ -49,7 +49,7 @@ class Tree:
 
     @property
     def told(self) -> str:
-        """How much this is and what stays here, in a few words."""
+        """A summary of the size and of the skipped paths."""
         count = len(self.files)
         words = f"{count} file{'s' * (count != 1)}, {byte_count(self.size)}"
         if not self.left_out:
@@ -61,7 +61,7 @@ class Tree:
 
 @dataclass
 class _Listing:
-    """The files below a folder, in bytes by path; what stays here; and what cannot be looked at."""
+    """The files below a folder in bytes by path, the skipped paths and the unreadable ones."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     left_out: set[str] = field(default_factory=set)
@@ -69,12 +69,12 @@ class _Listing:
 
 
 def code_tree(folder: Path, data: Path | None = None) -> Tree:
-    """Return what of a script's folder goes to the nodes; `data` in it goes another way.
+    """List the files of a script's folder for the nodes; `data` in it is transferred separately.
 
-    Hidden folders, what Python makes by itself, virtual environments and links to folders stay.
+    It skips hidden folders, Python's generated files, virtual environments and links to folders.
 
     Raises:
-        ConfigError: it is a home or above one, has too much, or cannot be read.
+        ConfigError: The folder is a home or above one, too large, or unreadable.
     """
     home = Path.home().resolve()
     way_out = "put the script into a folder of its own, or name another one by -e script_folder="
@@ -91,10 +91,10 @@ def code_tree(folder: Path, data: Path | None = None) -> Tree:
 
 
 def data_tree(path: Path) -> Tree:
-    """Return what of a file or folder with data goes to the nodes; paths begin with its name.
+    """List the files of a data file or folder for the nodes; paths begin with its name.
 
     Raises:
-        ConfigError: it has too many files, or cannot be read.
+        ConfigError: It has too many files, or is unreadable.
     """
     if path.is_file():
         found = _Listing({path.name: path.stat().st_size})
@@ -110,7 +110,7 @@ def data_tree(path: Path) -> Tree:
 
 
 def _listed(folder: Path, data: Path | None = None) -> _Listing:
-    """Return the files below a folder that are somebody's own code or data."""
+    """List the files below a folder that are a person's own code or data."""
     found = _Listing()
     for place, folders, files in os.walk(folder, onerror=found.closed.append):
         here = Path(place)
@@ -131,7 +131,7 @@ def _listed(folder: Path, data: Path | None = None) -> _Listing:
 
 
 def _stays(folder: Path, data: Path | None) -> bool:
-    """Tell whether a folder is none of somebody's own work, or the data that goes another way."""
+    """Return whether to skip a folder: not a person's own work, or the separate data."""
     made = folder.name == _MADE or folder.name.endswith(".egg-info")
     environment = (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").exists()
     hidden = folder.name.startswith(".")
@@ -139,7 +139,7 @@ def _stays(folder: Path, data: Path | None) -> bool:
 
 
 def _summed(source: Path, found: _Listing, word: str) -> Tree:
-    """Return the tree, with the checksum of each file."""
+    """Return the tree with the checksum of each file."""
     sums: dict[str, str] = {}
     closed = list(found.closed)
     findings = []
@@ -163,7 +163,7 @@ def _much(sizes: Mapping[str, int]) -> str:
 
 
 def _biggest(sizes: Mapping[str, int]) -> str:
-    """Return which entries of the folder have most bytes."""
+    """Return the largest entries of the folder as text."""
     entries: dict[str, list[int]] = {}
     for path, size in sizes.items():
         entries.setdefault(path.partition("/")[0], []).append(size)

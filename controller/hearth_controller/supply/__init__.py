@@ -1,1 +1,1 @@
-"""What provisioning fetches once, on the controller, for all nodes: wheels and an installer."""
+"""Downloads for all nodes, fetched once on the controller: wheels and an installer."""

@@ -13,7 +13,7 @@ def pack(source: Path, files: Iterable[Path | str], into: BinaryIO) -> None:
     """Write a tar of `files`, relative to `source`: the same bytes for the same contents.
 
     Raises:
-        OSError: one of them cannot be read, or `into` cannot be written.
+        OSError: A file cannot be read, or `into` cannot be written.
     """
     with tarfile.open(fileobj=into, mode="w") as tar:
         for name in files:

@@ -1,4 +1,4 @@
-"""One file from the web: resumed where it broke off, and believed only by its checksum."""
+"""Download of a file, resumed after an interruption and verified by its checksum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hearth.base.errors import SupplyError
 from hearth.base.files import sha256_of
 
 Show = Callable[[str, int], None]
-"""Is told how far a download is, and how many tenths of it are done."""
+"""Progress callback: a text, and the completed tenths of the download."""
 
 _TIMEOUT = 30.0
 _ATTEMPTS = 5
@@ -21,20 +21,20 @@ _CHUNK = 1 << 20
 
 
 def download(url: str, sha256: str, target: Path, show: Show, pause: float = 2.0) -> None:
-    """Have the file of `url` at `target`; nothing is fetched if it is there and right.
+    """Download `url` to `target`, unless the file is already there and intact.
 
-    What was fetched before a line broke or a process was killed is kept as `NAME.part`, and the
-    next attempt or call asks for the rest only.
+    After a broken connection or a killed process, the fetched part is kept as `NAME.part`, and the
+    next attempt or call requests only the rest.
 
     Args:
-        url: of the file.
-        sha256: hexadecimal digits.
-        target: where the file goes; its folder is made.
-        show: is told about progress.
-        pause: seconds between two attempts.
+        url: URL of the file.
+        sha256: Expected checksum in hexadecimal digits.
+        target: Path of the file; its folder is created.
+        show: Progress callback.
+        pause: Seconds between two attempts.
 
     Raises:
-        SupplyError: it cannot be had, or is not the file that the checksum belongs to.
+        SupplyError: The download failed, or the checksum does not match.
     """
     if target.exists() and sha256_of(target) == sha256:
         return
@@ -67,13 +67,13 @@ def download(url: str, sha256: str, target: Path, show: Show, pause: float = 2.0
 
 
 def _fetch(url: str, part: Path, show: Show) -> bool:
-    """Append what is missing to `part`; return whether it is complete then."""
+    """Append the missing bytes to `part`; return whether it is complete."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # there is nothing after what is here
+        if error.code == 416:  # no bytes are left after the local part
             return True
         raise
     with answer, part.open("ab" if answer.status == 206 else "wb") as file:

@@ -1,4 +1,4 @@
-"""Lock files as pip-tools writes them: exact versions with the hashes of all their builds."""
+"""Lock files of pip-tools: exact versions with the hashes of all their builds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Pin:
-    """A package of a lock: name as PEP 503 spells it, version, and `sha256:…` of its files."""
+    """A package of a lock file: normalized name (PEP 503), version, `sha256:…` of its files."""
 
     name: str
     version: str
@@ -22,7 +22,7 @@ class Pin:
 
     @property
     def is_build(self) -> bool:
-        """Whether the version names a build, such as `2.13.0+cpu`; no public index has those."""
+        """Whether the version is a local build such as `2.13.0+cpu`, absent from public indexes."""
         return "+" in self.version
 
     def __str__(self) -> str:
@@ -30,12 +30,12 @@ class Pin:
 
 
 def normal(name: str) -> str:
-    """Return a package name as PEP 503 spells it."""
+    """Normalize a package name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_lock(text: str) -> dict[str, Pin]:
-    """Return the pins of a lock file by name, in its order."""
+    """Return the pins of a lock file by name, in file order."""
     pins: dict[str, Pin] = {}
     name = ""
     for line in text.splitlines():
@@ -55,7 +55,7 @@ def as_requirements(pins: Iterable[Pin]) -> str:
 
 
 def not_for(pins: Iterable[Pin], target: Target) -> list[Pin]:
-    """Return the pins of which the lock knows no build for `target`.
+    """Return the pins for which the lock file has no build for `target`.
 
     A build such as `2.13.0+cpu` with a single hash is the one for `ONE_BUILD`.
     """

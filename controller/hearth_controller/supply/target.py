@@ -1,4 +1,4 @@
-"""The platform of a node, in the words in which wheels and pip speak of it."""
+"""The platform of a node, as wheel tags and pip options."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
 ONE_BUILD = ((3, 11), "x86_64")
-"""Python and processor of the one build of torch that `cpu.lock` has a hash for."""
+"""Python and processor of the only torch build with a hash in `cpu.lock`."""
 
 _OLDEST_GLIBC = 5
-# Names that wheels had before PEP 600, by the glibc 2.x that they stand for.
+# Platform names from before PEP 600, by minor version of glibc 2.
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
@@ -19,9 +19,9 @@ class Target:
     """A Linux machine and its Python.
 
     Attributes:
-        python: version, major and minor.
-        machine: processor, such as `x86_64`.
-        glibc: minor version of glibc 2.
+        python: Major and minor version.
+        machine: Processor, such as `x86_64`.
+        glibc: Minor version of glibc 2.
     """
 
     python: tuple[int, int]
@@ -30,12 +30,12 @@ class Target:
 
     @property
     def interpreter(self) -> str:
-        """CPython as tags name it, such as `cp311`."""
+        """CPython's tag, such as `cp311`."""
         return "cp{}{}".format(*self.python)
 
     @property
     def platforms(self) -> list[str]:
-        """Platform tags that run here, the best first."""
+        """Supported platform tags, best first."""
         names = []
         for minor in range(self.glibc, _OLDEST_GLIBC - 1, -1):
             names.append(f"manylinux_2_{minor}_{self.machine}")
@@ -45,7 +45,7 @@ class Target:
 
     @property
     def tags(self) -> frozenset[Tag]:
-        """All tags of wheels that run here."""
+        """All supported wheel tags."""
         abis = [self.interpreter]
         return frozenset(
             [
@@ -56,7 +56,7 @@ class Target:
 
     @property
     def pip_options(self) -> list[str]:
-        """Options with which `pip download` fetches for this machine instead of its own."""
+        """Options that make `pip download` fetch for this machine instead of the controller."""
         words = ["--python-version", "{}.{}".format(*self.python), "--implementation", "cp"]
         for abi in (self.interpreter, "abi3", "none"):
             words += ["--abi", abi]

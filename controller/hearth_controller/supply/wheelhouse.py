@@ -1,8 +1,7 @@
-"""The wheels that nodes need, on the controller: each fetched once, believed by its hash.
+"""The controller's folder of wheels for the nodes: each fetched once and verified by its hash.
 
-pip fetches them, since it knows about indexes, mirrors and proxies; it resumes a line that breaks
-off, and keeps each file that is complete in its cache. So a download that is killed loses no more
-than the file that was on its way.
+pip downloads them, since it handles indexes, mirrors and proxies. It resumes a broken connection
+and caches each complete file, so that a killed download loses at most the file in transit.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel in the house: its file, its checksum, and bytes packed and unpacked."""
+    """A wheel in the folder: its file, its checksum, and its packed and unpacked size in bytes."""
 
     path: Path
     sha256: str
@@ -49,7 +48,7 @@ class Wheelhouse:
         self._folder = folder
 
     def find(self, pins: Iterable[Pin], target: Target) -> dict[str, Wheel]:
-        """Return, by package, the wheel for `target` of each pin that is here and whole."""
+        """Return by package the intact wheels for `target` that are already here."""
         tags = target.tags
         here: dict[tuple[str, str], list[Path]] = {}
         for path in sorted(self._folder.glob("*.whl")):
@@ -71,17 +70,17 @@ class Wheelhouse:
     def fetch(
         self, pins: Iterable[Pin], target: Target, builds_from: str, show: Show
     ) -> dict[str, Wheel]:
-        """Return the wheels of all pins for `target`, those that are not here downloaded first.
+        """Return the wheels of all pins for `target`, after downloading missing ones.
 
         Args:
-            pins: what is wanted.
-            target: the platform.
-            builds_from: index that is asked for builds such as `2.13.0+cpu` where the configured
-                one has them not.
-            show: is told about progress.
+            pins: Packages to fetch.
+            target: The platform.
+            builds_from: Index for builds such as `2.13.0+cpu` that the configured index does not
+                have.
+            show: Progress callback.
 
         Raises:
-            SupplyError: something cannot be had.
+            SupplyError: A wheel is not available.
         """
         pins = list(pins)
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +97,7 @@ class Wheelhouse:
             return found | self.find(missing, target)
 
     def _download(self, pins: list[Pin], target: Target, show: Show, *source: str) -> None:
-        """Let pip fetch pins into a folder of its own, then take them in, each by renaming it."""
+        """Let pip download pins into a temporary folder, then move each wheel in by renaming."""
         if not pins:
             return
         for stale in self._folder.glob(".new-*"):
@@ -115,7 +114,7 @@ class Wheelhouse:
             shutil.rmtree(fresh, ignore_errors=True)
 
     def _pip(self, pins: list[Pin], options: list[str], folder: Path, show: Show) -> None:
-        """Run `pip download`, telling how far it is."""
+        """Run `pip download` and show its progress."""
         command = [
             *(sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-input"),
             *("--progress-bar", "raw", "--resume-retries", str(_RESUMES)),
@@ -152,6 +151,6 @@ class Wheelhouse:
 
 
 def _unpacked(path: Path) -> int:
-    """Return how many bytes a wheel takes when it is installed."""
+    """Return the installed size of a wheel in bytes."""
     with zipfile.ZipFile(path) as wheel:
         return sum(member.file_size for member in wheel.infolist())
