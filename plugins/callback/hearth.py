@@ -1,7 +1,7 @@
-"""Stdout callback: what one wants to read at midnight.
+"""Stdout callback: short output for people.
 
-A heading a play, a line a task that changed something, and a failure as plain text, once. With
-`-v` everything is shown the way Ansible does.
+It prints a heading per play, a line per task that changed something, and each failure once as plain
+text. With `-v` everything is shown as Ansible shows it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.release import __version__ as ansible_version
 
-if TYPE_CHECKING:  # an older Ansible, which is refused below, does not have it
+if TYPE_CHECKING:  # missing in an older Ansible, which is refused below
     from ansible.executor.task_result import CallbackTaskResult
 
 DOCUMENTATION = r"""
@@ -42,9 +42,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def refusal(version: str, lock: str, own: bool) -> str:
-    """Return why this Ansible cannot be used, or ''.
+    """Return the reason why this Ansible cannot be used, or ''.
 
-    This callback is what any ansible-playbook that is called here loads first. `lock` is the text
+    Any ansible-playbook that runs in this project loads this callback first. `lock` is the text
     of the controller's lock file, `own` whether Hearth's own packages are beside this Ansible.
     """
     locked = re.search(r"^ansible-core==(\d+\.\d+)", lock, re.MULTILINE)[1]
@@ -66,17 +66,17 @@ def paragraph(label: str, text: str) -> str:
 
 
 def message_of(result: dict[str, Any]) -> str:
-    """Return what a failed or unreachable result says, as text without data structures."""
+    """Return the message of a failed or unreachable result as plain text."""
     if "censored" in result:
         return "failed; its output is hidden because it may hold secrets"
-    # Not above: an Ansible without it must get as far as its refusal.
+    # Imported here: an Ansible without this package must first reach its refusal.
     from hearth_controller.inventory.unreachable import told_by
 
     return told_by(result) or "failed without saying why; -v shows more"
 
 
 def grouped(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return (node, message) pairs with the nodes that say the same put together."""
+    """Return (node, message) pairs; nodes with equal messages are merged."""
     nodes: dict[str, list[str]] = {}
     for node, message in said:
         nodes.setdefault(message, []).append(node)
@@ -84,7 +84,7 @@ def grouped(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _together(names: list[str]) -> str:
-    """Return the names in one label, which keeps the indentation that each has."""
+    """Return the names as one label, keeping their indentation."""
     first, *rest = sorted(names)
     return ", ".join([first, *(name.strip() for name in rest)])
 
@@ -123,26 +123,26 @@ class CallbackModule(Default):
         self._said: list[tuple[str, str]] = []
         self._failed: list[tuple[str, str]] = []
 
-    # -- what the screen shows -------------------------------------------------------------------
+    # -- output ----------------------------------------------------------------------------------
 
     def _say(self, text: str, color: str | None = None) -> None:
         self._display.display(text, color=color)
 
     def _passing(self, text: str) -> None:
-        """Show what is being done until the next line takes its place; on a terminal only."""
+        """Show the current task until the next line replaces it; on a terminal only."""
         if self._live:
             text = text[: shutil.get_terminal_size().columns - 1]
             self._display.display(_CLEAR + text, newline=False, screen_only=True)
 
     def _head(self) -> None:
-        """Print the heading of the play, once there is something to say below it."""
+        """Print the heading of the play, once there is output below it."""
         if self._heading:
             self._passing("")
             self._say(f"\n{self._heading}", C.COLOR_HIGHLIGHT)
             self._heading = ""
 
     def _flush(self) -> None:
-        """Print what the task that has just ended has to say."""
+        """Print the output of the task that has just ended."""
         self._passing("")
         if self._changed or self._said or self._failed:
             self._head()
@@ -157,10 +157,10 @@ class CallbackModule(Default):
 
     @staticmethod
     def _label(result: CallbackTaskResult) -> str:
-        """Return whose word a result is; nobody's if the task runs once for all."""
+        """Return the host that labels a result, or '' if the task runs once for all hosts."""
         return "" if result.task.run_once else result.host.get_name()
 
-    # -- what Ansible reports --------------------------------------------------------------------
+    # -- events from Ansible ---------------------------------------------------------------------
 
     @_short
     def v2_playbook_on_play_start(self, play: Any) -> None:
@@ -172,7 +172,7 @@ class CallbackModule(Default):
 
     @_short
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
-        """Remember the name; show it while the task runs."""
+        """Store the task's name; show it while the task runs."""
         self._flush()
         self._task_name = (task.name or task.get_name()).strip()
         if "validate_argument_spec" not in task.action:
@@ -181,7 +181,7 @@ class CallbackModule(Default):
             self._explain_interrupt()
 
     def _explain_interrupt(self) -> None:
-        """Say what Ctrl-C means while a run is being followed, then leave it to Ansible."""
+        """Explain Ctrl-C while a run is being followed, then leave the signal to Ansible."""
         ansibles = signal.getsignal(signal.SIGINT)
 
         def interrupted(number: int, frame: Any) -> None:
@@ -198,7 +198,7 @@ class CallbackModule(Default):
 
     @_short
     def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:
-        """Note a change, and what a task wants said."""
+        """Record a change, and the task's message."""
         answer = result.result
         self._handle_warnings(answer)
         if answer.get("changed") and not result.task.no_log:
@@ -212,7 +212,7 @@ class CallbackModule(Default):
 
     @_short
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
-        """Note the message."""
+        """Record the message."""
         self._handle_warnings(result.result)
         if ignore_errors:
             return
@@ -223,7 +223,7 @@ class CallbackModule(Default):
 
     @_short
     def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
-        """Note why; where the play goes on without the node, it says so itself."""
+        """Record the reason; if the play continues without the node, it says so itself."""
         if not result.task.ignore_unreachable:
             message = f"cannot be reached: {message_of(result.result)}"
             self._failed.append((result.host.get_name(), message))

@@ -1,8 +1,8 @@
-"""Action plugin: train on each node alone and on several together, and say what is faster.
+"""Action plugin: train on each node alone and on several together, and compare the speeds.
 
-Every run is a play of train.yml, so that what is measured is what trains. What is measured, in what
-order, and what it means is decided by `hearth_controller.benchmark`; here is only what passes
-between it and Ansible.
+Every run is a play of train.yml, so that the benchmark measures real training. The runs, their
+order and the conclusion are decided by `hearth_controller.benchmark`; this plugin only connects it
+to Ansible.
 """
 
 from __future__ import annotations
@@ -131,14 +131,14 @@ findings:
 """
 
 RECORD = "benchmark.json"
-"""The record's name in the folder of a benchmark that is under way."""
+"""Name of the record in the folder of an unfinished benchmark."""
 
 OPTIONS = ".options.json"
-"""What a play is given after `-e`, there while the play is under way."""
+"""The extra vars of a play; the file exists only while the play runs."""
 
 
 def version_of(project: Path) -> str:
-    """Return Hearth's version, and its commit where the project is a checkout."""
+    """Return Hearth's version, and its commit if the project is a checkout."""
     if not (project / ".git").exists() or shutil.which("git") is None:
         return __version__
     command = ["git", "-C", str(project), "describe", "--always", "--dirty"]
@@ -147,7 +147,7 @@ def version_of(project: Path) -> str:
 
 
 def circumstances(names: Sequence[str], known: Mapping[str, Any], hearth: str) -> Circumstances:
-    """Return kernel and driver of the nodes, as far as they have answered.
+    """Return kernel and driver of the nodes that have answered.
 
     `known` are the variables by node.
     """
@@ -172,10 +172,10 @@ def unfinished(folder: Path, nodes: Sequence[str]) -> dict[Path, Benchmark]:
 
 
 def end(play: subprocess.Popen[bytes]) -> None:
-    """End a play that is under way, and return when it is gone.
+    """Stop a running play, and return once it has exited.
 
-    As by Ctrl-C at first. Ansible now and then loses that between two tasks: it would go on, and
-    start the run after all.
+    SIGINT comes first, as with Ctrl-C. Ansible sometimes loses it between two tasks, and would then
+    go on and start the run after all.
     """
     for number, seconds in ((signal.SIGINT, 1), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
         play.send_signal(number)
@@ -186,10 +186,10 @@ def end(play: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def kept_meanwhile(file: Path, content: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Keep a file, for its owner alone, until the block ends or a signal ends this process.
+    """Keep a file, readable by its owner only, until the block ends or a signal ends this process.
 
-    Ansible ends its workers within a handler of the signal, from where nothing gets to a `finally`.
-    The plays that are put into the list are ended by such a signal, too.
+    Ansible kills its workers in a signal handler, which bypasses `finally`. Such a signal also
+    stops the plays in the yielded list.
     """
     plays: list[subprocess.Popen[bytes]] = []
 
@@ -222,7 +222,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Do what the verb says."""
+        """Run the requested verb."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(
             {
@@ -263,7 +263,7 @@ class ActionModule(ActionBase):
     def _begin(
         self, folder: Path, given: Mapping[str, Any], known: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Go on with the benchmark that was asked for before, or put down a new one."""
+        """Resume the unfinished benchmark with the same request, or create a new one."""
         wanted = run_of(given["run"]["file"], "run.yml")
         names = [str(name) for name in given["nodes"]]
         nodes = [name for name in names if name in given["run"]["nodes"]] or names
@@ -310,7 +310,7 @@ class ActionModule(ActionBase):
         }
 
     def _train(self, folder: Path) -> dict[str, Any]:
-        """Train on the nodes whose turn it is, and keep what that took."""
+        """Train on the next nodes in turn, and record the measurements."""
         benchmark = self._read(folder)
         ahead = left(benchmark)
         if not ahead:
@@ -344,7 +344,7 @@ class ActionModule(ActionBase):
         return {"run": run, "say": _indented([ran(benchmark, earlier)])}
 
     def _conclude(self, folder: Path) -> dict[str, Any]:
-        """Keep what came of it beside its folder, of which only the logs of failures stay."""
+        """Write the results beside the folder, and keep only the logs of failures in it."""
         benchmark = self._read(folder)
         kept = folder.parent
         lines = conclusion(benchmark, last_alike(benchmark, finished(kept)))
@@ -352,7 +352,7 @@ class ActionModule(ActionBase):
         files = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "txt", "svg")]
         benchmark.write(files[0])
         write_whole(files[1], "\n".join(lines) + "\n")
-        # Here, since the plots' library takes a second to load.
+        # Imported here, since the plotting library takes a second to load.
         from hearth_controller.benchmark.drawing import picture
 
         write_whole(files[2], picture(benchmark))
@@ -373,9 +373,9 @@ class ActionModule(ActionBase):
     # -- plays of other playbooks ----------------------------------------------------------------
 
     def _stop(self, folder: Path, run: str) -> None:
-        """End a run at once, if it is under way; what else stands in the way is found later."""
+        """Stop a run at once, if it is under way; any other obstacle is found later."""
         typed = self._typed()
-        typed.pop("meeting_port", None)  # a word of train.yml alone
+        typed.pop("meeting_port", None)  # only train.yml takes it
         given = typed | {"run": run, "stop_now": True, "plan_runs": str(folder / "runs")}
         log = folder / "stop.txt"
         self._play(folder, "playbooks/stop.yml", given, log, run)
@@ -385,7 +385,7 @@ class ActionModule(ActionBase):
     def _play(
         self, folder: Path, playbook: str, given: Mapping[str, Any], log: Path, name: str
     ) -> bool:
-        """Play a playbook on the same inventory, its words to `log`; return whether it failed."""
+        """Run a playbook on the same inventory, output to `log`; return whether it failed."""
         options = folder / OPTIONS
         command = [
             str(Path(sys.executable).with_name("ansible-playbook")),
@@ -394,7 +394,7 @@ class ActionModule(ActionBase):
             *("-e", f"@{options}"),
         ]
         screen = Screen(self._display)
-        # Of what was typed, something may be secret.
+        # The extra vars may contain secrets.
         with kept_meanwhile(options, json.dumps(given)) as plays, log.open("wb") as said:
             process = subprocess.Popen(
                 command,
@@ -412,22 +412,22 @@ class ActionModule(ActionBase):
         screen.end()
         return process.returncode != 0
 
-    # -- small things ----------------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------
 
     def _typed(self) -> dict[str, Any]:
-        """Return what every play is given of what was typed after `-e`."""
+        """Return the `-e` variables to pass on to every play."""
         return handed_on(json.loads(json.dumps(load_extra_vars(self._loader), default=str)))
 
     @staticmethod
     def _fresh(model: str, asked: Any, now: Circumstances) -> Benchmark:
-        """Return a benchmark that begins now."""
+        """Return a new benchmark that starts now."""
         time_ = datetime.now(UTC)
         name = f"{time_:%Y%m%d-%H%M%S}-{for_run_name(model, 'model')}"
         return Benchmark(name, time_.isoformat(timespec="seconds"), asked, now)
 
     @staticmethod
     def _read(folder: Path) -> Benchmark:
-        """Return the record of the benchmark that is under way."""
+        """Return the record of the unfinished benchmark."""
         benchmark = Benchmark.read(folder / RECORD)
         if benchmark is None:
             raise AnsibleError(f"{folder / RECORD}: the record of the benchmark cannot be read")
@@ -439,6 +439,6 @@ def _indented(lines: Sequence[str]) -> str:
 
 
 def _forget(folder: Path) -> None:
-    """Remove a folder, if it is there."""
+    """Remove a folder, if it exists."""
     if folder.exists():
         shutil.rmtree(folder)

@@ -1,7 +1,6 @@
-"""Action plugin: gather what is known of each node, and show what is wrong with it.
+"""Action plugin: gather the facts about each node, and show its problems.
 
-The judgement is that of `hearth_controller.doctor`; here is only what passes between Ansible and
-it.
+The diagnosis is that of `hearth_controller.doctor`; this plugin only connects it to Ansible.
 """
 
 from __future__ import annotations
@@ -92,12 +91,12 @@ stages:
 
 _PREFIX = "hearth_"
 _LOCAL = ("local", "ansible.builtin.local")
-# These have action plugins of their own, which know what the module needs.
+# These have action plugins of their own, which supply the module's arguments.
 _WITH_ACTION = ("hearth_time", "hearth_workspace")
 
 
 def node_of(verified: Seen, its: Mapping[str, Any]) -> Node:
-    """Return all that is known of a node, whose variables are `its`."""
+    """Return all facts about a node, whose variables are `its`."""
     root = its.get("doctor_root", {})
     plain = its.get("doctor_plain", {}).get("stages", {})
     rooted = its.get("doctor_rooted", {}).get("stages", {})
@@ -116,17 +115,17 @@ def node_of(verified: Seen, its: Mapping[str, Any]) -> Node:
 
 
 def _whole(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return what a module said, or nothing where it failed or did not run."""
+    """Return a module's result, or an empty mapping if it failed or did not run."""
     return said if key in said else {}
 
 
 class ActionModule(ActionBase):
-    """Runs a module on a node, or shows what all have said."""
+    """Runs a module on a node, or shows the results of all."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the module's answer, those of stages, or the table."""
+        """Return the module's result, those of the stages, or the table."""
         result = super().run(tmp, task_vars) | {"changed": False}
         verbs = ["look", "home", "claims", "tidy", "stages", "show"]
         _, given = self.validate_argument_spec(
@@ -159,7 +158,7 @@ class ActionModule(ActionBase):
         return result | answer
 
     def _stages(self, stages: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
-        """Return what each module says it would change."""
+        """Return each module's predicted change."""
         answers = {}
         for module, arguments in stages.items():
             if module in _WITH_ACTION:
@@ -182,7 +181,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _shown(given: Mapping[str, Any], task_vars: Any, check_mode: bool) -> dict[str, Any]:
-        """Return the table as words to say, and what can be mended; write the file if wanted."""
+        """Return the table as text, and the possible repairs; write the file if requested."""
         known = task_vars["hostvars"]
         playing = set(task_vars["ansible_play_hosts"])
         verified = seen(given["nodes"], known, playing)

@@ -62,7 +62,7 @@ def findings_of(results: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def differing(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
-    """Return a finding for each fact of `names` that is not the same on all nodes.
+    """Return a finding for each fact of `names` that differs between nodes.
 
     `facts` are by node; a node that does not have the fact is left out.
     """
@@ -76,7 +76,7 @@ def differing(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> l
 
 
 def shared(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
-    """Return a finding for each fact of `names` that nodes have in common.
+    """Return a finding for each fact of `names` whose value several nodes share.
 
     A node that does not have the fact, or has it empty, is left out.
     """
@@ -95,9 +95,9 @@ def shared(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list
 
 
 def way_out(results: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
-    """Return how to go on without the nodes that cannot be reached, or nothing.
+    """Return the advice to continue without the unreachable nodes, or ''.
 
-    `results` are by node. Nothing is said where all can be reached, or none can.
+    `results` are by node. There is no advice if all nodes are reachable, or none.
     """
     away = [node for node, of in results.items() if any(each.get("unreachable") for each in of)]
     there = [node for node in results if node not in away]
@@ -107,7 +107,7 @@ def way_out(results: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
 
 
 def as_message(by_node: Mapping[str, list[str]], common: list[str], then: str) -> str:
-    """Return all findings as one text, a paragraph of lines each, nodes by name."""
+    """Return all findings as one text; nodes with equal findings are named together."""
     lines = list(common)
     for findings in dict.fromkeys(tuple(found) for found in by_node.values() if found):
         nodes = ", ".join(node for node, found in by_node.items() if tuple(found) == findings)

@@ -1,4 +1,4 @@
-"""Action plugin: make a node's Python environment; bring Miniforge's installer if need be."""
+"""Action plugin: create a node's Python environment; send Miniforge's installer if needed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """Calls the module, once it has what it needs on the node."""
+    """Calls the module, once its files are on the node."""
 
     TRANSFERS_FILES = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return what the module says."""
+        """Return the module's result."""
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         here = arguments.pop("installer", "")

@@ -20,7 +20,7 @@ _WORTH_SHOWING = 10 << 20
 
 
 def drift(look: Mapping[str, Any], end: str) -> str:
-    """Return what differed on a node as a person says it, and what became of that."""
+    """Return a sentence on a node's differing packages; `end` says what was done about them."""
     differing = look["differing"]
     if not look["present"]:
         return f"{len(differing)} packages {end}"
@@ -41,7 +41,7 @@ def drift(look: Mapping[str, Any], end: str) -> str:
 def unsupported(
     differing: Iterable[Mapping[str, str]], pins: Mapping[str, Pin], target: Target
 ) -> list[str]:
-    """Return a finding where the lock has no build of a wanted package for this node."""
+    """Return a finding if the lock has no build of a wanted package for this node."""
     if target.machine == ONE_BUILD[1]:
         way_out = "set python_mode: conda, which brings Python 3.11"
     else:
@@ -59,7 +59,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return what the module says, with what only the controller knows."""
+        """Return the module's result, with the findings that only the controller can make."""
         result = super().run(tmp, task_vars)
         self._vars = task_vars
         arguments = dict(self._task.args)
@@ -73,7 +73,7 @@ class ActionModule(ActionBase):
         return self._execute_module("hearth_packages", dict(arguments), task_vars=self._vars)
 
     def _look(self, arguments: dict[str, Any], pins: dict[str, dict[str, Pin]]) -> dict[str, Any]:
-        """Return what differs on the node, and whether the lock can mend it."""
+        """Return the node's differing packages, with findings for those the lock cannot supply."""
         arguments["wanted"] = {
             kind: {pin.name: pin.version for pin in lock.values()} for kind, lock in pins.items()
         }
@@ -87,7 +87,7 @@ class ActionModule(ActionBase):
     def _install(
         self, arguments: dict[str, Any], pins: dict[str, dict[str, Pin]]
     ) -> dict[str, Any]:
-        """Send the wheels that are missing and install them all."""
+        """Send the missing wheels and install them all."""
         look, wheels = arguments.pop("look"), arguments.pop("wheels")
         if self._task.check_mode:
             end = "to be mended" if look["present"] else "to be installed"
@@ -101,7 +101,7 @@ class ActionModule(ActionBase):
         arguments["needed"] = sum(wheel["unpacked"] for wheel in wheels)
         sent = ""
         if self._connection.transport == "local":
-            # The controller itself: its wheels are installed from where they lie, and stay there.
+            # The node is the controller itself: install from the wheel cache, and keep the wheels.
             arguments |= {"folder": str(Path(wheels[0]["path"]).parent), "keep": True}
         else:
             arguments["needed"] += sum(wheel["size"] for wheel in wheels)
@@ -117,7 +117,7 @@ class ActionModule(ActionBase):
         return answer
 
     def _send(self, wheels: list[dict[str, Any]], folder: str) -> str:
-        """Bring files to the node; return how much that was and how long it took, in words."""
+        """Send files to the node; return size and duration as text."""
         node, screen = self._vars["inventory_hostname"], Screen(self._display)
         size, done, began = sum(wheel["size"] for wheel in wheels), 0, time.monotonic()
         for wheel in wheels:

@@ -1,4 +1,4 @@
-"""Action plugin: fetch onto the controller, once, what the nodes lack."""
+"""Action plugin: download the nodes' missing packages to the controller, once."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ installer:
 
 
 Kind = tuple[str, Target]
-"""Nodes with the same lock and the same platform get the same wheels."""
+"""Lock and platform: nodes of one kind get the same wheels."""
 
 
 def kind_of(look: Mapping[str, Any]) -> Kind:
-    """Return lock and platform of a node from what was found on it."""
+    """Return lock and platform of a node, from its inspection."""
     target = look["target"]
     return look["kind"], Target(tuple(target["python"]), target["machine"], target["glibc"])
 
 
 def wanted(looks: Mapping[str, Mapping[str, Any]], locks: Path) -> dict[str, list[Pin]]:
-    """Return the pins that each node lacks; a node as locked is left out."""
+    """Return the missing pins by node; nodes that match the lock are left out."""
     lacking = {}
     for node, look in looks.items():
         if look.get("differing"):
@@ -84,7 +84,7 @@ def wanted(looks: Mapping[str, Mapping[str, Any]], locks: Path) -> dict[str, lis
 def by_kind(
     looks: Mapping[str, Mapping[str, Any]], lacking: Mapping[str, list[Pin]]
 ) -> dict[Kind, list[Pin]]:
-    """Return what the nodes of each kind lack together, each pin once."""
+    """Return the missing pins by kind of node, each pin once."""
     groups: dict[Kind, dict[str, Pin]] = {}
     for node, pins in lacking.items():
         groups.setdefault(kind_of(looks[node]), {}).update({pin.name: pin for pin in pins})
@@ -92,7 +92,7 @@ def by_kind(
 
 
 def as_dict(wheel: Wheel) -> dict[str, Any]:
-    """Return a wheel as a task's result can hold it."""
+    """Return a wheel as a dict that fits into a task's result."""
     return {
         "path": str(wheel.path),
         "name": wheel.path.name,
@@ -108,7 +108,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Fetch, and return where things are."""
+        """Download the files, and return their paths."""
         result = super().run(tmp, task_vars) | {"changed": False, "wheels": {}, "installer": ""}
         string = {"type": "str", "required": True}
         _, options = self.validate_argument_spec(
@@ -146,7 +146,7 @@ class ActionModule(ActionBase):
         house: Wheelhouse,
         screen: Screen,
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return the wheels for each node that lacks any; nodes of one kind share a download."""
+        """Return the missing wheels by node; nodes of one kind share a download."""
         lacking = wanted(looks, Path(options["requirements"]))
         fetched = {
             kind: house.fetch(pins, kind[1], options["builds_from"], screen.progress)

@@ -1,6 +1,6 @@
-"""Action plugin: read the nodes from the inventory and say everything that is wrong with them.
+"""Action plugin: read the nodes from the inventory and report everything wrong with them.
 
-Works on the controller alone; no machine is touched.
+Works on the controller alone; no machine is contacted.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ findings:
 
 
 def variables_of(inventory: Any, loader: DataLoader) -> set[str]:
-    """Return the names of all variables that the inventory sets, for whichever host or group.
+    """Return the names of all variables that the inventory sets, for any host or group.
 
-    What a role registered or set is none of them.
+    Variables that a role registered or set are not included.
     """
     parts = [*inventory.get_hosts(), *inventory.groups.values()]
     names: set[str] = set()
@@ -102,7 +102,7 @@ def variables_of(inventory: Any, loader: DataLoader) -> set[str]:
 
 
 def where(name: str, value: Any) -> str:
-    """Return the file and line that a variable was read from, as one would type it here, or ''."""
+    """Return the file and line that a variable was read from, as a typed path, or ''."""
     origin = Origin.get_tag(name) or Origin.get_tag(value)
     if origin is None or not origin.path:
         return ""
@@ -163,7 +163,7 @@ class ActionModule(ActionBase):
     def _given(
         hostvars: Any, host: str, wanted: set[str], typed: set[str], options: Container[str]
     ) -> dict[str, Given]:
-        """Return the wanted variables that a host has; only the options' values are worked out."""
+        """Return the wanted variables that a host has; only the options' templates are resolved."""
         given = {}
         for name, raw in hostvars.raw_get(host).items():
             if name not in wanted:
@@ -173,13 +173,13 @@ class ActionModule(ActionBase):
                 try:
                     value = hostvars[host][name]
                 except AnsibleError:
-                    continue  # made of something that is known later; the role that uses it speaks
+                    continue  # a template of a later value; the role that uses it reports errors
             given[name] = Given(value, where(name, raw), name in typed)
         return given
 
     @staticmethod
     def _asked_for(hostvars: Any, hosts: Iterable[str], names: Container[str]) -> set[str]:
-        """Return what the templates in these variables of the hosts ask for."""
+        """Return the names that the templates in these variables of the hosts use."""
         return {
             asked
             for host in hosts
@@ -190,7 +190,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _playbook() -> str:
-        """Return the command that plays on the same inventory."""
+        """Return the ansible-playbook command with the same inventory."""
         sources = list(context.CLIARGS.get("inventory") or ())
         if sources == list(constants.DEFAULT_HOST_LIST):
             return "ansible-playbook"

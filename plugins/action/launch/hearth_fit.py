@@ -1,6 +1,6 @@
-"""Action plugin: whether a run's model fits this node, judged before anything is downloaded.
+"""Action plugin: check that a run's model fits this node, before any download.
 
-The judgement is that of `hearth.fit.verdict`; here is only what passes between Ansible and it.
+The verdict is that of `hearth.fit.verdict`; this plugin only connects it to Ansible.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return what is wrong on this node."""
+        """Return the findings on this node."""
         result = super().run(tmp, task_vars) | {"changed": False, "findings": []}
         _, given = self.validate_argument_spec(
             {

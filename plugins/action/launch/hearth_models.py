@@ -1,6 +1,6 @@
-"""Action plugin: the table of presets, with the nodes that each of them fits.
+"""Action plugin: the table of presets, with the nodes that each preset fits.
 
-The judgement is that of `hearth.fit`; here is only what passes between Ansible and it.
+The verdict is that of `hearth.fit`; this plugin only connects it to Ansible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ say:
   returned: always
 """
 
-# Where the plugin is first imported, in Ansible's main process: a worker has no terminal.
+# Read at import, in Ansible's main process: a worker has no terminal.
 COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
 
 
@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the table as words to say."""
+        """Return the table as text."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(
             {"nodes": {"type": "list", "elements": "str", "required": True}}

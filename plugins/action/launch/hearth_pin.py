@@ -1,4 +1,4 @@
-"""Action plugin: write into a run's file which revision of its model the nodes have fetched."""
+"""Action plugin: pin the model revision that the nodes have fetched in the run's file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ file:
 def common(revisions: Sequence[str | None]) -> str | None:
     """Return the revision that all nodes have, or None.
 
-    Two revisions can have the same files, and to the ranks only these matter.
+    Two revisions can have the same files, and only the files matter to the ranks.
     """
     return revisions[0] if len(set(revisions)) == 1 else None
 

@@ -1,7 +1,7 @@
-"""Action plugin: from what was typed after `-e` to a run, with Hearth's one resolver.
+"""Action plugin: turn the `-e` variables into a run, with Hearth's one resolver.
 
-Works on the controller alone. Only real `-e` variables count: a variable of the inventory that
-happens to be called `model` or `seed` is none of a run's business.
+Works on the controller alone. Only real `-e` variables count: an inventory variable that happens to
+be called `model` or `seed` does not affect a run.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ findings:
   returned: always
 """
 
-# Words after -e that say how to launch; all others are settings of the run or options of a role.
+# The -e variables that control the launch; others are settings of the run or options of a role.
 LAUNCH_WORDS = frozenset(
     {"train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", *WORDS}
 )
@@ -167,26 +167,26 @@ _ARGUMENTS = "script_args="
 
 _REPEATED = frozenset({"nodes", "elastic", "min_nodes", "meeting_port"})
 _OF_ROLES = ("launch_", "hearth_")
-"""How the options of roles begin that change how a run is launched."""
+"""Prefixes of role options that affect the launch of a run."""
 
 
 def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any]:
-    """Return what was typed after `-e`, as plain Python.
+    """Return the `-e` variables as plain Python.
 
-    Like Ansible's own, but several `train` mappings add up instead of replacing each other.
+    As Ansible does, but several `train` mappings are merged instead of replacing each other.
     """
     typed: dict[str, Any] = {}
     for option in map(str, options):
         if option.startswith("@"):
             one = loader.load_from_file(option[1:])
         elif option.startswith(_ARGUMENTS):
-            # All of it: the options of a script have blanks and `=` between them.
+            # The whole rest: a script's options contain blanks and `=`.
             one = {"script_args": unquote(option.removeprefix(_ARGUMENTS).strip())}
         elif option.startswith(("{", "[")):
             one = loader.load(option)
         else:
             one = parse_kv(option)
-        # Through JSON: the values carry Ansible's tags, of which the resolver knows nothing.
+        # Through JSON, which drops Ansible's tags: the resolver does not know them.
         one = json.loads(json.dumps(one or {}, default=str))
         if isinstance(one.get("train"), dict) and isinstance(typed.get("train"), dict):
             one["train"] = {**typed["train"], **one["train"]}
@@ -197,9 +197,9 @@ def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any
 def sort_out(
     typed: Mapping[str, Any], options: Iterable[str]
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Return the settings of the run, the launch words, and what is wrong with either.
+    """Return the settings of the run, the launch words, and findings on both.
 
-    `options` are the names that mean something to the roles or the inventory; they are let be.
+    `options` are the names that the roles or the inventory know; they are ignored.
     """
     settings, launch, findings = {}, {}, []
     options = set(options)
@@ -228,9 +228,9 @@ def sort_out(
 
 
 def launch_words(typed: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of the `typed` says how to launch a run like this one, for its record.
+    """Return the `typed` variables that affect the launch, for the record of the run.
 
-    `launch` holds the launch words with numbers and truths as such.
+    `launch` holds the launch words, with numbers and booleans parsed.
     """
     return {
         name: launch.get(name, value)
@@ -240,7 +240,7 @@ def launch_words(typed: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[st
 
 
 def _foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]:
-    """Return what does not go together with a script."""
+    """Return findings for variables that cannot be combined with a script."""
     instead = [word for word in ("model", "resume") if word in settings and "script" in launch]
     findings = [
         f"-e {word} and -e script: only one of them can be meant; leave one out" for word in instead
@@ -256,7 +256,7 @@ def _foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str
 
 
 def _misfits(launch: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the launch words; turn numbers and truths into such."""
+    """Parse numbers and booleans in the launch words in place; return findings."""
     findings = []
     for name in {"wait", "elastic"} & launch.keys():
         try:
@@ -279,7 +279,7 @@ def _misfits(launch: dict[str, Any]) -> list[str]:
 
 
 def not_elastic(settings: Settings, least: int) -> list[str]:
-    """Return which settings do not fit a run that goes on with as few as `least` nodes."""
+    """Return findings for settings that rule out an elastic run with `least` nodes or more."""
     alone = [
         "-e min_nodes: parallel: fsdp needs two ranks or more, and one node has one; take "
         "min_nodes=2, or parallel=ddp"
@@ -295,10 +295,10 @@ def not_elastic(settings: Settings, least: int) -> list[str]:
 
 
 def newest_to_go_on(runs: Path, altered: bool) -> str:
-    """Return the name of the run in the folder `runs` that was begun last.
+    """Return the name of the newest run in the folder `runs`.
 
-    Raises `ConfigError` if there is none; also if it is known here to have finished, and nothing of
-    it is `altered`: a script would begin anew, and what is meant is perhaps another run.
+    Raises `ConfigError` if there is none, or if it is known to have finished and no setting is
+    `altered`: a script would start over, and perhaps another run is meant.
     """
     name = newest_run(runs)
     ends = Ends.read(runs / name)
@@ -311,7 +311,7 @@ def newest_to_go_on(runs: Path, altered: bool) -> str:
 
 
 def _parcel(tree: Tree, place: str) -> dict[str, Any]:
-    """Return what `hearth_tree` has to know of files that go to a place in the workspace."""
+    """Return the arguments of `hearth_tree` for files that go to a place in the workspace."""
     return {
         "source": str(tree.source),
         "files": dict(tree.files),
@@ -321,7 +321,7 @@ def _parcel(tree: Tree, place: str) -> dict[str, Any]:
 
 
 def strangers(wanted: list[str], names: list[str]) -> list[str]:
-    """Return what is wrong with the `wanted` nodes, where there are `names`."""
+    """Return a finding if a `wanted` node is not one of `names`."""
     unknown = [name for name in wanted if name not in names]
     if wanted in (["all"], ["auto"]) or not names or not unknown:
         return []
@@ -335,7 +335,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the run, or what is wrong with it."""
+        """Return the run, or its findings."""
         result = super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(
             {
@@ -373,7 +373,7 @@ class ActionModule(ActionBase):
                 for word in sorted(WORDS & launch.keys())
             ]
             run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser())
-            # A run that goes on has those of its last launch that had any.
+            # A resumed run keeps the launch words of its last launch that had any.
             run = replace(run, launch=launch_words(typed, launch) or run.launch)
         except ConfigError as error:
             return result | {"findings": findings + error.findings}
@@ -386,7 +386,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _script(given: Mapping[str, Any], launch: Mapping[str, Any], runs: Path) -> Asked | None:
-        """Return the run of a script, a new or an earlier one; None if none was asked for."""
+        """Return the new or resumed run of a script; None if none was requested."""
         said = {word: launch[word] for word in WORDS & launch.keys()}
         if "script" in launch:
             return ask(said | {"run": given["run"]} if "run" in given else said, runs)
@@ -394,7 +394,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _scripted(asked: Asked) -> dict[str, Any]:
-        """Return what the play needs to know of a script's run."""
+        """Return the facts about a script's run for the play."""
         run = asked.run
         return {
             "name": run.name,
@@ -409,7 +409,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _described(run: Run) -> dict[str, Any]:
-        """Return what the play needs to know of a run."""
+        """Return the facts about a run for the play."""
         shape = known_shape(run.settings.model, run.source, Layout.from_environment().models)
         source = run.settings.dataset
         staged = run.dataset_sha256 and staged_name(run.dataset_sha256, source)

@@ -1,7 +1,7 @@
-"""Action plugin: look at a node's address, or change it and come back at the new one.
+"""Action plugin: check a node's address, or change it and reconnect at the new one.
 
-The node takes a change back by itself unless it is confirmed. The controller confirms it once it
-has reached the node at the new address, over a connection of its own.
+The node undoes a change by itself unless it is confirmed. The controller confirms it once it has
+reached the node at the new address, over a new connection.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
 _LOCAL = ("local", "ansible.builtin.local")
-_ANSWER_WITHIN = 10  # seconds for one try to log in
-_TOUCHED_AFTER = 3  # seconds until the node has certainly begun to touch its link
-_GRACE = 45  # seconds after its own undo in which a node has to answer at its old address
+_ANSWER_WITHIN = 10  # seconds per login attempt
+_TOUCHED_AFTER = 3  # seconds after which the node has certainly begun to change its link
+_GRACE = 45  # seconds after its undo within which a node must answer at its old address
 
 
 def addresses_of(host: str) -> list[str]:
-    """Return the IPv4 addresses that a host of the inventory has, without those of loopback."""
+    """Return the IPv4 addresses of an inventory host, without loopback."""
     try:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, None, socket.AF_INET)}
     except OSError:
@@ -34,7 +34,7 @@ def addresses_of(host: str) -> list[str]:
 def peers_of(
     name: str, members: Iterable[str], variables: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[str]]:
-    """Return where the other nodes may be reached now: addresses by name, the cluster's first."""
+    """Return the other nodes' possible addresses by name, the cluster address first."""
     peers = {}
     for member in members:
         its = variables[member]
@@ -47,9 +47,9 @@ def peers_of(
 
 
 def story(armed: Mapping[str, Any], why: str, aftermath: Mapping[str, Any] | None) -> str:
-    """Return in one message what was tried, why it did not stay, and how the machine is now.
+    """Return one message: the attempted change, why it was undone, and the machine's state now.
 
-    `armed` is what the node said before, `aftermath` what it says now; None if it does not answer.
+    `armed` is the node's answer before, `aftermath` its answer now; None if it does not answer.
     """
     tried = f"what {armed['nic']} had before Hearth"
     if wanted := armed["wanted"]:
@@ -72,12 +72,12 @@ def story(armed: Mapping[str, Any], why: str, aftermath: Mapping[str, Any] | Non
 
 
 class ActionModule(ActionBase):
-    """Comes back at the new address."""
+    """Reconnects at the new address."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return what the module says; with state apply, what became of the change."""
+        """Return the module's result; with state apply, the outcome of the change."""
         result = super().run(tmp, task_vars)
         self._variables = task_vars or {}
         name, hostvars = self._variables["inventory_hostname"], self._variables["hostvars"]
@@ -90,7 +90,7 @@ class ActionModule(ActionBase):
         wanted = dict(self._task.args)
         state = wanted.pop("state", "look")
         members = self._variables["groups"].get("cluster", [])
-        if wanted.get("mode") != "static":  # those that could not be reached have their own finding
+        if wanted.get("mode") != "static":  # unreachable nodes have their own finding
             members = [each for each in members if each in self._variables["ansible_play_hosts"]]
         wanted |= {"reached": reached, "peers": peers_of(name, members, hostvars)}
         if state == "apply" and not self._task.check_mode:
@@ -104,7 +104,7 @@ class ActionModule(ActionBase):
         return self._execute_module("hearth_network", arguments, task_vars=self._variables)
 
     def _apply(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Arm the change, come back and confirm it; else wait until the node has undone it."""
+        """Arm the change, reconnect and confirm it; else wait until the node has undone it."""
         end = time.monotonic() + int(wanted.get("seconds", 120))
         armed = self._call(wanted | {"state": "arm"})
         if not armed.get("token"):
@@ -112,18 +112,18 @@ class ActionModule(ActionBase):
             return armed | ({"failed": True, "msg": said} if said else {})
         told = wanted | {name: armed[name] for name in ("token", "folder", "digest")}
         goals = armed["goals"]
-        if not armed["wanted"]:  # a lease, which may be another than before
+        if not armed["wanted"]:  # a new lease may differ from the old one
             goals = list(dict.fromkeys([*goals, self._old]))
         why, address = self._confirm(told | {"state": "confirm"}, goals, end)
         if not why:
             return {"changed": True, "address": address, "diff": armed["diff"]}
         aftermath = self._aftermath(told | {"state": "after", "seconds": 30}, end)
-        if aftermath and aftermath["why"]:  # the node knows better
+        if aftermath and aftermath["why"]:  # the node's own reason is more exact
             why = "; ".join(aftermath["why"])
         return {"failed": True, "changed": False, "msg": story(armed, why, aftermath)}
 
     def _confirm(self, arguments: dict[str, Any], goals: list[str], end: float) -> tuple[str, str]:
-        """Return why the change was not confirmed, or nothing and the address where it was."""
+        """Return the reason why the change was not confirmed, or '', and the node's address."""
         why = f"no answer at {' or '.join(goals)}"
         time.sleep(_TOUCHED_AFTER)
         for address in itertools.cycle(goals):
@@ -140,7 +140,7 @@ class ActionModule(ActionBase):
         return why, ""
 
     def _aftermath(self, arguments: dict[str, Any], end: float) -> dict[str, Any] | None:
-        """Return what the node says once it is back at its old address, or None."""
+        """Return the node's answer once it is back at its old address, or None."""
         while time.monotonic() < end + _GRACE:
             self._go_to(self._old)
             answer = self._try(arguments)
@@ -150,17 +150,17 @@ class ActionModule(ActionBase):
         return None
 
     def _go_to(self, address: str) -> None:
-        """Make the next connection a fresh one to this address."""
+        """Make the next connection a new one to this address."""
         if self._local:
             return
-        self._connection.reset()  # what is left of one that the change may have cut
+        self._connection.reset()  # the change may have cut the old connection
         self._play_context.remote_addr = address
         self._connection.set_option("host", address)
         self._connection.set_option("timeout", _ANSWER_WITHIN)
 
     def _try(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the node's answer, None if it cannot be reached."""
+        """Return the node's answer, or None if it is unreachable."""
         try:
             return self._call(arguments)
-        except AnsibleError:  # no answer; or one with the host key of another machine
+        except AnsibleError:  # no answer, or the host key of another machine
             return None

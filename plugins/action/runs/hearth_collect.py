@@ -1,4 +1,4 @@
-"""Action plugin: bring what a run left on a node to the controller."""
+"""Action plugin: fetch a run's files from a node to the controller."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ collected:
 """
 
 _COMING = ".coming-"
-"""How the folder is named in which files arrive; the process that brings them comes next."""
+"""Prefix of the folder that receives files; the pid of the fetching process follows."""
 
 
 def safe(name: str) -> bool:
-    """Return whether a file name that a node reported stays inside the folder it belongs in."""
+    """Return whether a file name reported by a node stays inside its folder."""
     parts = PurePosixPath(name).parts
     return bool(parts) and parts[0] != "/" and ".." not in parts
 
 
 def same(one: Path, other: Path) -> bool:
-    """Return whether two files, or two folders with all they hold, are equal."""
+    """Return whether two files, or two folders with their contents, are equal."""
     if one.is_dir() != other.is_dir() or not other.exists():
         return False
     if one.is_file():
@@ -70,9 +70,9 @@ def same(one: Path, other: Path) -> bool:
 
 
 def put(fresh: Path, place: Path, fuller: bool = False) -> bool:
-    """Put `fresh` in place of `place`; return whether that changed anything.
+    """Replace `place` by `fresh`; return whether anything changed.
 
-    With `fuller` a file gives way to a larger one only, as a record does to one that goes further.
+    With `fuller`, a file is replaced only by a larger one: a longer record is a later one.
     """
     if same(fresh, place):
         return False
@@ -86,7 +86,7 @@ def put(fresh: Path, place: Path, fuller: bool = False) -> bool:
 
 
 def sweep(into: Path) -> None:
-    """Remove what a process that is gone was bringing: Ctrl-C ends it without its clean-up."""
+    """Remove the receiving folders of dead processes: Ctrl-C skips their clean-up."""
     for left in into.glob(f"{_COMING}*"):
         try:
             os.kill(int(left.name.removeprefix(_COMING).partition("-")[0]), 0)
@@ -102,7 +102,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return which files came."""
+        """Return the names of the fetched files."""
         result = super().run(tmp, task_vars)
         _, options = self.validate_argument_spec(
             {
@@ -124,7 +124,7 @@ class ActionModule(ActionBase):
         into.mkdir(parents=True, exist_ok=True)
         sweep(into)
         changed, collected = False, []
-        # Beside the place where it goes, so that a rename is enough in the end.
+        # Beside its destination, so that a rename completes it.
         with tempfile.TemporaryDirectory(dir=into, prefix=f"{_COMING}{os.getpid()}-") as folder:
             for here, there in options["files"].items():
                 fresh = Path(folder) / here
@@ -135,7 +135,7 @@ class ActionModule(ActionBase):
         return result | {"changed": changed, "collected": collected}
 
     def _fetch(self, there: str, here: Path) -> bool:
-        """Fetch a file or a folder; return whether the node has it, and any file in it."""
+        """Fetch a file or a folder; return whether the node has it and it is not empty."""
         quoted = shlex.quote(there)
         found = self._low_level_execute_command(
             f"find {quoted} -type f -print -quit | grep -q . && "

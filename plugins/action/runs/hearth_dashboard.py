@@ -1,4 +1,4 @@
-"""Action plugin: TensorBoard on a node, and how to look at it from here."""
+"""Action plugin: start or stop TensorBoard on a node, and explain how to open it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the module's answer, with what a person is told."""
+        """Return the module's result, with a message for people."""
         result = super().run(tmp, task_vars)
         given = dict(self._task.args)
         playbook = str(given.pop("playbook", "ansible-playbook"))

@@ -1,4 +1,4 @@
-"""Action plugin: the failure of a run, under the name of the node where it began, with its cure."""
+"""Action plugin: report a run's failure for the node that caused it, with the remedy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
         failed = failures(ends, Path(options["logs"]))
         here = task_vars["ansible_play_hosts_all"]
         told = [failed[node]] if node in failed else []
-        # For those that this command does not reach, the first that it does speaks.
+        # The first node of this command reports for nodes that are not part of it.
         if node == next(name for name in here if name in ends):
             told += [f"{name}: {message}" for name, message in failed.items() if name not in here]
         if told:

@@ -1,4 +1,4 @@
-"""Action plugin: the report of a run as a page, from the files that were collected."""
+"""Action plugin: write the report page of a run from its collected files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Write how the run ended, and its report."""
+        """Write the run's outcome and its report."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, options = self.validate_argument_spec(
             {
@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
             Ends(ends, options["playbook"]).write(folder)
             if not options["page"]:
                 return result
-            # Here, since the plots' library takes a second to load and may be what is missing.
+            # Imported here, since the plotting library takes a second to load and may be missing.
             from hearth_controller.report.write import FILE, write_report
 
             earlier = (folder / FILE).read_bytes() if (folder / FILE).exists() else None

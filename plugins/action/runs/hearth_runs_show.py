@@ -1,6 +1,6 @@
-"""Action plugin: what the nodes have on record of their runs, as words for the screen.
+"""Action plugin: show the runs recorded on the nodes.
 
-The tables are those of `hearth_controller.runs`; here is only what passes between Ansible and it.
+The tables are those of `hearth_controller.runs`; this plugin only connects it to Ansible.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ script:
   returned: with verbs removal, pick and pick_alive
 """
 
-# Where the plugin is first imported, in Ansible's main process: a worker has no terminal.
+# Read at import, in Ansible's main process: a worker has no terminal.
 COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
 
 
@@ -80,7 +80,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the words, or fail with why there are none."""
+        """Return the text, or fail with the reason."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(
             {

@@ -1,7 +1,6 @@
-"""Action plugin: how runs and nodes are doing now, for the screen and for programs.
+"""Action plugin: the current state of runs and nodes, for the screen and for programs.
 
-The judgement is that of `hearth_controller.runs.status`; here is only what passes between Ansible
-and it.
+The evaluation is that of `hearth_controller.runs.status`; this plugin only connects it to Ansible.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the tables; write the file if one is wanted."""
+        """Return the tables; write the file if requested."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(
             {

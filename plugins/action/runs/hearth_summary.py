@@ -1,4 +1,4 @@
-"""Action plugin: the closing words of a run, from the files that were collected."""
+"""Action plugin: the closing summary of a run, from its collected files."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ _WIDTH, _LINES = 76, 4
 
 
 def paragraph(text: str) -> list[str]:
-    """Return `text` as a few lines, cut at a word if it is longer.
+    """Wrap `text` to a few lines, truncated at a word if it is longer.
 
-    What a model says can hold anything; nothing of it reaches the terminal as a command.
+    A model's output can contain anything; control characters must not reach the terminal.
     """
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return textwrap.wrap(words, _WIDTH, max_lines=_LINES, placeholder=" …") or [""]
 
 
 def table(rows: Iterable[tuple[str, str | list[str]]]) -> list[str]:
-    """Return the lines of a table of words and what there is to say, in one line or several."""
+    """Return the lines of a table of labels and texts, of one line or several each."""
     rows = list(rows)
     wide = max((len(word) for word, _ in rows), default=0)
     lines = []
@@ -67,7 +67,7 @@ def table(rows: Iterable[tuple[str, str | list[str]]]) -> list[str]:
 
 
 def outcome(run: str, story: Story, ends: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the first line: how the run ended."""
+    """Return the first line: the outcome of the run."""
     if story.steps:
         steps = f"{story.step} of {story.steps} steps"
     elif rank_0_known(ends):
@@ -87,7 +87,7 @@ def outcome(run: str, story: Story, ends: Mapping[str, Mapping[str, Any]]) -> st
 
 
 def rank_0_known(ends: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether rank 0's node, which has the record, was there in the end."""
+    """Return whether rank 0's node, which has the record, was present at the end."""
     return any(
         end.get("rank") == 0 and (end["state"] in ENDS or end.get("gone")) for end in ends.values()
     )
@@ -96,9 +96,9 @@ def rank_0_known(ends: Mapping[str, Mapping[str, Any]]) -> bool:
 def next_command(
     state: str, run: str, playbook: str, kept: bool
 ) -> list[tuple[str, str | list[str]]]:
-    """Return what to type next for a run that did not finish; `kept`: it can go on from something.
+    """Return the next command for an unfinished run; `kept`: there is something to resume from.
 
-    What is lost from sight may still be under way: first somebody has to look.
+    A lost run may still be under way: the command then checks its state.
     """
     if state == "lost":
         return [("look again", f"{playbook} playbooks/attach.yml -e run={run}")]
@@ -108,9 +108,9 @@ def next_command(
 
 
 def script_outcome(run: str, script: ScriptRun, ends: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the first line for the run of a person's script, with the time since it was begun.
+    """Return the first line for the run of a user's script, with its duration.
 
-    Without that where it was launched more than once, with nobody knows what in between.
+    The duration is left out after several launches, since the gaps between them are unknown.
     """
     took, again = "", any(end.get("generation") for end in ends.values())
     last = max((str(end.get("since") or "") for end in ends.values()), default="")
@@ -135,7 +135,7 @@ def script_summary(
     files: Iterable[str],
     playbook: str,
 ) -> str:
-    """Return the closing words for the run of a person's script, as `summary` does."""
+    """Return the closing summary for the run of a user's script, as `summary` does."""
     files, state = set(files), state_of(ends)
     rows = interruptions(ends) + unseen(ends)
     rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]
@@ -146,14 +146,14 @@ def script_summary(
 
 
 def what_happened(ends: Mapping[str, Mapping[str, Any]], folder: str) -> tuple[str, str]:
-    """Return where to read why a run failed."""
+    """Return the command that shows the log with the cause of a failure."""
     blamed = {(end.get("cause") or {}).get("node") for end in ends.values()}
     log = f"{blamed.pop()}.log" if len(blamed) == 1 and None not in blamed else "*.log"
     return "what happened", f"less {folder}/logs/{log}"
 
 
 def interruptions(ends: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str | list[str]]]:
-    """Return what ended a launch while the run went on, as rank 0's node has it on record."""
+    """Return the failures that the run survived by relaunching, from rank 0's record."""
     told = [
         f"{cause['node']}: {cause['message'].splitlines()[0]}"
         for launch in launches_of(ends)
@@ -167,7 +167,7 @@ def interruptions(ends: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str 
 
 
 def unseen(ends: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str | list[str]]]:
-    """Return which nodes did not tell how a run ended that ended well."""
+    """Return the nodes that did not report the end of a successful run, with reasons."""
     lines = [line for node, why in silent(ends).items() for line in paragraph(f"{node}: {why}")]
     return [("not seen to its end", lines)] if lines else []
 
@@ -181,10 +181,10 @@ def summary(
     files: Iterable[str],
     playbook: str,
 ) -> str:
-    """Return the closing words of a run.
+    """Return the closing summary of a run.
 
-    `folder` is where its files are on the controller, as typed, and `files` which there are;
-    `playbook` is the command that plays on the same inventory.
+    `folder` holds its files on the controller, as a typed path, and `files` are their names;
+    `playbook` is the ansible-playbook command with the same inventory.
     """
     files = set(files)
     state = state_of(ends)
@@ -235,7 +235,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the closing words, for the screen."""
+        """Return the closing summary, for the screen."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, options = self.validate_argument_spec(
             {
@@ -262,9 +262,9 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _what(path: Path) -> tuple[ScriptRun | None, str]:
-        """Return the script that a run file is of, or None, and the model that it names.
+        """Return a run file's script, or None, and its model.
 
-        One that is torn, or of another version, must not hide how the run ended.
+        A damaged run file, or one of another version, must not hide the run's outcome.
         """
         try:
             if script := read_script(path):

@@ -1,4 +1,4 @@
-"""Action plugin: rank 0's own way to log in on the workers, worked out of the inventory."""
+"""Action plugin: set up rank 0's SSH login on the workers, from the inventory."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ options:
 
 
 def worker(name: str, address: str, known: Mapping[str, Any], pinned: str) -> dict[str, Any]:
-    """Return what rank 0 has to know of a worker.
+    """Return a worker's login data for rank 0.
 
-    `known` are the worker's variables, `pinned` is the text of the inventory's known_hosts file. A
-    worker that is off is as it was, so that nothing changes.
+    `known` are the worker's variables, `pinned` is the text of the inventory's known_hosts file. An
+    offline worker keeps its data, so that nothing changes.
     """
     keys = [f"{key.type} {key.text}" for key in keys_of(pinned, name)]
     local = known.get("ansible_connection") == "local"
@@ -52,7 +52,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return what the module changed."""
+        """Return the module's result."""
         super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(
             {
@@ -73,7 +73,7 @@ class ActionModule(ActionBase):
             if node.name != task_vars["inventory_hostname"]
         ]
         known = [each for each in workers if each["keys"]]
-        # Who is not at its address yet is reached once the stage network has been there.
+        # A worker that is not at its address yet gets there in the stage network.
         here = task_vars["machine_present"]
         ready = [
             each["name"]

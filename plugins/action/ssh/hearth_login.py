@@ -1,4 +1,4 @@
-"""Action plugin: from now on this controller logs in on a machine by key."""
+"""Action plugin: set up this controller's login by key on a machine."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ note:
   returned: when it was
 """
 
-# In this order ssh tries a user's own keys, as far as Hearth looks for them.
+# A user's default keys, in the order in which ssh tries them.
 _DEFAULTS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 
 def agent_keys() -> list[str]:
-    """Return the public keys that the agent of this shell holds; without an agent, none."""
+    """Return the public keys of this shell's SSH agent; empty without an agent."""
     done = subprocess.run(
         ["ssh-add", "-L"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10
     )
@@ -69,7 +69,7 @@ def without_passphrase(private: Path) -> str:
 
 
 def make(private: Path) -> None:
-    """Make a key pair without a passphrase, unless one is there (or another fork was faster)."""
+    """Create a key pair without a passphrase, unless it exists (another fork may be faster)."""
     private.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = os.open(private.parent, os.O_RDONLY)
     try:
@@ -83,10 +83,10 @@ def make(private: Path) -> None:
 
 
 def choose_key(named: str, agent: list[str], home: Path) -> tuple[str, Path]:
-    """Return the public key to use and '', or '' and the file to make it in.
+    """Return the public key to use and '', or '' and the file to create it in.
 
-    `named` is the private key that the inventory names, or ''. Raises AnsibleActionFail if there
-    are keys, but none that opens without a question.
+    `named` is the private key that the inventory names, or ''. Raises AnsibleActionFail if all
+    existing keys need a passphrase.
     """
     if named:
         candidates, new = [Path(named).expanduser()], Path(named).expanduser()

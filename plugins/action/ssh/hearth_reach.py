@@ -1,7 +1,7 @@
-"""Action plugin: find out where a machine is reached, and that it is the one that is meant.
+"""Action plugin: find a machine's address, and verify its identity by host key.
 
-Works on the controller. One SSH greeting an address, without a login: nothing is sent to a machine
-before its host key is known.
+Works on the controller. One SSH handshake per address, without a login: no data is sent to a
+machine before its host key is known.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def greet(
 ) -> Answer:
     """Return the host key that an address presents.
 
-    `option` gives the options of the connection. ssh writes the key of a host that it does not know
-    into an empty known_hosts file before anybody logs in; unlike ssh-keyscan it goes the way of the
-    connection (ProxyCommand, ProxyJump, ~/.ssh/config).
+    `option` returns an option of the connection. ssh writes the key of an unknown host into an
+    empty known_hosts file before the login; unlike ssh-keyscan it takes the connection's route
+    (ProxyCommand, ProxyJump, ~/.ssh/config).
     """
     with tempfile.TemporaryDirectory(prefix="hearth-") as folder:
         file = Path(folder, "known_hosts")
@@ -102,13 +102,13 @@ def greet(
 
 
 def own_keys(folder: Path = Path("/etc/ssh")) -> list[PublicKey]:
-    """Return the host keys of the SSH server of this computer, if it has one."""
+    """Return the host keys of this computer's SSH server, if it has one."""
     files = sorted(folder.glob("ssh_host_*_key.pub"))
     return [PublicKey.of(file.read_text()) for file in files]
 
 
 def is_here(address: str) -> bool:
-    """Return whether this computer has an address."""
+    """Return whether `address` belongs to this computer."""
     try:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -119,7 +119,7 @@ def is_here(address: str) -> bool:
 
 
 def pin(file: Path, name: str, key: PublicKey) -> None:
-    """Add a key to a known_hosts file; several machines may be pinned at once."""
+    """Add a key to a known_hosts file, safely if several machines are pinned at once."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+") as known:
         fcntl.flock(known, fcntl.LOCK_EX)
@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the address, or that the machine is unreachable or another one."""
+        """Return the address, or that the machine is unreachable or a different one."""
         result = super().run(tmp, task_vars) | {"changed": False, "stranger": ""}
         _, arguments = self.validate_argument_spec(
             {
@@ -169,7 +169,7 @@ class ActionModule(ActionBase):
             return result | {"unreachable" if silent else "failed": True, "msg": choice.trouble}
         if not pinned:
             pin(file, name, choice.key)
-            # A file of the controller: nothing of the machine has changed.
+            # The file is on the controller: nothing on the machine has changed.
             result["note"] = f"host key {choice.key} pinned in {shown}"
         return result | {
             "address": choice.address,

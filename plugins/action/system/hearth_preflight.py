@@ -1,4 +1,4 @@
-"""Action plugin: look at a machine before anything of it is changed, and at its clock."""
+"""Action plugin: check a machine and its clock before anything is changed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ansible.plugins.action import ActionBase
 
 from hearth.base.text import duration
 
-# Seconds that two clocks may differ before it is said.
+# Clock skew in seconds above which a remark is made.
 _SKEW = 5
 
 
 def skew(before: float, there: float, after: float) -> float:
-    """Return by how many seconds a clock is ahead that showed `there` between two looks at ours."""
+    """Return a clock's lead in seconds, if it showed `there` between two readings of ours."""
     return there - before if there < before else max(0.0, there - after)
 
 
@@ -28,7 +28,7 @@ def about_clock(seconds: float) -> str:
 
 
 def summary(facts: Mapping[str, Any], address: str, peers: Iterable[str]) -> str:
-    """Return one line about a machine; of its peers only those that it does not reach."""
+    """Return one line about a machine, with the peers that it does not reach."""
     silent = [name for name in peers if name not in facts["peers"]]
     words = [
         facts["os"],
@@ -48,7 +48,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return what the module found, with a line about the machine as `note`."""
+        """Return the module's result, with a line about the machine as `note`."""
         super().run(tmp, task_vars)
         before = time.time()
         result = self._execute_module(task_vars=task_vars)

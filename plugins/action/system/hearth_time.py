@@ -1,4 +1,4 @@
-"""Action plugin: the module of the same name, and how far the node's clock is from this one."""
+"""Action plugin: run the module of the same name, and measure the node's clock skew."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ansible.plugins.action import ActionBase
 
 
 def skew(before: float, now: float, after: float) -> float:
-    """Return by how many seconds a clock is surely ahead, negative if behind.
+    """Return the least possible lead of the node's clock in seconds, negative if behind.
 
-    `now` was read on the node at some moment between `before` and `after` on this computer, so
-    what lies within the two is no skew that can be told from the time the question took.
+    `now` was read on the node at some moment between `before` and `after` on this computer, so a
+    value within the two cannot be told apart from the duration of the request.
     """
     return max(now - after, 0.0) + min(now - before, 0.0)
 
 
 def sentence(seconds: float) -> str:
-    """Return what is said of a skew, nothing if it is a second or less."""
+    """Return the sentence about a skew, or '' if it is at most one second."""
     if abs(seconds) <= 1:
         return ""
     side = "ahead of" if seconds > 0 else "behind"
@@ -31,7 +31,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return what the module says, with a note on the clock."""
+        """Return the module's result, with a note on the clock."""
         result = super().run(tmp, task_vars)
         before = time.time()
         result |= self._execute_module("hearth_time", self._task.args, task_vars=task_vars)

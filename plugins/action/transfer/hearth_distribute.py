@@ -1,7 +1,6 @@
-"""Action plugin: give each node its part in bringing model and data to all, and show how far it is.
+"""Action plugin: run each node's part in distributing model and data, and show the progress.
 
-Who sends what to whom is the judgement of `hearth.transfer.chain`; here is only what passes between
-Ansible and it.
+The transfer is planned by `hearth.transfer.chain`; this plugin only connects it to Ansible.
 """
 
 from __future__ import annotations
@@ -105,14 +104,14 @@ findings:
 """
 
 _SILENT = 60.0
-"""Seconds without an answer of a node after which it counts as lost to the controller."""
+"""Seconds without an answer after which a node counts as lost."""
 
 _BYTES_A_WEIGHT = 2
-"""As most models are published; what it is exactly is known once it is downloaded."""
+"""As in most published models; the exact size is known after the download."""
 
 
 def seen_of(names: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> list[Seen]:
-    """Return what the nodes that have been looked at have; `known` are the variables by node."""
+    """Return the files present on each inspected node; `known` are the variables by node."""
     looks = {name: known[name].get("distribute_look", {}) for name in names}
     return [
         Seen.of(name, look["facts"])
@@ -122,10 +121,10 @@ def seen_of(names: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> lis
 
 
 def wanted_of(run: Run, direct: float) -> dict[str, str]:
-    """Return what goes from node to node, and the checksums that are known: see `order_of`.
+    """Return the things to relay from node to node, with checksums if known: see `order_of`.
 
-    Data files of less than `direct` bytes do not: the controller brings them to each node sooner
-    than the nodes have agreed upon it.
+    Data files below `direct` bytes are left out: the controller sends them to each node faster than
+    the nodes could set up the relay.
     """
     wanted = {"model": ""} if run.source.kind == "hub" else {}
     if not run.dataset_sha256 and isinstance(locate(run.settings.dataset), HubDataset):
@@ -136,7 +135,7 @@ def wanted_of(run: Run, direct: float) -> dict[str, str]:
 
 
 def progress(record: Mapping[str, Any], whose: str) -> str:
-    """Return how far a node is, as one line."""
+    """Return a node's progress as one line."""
     if record["state"] == "proving":
         return f"{whose}: everything is there; reading it once more"
     done, size = record["here"] + record["sent"], record["size"]
@@ -150,7 +149,7 @@ def progress(record: Mapping[str, Any], whose: str) -> str:
 
 
 def arrived(record: Mapping[str, Any]) -> str:
-    """Return what came to a node, from whom, and who was lost on the way."""
+    """Return a node's transfer summary: size, sender, speed, and senders that were skipped."""
     seconds = record["ended"] - record["began"]
     text = (
         f"{byte_count(record['sent'])} from {record['giver']} in {duration(seconds)} "
@@ -164,12 +163,12 @@ def arrived(record: Mapping[str, Any]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Runs its module on a node, or judges on the controller."""
+    """Runs its module on a node, or plans on the controller."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return what came of the verb."""
+        """Run the requested verb and return its result."""
         result = super().run(tmp, task_vars) | {"changed": False, "findings": []}
         string = {"type": "str", "required": True}
         verbs = {
@@ -230,7 +229,7 @@ class ActionModule(ActionBase):
         return self._module(spec)
 
     def _prove(self) -> dict[str, Any]:
-        """Return the checksum of each thing as a fact, and as findings what is not here whole."""
+        """Return checksums as facts, and a finding for each thing that is incomplete here."""
         answer = self._look()
         holds = answer.get("facts", {}).get("holds", {})
         missing = [
@@ -252,7 +251,7 @@ class ActionModule(ActionBase):
     def _take(self) -> dict[str, Any]:
         order = self._order()
         offer = self._known[order.source].get("distribute_offer", {}).get("facts", {})
-        if "digest" not in offer:  # what is wrong there is told of there
+        if "digest" not in offer:  # the source reports its own findings
             return {"findings": [f"{order.source} does not send what this node lacks"]}
         chosen = givers(order.chain, self._own)
         answer = self._begin(chosen, offer["digest"], order.lacks[self._own])
@@ -261,7 +260,7 @@ class ActionModule(ActionBase):
         return self._followed(int(answer["pid"]), order.chain)
 
     def _begin(self, givers: Sequence[str], digest: str, keys: Sequence[str]) -> dict[str, Any]:
-        """Start this node's courier."""
+        """Start this node's relay."""
         chain, secret = self._order().chain, self._given["secret"]
         spec = {
             "call": self._call,
@@ -279,14 +278,14 @@ class ActionModule(ActionBase):
 
     @property
     def _call(self) -> str:
-        """What tells this call from others, and gives nothing of the secret away."""
+        """An id of this call, derived from the secret without revealing it."""
         return hashlib.sha256(f"call {self._given['secret']}".encode()).hexdigest()[:16]
 
     def _port(self, name: str) -> int:
         return int(self._known[name]["distribute_look"]["facts"]["port"])
 
     def _followed(self, pid: int, chain: Sequence[str]) -> dict[str, Any]:
-        """Wait until everything is on this node; the last of the chain shows how far it is."""
+        """Wait until everything is on this node; the last node of the chain shows the progress."""
         draws = chain[-1] == self._own
         whose = f"{self._own}, the last of {len(chain)}" if len(chain) > 2 else self._own
         screen, answered = Screen(self._display), time.monotonic()
@@ -315,7 +314,7 @@ class ActionModule(ActionBase):
         return {"findings": record.get("findings") or [unsaid], "facts": {}}
 
     def _record(self, pid: int) -> tuple[dict[str, Any], bool]:
-        """Return what this node's courier has written down, and whether it lives."""
+        """Return the record of this node's relay, and whether its process lives."""
         file = for_shell(f"{self._given['workspace']}/config/transfer.json")
         alive = f"if kill -0 {pid} 2>/dev/null; then echo alive; else echo gone; fi"
         answer = self._low_level_execute_command(
@@ -333,7 +332,7 @@ class ActionModule(ActionBase):
     def _wanted(self) -> dict[str, str]:
         wanted = wanted_of(self._run, self._given["direct_mb"] * 1e6)
         if self._given["shared"]:
-            wanted.pop("data", None)  # it lies there, too
+            wanted.pop("data", None)  # the shared folder has the data, too
         return wanted
 
     @property
@@ -341,7 +340,7 @@ class ActionModule(ActionBase):
         return run_of(self._given["run"]["file"], "the run")
 
     def _choose(self) -> dict[str, Any]:
-        """Return who downloads, who sends to whom, and what there is to say of it."""
+        """Return the plan (download source, receivers, chain) and the text that explains it."""
         nodes, wanted = seen_of(self._addresses, self._known), self._wanted
         if not nodes:
             return {"source": "", "lacks": {}, "alike": {}, "fetches": [], "copy_to": []}
@@ -363,38 +362,38 @@ class ActionModule(ActionBase):
 
     @property
     def _names(self) -> dict[str, str]:
-        """What people call model and data."""
+        """Names of model and data for messages."""
         data = locate(self._run.settings.dataset)
         file = isinstance(data, LocalFile)
         return {"model": self._run.source.name, "data": data.path.name if file else data.name}
 
     def _order(self) -> Order:
-        """Return what `choose` has returned."""
+        """Return the order that `choose` has planned."""
         chosen = self._vars["distribute_choice"]
         lacks = {name: tuple(keys) for name, keys in chosen["lacks"].items()}
         return Order(chosen["source"], lacks, chosen["alike"])
 
     def _sent(self) -> list[str]:
-        """Return what is sent at all."""
+        """Return the keys of the things that any node lacks."""
         lacks = self._order().lacks.values()
         return [key for key in ("model", "data") if any(key in keys for keys in lacks)]
 
     def _room(self) -> dict[str, Any]:
-        """Return why what this node lacks has no room on it, as far as sizes are known."""
+        """Return findings if this node's disks lack space for its missing things of known size."""
         order, nodes = self._order(), seen_of([self._own], self._known)
         lacks = list(order.lacks.get(self._own, ()))
         offer = self._known[order.source].get("distribute_offer", {}) if order.source else {}
         sizes = offer.get("facts", {}).get("sizes")
         if sizes is None:
             sizes = self._guessed()
-            if nodes and self._own == order.source:  # what it does not have comes to it, too
+            if nodes and self._own == order.source:  # the source first downloads what it lacks
                 lacks = [key for key in self._wanted if not nodes[0].holds[key]]
                 nodes = [replace(nodes[0], arrived=nodes[0].downloaded)]
         sizes = {key: sizes[key] for key in lacks if key in sizes}
         return {"findings": no_room(nodes[0], sizes) if nodes else []}
 
     def _guessed(self) -> dict[str, int]:
-        """Return the sizes as far as they are known before the download."""
+        """Return the sizes that are known before the download."""
         run, sizes = self._given["run"], {}
         if "model" in self._vars["distribute_choice"]["fetches"] and run["shape"]:
             sizes["model"] = run["shape"]["parameters"] * _BYTES_A_WEIGHT
@@ -403,7 +402,7 @@ class ActionModule(ActionBase):
         return sizes
 
     def _show(self) -> dict[str, Any]:
-        """Return how it stands with model and data, as words to say."""
+        """Return a text about the location of model and data."""
         run, shared = self._run, self._given["shared"]
         everywhere = f"whole and the same on {', '.join(self._addresses)}"
         if run.source.kind == "folder":

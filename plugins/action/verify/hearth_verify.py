@@ -1,6 +1,6 @@
-"""Action plugin: give each node its part in verifying the cluster, and show what came of it.
+"""Action plugin: run each node's part in verifying the cluster, and show the results.
 
-The judgement is that of `hearth.verify.verdict`; here is only what passes between Ansible and it.
+The verdict is that of `hearth.verify.verdict`; this plugin only connects it to Ansible.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ options:
     default: ansible-playbook
 """
 
-# Where the plugin is first imported, in Ansible's main process: a worker has no terminal.
+# Read at import, in Ansible's main process: a worker has no terminal.
 COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
 
 _COLORS: dict[Level, str] = {
@@ -69,11 +69,11 @@ _COLORS: dict[Level, str] = {
     "fault": C.COLOR_ERROR,
 }
 _IDLE = 30
-"""Seconds without a question after which a node's listener ends; and as many more a node."""
+"""Idle timeout of a node's listener in seconds; one more second is added per node."""
 
 
 def sum_of(known: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Sum | None:
-    """Return what came of the sum across all nodes, None if none was tried."""
+    """Return the result of the all-reduce across all nodes, None if it was not tried."""
     answers = [known[name].get("verify_sum", {}) for name in names]
     tried = [answer for answer in answers if "facts" in answer]
     failed = [answer for answer in tried if answer.get("findings")]
@@ -83,19 +83,19 @@ def sum_of(known: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> Sum 
 
 
 def colored(lines: Sequence[Line]) -> str:
-    """Return the lines as one text, colored by level where there is a terminal."""
+    """Return the lines as one text, colored by level on a terminal."""
     return "\n".join(
         f"  {stringc(text, _COLORS[level]) if level else text}".rstrip() for level, text in lines
     )
 
 
 class ActionModule(ActionBase):
-    """Runs its module on a node, or shows what all have said."""
+    """Runs its module on a node, or shows the results of all."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the module's answer, or the table."""
+        """Return the module's result, or the table."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(
             {
@@ -133,7 +133,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _spec(own: Seen, nodes: Sequence[Seen], given: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return what the verb has to know on this node, None if it has no part in it."""
+        """Return the verb's arguments for this node, None if it takes no part."""
         if given["verb"] == "look":
             allowed = [node.address for node in nodes]
             return {"address": own.address, "allowed": allowed, "idle": _IDLE + len(nodes)}
@@ -168,7 +168,7 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _shown(nodes: Sequence[Seen], given: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
-        """Return the table as words to say, and how each node stands."""
+        """Return the table as text, and the state of each node."""
         known = task_vars["hostvars"]
         total = sum_of(known, [node.name for node in nodes])
         locks = {node.name: str(known[node.name].get("python_lock", "auto")) for node in nodes}

@@ -1,8 +1,8 @@
 """Action plugin: follow a run on one node until it ends there.
 
-Reads the node's files with one cheap shell command a poll. The node of rank 0 has the metrics, so
-its follower draws the progress: one live line on a terminal, else a line now and then. Nothing
-here can disturb the run; Ctrl-C ends the looking, not the training.
+Reads the node's files with one cheap shell command per poll. Rank 0's node has the metrics, so its
+follower shows the progress: one live line on a terminal, else a line now and then. Nothing here can
+disturb the run; Ctrl-C stops watching, and training continues.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _LOOKS_FOR_A_UNIT = 30
 
 @dataclass
 class Progress:
-    """What the metrics have said so far."""
+    """Progress of a run, from the metrics read so far."""
 
     ranks: list[str] = field(default_factory=list)
     step: int = 0
@@ -112,7 +112,7 @@ class Progress:
     evaluating: bool = True
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Take in one line of `metrics.jsonl`."""
+        """Process one line of `metrics.jsonl`."""
         match line.get("kind"):
             case "start":
                 self.started, self.evaluating, self.rows = True, True, {}
@@ -131,20 +131,20 @@ class Progress:
                 self._take_plan(line)
 
     def _take_plan(self, line: Mapping[str, Any]) -> None:
-        """Take note of who takes how many rows; it is news where a machine has slowed down."""
+        """Record the rows per rank; report a change if a machine has slowed down."""
         now, slowness = list(line.get("rows_of_round", line["rows"])), line.get("slowness", [])
-        # An epoch's last step has fewer rows; the next full one is set against the one before it.
+        # An epoch's last step has fewer rows; compare full steps only with full steps.
         before = self.rows.get(sum(now), now)
         self.rows[sum(now)] = now
         if not len(before) == len(now) == len(slowness) == len(self.ranks):
-            return  # of a launch on other nodes
+            return  # from a launch on other nodes
         moved = zip(before, now, slowness, strict=True)
         if any(was != rows and has_changed(slow) for was, rows, slow in moved):
             self.news.append(f"the split {moves(before, now, slowness, self.ranks)}")
 
     @property
     def tenth(self) -> int:
-        """Tenths of the steps that are done."""
+        """Tenths of the steps that are complete."""
         return self.step * 10 // self.steps if self.steps else 0
 
     def text(self) -> str:
@@ -166,7 +166,7 @@ class Progress:
         return " · ".join(parts)
 
     def _shares(self) -> str:
-        """Return tokens/s by node, the ranks of a node added up."""
+        """Return tokens/s by node, summed over its ranks."""
         if len(self.ranks) != len(self.by_rank) or len(set(self.ranks)) < 2:
             return ""
         nodes: dict[str, float] = {}
@@ -176,7 +176,7 @@ class Progress:
 
 
 def state_text(record: Mapping[str, Any] | None, progress: Progress) -> str:
-    """Return what to show: the state before the ranks run, then their progress."""
+    """Return the line to show: the state before the ranks run, then their progress."""
     if record is None:
         return "the supervisor starts"
     if record.get("state") == "waiting":
@@ -196,7 +196,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return how the run ended on this node."""
+        """Return the outcome of the run on this node."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, options = self.validate_argument_spec(
             {
@@ -218,11 +218,11 @@ class ActionModule(ActionBase):
 
     @property
     def _draws(self) -> bool:
-        """Whether this node has the metrics: then it is the one that shows the progress."""
+        """Whether this node shows the progress, because it has the metrics."""
         return self._part.get("rank") == 0
 
     def _until_end(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Look again and again; return the state in which the run ended here, and why."""
+        """Poll until the run has ended here; return its final state, and why."""
         pid, gone, answered, away = 0, 0, time.monotonic(), False
         while True:
             try:
@@ -247,20 +247,20 @@ class ActionModule(ActionBase):
             self._part = {name: record.get(name) for name in wanted}
             if record["state"] in ENDS:
                 return {"state": record["state"], "cause": record.get("cause")}
-            # A supervisor that has just ended may have been seen between its two last words.
-            # One that is a unit comes back after its machine, a little later than the login.
+            # A supervisor that is ending may be observed just before it writes its final state.
+            # After a reboot, a supervisor unit starts a little later than logins are possible.
             gone = 0 if alive else gone + 1
             if gone > (_LOOKS_FOR_A_UNIT if record.get("unit") else 2):
                 why = "its supervisor is gone without a word: killed, or the machine was restarted"
                 return {"state": "lost", "gone": True, "message": why}
-            # The first look, which does not know yet whose the metrics are, has not read them.
+            # The first poll does not know yet which node has the metrics, and has not read them.
             if self._draws and pid:
                 self._screen.progress(state_text(record, self._progress), self._progress.tenth)
             pid = record["pid"]
             time.sleep(options["interval"])
 
     def _look(self, options: Mapping[str, Any], pid: int) -> tuple[dict[str, Any] | None, bool]:
-        """Return the supervisor's record, and whether process `pid` lives; take in new metrics."""
+        """Return the supervisor's record, and whether process `pid` lives; read new metrics."""
         folder = for_shell(f"{options['workspace']}/results/{options['run']}")
         commands = [
             f"cd {folder} 2>/dev/null && test -f supervisor.json || exit 3",
@@ -283,9 +283,9 @@ class ActionModule(ActionBase):
         return record, pid == 0 or alive == "alive"
 
     def _take(self, file: str, metrics: str, since: str) -> None:
-        """Take in whole lines, written since the run began here; half a line waits.
+        """Process complete lines written since the run began here; an incomplete one waits.
 
-        A run that goes on puts a new file in place of the old one, and begins with what it kept.
+        A resumed run replaces the file by a new one, which begins with the lines it kept.
         """
         if file != self._file:
             anew, self._file, self._offset = self._offset > 0, file, 0

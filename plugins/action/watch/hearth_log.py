@@ -1,4 +1,4 @@
-"""Action plugin: the log of a run on one node, its end or as it grows."""
+"""Action plugin: show the end of a run's log on one node, or follow it."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ say:
 
 _MARK = "--hearth--"
 _GONE = 3
-"""After so many looks without a living supervisor nothing more is expected."""
+"""Number of polls without a living supervisor after which the log counts as complete."""
 _PATIENCE = 180.0
-"""After so many seconds without any answer a node that is followed is given up."""
+"""Timeout in seconds, after which a silent node is no longer followed."""
 
-# A terminal's commands: colours, movements, titles.
+# Terminal escape sequences: colours, cursor movements, titles.
 _COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 
 
 def shown(line: str) -> str:
-    """Return a line of a log as it may go to a terminal; of a progress bar its last state."""
+    """Return a log line that is safe for a terminal; of a progress bar, its last state."""
     last = _COMMAND.sub("", line).rstrip("\r").rpartition("\r")[2].expandtabs()
     return "".join(c for c in last if c.isprintable()).rstrip()
 
@@ -95,7 +95,7 @@ class ActionModule(ActionBase):
         return result
 
     def _follow(self, node: str, place: str, size: int, given: Mapping[str, Any]) -> None:
-        """Show whole lines as they are added, until the run has ended on this node."""
+        """Show complete lines as they are added, until the run has ended on this node."""
         gone, pid, half, answered = 0, 0, "", time.monotonic()
         while gone < _GONE:
             time.sleep(given["interval"])
@@ -107,7 +107,7 @@ class ActionModule(ActionBase):
                     raise
                 continue
             answered = time.monotonic()
-            if new is None or new < size:  # begun anew
+            if new is None or new < size:  # the log was replaced
                 size, half = 0, ""
                 continue
             size = new
@@ -116,7 +116,7 @@ class ActionModule(ActionBase):
             gone = gone + 1 if over else 0
 
     def _over(self, given: Mapping[str, Any], pid: int) -> tuple[bool, int]:
-        """Return whether no supervisor works on the run any more, and its process."""
+        """Return whether the run's supervisor is gone, and its pid."""
         record = for_shell(f"{given['workspace']}/results/{given['run']}/supervisor.json")
         alive = f"if kill -0 {pid} 2>/dev/null; then echo alive; else echo gone; fi"
         answer = self._ask(f"{alive}; cat {record}")
@@ -128,7 +128,7 @@ class ActionModule(ActionBase):
         return said["state"] in ENDS or (pid != 0 and state == "gone"), int(said["pid"])
 
     def _read(self, place: str, part: str) -> tuple[int | None, str]:
-        """Return the bytes of the log (None: there is none) and a part of just so many of them."""
+        """Return the log's size in bytes (None if there is no log) and the requested part of it."""
         file = for_shell(place)
         answer = self._ask(
             f"test -f {file} || exit 0; size=$(wc -c < {file}); echo $size; echo {_MARK}; "

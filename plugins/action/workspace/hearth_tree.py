@@ -1,6 +1,6 @@
-"""Action plugin: bring files of the controller to a node, if it does not have them already.
+"""Action plugin: send files of the controller to a node, unless it already has them.
 
-One small call compares checksums; the archive travels only to a node that differs.
+One small call compares checksums; the archive is sent only to a node that differs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return what the module says of the files."""
+        """Return the module's result."""
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         source = Path(arguments.pop("source"))
@@ -36,10 +36,10 @@ class ActionModule(ActionBase):
         folder = self._make_tmp_path()
         there = self._connection._shell.join_path(folder, "files.tar")
         try:
-            # Not in /tmp, which may be memory.
+            # Not in /tmp, which may be a tmpfs.
             with tempfile.NamedTemporaryFile(suffix=".tar", dir=C.DEFAULT_LOCAL_TMP) as here:
                 try:
-                    # Not compressed: within a house that takes longer than sending.
+                    # Uncompressed: on a home network, compressing takes longer than sending.
                     pack(source, sorted(arguments["files"]), here)
                     here.flush()
                 except OSError as error:

@@ -1,6 +1,6 @@
-"""Action plugin: bring the training code to a node, if it is not there already.
+"""Action plugin: send the training code to a node, unless it already has it.
 
-One small call compares checksums; the archive travels only to a node that differs.
+One small call compares checksums; the archive is sent only to a node that differs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def code_files(source: Path) -> list[Path]:
 
 
 def archive(source: Path, files: Iterable[Path]) -> bytes:
-    """Return a gzipped tar of `files`: the same bytes for the same contents, whoever packs it."""
+    """Return a gzipped tar of `files`, reproducible: equal contents give equal bytes."""
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped:
         pack(source, files, zipped)
@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return what the module says of the workspace."""
+        """Return the module's result."""
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         source = Path(arguments.pop("source"))
@@ -51,7 +51,7 @@ class ActionModule(ActionBase):
             name.as_posix(): hashlib.sha256((source / name).read_bytes()).hexdigest()
             for name in files
         }
-        # In check mode this only looks; else it also makes the folders.
+        # In check mode the module only inspects; otherwise it also creates the folders.
         answer = self._execute_module("hearth_workspace", arguments, task_vars=task_vars)
         sends = answer.get("differing") and not answer.get("under_way")
         if sends and not self._task.check_mode:
