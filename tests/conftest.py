@@ -1,4 +1,4 @@
-"""What holds for all tests, before any of them is imported.
+"""Set up import paths and the lab's name before any test is imported.
 
 Hearth's module_utils lie where Ansible would put them, for tests of what runs on a node. A worker
 of a parallel run has a lab of its own.

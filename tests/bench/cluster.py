@@ -33,7 +33,7 @@ _SETTINGS = {"threads": 1, "checkpoint_every": 10_000, "wandb": "off"}
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a run.
+    """The output and the metrics of a finished run.
 
     Attributes:
         said: what the play put on the screen.
@@ -105,7 +105,7 @@ class Cluster(Lab):
             raise CommandFailed(f"{node} is not held to core {core}: {said}")
 
     def inside(self, node: str, *command: str) -> str:
-        """Return what a command says on a machine, reached without its network; "" if it fails."""
+        """Return a command's output on a machine, reached without its network; "" if it fails."""
         from hearth_lab import machine, plan
 
         its = next(each for each in plan.nodes() if each.name == node)

@@ -19,7 +19,7 @@ Figures = Mapping[str, Any]
 
 
 def at_least(least: int, why: str) -> Callable[[str], int]:
-    """Return what reads an option that must be so much; `why` is said if it is less."""
+    """Return an argparse type for integers of at least `least`; its error begins with `why`."""
 
     def number(text: str) -> int:
         if (count := int(text)) < least:
@@ -76,7 +76,7 @@ class Bench:
 
 
 def played(tests: str, folder: Path) -> list[dict[str, Any]]:
-    """Return what all tests of a file below tests/ wrote down, on a lab of the bench's own.
+    """Run a file below tests/ on a lab of the bench's own and return its recorded measurements.
 
     `folder` is for the record (tests/support/measured.py).
 

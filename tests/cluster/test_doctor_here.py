@@ -25,7 +25,7 @@ def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
 
 
 def outcomes(seen: dict, node: str) -> dict[str, str]:
-    """Return how each check came out on a node."""
+    """Return the outcome of each check on a node."""
     return {each["check"]: each["outcome"] for each in seen["checks"] if each["node"] == node}
 
 

@@ -24,7 +24,7 @@ NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
 
 @pytest.fixture(scope="module")
 def before() -> dict[str, list[str]]:
-    """What the computer has without the lab."""
+    """Return the computer's networks, mounts and processes without the lab."""
     return computer_before()
 
 

@@ -78,7 +78,7 @@ def controller(index, tmp_path_factory) -> Iterator[Home]:
 
 @pytest.fixture(scope="module")
 def first(controller) -> str:
-    """What the screen showed when the bare machines got their environment."""
+    """Provision the bare machines with their environment and return the screen's output."""
     status, screen = controller.provision("--check")
     assert status == 0
     assert "2 packages to be installed" in screen
@@ -195,7 +195,7 @@ def test_what_stands_in_the_way_is_told_before_anything_is_fetched(controller, f
 
 
 def shell(node: str) -> dict[str, str]:
-    """Return what a login shell on the machine has of the variables."""
+    """Return the NCCL and Gloo variables of a login shell on the machine."""
     said = on(node, "bash -lc 'env | grep -E \"^(NCCL|GLOO)_\"; true'")
     return dict(line.split("=", 1) for line in said.splitlines())
 

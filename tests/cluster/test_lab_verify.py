@@ -56,7 +56,7 @@ def line_of(screen: str, node: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def verified(home) -> tuple[str, str]:
-    """What the screen showed of three nodes in order, and what then answers nodes on the tower."""
+    """Verify three healthy nodes; return the screen and the answering processes on the tower."""
     status, screen = verify(home)
     assert status == 0
     answering = inside("tower", "pgrep -d , -f '[h]earth.verify'")

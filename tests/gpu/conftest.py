@@ -1,4 +1,4 @@
-"""What the tests of a GPU share. None of it runs, and nothing is made, where there is none."""
+"""Shared fixtures of the GPU tests. Without a GPU none of them runs and nothing is created."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what a process needs to reach one card, and one place for compiled kernels."""
+    """Return the environment variables that give a process one card and a shared kernel cache."""
     own = {
         "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton")),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
@@ -50,7 +50,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def trained(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) -> Callable:
-    """Return what trains in ranks of their own on the card: the run's folder, and what was said."""
+    """Return a function that trains in ranks on the card and returns the run's folder and output."""
     common = [
         *("--model", llama, "--dataset", texts, "--sequence-length", LENGTH, "--held-out", 0),
         *("--learning-rate", 1e-3, "--global-batch", 8, "--split", "equal", "--micro-batch", 4),
@@ -68,7 +68,7 @@ def trained(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) -
 
 @pytest.fixture
 def computed(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) -> Callable:
-    """Return what calls `compute.py` in a process of its own, and reads what it wrote."""
+    """Return a function that runs `compute.py` in its own process and loads the result."""
 
     def compute(verb: str, backend: str, precision: str, *more: object) -> dict[str, torch.Tensor]:
         out = tmp_path / f"{verb}-{backend}-{precision}.pt"

@@ -1,4 +1,4 @@
-"""What a run on a card does: its numbers, its memory, and ranks that share it."""
+"""Runs on a card: results, memory use, and ranks that share the card."""
 
 from __future__ import annotations
 

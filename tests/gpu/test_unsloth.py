@@ -12,7 +12,7 @@ UNEQUAL = (3, 2, 1)
 
 
 def apart(one, other):
-    """Return how far two sets of gradients are apart, relative to the second."""
+    """Return the distance of two sets of gradients, relative to the second."""
     assert one.keys() == other.keys()
     names = sorted(one.keys() - {"loss"})
     first, second = (torch.cat([each[name].flatten() for name in names]) for each in (one, other))

@@ -1,1 +1,1 @@
-"""What several tests need: tiny models, tiny data, and ranks on loopback."""
+"""Helpers shared by tests: tiny models, tiny data, and ranks on loopback."""

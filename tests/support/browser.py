@@ -66,7 +66,7 @@ class Browser:
             pass
 
     def evaluate(self, script: str) -> Any:
-        """Return what a piece of JavaScript comes to in the page, whatever its own policy is."""
+        """Evaluate JavaScript in the page regardless of the page's policy; return its value."""
         answer = self._call("Runtime.evaluate", expression=script, returnByValue=True)
         return answer["result"].get("value")
 

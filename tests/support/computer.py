@@ -1,4 +1,4 @@
-"""What a computer has of networks, mounts and processes, to see whether anything stays behind."""
+"""Snapshots of a computer's networks, mounts and processes, to detect leftovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes say of a run, as the module `hearth_runs` returns it."""
+"""Nodes' digests of a run, as the module `hearth_runs` returns them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def metrics(step: int = 30, nodes: list[str] = NODES, **more: Any) -> dict[str, 
 
 
 def digest(node: str, state: str = "running", alive: bool = True, **more: Any) -> dict[str, Any]:
-    """Return what one node says of the run `evening`; `record_more` goes into its record."""
+    """Return one node's digest of the run `evening`; `record_more` goes into its record."""
     return {
         "name": "evening",
         "run_file": "",

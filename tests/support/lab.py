@@ -162,7 +162,7 @@ def _of_tests_alone() -> bool:
 
 
 def computer_before() -> dict[str, list[str]]:
-    """Return what the computer has without the lab, where there can be one."""
+    """Return a snapshot of the computer without the lab; skip where no lab is possible."""
     need_the_lab()
     return snapshot()
 

@@ -1,4 +1,4 @@
-"""What tests measure beside what they test, for a bench that writes it down."""
+"""Measurements that tests record for a bench in addition to testing."""
 
 from __future__ import annotations
 

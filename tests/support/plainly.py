@@ -1,4 +1,4 @@
-"""What Hearth has trained, looked at without Hearth's trainer: plain torch, a row at a time."""
+"""Evaluate Hearth's models without Hearth's trainer: plain torch, a row at a time."""
 
 from __future__ import annotations
 

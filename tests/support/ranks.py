@@ -217,7 +217,7 @@ def metrics(run_dir: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def learned(cwd: Path, run: str, folder: str | None = None) -> dict[str, torch.Tensor]:
-    """Return what a run in `cwd` taught, by name: its adapter, or with `lora: off` its model.
+    """Return a run's trained tensors by name: its adapter, or with `lora: off` its model.
 
     `folder` is another place of the run, such as `best`.
     """
@@ -262,11 +262,11 @@ def beginning(settings: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def change(end: dict[str, torch.Tensor], start: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return what was learned: an adapter less the one it began with, float64 (parameters,)."""
+    """Return the change of an adapter since its start as one float64 vector (parameters,)."""
     parts = [end[name].double() - start[name].double() for name in sorted(end)]
     return torch.cat([part.flatten() for part in parts])
 
 
 def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return how far a change lies from the expected one, as a part of that."""
+    """Return the distance of a change from the expected one, relative to the expected one."""
     return ((found - expected).norm() / expected.norm()).item()

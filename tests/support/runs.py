@@ -51,7 +51,7 @@ def end(nodes: Sequence[str], runs: Sequence[str]) -> None:
 
 
 def record(node: str, run: str) -> dict:
-    """Return what a node's supervisor has on record."""
+    """Return the record of a node's supervisor."""
     return json.loads(at_home(node, f"cat ai-cluster/results/{run}/supervisor.json"))
 
 
@@ -62,7 +62,7 @@ def until_state(state: str, run: str, nodes: Sequence[str]) -> None:
 
 
 def units(node: str) -> str:
-    """Return what the user's systemd, its folder and its process list still know of runs."""
+    """Return leftovers of runs in the user's systemd, its folder and the process list."""
     return at_home(
         node,
         "systemctl --user list-units --all --no-legend 'hearth-*';"

@@ -52,7 +52,7 @@ class ThreadWorld:
 
 
 def on_ranks(size: int, act: Callable[[ThreadWorld], Any]) -> list[Any]:
-    """Return what `act` returns on each rank, all of them at once."""
+    """Call `act` on all ranks at once and return the results by rank."""
     table = _Table(size)
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(act, [ThreadWorld(rank, table) for rank in range(size)]))

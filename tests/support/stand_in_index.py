@@ -68,7 +68,7 @@ class StandInIndex(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def variables(self, cache: Path) -> dict[str, str]:
-        """Return what makes pip ask this index only, with a cache of its own."""
+        """Return environment variables that restrict pip to this index and a cache of its own."""
         return {
             "PIP_INDEX_URL": f"{self.url}/simple",
             "PIP_CONFIG_FILE": "/dev/null",

@@ -1,4 +1,4 @@
-"""How long tests wait: bounds that end a hang, and say nothing of speed."""
+"""Timeouts of tests: bounds that end a hang and say nothing of speed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def tiny_data(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def arguments(tiny_model, tiny_data) -> list[object]:
-    """Return what every run of these tests has in common."""
+    """Return the arguments that all runs of these tests share."""
     return [
         *("--model", tiny_model, "--dataset", tiny_data),
         *("--sequence-length", 96, "--learning-rate", 0.01, "--warmup-steps", 2),

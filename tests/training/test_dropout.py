@@ -12,7 +12,7 @@ DROPPING = ("--lora-dropout", 0.3, "--precision", "fp64", "--max-steps", 8)
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory, tiny_model, tiny_data):
-    """Return what trains two ranks with dropout, two rows at once, and what that learned once."""
+    """Return a function that trains with dropout, two rows at once, and its result on two ranks."""
     cwd = tmp_path_factory.mktemp("dropout")
     common = [
         *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),

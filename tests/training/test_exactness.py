@@ -86,7 +86,7 @@ def common(tiny_model, tiny_data):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, common):
-    """Return what trains in one rank: the folder of its only run, `alone`, made once."""
+    """Return a function that trains `alone` in one rank, once per setting, in a new folder."""
     folders = {}
 
     def run(what):

@@ -1,4 +1,4 @@
-"""What a run leaves is of use without Hearth: the adapter as it is, and merged into its model."""
+"""A run's results work without Hearth: the adapter as it is, and merged into its model."""
 
 from __future__ import annotations
 

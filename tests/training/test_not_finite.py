@@ -117,7 +117,7 @@ def test_rounds_from_which_something_was_learned_do_not_end_the_run(tmp_path, po
 
 @pytest.fixture
 def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
-    """Return what trains a rank on a CPU that is said to train in fp16.
+    """Return a function that trains a rank on a CPU that is declared to train in fp16.
 
     Its loss scale is far too large to begin with.
     """

@@ -47,7 +47,7 @@ def arguments(folder):
 
 @pytest.fixture(scope="module")
 def careful(folder, arguments):
-    """Return what ranks learn that take half as many rows at once from the beginning."""
+    """Return the result of ranks that use half the micro-batch from the beginning."""
     return trained(folder, "careful", 2, *arguments, "--micro-batch", 3)
 
 

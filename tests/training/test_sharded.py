@@ -24,7 +24,7 @@ STEPS = 12
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory, tiny_model, tiny_data):
-    """What one process computes: a folder, and the arguments that others repeat."""
+    """Train in one process; return its folder and the arguments that others repeat."""
     cwd = tmp_path_factory.mktemp("one")
     common = [
         *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),

@@ -1,4 +1,4 @@
-"""How the ranks of a run join."""
+"""Join the ranks of a run, with timeouts that depend on supervision."""
 
 from __future__ import annotations
 

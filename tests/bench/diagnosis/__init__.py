@@ -1,1 +1,1 @@
-"""How soon a failure is named: `python -m tests.bench.diagnosis --help`."""
+"""Measure the time until a failure is named: `python -m tests.bench.diagnosis --help`."""

@@ -40,7 +40,7 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def measure(_: Namespace, folder: Path) -> dict[str, Any]:
-    """Return how soon each failure was named."""
+    """Return, for each failure, the time until it was named."""
     return {"diagnosis": played("cluster/test_lab_diagnosis.py", folder)}
 
 

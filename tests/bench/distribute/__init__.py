@@ -1,1 +1,1 @@
-"""What it takes to bring a model to all nodes: `python -m tests.bench.distribute --help`."""
+"""Measure the cost of bringing a model to all nodes: `python -m tests.bench.distribute --help`."""

@@ -1,1 +1,1 @@
-"""How soon others go on without a lost node: `python -m tests.bench.elastic --help`."""
+"""Measure how soon survivors go on after a lost node: `python -m tests.bench.elastic --help`."""

@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
 
 def figures_of(lost: float, steps: Sequence[Step], on: Step, past: Step) -> dict[str, float]:
-    """Return what a loss cost.
+    """Return the cost of losing a node: seconds of pause and repeated steps.
 
     Args:
         lost: when.

@@ -1,1 +1,1 @@
-"""How exact a split is in float32: `python -m tests.bench.exactness --help`."""
+"""Measure how exact a split is in float32: `python -m tests.bench.exactness --help`."""

@@ -56,7 +56,7 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def measure(_: Namespace, folder: Path) -> dict[str, Any]:
-    """Return what came of each fault."""
+    """Return the outcome of each injected fault."""
     return {"faults": played("cluster/test_lab_faults.py", folder)}
 
 

@@ -1,1 +1,1 @@
-"""How soon the split follows a machine that slows down: `python -m tests.bench.follow --help`."""
+"""Measure how soon the split follows a slower machine: `python -m tests.bench.follow --help`."""

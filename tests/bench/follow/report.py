@@ -29,7 +29,7 @@ def before_and_after(run: Mapping[str, Any], skipped: int) -> tuple[list[float],
 
 
 def steps_until(speeds: Sequence[float], wanted: float) -> int | None:
-    """Return how many steps it took until one was as fast as `wanted`; None if none was."""
+    """Return the number of steps before the first as fast as `wanted`; None if no step was."""
     return next((taken for taken, each in enumerate(speeds) if each >= wanted), None)
 
 

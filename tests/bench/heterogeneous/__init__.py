@@ -1,1 +1,1 @@
-"""What unequal machines come to together: `python -m tests.bench.heterogeneous --help`."""
+"""Measure the joint speed of unequal machines: `python -m tests.bench.heterogeneous --help`."""

@@ -92,7 +92,7 @@ class Machines(Cluster):
 
 
 def figures_of(trained: Trained) -> dict[str, Any]:
-    """Return how fast a run went, as a whole and step by step, and what was predicted."""
+    """Return the measured speed of a run, overall and per step, and the predicted one."""
     names = (
         "tokens_per_second",
         "own_tokens_per_second_by_rank",

@@ -28,7 +28,7 @@ def overall(steps: Sequence[Mapping[str, Any]]) -> float:
 def of_the_sum(
     runs: Sequence[Mapping[str, Any]], alone: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> float:
-    """Return what part of the sum of the nodes alone this is: the median over the turns.
+    """Return the joint speed as a fraction of the summed speeds alone: the median over the turns.
 
     In each turn it is set against what the nodes alone came to in the same turn, since a computer
     that others use too is now faster, now slower.
@@ -119,7 +119,7 @@ def aims(sittings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _whereabouts(sitting: Mapping[str, Any]) -> str:
-    """Return what a run together loses: in computing, and by waiting for the slowest rank."""
+    """Describe the losses of a joint run: in computing, and by waiting for the slowest rank."""
     computing, kept = [], []
     for turn, run in enumerate(sitting["by_speed"]):
         alone = sum(runs[turn]["tokens_per_second"] for runs in sitting["alone"].values())
@@ -135,7 +135,7 @@ def _whereabouts(sitting: Mapping[str, Any]) -> str:
 
 
 def _exchange(sittings: Sequence[Mapping[str, Any]]) -> str:
-    """Return how much of a step the exchange takes: the wait of the rank that waits least."""
+    """Describe the exchange's part of a step, taken from the rank that waits least."""
     steps = [step for sitting in sittings for run in sitting["by_speed"] for step in run["steps"]]
     waits = [min(step["wait_seconds_by_rank"]) for step in steps]
     parts = [

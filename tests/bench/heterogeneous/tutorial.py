@@ -1,4 +1,4 @@
-"""What most tutorials show: DistributedDataParallel and the same small batches on each rank.
+"""The setup of most tutorials: DistributedDataParallel and equal small batches on each rank.
 
 Not Hearth's way of training, but what it is compared with. Called by torchrun with a model's
 folder, a file of texts, the rows of a rank a step, the rows at once and the number of steps; rank

@@ -1,4 +1,4 @@
-"""How near the estimate of memory comes to what a run takes: `python -m tests.bench.memory --help`.
+"""Compare estimated and measured memory of a run: `python -m tests.bench.memory --help`.
 
 sizes.py    the models and what they are trained with
 rank.py     one rank that says what it took

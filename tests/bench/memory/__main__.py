@@ -29,7 +29,7 @@ SHARED = {"small": False, "middle": False, "large": True}
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return what each model took."""
+    """Return the memory measurements of each model."""
     runs = []
     for size in [given.only] if given.only else SIZES:
         for checkpointing, ranks in ((False, 1), (True, 1), (SHARED[size], 2)):

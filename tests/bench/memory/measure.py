@@ -1,4 +1,4 @@
-"""What a rank takes, measured and estimated."""
+"""Measured and estimated memory of a rank."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What padding costs: `python -m tests.bench.packing --help`."""
+"""Measure the cost of padding: `python -m tests.bench.packing --help`."""

@@ -45,7 +45,7 @@ def make_corpus(folder: Path) -> Path:
 
 
 def _messages(told: list[Any]) -> list[dict[str, str]]:
-    """Return what was said in turns, up to the last answer."""
+    """Return a conversation as messages of alternating roles, up to the last answer."""
     whole = told[: len(told) // 2 * 2]
     roles = ("user", "assistant")
     return [{"role": roles[turn % 2], "content": str(words)} for turn, words in enumerate(whole)]

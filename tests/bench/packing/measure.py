@@ -54,7 +54,7 @@ class PaddedRows:
 
 
 def cost(model: TrainableModel, rows: Rows | PaddedRows, own: np.ndarray, at_once: int) -> Cost:
-    """Return what the rows numbered `own` cost in micro-batches of so many."""
+    """Return the cost of the rows numbered `own` in micro-batches of `at_once` rows."""
     compute = Compute(model, rows, nullcontext, model.network.zero_grad, lambda loss: loss)
     began = time.process_time()
     compute.gradients(own, at_once, int(rows.label_tokens[own].sum()), int, print)

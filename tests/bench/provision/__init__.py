@@ -1,1 +1,1 @@
-"""What provisioning costs, measured on the lab: `python -m tests.bench.provision --help`."""
+"""Measure the cost of provisioning on the lab: `python -m tests.bench.provision --help`."""

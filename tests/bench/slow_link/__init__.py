@@ -1,1 +1,1 @@
-"""What rounds of local steps come to on slow links: `python -m tests.bench.slow_link --help`."""
+"""Measure rounds of local steps on slow links: `python -m tests.bench.slow_link --help`."""

@@ -13,7 +13,7 @@ LOSS_WITHIN = 0.01
 
 
 def figures_of(record: Sequence[Mapping[str, Any]], skipped: int) -> dict[str, Any]:
-    """Return what a run's metrics come to, the speed without its first `skipped` steps."""
+    """Summarize a run's metrics; the speed leaves out the first `skipped` steps."""
     steps = [line for line in record if line["kind"] == "step" and line["step"] > skipped]
     losses = [line["loss"] for line in record if line["kind"] == "evaluate"]
     end = next(line for line in record if line["kind"] == "end")

@@ -23,7 +23,7 @@ def tokenizer():
 
 @pytest.fixture
 def findings(tmp_path, tokenizer):
-    """Return what `load_data` finds wrong with a file of the given name and content."""
+    """Return a function that gives `load_data`'s findings on a file of this name and content."""
 
     def load(name: str, content: bytes | str | None, **changes: object) -> list[str]:
         path = tmp_path / name

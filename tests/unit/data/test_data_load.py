@@ -33,7 +33,7 @@ def tokenizer():
 
 @pytest.fixture
 def load(tmp_path, tokenizer):
-    """Return what `load_data` makes of a file and what it said, with one cache a test."""
+    """Return a function that gives `load_data`'s result and messages, with one cache per test."""
 
     def load_file(path: Path | str, **changes: object) -> tuple[TokenData, list[str]]:
         said: list[str] = []

@@ -1,4 +1,4 @@
-"""What is learned of a conversation: the answers and where they end, in every turn, no more."""
+"""The labels of a conversation: the answers and their ends, in every turn, and nothing else."""
 
 from __future__ import annotations
 

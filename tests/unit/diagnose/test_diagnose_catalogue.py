@@ -81,7 +81,7 @@ def test_an_entry_that_is_not_whole_is_refused(broken):
 
 
 def own_messages() -> set[str]:
-    """Return what Hearth raises for people, with a plain word for each part that is filled in."""
+    """Return Hearth's error messages, with a plain word in place of each placeholder."""
     found = set()
     rooms = (ROOT / "training" / "hearth", ROOT / "controller")
     for path in (each for room in rooms for each in room.rglob("*.py")):

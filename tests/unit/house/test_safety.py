@@ -1,4 +1,4 @@
-"""What no code of Hearth does, looked for in all of it: run what came as data."""
+"""No code of Hearth executes data: a search through all of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, dict[str, object], int]]:
 
 
 def offences(text: str) -> list[str]:
-    """Return what in a file could run code that came as data, each with its line."""
+    """Return the calls in a file that could execute data as code, each with its line."""
     tree, found = ast.parse(text), []
     for called, given, line in calls(tree):
         last = called.rpartition(".")[2]

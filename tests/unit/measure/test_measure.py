@@ -1,4 +1,4 @@
-"""How a rank is measured: what it may take of its computer meanwhile."""
+"""Measuring a rank: the share of its computer that it may use meanwhile."""
 
 from __future__ import annotations
 

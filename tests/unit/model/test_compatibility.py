@@ -1,4 +1,4 @@
-"""What a model must be for what a run wants of it."""
+"""Compatibility of a model with the settings of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture
 def prepared(tmp_path, tiny):
-    """Return what prepares a run on a copy of the tiny model whose config.json is changed."""
+    """Return a function that prepares a run on the tiny model with a changed config.json."""
     folder = shutil.copytree(tiny, tmp_path / "model")
     data = make_dataset(tmp_path / "words.jsonl")
     layout = Layout(*(tmp_path / name for name in ("runs", "runs", "data", "cache")), False)

@@ -14,7 +14,7 @@ from hearth.plan.speed import UNKNOWN, Speed
 
 
 def computed(plans, speeds, slowness):
-    """Return how long each rank computes its part of plans when it is so many times slower."""
+    """Return each rank's compute seconds for its part of `plans`, multiplied by its `slowness`."""
     return [
         sum(speed.of_rows(plan.rows[rank]) for plan in plans) * slow
         for rank, (speed, slow) in enumerate(zip(speeds, slowness, strict=True))

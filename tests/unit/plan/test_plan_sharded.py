@@ -1,4 +1,4 @@
-"""What it costs that no rank has the whole model."""
+"""The cost of sharding: no rank has the whole model."""
 
 from __future__ import annotations
 

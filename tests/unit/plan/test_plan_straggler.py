@@ -1,4 +1,4 @@
-"""Who has slowed down, and whom the others wait for."""
+"""Detection of ranks that slow down or hold up the others."""
 
 from __future__ import annotations
 

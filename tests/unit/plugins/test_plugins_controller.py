@@ -1,4 +1,4 @@
-"""What the plugins decide on the controller: `-e`, findings, progress, closing words."""
+"""The plugins' decisions on the controller: `-e`, findings, progress, closing words."""
 
 from __future__ import annotations
 

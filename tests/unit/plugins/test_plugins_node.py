@@ -1,4 +1,4 @@
-"""What the modules do on a node, each run as Ansible runs it: arguments in, one JSON object out."""
+"""The modules on a node, each run as Ansible runs it: arguments in, one JSON object out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How warm what computes is, where anybody can tell."""
+"""The temperature of the computing device, where it can be read."""
 
 from __future__ import annotations
 

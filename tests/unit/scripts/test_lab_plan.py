@@ -1,4 +1,4 @@
-"""What the lab's machines are, and what its command line refuses."""
+"""The plan of the lab's machines, and the arguments its command line refuses."""
 
 from __future__ import annotations
 

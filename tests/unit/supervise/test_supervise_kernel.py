@@ -1,4 +1,4 @@
-"""What is kept of the kernel's log; journalctl is a stand-in here."""
+"""Selection of lines from the kernel's log; journalctl is a stand-in here."""
 
 from __future__ import annotations
 

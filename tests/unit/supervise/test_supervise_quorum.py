@@ -1,4 +1,4 @@
-"""What the hub concludes from the signs of its members."""
+"""The hub's conclusions from its members' messages."""
 
 from __future__ import annotations
 

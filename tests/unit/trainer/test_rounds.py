@@ -1,4 +1,4 @@
-"""What ranks come to that learned by themselves: against what is reckoned by hand."""
+"""Averaging after local steps, compared with values computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank reports of its step; what computes, learns and exchanges are stand-ins."""
+"""A rank's report of its step; compute, optimizer and exchange are stand-ins."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def exchanged() -> Exchanged:
 
 
 def stepper(exchanged: Exchanged, sync_every: int) -> Stepper:
-    """Return what takes steps of two rows, alone."""
+    """Return a stepper of one rank with steps of two rows."""
     rows = SimpleNamespace(tokens=np.ones(8, int), label_tokens=np.ones(8, int))
     return Stepper(
         SimpleNamespace(sync_every=sync_every, seed=0, packing=True),

@@ -57,7 +57,7 @@ class Node:
         return answer
 
     def task(self, digest: str, givers: Sequence[Giver]) -> Task:
-        """Return what this node's courier is to do."""
+        """Return the task of this node's courier."""
         return Task(
             call="1",
             address=self.address,
@@ -109,7 +109,7 @@ def nodes(tmp_path) -> Iterator[list[Node]]:
 
 
 class Held(Holding):
-    """What a node in this process gives, which the test holds back and looks at."""
+    """A node's holding in this process that the test can limit and inspect."""
 
     def __init__(self, table: Table, target: Path) -> None:
         super().__init__(table.items[0], table.piece, target)

@@ -1,4 +1,4 @@
-"""Who gets what from whom, how it is cut into pieces, and what of it is here already."""
+"""The transfer plan, the division into pieces, and the detection of pieces already present."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_files_that_are_the_same_are_not_sent_again_and_the_old_ones_stay_until_
 
 
 def test_a_linked_file_is_never_written_to(tmp_path):
-    """What an earlier call took from its place by a link, and what was damaged since."""
+    """An earlier call linked the file instead of copying it, and the file was damaged since."""
     source = make_cached(tmp_path / "there", 1 << 20)
     here = make_cached(tmp_path / "here", 1 << 20)
     table = made(["model"], {"model": str(source)})

@@ -1,4 +1,4 @@
-"""What looking at a cluster adds up to, and how it is shown."""
+"""The verdict of verifying a cluster, and its table."""
 
 from __future__ import annotations
 

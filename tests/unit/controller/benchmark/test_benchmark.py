@@ -58,7 +58,7 @@ def asked(nodes=NODES, **more) -> Asked:
 
 
 def of(speed: float, nodes=("tower",), tokens: float = 6000.0) -> Took:
-    """Return what a run of this speed took; each node had the same share."""
+    """Return the timing of a run at this speed; each node had the same share."""
     parts = {node: tokens / len(nodes) for node in nodes}
     return Took(10, tokens, tokens / speed, 20.0, parts, {"torch": "2.13.0"})
 

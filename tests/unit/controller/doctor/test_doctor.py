@@ -200,14 +200,14 @@ def hears(failed: bool) -> dict[str, Node]:
 
 
 def examined(nodes: dict[str, Node], mended=None, unmended=None) -> dict:
-    """Return what doctor says, checked against the schema."""
+    """Return doctor's report, validated against the schema."""
     found = examine(Cluster(tuple(nodes.values())), NOW, mended or {}, unmended or {})
     Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(found)))
     return found
 
 
 def found(nodes: dict[str, Node], check: str, name: str = "laptop") -> dict:
-    """Return what one check says of one node."""
+    """Return the result of one check on one node."""
     (its,) = (
         each for each in examined(nodes)["checks"] if (each["check"], each["node"]) == (check, name)
     )

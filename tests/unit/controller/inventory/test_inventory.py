@@ -1,4 +1,4 @@
-"""What the check of an inventory finds, and that the shipped inventories are right."""
+"""Findings of the inventory check, and the shipped inventories without any."""
 
 from __future__ import annotations
 

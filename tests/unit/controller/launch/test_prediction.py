@@ -1,4 +1,4 @@
-"""What train.yml says before it starts, and which nodes it takes."""
+"""The prediction train.yml prints before it starts, and the nodes it picks."""
 
 from __future__ import annotations
 

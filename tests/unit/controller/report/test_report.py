@@ -57,7 +57,7 @@ def run(tmp_path):
 
 
 class Elements(HTMLParser):
-    """What a page is made of."""
+    """The tags, attributes and text of a page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How a run stands, seen over all its nodes; and the tables of runs."""
+"""The state of a run over all its nodes, and the tables of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What provisioning fetches for the nodes: lock files, platforms, wheels and an installer."""
+"""Provisioning's downloads for the nodes: lock files, platforms, wheels and an installer."""
 
 from __future__ import annotations
 

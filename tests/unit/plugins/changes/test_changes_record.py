@@ -1,4 +1,4 @@
-"""What provisioning has changed can be undone, to the byte."""
+"""Provisioning's changes can be undone, to the byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What doctor finds on a node: real files and processes, stand-ins of nvidia-smi and of ping."""
+"""Doctor's node checks: real files and processes, stand-ins of nvidia-smi and of ping."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ OLD_XML = """<nvidia_smi_log><gpu><product_name>Old</product_name>
 
 @pytest.fixture
 def put(tmp_path, monkeypatch):
-    """Return how to put a stand-in of a program in front of the real one."""
+    """Return a function that puts a stand-in of a program in front of the real one."""
 
     def lay(name: str, script: str) -> None:
         path = tmp_path / "bin" / name
@@ -277,7 +277,7 @@ from ansible.module_utils.hearth_node.doctor import surroundings as asked
 
 
 def asked(expression: str) -> object:
-    """Return what an expression over hearth_node/doctor/surroundings comes to."""
+    """Return the value of an expression over hearth_node/doctor/surroundings."""
     code = f"{surroundings}\nprint(json.dumps({expression}))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True

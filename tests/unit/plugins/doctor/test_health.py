@@ -1,4 +1,4 @@
-"""How a node is doing: what is read from the system and from a stand-in of nvidia-smi."""
+"""The health of a node, read from the system and from a stand-in of nvidia-smi."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.modules import call
 
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
-    """Return how to put a stand-in of nvidia-smi in front; it ends with the status it is given."""
+    """Return a function that puts a shell script in front of the real nvidia-smi."""
 
     def lay(script: str) -> None:
         path = tmp_path / "bin" / "nvidia-smi"

@@ -1,4 +1,4 @@
-"""What the node-side code sees of a machine, over trees that are laid out as a machine's are."""
+"""The node-side inspection of a machine, over folder trees laid out like a machine's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stage python decides and does on a node, and what it says about it."""
+"""The stage python on a node: its decisions, actions and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What firewalls say and what they should; the ruleset was printed by nft 1.0.6."""
+"""The current and the wanted rules of firewalls; the ruleset was printed by nft 1.0.6."""
 
 from __future__ import annotations
 

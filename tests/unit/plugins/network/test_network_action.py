@@ -1,4 +1,4 @@
-"""What the controller's side of the network stage decides and says."""
+"""Decisions and messages of the network stage's controller side."""
 
 from __future__ import annotations
 

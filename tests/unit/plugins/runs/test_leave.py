@@ -1,4 +1,4 @@
-"""What a node's user has of Hearth, and what of it a reset may remove."""
+"""Hearth's files in a user's home, and the ones that a reset may remove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node has on record of its runs, and what goes when one is removed."""
+"""A node's records of its runs, and the files deleted when one is removed."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MASKED = "LoadState=masked ActiveState=inactive UnitFileState=masked ConditionRe
 
 
 def shown(**units: str) -> str:
-    """Return what `systemctl show` prints for these units."""
+    """Return the output of `systemctl show` for these units."""
     blocks = []
     for name, states in units.items():
         words = ["ConditionTimestampMonotonic=0", *states.split()]

@@ -1,4 +1,4 @@
-"""What a node says of its memory, with a stand-in of the driver's program."""
+"""A node's memory facts, with a stand-in of the driver's program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hearth_controller.launch.capacities import rooms_of
 
 @pytest.fixture
 def driver(tmp_path, monkeypatch):
-    """Return what puts a stand-in of nvidia-smi first in the path."""
+    """Return a function that puts a stand-in of nvidia-smi first in the path."""
 
     def place(text: str, status: int = 0) -> None:
         program = tmp_path / "nvidia-smi"

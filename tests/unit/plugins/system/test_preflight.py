@@ -1,4 +1,4 @@
-"""What preflight finds on a machine, and how it says it."""
+"""Preflight's findings on a machine and their wording."""
 
 from __future__ import annotations
 
