@@ -1,13 +1,14 @@
-"""The model: where it comes from, and what computes it.
+"""The model: fetching, checking, loading, training interface, merging.
 
-source.py, fetch.py, folder.py, wheel.py, convert.py   from a name to a checked folder
-code.py                   code that comes with a model: needed, and allowed to run
-suits.py                  whether it suits what a run wants of it
-seam.py                   what the trainer knows of a model
-load.py                   which backend computes it here
-sharded.py                each rank keeps a part of it (`parallel: fsdp`)
+fetch.py, folder.py, wheel.py, convert.py   from a name to a checked folder
+code.py                   Python code that comes with a model: needed, and allowed to run
+compatibility.py          checks of a model folder against a run's settings
+backend.py                TrainableModel, the trainer's interface to a model
+load.py                   choice of the backend, and loading with it
+sharded.py                weights sharded over all ranks (`parallel: fsdp`)
 transformers_backend.py   Transformers + PEFT, anywhere
 unsloth_backend.py        Unsloth, on NVIDIA GPUs
-merge.py                  an adapter and its model become one
-precision.py              which numbers all ranks compute with
+packing_isolation.py      check that documents in a packed row do not influence each other
+optimizer.py, precision.py   one choice of each for all ranks
+merge.py                  merges an adapter into its model
 """

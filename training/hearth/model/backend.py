@@ -1,7 +1,7 @@
-"""The seam between the trainer and what computes the model: Unsloth or Transformers + PEFT.
+"""The trainer's interface to a model, implemented by Unsloth or by Transformers + PEFT.
 
-The trainer knows only `TrainableModel`; which side stands behind it is chosen in `load`. So the
-same loop runs on a GPU with Unsloth's kernels and on a CPU without.
+The trainer knows only `TrainableModel`; `load` chooses the implementation. The same loop thus
+runs on a GPU with Unsloth's kernels and on a CPU without them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hearth.data import Batch
 
 
 class TrainableModel(ABC):
-    """A causal language model that learns: its LoRA adapter, or with `lora: off` all of it.
+    """A causal language model that trains its LoRA adapter, or with `lora: off` all weights.
 
     Attributes:
-        joins_rows: whether documents share a row also where they are not packed.
-        keeps_apart: the setting with which they do not.
+        joins_rows: whether documents share a row even without packing.
+        keeps_apart: the setting that prevents documents from sharing a row.
     """
 
     joins_rows = False
@@ -51,13 +51,13 @@ class TrainableModel(ABC):
         """Prepare for `loss`."""
 
     def before_step(self) -> None:  # noqa: B027  Most backends have nothing to do here.
-        """Do what the backend must do between two steps."""
+        """Run the backend's work between two steps, if it has any."""
 
     def use_scaler(self, scaler: torch.amp.GradScaler) -> None:  # noqa: B027  As above.
-        """Take note of the loss scaler, where the backend computes gradients ahead of it."""
+        """Pass the loss scaler to a backend that computes gradients before scaling."""
 
     def trainable(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Yield name and parameter of everything that learns, in a fixed order."""
+        """Yield name and parameter of all trainable parameters, in a fixed order."""
         return ((name, p) for name, p in self.network.named_parameters() if p.requires_grad)
 
     @torch.no_grad()
@@ -70,7 +70,7 @@ class TrainableModel(ABC):
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_new_tokens,
             do_sample=False,
-            # Small models repeat themselves for ever when they always take the likeliest token.
+            # With greedy decoding small models repeat themselves endlessly.
             repetition_penalty=1.15,
             temperature=None,
             top_p=None,
@@ -83,31 +83,31 @@ class TrainableModel(ABC):
 
     @property
     def learned(self) -> Literal["adapter", "model"]:
-        """What learns; also the name of the folder that keeps it, of a run and of a checkpoint."""
+        """Kind of the trained weights, and their folder's name in a run and a checkpoint."""
         from peft import PeftModel  # late, as below: Unsloth must have been imported before it
 
         return "adapter" if isinstance(self.network, PeftModel) else "model"
 
     def save(self, folder: Path, base: str) -> None:
-        """Write what learns to `folder`, without loss.
+        """Write the trained weights to `folder`, without loss.
 
-        The adapter in PEFT's format, for the base model named `base`; or the whole model, with its
-        tokenizer, as Transformers loads it.
+        An adapter is written in PEFT's format, for the base model named `base`; a whole model, with
+        its tokenizer, in Transformers' format.
         """
         if self.learned == "adapter":
             self.network.peft_config["default"].base_model_name_or_path = base
             self.network.save_pretrained(folder, save_embedding_layers=False)
         else:
-            # Transformers would save on rank 0 alone; here every node keeps its own.
+            # Transformers would save on rank 0 alone; here every node saves its own copy.
             self.network.should_save_on_this_rank = lambda is_main_process: is_main_process
             self.network.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
             level_modes(folder)
 
     def restore(self, folder: Path) -> None:
-        """Set what learns to what `save` wrote to `folder`.
+        """Load the trained weights that `save` wrote to `folder`.
 
-        Raises `CheckpointError` if that is of another model.
+        Raises `CheckpointError` if they belong to another model.
         """
         restored = self._restore_adapter if self.learned == "adapter" else self._restore_model
         if not restored(folder):
@@ -117,7 +117,7 @@ class TrainableModel(ABC):
             )
 
     def _restore_adapter(self, folder: Path) -> bool:
-        """Set the adapter to the one in `folder`; return whether it fits."""
+        """Load the adapter in `folder`; return whether it fits the model."""
         from peft import load_peft_weights, set_peft_model_state_dict
 
         saved = load_peft_weights(str(folder), "cpu")
@@ -126,7 +126,7 @@ class TrainableModel(ABC):
 
     @torch.no_grad()
     def _restore_model(self, folder: Path) -> bool:
-        """Set all weights to those in `folder`; return whether they fit."""
+        """Load all weights from `folder`; return whether they fit the model."""
         stored = type(self.network).from_pretrained(folder, dtype="auto", local_files_only=True)
         saved, own = dict(stored.named_parameters()), dict(self.trainable())
         fits = saved.keys() == own.keys() and all(saved[n].shape == p.shape for n, p in own.items())

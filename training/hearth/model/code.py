@@ -1,9 +1,9 @@
 """Python code that comes with a model: whether the model needs it, and whether it may run.
 
-Transformers has the code of the kinds of models that it knows, and Hearth uses that. A model of
-any other kind names code in its folder (`auto_map` in config.json; transformers, "Customizing
-models"), which runs as the user on every node: only where `trust_remote_code` was set. No torch
-here; transformers itself is asked only where a model names code at all.
+Transformers has the code of the model types that it knows, and Hearth uses that. A model of any
+other type names code in its folder (`auto_map` in config.json; transformers, "Customizing
+models"). That code would run as the user on every node, so it requires `trust_remote_code`. No
+torch here; transformers is imported only if a model names code at all.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from hearth.base.errors import ModelError
 from hearth.base.files import read_object
 
 PATTERNS = ("*.py", "*.model", "*.tiktoken")
-"""Files that such a model may need beside those of every model: code, and what its tokenizer reads.
+"""Additional files that a model with its own code may need: code and tokenizer data.
 """
 
 
 def code_of(config: Mapping[str, Any], *more: Mapping[str, Any]) -> list[str]:
-    """Return the code without which a model does not run, as it names it; mostly nothing.
+    """Return the code files that a model needs to run; for most models none.
 
     Args:
-        config: what its config.json holds.
-        more: what other files of it hold that can name code (tokenizer_config.json).
+        config: the content of its config.json.
+        more: the contents of other files that can name code (tokenizer_config.json).
 
     Returns:
-        Names of files, as `modeling_x.py`, or `owner/name--modeling_x.py` of another repository.
+        File names such as `modeling_x.py`, or `owner/name--modeling_x.py` in another repository.
     """
     if not config.get("auto_map") or _is_known(str(config.get("model_type"))):
         return []
@@ -36,29 +36,29 @@ def code_of(config: Mapping[str, Any], *more: Mapping[str, Any]) -> list[str]:
     for each in (config, *more):
         for value in dict(each.get("auto_map") or {}).values():
             named += value if isinstance(value, list) else [value]
-    # A class is named as `modeling_x.Class`; a tokenizer that has no fast form as [Class, null].
+    # A class is named `modeling_x.Class`; a tokenizer without a fast version [Class, null].
     return sorted({f"{name.rpartition('.')[0]}.py" for name in named if isinstance(name, str)})
 
 
 def code_in(folder: Path) -> list[str]:
-    """Return the code without which the model in `folder` does not run (see `code_of`)."""
+    """Return the code files that the model in `folder` needs to run (see `code_of`)."""
     names = ("config.json", "tokenizer_config.json")
     return code_of(*(read_object(folder / name) or {} for name in names))
 
 
 def may_run(allowed: bool, folder: Path) -> bool:
-    """Return whether code in `folder` is to run: it is `allowed`, and the model needs it."""
+    """Return whether code in `folder` should run: it is `allowed`, and the model needs it."""
     return allowed and bool(code_in(folder))
 
 
 def code_problems(named: list[str], model: str, allowed: bool, folder: Path | None) -> list[str]:
-    """Return why the code that a model needs cannot run, if it cannot.
+    """Return the problems that keep a model's own code from running; [] without any.
 
     Args:
-        named: the code (see `code_of`).
-        model: what to call the model: its Hub id or folder.
+        named: the code files (see `code_of`).
+        model: the model's name in messages: its Hub id or folder.
         allowed: whether `trust_remote_code` is set.
-        folder: where the model lies, if it does already.
+        folder: the model's folder, if it is on this node already.
     """
     if not named:
         return []
@@ -84,9 +84,9 @@ def code_problems(named: list[str], model: str, allowed: bool, folder: Path | No
 
 
 def code_to_run(folder: Path, model: str, allowed: bool) -> list[str]:
-    """Return the code without which the model in `folder` does not run, known to be there.
+    """Return the code files that the model in `folder` needs, after checking that they can run.
 
-    Raises `ModelError` with why it cannot run (see `code_problems`).
+    Raises `ModelError` with the problems if they cannot (see `code_problems`).
     """
     named = code_in(folder)
     if problems := code_problems(named, model, allowed, folder):
@@ -95,7 +95,7 @@ def code_to_run(folder: Path, model: str, allowed: bool) -> list[str]:
 
 
 def code_warning(model: str) -> str:
-    """Return what a person should be told, before anything, of a run that lets such code run."""
+    """Return the warning to show before a run that allows a model's own code."""
     return (
         f"trust_remote_code: Python code that comes with {model} runs as your user on every node, "
         "if Transformers does not know this kind of model. Have you read it?"
@@ -103,7 +103,7 @@ def code_warning(model: str) -> str:
 
 
 def _is_known(model_type: str) -> bool:
-    """Return whether transformers has the code of this kind of models."""
+    """Return whether transformers has the code of this model type."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     return model_type in CONFIG_MAPPING_NAMES

@@ -1,4 +1,4 @@
-"""Whether a model folder suits what a run wants of it, told before anything is loaded.
+"""Checks of a model folder against a run's settings, before any weights are loaded.
 
 With `own_code`, code that comes with the model may run (see `hearth.model.code`).
 """
@@ -15,22 +15,22 @@ from hearth.data import TokenData
 
 
 def outline(folder: Path, own_code: bool) -> PreTrainedModel:
-    """Return the model in `folder` without any weights: names and shapes.
+    """Return the model in `folder` on the meta device: names and shapes without weights.
 
-    Raises `ModelError` if config.json does not describe one.
+    Raises `ModelError` if config.json does not describe a model.
     """
     try:
         with torch.device("meta"):
             config = AutoConfig.from_pretrained(folder, trust_remote_code=own_code)
             return AutoModelForCausalLM.from_config(config, trust_remote_code=own_code)
-    except Exception as error:  # each family has its own ways to find fault with a number
+    except Exception as error:  # each model family raises its own errors for bad values
         raise ModelError(
             f"{folder}/config.json: no model can be made of it ({error}); correct it"
         ) from error
 
 
 def weights_in(folder: Path, own_code: bool) -> int:
-    """Return how many weights the model in `folder` has, shared ones counted once."""
+    """Return the number of weights of the model in `folder`, shared ones counted once."""
     return sum(parameter.numel() for parameter in outline(folder, own_code).parameters())
 
 
@@ -52,7 +52,7 @@ def check_targets(targets: tuple[str, ...] | str, folder: Path, own_code: bool) 
 
 
 def check_can_learn(folder: Path, own_code: bool) -> None:
-    """Raise `ModelError` if the weights in `folder` are of a kind that cannot learn themselves."""
+    """Raise `ModelError` if the weights in `folder` are quantised and so cannot be trained."""
     if hasattr(outline(folder, own_code).config, "quantization_config"):
         raise ModelError(
             f"lora: the weights in {folder} are quantised, and with lora=off they cannot learn; "
@@ -61,7 +61,7 @@ def check_can_learn(folder: Path, own_code: bool) -> None:
 
 
 def check_vocabulary(folder: Path, own_code: bool, data: TokenData) -> None:
-    """Raise `ModelError` if the model in `folder` knows fewer tokens than `data` hold."""
+    """Raise `ModelError` if `data` contains token ids beyond the model's vocabulary."""
     known = outline(folder, own_code).config.get_text_config().vocab_size
     largest = max(data.train.largest_token, data.held_out.largest_token)
     if largest >= known:

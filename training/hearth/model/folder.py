@@ -1,4 +1,4 @@
-"""What a model folder must hold, and the checksums that say whether it still does."""
+"""Required contents of a model folder, and the checksums that detect damage."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from hearth.base.files import read_object, sha256_of
 from hearth.base.places import MANIFEST
 from hearth.model import code
 
-# The files that make a model; weights in pickle form could run code and are not read.
+# The files of a model; pickled weights could run code and are not read.
 WANTED = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
 _TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
 
 
 class Damaged(Exception):
-    """A file of a model folder is gone or has changed; the text says which."""
+    """A file of a model folder is missing or has changed; the text names it."""
 
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One file as it was when its checksum was taken: bytes, and modification time in ns."""
+    """A file's checksum, with its size in bytes and modification time in ns at that moment."""
 
     sha256: str
     size: int
     mtime_ns: int
 
     def untouched(self, path: Path) -> bool:
-        """Return whether size and time are still the same."""
+        """Return whether the file's size and modification time are unchanged."""
         status = path.stat()
         return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Where a model folder came from, and its files."""
+    """Origin and files of a model folder."""
 
     id: str
     origin: str
@@ -53,14 +53,14 @@ class Manifest:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def write(self, path: Path) -> None:
-        """Write this manifest to `path`, whole or not at all."""
+        """Write this manifest to `path` atomically."""
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         unfinished.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
         unfinished.replace(path)
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """Return the manifest at `path`, or None if there is none that can be read."""
+    """Return the manifest at `path`, or None if it is missing or unreadable."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         files = {name: FileRecord(**record) for name, record in content.pop("files").items()}
@@ -76,11 +76,11 @@ def take_stock(folder: Path, id: str, origin: str, revision: str | None) -> Mani
 
 
 def verify(manifest: Manifest, folder: Path) -> Manifest:
-    """Return `manifest` with the present times, having compared the files of `folder` with it.
+    """Compare the files of `folder` with `manifest`; return it with current modification times.
 
     A file whose size and time are unchanged is trusted; any other is read.
 
-    Raises `Damaged` if a file is gone or has another content.
+    Raises `Damaged` if a file is missing or its content differs.
     """
     files = {}
     for name, record in manifest.files.items():
@@ -94,9 +94,9 @@ def verify(manifest: Manifest, folder: Path) -> Manifest:
 
 
 def check_folder(folder: Path, weights: bool = True) -> None:
-    """Raise `ModelError` with everything that keeps `folder` from being a usable model.
+    """Raise `ModelError` with all problems that make `folder` unusable as a model.
 
-    Without `weights`, configuration and tokenizer are enough.
+    With `weights=False`, configuration and tokenizer are enough.
     """
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder; check the path")
@@ -110,7 +110,7 @@ def check_folder(folder: Path, weights: bool = True) -> None:
         )
     else:
         findings += _config_problems(folder)
-    # Code that comes with a model may read a tokenizer of any form.
+    # A model's own code may read a tokenizer in any format.
     if not code.code_in(folder) and not any(
         all((folder / name).is_file() for name in names) for names in _TOKENIZERS
     ):
@@ -125,7 +125,7 @@ def check_folder(folder: Path, weights: bool = True) -> None:
 
 
 def model_files(folder: Path) -> Iterator[Path]:
-    """Yield the files that make the model, by name; code only where it does not run without."""
+    """Yield the model's files, sorted by name; code files only if the model needs its own code."""
     patterns = (*WANTED, *(code.PATTERNS if code.code_in(folder) else ()))
     paths = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
     return (path for path in sorted(paths) if path.name != MANIFEST)
@@ -137,7 +137,7 @@ def _record(path: Path) -> FileRecord:
 
 
 def _config_problems(folder: Path) -> list[str]:
-    """Return what is wrong with config.json."""
+    """Return the problems with config.json."""
     config = read_object(folder / "config.json")
     if config is None or "model_type" not in config:
         return [f"{folder}/config.json: this is not a model's configuration; copy it again"]
@@ -145,7 +145,7 @@ def _config_problems(folder: Path) -> list[str]:
 
 
 def _weight_problems(folder: Path) -> list[str]:
-    """Return what is wrong with the weights."""
+    """Return the problems with the weights."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         names = sorted(set(((read_object(index) or {}).get("weight_map") or {}).values()))
@@ -164,10 +164,10 @@ def _weight_problems(folder: Path) -> list[str]:
 
 
 def _weight_problem(path: Path) -> str | None:
-    """Return why the safetensors file at `path` is not whole, or None.
+    """Return the problem with the safetensors file at `path`, or None if it is complete.
 
-    The format: 8 bytes length of a JSON header (little endian), the header, then the tensors at
-    the offsets that it lists (huggingface/safetensors, README).
+    The format: 8 bytes with the length of a JSON header (little endian), the header, then the
+    tensors at the offsets that it lists (huggingface/safetensors, README).
     """
     if not path.is_file():
         return f"{path}: this part of the weights is missing; copy it again"

@@ -1,4 +1,4 @@
-"""Which backend computes a model, and loading the model with it."""
+"""Choice of the backend, and loading of the model with it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hearth.ranks.world import has_nvidia_gpu
 def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:
     """Return `unsloth` or `transformers`.
 
-    Raises `ConfigError` where Unsloth was asked for by name and cannot run: falling back in
-    silence would train at a fraction of the expected speed.
+    Raises `ConfigError` if the user asked for Unsloth and it cannot run: a silent fallback would
+    train at a fraction of the expected speed.
     """
     if wanted == "unsloth" and not gpu:
         raise ConfigError(
@@ -37,9 +37,9 @@ def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:
 
 
 def backend_here(settings: Settings, device: torch.device) -> str:
-    """Return the backend this rank uses. Raises as `choose_backend`.
+    """Return the backend of this rank. Raises like `choose_backend`.
 
-    Where Unsloth does not suit the settings, `auto` is Transformers.
+    `auto` means Transformers if Unsloth does not support the settings.
     """
     wanted = settings.backend
     if wanted == "auto" and not settings.suits_unsloth:
@@ -50,7 +50,7 @@ def backend_here(settings: Settings, device: torch.device) -> str:
 
 
 def prime_backend(settings: Settings) -> None:
-    """Import Unsloth if it is the backend here: it must come before transformers, to patch it."""
+    """Import Unsloth if it is this node's backend: it patches transformers and must come first."""
     if has_nvidia_gpu() and backend_here(settings, torch.device("cuda")) == "unsloth":
         importlib.import_module("unsloth")
 
@@ -58,8 +58,8 @@ def prime_backend(settings: Settings) -> None:
 def _import_bitsandbytes() -> None:
     """Import bitsandbytes, if it is installed, before PEFT does, and without torch's compiler.
 
-    It asks for two functions of its CPU path to be compiled, and so loads all of Inductor: a fifth
-    of the CPU time in which a rank on a CPU starts. Its own library answers for them there.
+    It has two functions of its CPU path compiled, which loads all of Inductor: a fifth of the CPU
+    time that a rank on a CPU takes to start. On CPUs its native library replaces both functions.
     """
     if importlib.util.find_spec("bitsandbytes") is None:
         return
@@ -74,12 +74,11 @@ def _import_bitsandbytes() -> None:
 def load_model(
     settings: Settings, folder: Path, device: torch.device, precision: str
 ) -> TrainableModel:
-    """Return the model in `folder` on `device`, ready to learn.
+    """Return the model in `folder` on `device`, ready for training.
 
-    With a fresh adapter, or with `lora: off` as it is, or with `scratch` drawn anew from torch's
-    random numbers. `precision` is what all ranks agreed on: bf16, fp16, fp32 or fp64.
-
-    Raises `ModelError` if its weights cannot learn.
+    The model gets a fresh adapter; with `lora: off` its own weights train, and with `scratch` those
+    are drawn by torch's random numbers. `precision` is the same on all ranks: bf16, fp16, fp32 or
+    fp64. Raises `ModelError` if the weights cannot be trained.
     """
     with loading():
         if backend_here(settings, device) == "unsloth":

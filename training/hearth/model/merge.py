@@ -1,4 +1,4 @@
-"""Makes one plain model of a run's adapter and the model that it was trained on."""
+"""Merges a run's adapter into the model that it was trained on."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def merge_run(
     best: bool = False,
     trust_remote_code: bool = False,
 ) -> None:
-    """Write to `to` the model that the run in `run_folder` has made.
+    """Write the merged model of the run in `run_folder` to `to`.
 
     Each adapted weight W becomes W + (alpha / rank) * B @ A (LoRA, arXiv:2106.09685, section 4.1),
-    in the numbers in which the base model is stored: after training in 4 bits too, so that nothing
-    is lost but what those 4 bits lacked. `to` appears when it is whole, or not at all.
+    in the base model's stored precision, after training in 4 bits too, so that merging loses
+    nothing more than the 4 bits did. `to` appears only when complete.
 
     Args:
-        run_folder: of the run, with `run.yml` and `adapter/`.
+        run_folder: the run's folder, with `run.yml` and `adapter/`.
         to: the new folder.
-        models: the cache in which the base model lies or is fetched to.
-        say: is told what is done.
-        best: take `best/`, of the lowest held-out loss, and not the end of the run.
-        trust_remote_code: let code run that comes with the base model, if that needs it.
+        models: the cache that holds the base model or receives it.
+        say: prints progress messages.
+        best: merge `best/`, with the lowest held-out loss, instead of the final adapter.
+        trust_remote_code: allow the base model's own code to run, if the model needs it.
 
     Raises:
-        HearthError: if there is no such adapter, the base model cannot be had or cannot take it
-            in, or `to` exists, cannot be written or has too little space.
+        HearthError: if there is no such adapter, the base model cannot be obtained or merged, or
+            `to` exists, cannot be written or has too little space.
     """
     adapter = _adapter(run_folder, "best" if best else "adapter")
     if to.exists():
@@ -81,7 +81,7 @@ def merge_run(
 
 
 def _adapter(run_folder: Path, name: str) -> Path:
-    """Return the adapter `name` of a run. Raises `ModelError` with what there is instead."""
+    """Return the folder of a run's adapter `name`. Raises `ModelError` if there is none."""
     folder = run_folder / name
     if (folder / "adapter_config.json").is_file():
         return folder
@@ -101,7 +101,7 @@ def _adapter(run_folder: Path, name: str) -> Path:
 
 
 def _check_space(base: Path, to: Path) -> None:
-    """Raise `ModelError` if the disk of `to` has less space left than the base model takes."""
+    """Raise `ModelError` if the disk of `to` has less free space than the base model's size."""
     needed = sum(path.stat().st_size for path in base.glob("*") if path.is_file())
     to.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(to.parent).free
@@ -113,10 +113,10 @@ def _check_space(base: Path, to: Path) -> None:
 
 
 def _untie_if_adapted(model: Any) -> None:
-    """Give an adapted head weights of its own where it shares the embeddings'.
+    """Give an adapted head its own weights if it shares them with the embeddings.
 
-    The adapter changes what the head makes of a vector, not what a token is looked up as; merged
-    into weights that both use, it would change both.
+    The adapter changes the head's output, not the embeddings; merged into shared weights, it would
+    change both.
     """
     head = model.get_output_embeddings()
     if isinstance(head, BaseTunerLayer):
@@ -128,7 +128,7 @@ def _untie_if_adapted(model: Any) -> None:
 
 
 def _write(base: Path, own_code: bool, adapter: Path, folder: Path) -> None:
-    """Write the merged model with its tokenizer and chat template into `folder`, to the disk."""
+    """Write the merged model with tokenizer and chat template into `folder`, synced to disk."""
     model: Any = AutoModelForCausalLM.from_pretrained(
         base, dtype="auto", local_files_only=True, trust_remote_code=own_code
     )

@@ -1,4 +1,4 @@
-"""The optimizer and the learning rate over the steps."""
+"""Choice and creation of the optimizer and the learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hearth.config import Settings
 
 @dataclass(frozen=True)
 class Means:
-    """What one rank brings along for an optimizer."""
+    """Hardware and libraries of one rank that decide on the optimizer."""
 
     node: str
     gpu: bool
@@ -22,7 +22,7 @@ class Means:
 
 
 def means_here(node: str, device: torch.device) -> Means:
-    """Return what this rank, on `node`, brings along."""
+    """Return the `Means` of this rank, on `node`."""
     installed = importlib.util.find_spec("bitsandbytes") is not None
     return Means(node, device.type == "cuda", installed)
 
@@ -30,10 +30,10 @@ def means_here(node: str, device: torch.device) -> Means:
 def choose_optimizer(wanted: str, ranks: Sequence[Means], averaged: bool = False) -> str:
     """Return `adamw` or `adamw_8bit`, one choice for all ranks.
 
-    `auto` takes 8 bits only where all of them have an NVIDIA GPU: quantised state must be rounded
-    alike everywhere, or the ranks drift apart. Nor does it where the ranks' state is `averaged`.
+    `auto` takes 8 bits only if all ranks have an NVIDIA GPU, since ranks that round quantised state
+    differently drift apart, and never if the ranks' state is `averaged`.
 
-    Raises `ConfigError` naming the nodes without bitsandbytes if 8 bits were asked for by name.
+    Raises `ConfigError` naming the nodes without bitsandbytes if the user asked for 8 bits.
     """
     lacking = [rank.node for rank in ranks if not rank.bitsandbytes]
     if wanted == "adamw_8bit" and lacking:
@@ -63,8 +63,8 @@ def make_optimizer(
 def make_schedule(
     settings: Settings, optimizer: torch.optim.Optimizer, steps: int
 ) -> torch.optim.lr_scheduler.LRScheduler:
-    """Return the learning-rate schedule over `steps` global steps, whoever takes part in them."""
-    # Here, because it brings half of transformers along, which the checks can do without.
+    """Return the learning-rate schedule over `steps` global steps, whatever the ranks."""
+    # Import late: this loads half of transformers, which the checks do not need.
     from transformers import get_scheduler
 
     return get_scheduler(

@@ -1,8 +1,7 @@
-"""Whether a model keeps the documents of a packed row apart, asked of the model itself.
+"""Check that a model isolates the documents of a packed row, by running the model.
 
-What tells it where a document ends is handed over with every batch, but not every family of models
-looks at that (OPT and Falcon do not). One that does not learns from its neighbours in the
-row, in silence.
+Every batch marks the boundaries of documents, but not every model family uses them (OPT and Falcon
+do not). In such a model a document attends to its neighbours in the row, without any error.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ def check_borders(
     autocast: Callable[[], AbstractContextManager[object]],
     anywhere: Callable[[bool], bool] = bool,
 ) -> None:
-    """Check that what a document loses does not depend on the one before it in its row.
+    """Check that a document's loss does not depend on the one before it in its row.
 
-    Nothing is drawn and nothing of `model` changes. Where several ranks ask, all must, since with
-    fsdp none can compute alone; `anywhere` then tells whether something is so on any of them.
+    No random numbers are drawn and `model` does not change. With several ranks all must call this,
+    since with fsdp none can compute alone; `anywhere` then combines a flag by OR over all ranks.
 
     Raises `ModelError`, on every rank alike, with the `name` of the model.
     """
@@ -45,7 +44,7 @@ def check_borders(
 
     try:
         one, other = loss(0), loss(1)
-        # Alike on nearly every machine; only where it is not, noise is worth another pass.
+        # Equal on nearly every machine; measure the noise, in another pass, only if they differ.
         if anywhere(one != other):
             noise = abs(one - loss(0))
             leaks = abs(one - other) > 10 * noise + _NOISE * abs(one)
@@ -60,12 +59,12 @@ def check_borders(
 
 
 def _two_documents(first: int, vocabulary: int) -> Batch:
-    """Return a row of two documents, of which only the second is learned.
+    """Return a row of two documents; only the second carries loss.
 
-    Another `first` gives other tokens to the first document, and the same ones to the second.
+    `first` changes the tokens of the first document only.
     """
     length = sum(_LENGTHS)
-    # From all over the vocabulary: its beginning is often special tokens.
+    # Spread over the vocabulary, whose first tokens are often special ones.
     ids = np.arange(1, length + 1) * vocabulary // (length + 2)
     ids[: _LENGTHS[0]] += first
     labels = ids.copy()

@@ -1,4 +1,4 @@
-"""Which numbers a run computes with: one choice for all ranks, and what it needs."""
+"""Precision of a run: one choice for all ranks, autocast context and loss scaler."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ DTYPES = {
 
 
 def supported(device: torch.device) -> tuple[str, ...]:
-    """Return the precisions that `device` computes well, best first.
+    """Return the precisions that `device` supports, best first.
 
-    CPUs train in fp32 here: few have bf16 units, and emulating them is slower than fp32.
+    CPUs prefer fp32: few have bf16 units, and emulating them is slower than fp32.
     """
     if device.type != "cuda":
         return ("fp32", "bf16", "fp64")
@@ -32,11 +32,10 @@ def supported(device: torch.device) -> tuple[str, ...]:
 def choose(wanted: str, ranks: Sequence[tuple[str, tuple[str, ...]]]) -> str:
     """Return the precision of the run.
 
-    `ranks` holds node name and `supported` precisions of each rank. `auto` takes the best of the
-    fastest kind of rank that every rank supports: bf16 if all have it; with GPUs that lack it
-    fp16; on CPUs alone fp32.
+    `ranks` holds node name and `supported` precisions of each rank. `auto` takes bf16 if every rank
+    supports it; else fp16 if every rank supports that, else fp32; on CPUs alone fp32.
 
-    Raises `ConfigError` naming the nodes that cannot do what was asked for by name.
+    Raises `ConfigError` naming the nodes that do not support the precision asked for.
     """
     if wanted == "auto":
         common = [name for name in ("bf16", "fp16", "fp32") if all(name in has for _, has in ranks)]
@@ -53,12 +52,12 @@ def choose(wanted: str, ranks: Sequence[tuple[str, tuple[str, ...]]]) -> str:
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context in which the forward pass runs."""
+    """Return the autocast context of the forward pass; it does nothing in fp32 and fp64."""
     if precision in ("bf16", "fp16"):
         return torch.autocast(device.type, dtype=DTYPES[precision])
     return nullcontext()
 
 
 def loss_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:
-    """Return the loss scaler; it does nothing except for fp16, whose small gradients vanish."""
+    """Return the loss scaler, enabled only for fp16, where small gradients would vanish."""
     return torch.amp.GradScaler(device.type, enabled=precision == "fp16")

@@ -1,12 +1,12 @@
-"""A model of which every rank holds a part: `parallel: fsdp`, for models that fit no single card.
+"""Sharding of a model's weights over all ranks: `parallel: fsdp`, for models larger than one card.
 
-FSDP2 shards what is frozen, which is nearly everything, layer by layer. Before a layer computes,
-its parts are gathered from all ranks, and given up again behind it. The adapter, some tens of
-megabytes, stays whole on every rank: so its gradients are summed in the one exchange of the step as
-ever, and its optimizer and its checkpoints are those of any run. Gathered weights are the very
-weights, so the result is that of `parallel: ddp`, bit for bit where the plans are the same.
+FSDP2 shards the frozen weights, which are nearly all, layer by layer. Before a layer computes, its
+shards are gathered from all ranks, and freed again after it. The adapter, some tens of megabytes,
+is replicated on every rank: its gradients are summed in the usual exchange of the step, and its
+optimizer and checkpoints are those of any run. Gathered weights equal the originals, so the result
+is that of `parallel: ddp`, bit for bit if the plans are the same.
 
-Gathering needs all ranks: each must make as many forward and backward passes as any other.
+Gathering is collective: all ranks must make the same number of forward and backward passes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from hearth.ranks.world import World
 def load_sharded(settings: Settings, folder: Path, world: World, precision: str) -> TrainableModel:
     """Return the model in `folder` with a fresh adapter, its frozen weights sharded over all ranks.
 
-    It is read into the memory of the computer. The GPU takes one layer after the other (then the
-    embeddings, and the head) and keeps its part, so it never holds more than one of them whole.
+    The model is read into the computer's memory. Layer by layer (then the embeddings, and the head)
+    moves to the GPU, which keeps its shard, so it never holds more than one of them whole.
 
-    Raises `ConfigError` on every rank alike if they cannot share a model, and `ModelError` if it
-    does not say which of its modules are its layers.
+    Raises `ConfigError` on every rank alike if they cannot share a model, and `ModelError` if the
+    model does not declare its layers.
     """
     _check(world)
     model = load_model(settings, folder, torch.device("cpu"), precision)
@@ -43,9 +43,9 @@ def load_sharded(settings: Settings, folder: Path, world: World, precision: str)
 
 
 def _check(world: World) -> None:
-    """Raise if there is nobody to share with, or if the ranks compute on devices of unlike kinds.
+    """Raise if there is only one rank, or if not all ranks have a GPU of their own or none.
 
-    A GPU that speaks over gloo shares its card, or has ranks on CPUs beside it (see `world.join`).
+    A GPU that uses gloo shares its card, or has ranks on CPUs beside it (see `world.join`).
     """
     if world.size == 1:
         raise ConfigError(
@@ -62,9 +62,9 @@ def _check(world: World) -> None:
 
 
 def shard(model: TrainableModel, group: dist.ProcessGroup, device: torch.device) -> None:
-    """Leave of the frozen weights of `model` this rank's part on `device`; move the rest there.
+    """Shard the frozen weights of `model` on `device`, and move its trainable ones there.
 
-    Raises `ModelError` if it does not say which of its modules are its layers.
+    Raises `ModelError` if the model does not declare its layers.
     """
     base = model.network.get_base_model()
     layers = [each for each in base.modules() if type(each).__name__ in base._no_split_modules]
@@ -80,10 +80,10 @@ def shard(model: TrainableModel, group: dist.ProcessGroup, device: torch.device)
     for layer in layers:
         fully_shard(layer, **options)
     embeddings, head = base.get_input_embeddings(), base.get_output_embeddings()
-    if head.weight is not embeddings.weight:  # Else they are one, and stay with the rest.
-        # Looking a frozen vector up has no backward pass.
+    if head.weight is not embeddings.weight:  # tied weights are sharded with the rest of the model
+        # A lookup of frozen embeddings has no backward pass.
         fully_shard(embeddings, **options).set_unshard_in_backward(False)
-        # Its backward pass follows at once: it need not be gathered again.
+        # The head's backward pass follows at once, so keep its weights gathered.
         fully_shard(head, reshard_after_forward=False, **options)
     fully_shard(base, **options)
     base.register_forward_hook(_give_up_without_backward)
@@ -91,10 +91,10 @@ def shard(model: TrainableModel, group: dist.ProcessGroup, device: torch.device)
 
 
 def _give_up_without_backward(base: torch.nn.Module, _inputs: Any, _output: Any) -> None:
-    """Give up what FSDP2 keeps for a backward pass where there will be none, as in evaluation.
+    """Free the weights that FSDP2 keeps for a backward pass if none follows, as in evaluation.
 
-    Else only the ranks that save the adapter would, since `state_dict` does so, and in the next
-    pass they would gather alone.
+    Otherwise only the ranks that save the adapter would free them, since `state_dict` does so, and
+    in the next pass they would gather alone.
     """
     if not torch.is_grad_enabled():
         for module in base.modules():
@@ -103,7 +103,7 @@ def _give_up_without_backward(base: torch.nn.Module, _inputs: Any, _output: Any)
 
 
 def weight_bytes(model: TrainableModel) -> tuple[int, int]:
-    """Return the size of the sharded weights: of all ranks together, and of this rank's part."""
+    """Return the size of the sharded weights in bytes: of all ranks, and of this rank's shard."""
     parts = [each for each in model.network.parameters() if isinstance(each, DTensor)]
     whole = sum(each.numel() * each.element_size() for each in parts)
     return whole, sum(each.to_local().numel() * each.element_size() for each in parts)

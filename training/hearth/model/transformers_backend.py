@@ -27,14 +27,14 @@ from hearth.model.precision import DTYPES
 
 
 class TransformersModel(TrainableModel):
-    """A model, with an adapter or whole, whose forward is Transformers' own."""
+    """A model computed by Transformers, with a PEFT adapter or trained whole."""
 
     def loss(self, batch: Batch, denominator: int) -> torch.Tensor:
         """Return the summed token loss over `denominator` (see `TrainableModel.loss`).
 
-        No attention mask and no cache: only then does Transformers read document boundaries from
-        the position ids and keep the documents of a packed row apart. Logits are computed only
-        where some row has a label; they are often the largest tensor of all.
+        Pass no attention mask and no cache: only then does Transformers read document boundaries
+        from the position ids and isolate the documents of a packed row. Logits, often the largest
+        tensor of all, are computed only at positions where some row has a label.
         """
         labels = torch.as_tensor(batch.labels, device=self.device)
         targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
@@ -60,9 +60,9 @@ class TransformersModel(TrainableModel):
 
     @cached_property
     def _computes_few(self) -> bool:
-        """Whether the model can compute the logits of some positions only.
+        """Whether the model can compute the logits of selected positions only.
 
-        Code that comes with a model often cannot.
+        A model's own code often cannot.
         """
         model = self.network
         forward = (model.get_base_model() if isinstance(model, PeftModel) else model).forward
@@ -80,7 +80,7 @@ class TransformersModel(TrainableModel):
 def load(
     settings: Settings, folder: Path, device: torch.device, precision: str
 ) -> TransformersModel:
-    """Return the model in `folder`, ready to learn (see `load.load_model`)."""
+    """Return the model in `folder`, ready for training (see `load.load_model`)."""
     own_code = may_run(settings.trust_remote_code, folder)
     if settings.scratch:
         base = _drawn(folder, own_code, precision).to(device)
@@ -100,21 +100,21 @@ def load(
 
 
 def _attention(own_code: bool) -> str | None:
-    """Return which attention computes; code that comes with a model chooses among what it has."""
+    """Return the attention implementation; a model's own code chooses its own (None)."""
     return None if own_code else "sdpa"
 
 
 def _learning_dtype(precision: str) -> torch.dtype:
-    """Return the type in which weights that learn are kept.
+    """Return the data type of trainable weights.
 
-    Steps are often smaller than the last of bf16's 8 bits and would be rounded away; so autocast
-    computes in 16 bits from weights of 32.
+    Updates are often smaller than the last of bf16's 8 bits and would be rounded away; so autocast
+    computes in 16 bits from 32-bit weights.
     """
     return torch.float64 if precision == "fp64" else torch.float32
 
 
 def _stored(folder: Path, own_code: bool, frozen: bool, precision: str) -> PreTrainedModel:
-    """Return the model as it lies in `folder`; `frozen` weights need no more than `precision`."""
+    """Return the model stored in `folder`; `frozen` weights are loaded in `precision`."""
     return AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=DTYPES[precision] if frozen else _learning_dtype(precision),
@@ -127,7 +127,7 @@ def _stored(folder: Path, own_code: bool, frozen: bool, precision: str) -> PreTr
 def _in_4_bits(
     folder: Path, own_code: bool, device: torch.device, precision: str
 ) -> PreTrainedModel:
-    """Return the model in `folder` frozen and in 4 bits (NF4, as in the QLoRA paper)."""
+    """Return the model in `folder`, frozen and quantised to 4 bits (NF4, as in the QLoRA paper)."""
     from bitsandbytes.nn import Linear4bit
 
     dtype = DTYPES[precision]
@@ -148,8 +148,8 @@ def _in_4_bits(
     )
     for layer in base.modules():
         if isinstance(layer, Linear4bit):
-            # On CPUs with AVX512-BF16 the first evaluation would pack the weights anew, for good,
-            # into a form through which no gradient flows.
+            # On CPUs with AVX512-BF16 the first evaluation would repack the weights permanently
+            # into a format without gradients.
             layer.support_avx512bf16_for_cpu = False
     return prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
 
@@ -157,8 +157,8 @@ def _in_4_bits(
 def _drawn(folder: Path, own_code: bool, precision: str) -> PreTrainedModel:
     """Return the model that config.json in `folder` describes, with random weights.
 
-    Drawn on the CPU, where every machine draws alike, and in float32, so that all precisions
-    begin with the same.
+    They are drawn on the CPU, where every machine draws the same numbers, and in float32, so that
+    all precisions start from the same weights.
     """
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=own_code)
     model = AutoModelForCausalLM.from_config(

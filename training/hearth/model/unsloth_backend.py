@@ -1,6 +1,6 @@
 """Unsloth: fast LoRA kernels on NVIDIA GPUs.
 
-Imported only where a GPU was found: `import unsloth` itself needs one.
+Import this module only if there is a GPU: `import unsloth` itself needs one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from hearth.data import Batch
 from hearth.model.backend import TrainableModel
 from hearth.model.precision import DTYPES
 
-# Before the fix of unsloth#4142, WORLD_SIZE > 1 with one GPU a node went wrong.
+# Before the fix of unsloth#4142, WORLD_SIZE > 1 with one GPU per node trained wrongly.
 _OLDEST = "2026.10.7"
 _ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 class UnslothModel(TrainableModel):
-    """A PEFT model whose forward, loss and backward are Unsloth's kernels."""
+    """A PEFT model with Unsloth's kernels for forward, loss and backward."""
 
     joins_rows = True
     keeps_apart = "backend=transformers"
@@ -36,21 +36,21 @@ class UnslothModel(TrainableModel):
         apply_pending_eager_fallbacks()
 
     def use_scaler(self, scaler: torch.amp.GradScaler) -> None:
-        """Hand the scaler to Unsloth's fused cross entropy.
+        """Pass the scaler to Unsloth's fused cross entropy.
 
-        It computes the gradient of the logits in the forward pass already; unscaled, that vanishes
-        in fp16 (unsloth#3529).
+        That computes the gradient of the logits already in the forward pass; unscaled, the gradient
+        vanishes in fp16 (unsloth#3529).
         """
         if scaler.is_enabled():
-            # The PEFT model, its LoRA wrapper, and the causal model that reads it.
+            # The PEFT model, its LoRA wrapper, and the causal model, which reads the attribute.
             for module in (self.network, self.network.base_model, self.network.base_model.model):
                 module.accelerator_scaler = scaler
 
     def loss(self, batch: Batch, denominator: int) -> torch.Tensor:
         """Return the summed token loss over `denominator` (see `TrainableModel.loss`).
 
-        Unsloth's fast path ignores position ids and wants the lengths of the documents instead, in
-        a single row: so the rows of the micro-batch are laid end to end.
+        Unsloth's fast path ignores position ids and needs the lengths of the documents instead, in
+        a single row: so the rows of the micro-batch are concatenated.
         """
         return self.network(
             input_ids=self._row(batch.input_ids),
@@ -79,7 +79,7 @@ class UnslothModel(TrainableModel):
 def load(settings: Settings, folder: Path, device: torch.device, precision: str) -> UnslothModel:
     """Return the model in `folder` with a fresh LoRA adapter (see `load.load_model`).
 
-    Raises `ConfigError` for settings and versions that Unsloth cannot serve.
+    Raises `ConfigError` for unsupported settings and versions of Unsloth.
     """
     if Version(version("unsloth")) < Version(_OLDEST):
         raise ConfigError(

