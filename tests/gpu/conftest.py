@@ -50,7 +50,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def trained(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) -> Callable:
-    """Return a function that trains in ranks on the card; it returns the run's folder and output."""
+    """Return a function that trains in ranks on the card; it returns the run's folder and log."""
     common = [
         *("--model", llama, "--dataset", texts, "--sequence-length", LENGTH, "--held-out", 0),
         *("--learning-rate", 1e-3, "--global-batch", 8, "--split", "equal", "--micro-batch", 4),
