@@ -1,4 +1,4 @@
-"""What scripts/status and scripts/doctor share: play a playbook, and print only what it found."""
+"""Shared code of scripts/status and scripts/doctor: play a playbook and print only its result."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 PYTHON = REPOSITORY / ".venv" / "bin" / "python"
 _FAILED = 2
-"""The bit of ansible-playbook's exit status that says that a task has failed on some node."""
+"""Bit of ansible-playbook's exit status for a task that failed on some node."""
 
 
 def main(name: str, about: str | None, lines: str) -> int:
     """Play `playbooks/NAME.yml`, print its table or JSON, and return the exit status.
 
-    `about` is what --help says; `lines` names the function that makes lines of the JSON, as
-    `module:function`.
+    `about` is the description for --help; `lines` names the function that formats the JSON as
+    lines, as `module:function`.
     """
     parser = argparse.ArgumentParser(
         prog=f"scripts/{name}",

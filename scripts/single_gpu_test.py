@@ -30,13 +30,13 @@ VENV_PYTHON = REPOSITORY / ".venv" / "bin" / "python"
 # The oldest driver branch that runs a CUDA major version (NVIDIA, "CUDA Compatibility").
 DRIVER_FLOOR = {12: 525, 13: 580}
 
-# Largest relative difference of all gradients from float64 that still is rounding.
+# Largest relative difference of the gradients from float64 that counts as rounding.
 TOLERANCE = {"fp32": 1e-4, "fp16": 0.05, "bf16": 0.05}
 
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA GPU as the driver or PyTorch names it; memory in MiB, None where not told."""
+    """One NVIDIA GPU as reported by the driver or PyTorch; memory in MiB, None if unknown."""
 
     name: str
     capability: tuple[int, int]
@@ -57,7 +57,7 @@ class Torch:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What was found here. `smi_gpus` is nvidia-smi's list, `kernel_driver` the loaded module."""
+    """Facts about this machine: `smi_gpus` from nvidia-smi, `kernel_driver` the loaded module."""
 
     python: str
     pci: tuple[str, ...] = ()
@@ -94,14 +94,14 @@ class Pass:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing to know: a `note`, a GPU left `unused`, or something `broken`."""
+    """One finding: a `note`, an `unused` GPU, or something `broken`."""
 
     level: Literal["note", "unused", "broken"]
     text: str
     remedy: str = ""
 
 
-# ---- what it means (pure) -----------------------------------------------------------------------
+# ---- diagnosis (pure) ---------------------------------------------------------------------------
 
 
 def supports(architectures: tuple[str, ...], capability: tuple[int, int]) -> bool:
@@ -135,7 +135,7 @@ def driver_too_old(driver: str, cuda: str) -> int | None:
 
 
 def judge(machine: Machine) -> list[Finding]:
-    """What is missing on this machine and what to do about it, causes before their effects."""
+    """The problems of this machine with their fixes, causes before their effects."""
     findings = [*_judge_driver(machine), *_judge_torch(machine)]
     torch = machine.torch
     if torch and torch.cuda and machine.driver and not torch.gpus and not findings:
@@ -235,7 +235,7 @@ def _unsupported(number: int, gpu: Gpu, torch: Torch) -> Finding:
 
 
 def judge_passes(passes: list[Pass]) -> list[Finding]:
-    """A pass that failed, or whose gradients are not those of float64 within rounding."""
+    """Findings for passes that failed or whose gradients differ from float64 beyond rounding."""
     findings = []
     for one in passes:
         where = f"The {one.precision} pass on {one.device}"
@@ -265,7 +265,7 @@ def usable_gpus(machine: Machine) -> list[int]:
     return [n for n, gpu in enumerate(gpus) if supports(torch.architectures, gpu.capability)]
 
 
-# ---- what is here -------------------------------------------------------------------------------
+# ---- facts about this machine -------------------------------------------------------------------
 
 
 def pci_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
@@ -300,14 +300,14 @@ def parse_smi(output: str) -> tuple[str | None, tuple[Gpu, ...]]:
             continue
         name, memory, capability, driver = fields
         major, minor = capability.split(".")
-        # Machines that share memory with the CPU say [N/A].
+        # GPUs that share memory with the CPU report [N/A].
         memory_mib = int(memory) if memory.isdigit() else None
         gpus.append(Gpu(name, (int(major), int(minor)), memory_mib))
     return driver, tuple(gpus)
 
 
 def ask_smi() -> tuple[str | None, tuple[Gpu, ...], str | None]:
-    """Driver, GPUs and error of nvidia-smi; all empty where it is not installed."""
+    """Driver, GPUs and error of nvidia-smi; all empty if it is not installed."""
     query = ["--query-gpu=name,memory.total,compute_cap,driver_version"]
     try:
         done = subprocess.run(
@@ -327,7 +327,7 @@ def ask_smi() -> tuple[str | None, tuple[Gpu, ...], str | None]:
 
 
 def ask_torch() -> Torch:
-    """The installed PyTorch and what it sees. Raises what importing it raises."""
+    """The installed PyTorch and its devices. Import errors propagate."""
     import torch
 
     with warnings.catch_warnings(record=True) as caught:
@@ -443,11 +443,11 @@ def run_passes(machine: Machine) -> list[Pass]:
     return [run_pass(device, precision, reference) for device, precision in plan]
 
 
-# ---- what a person sees -------------------------------------------------------------------------
+# ---- output -------------------------------------------------------------------------------------
 
 
 def describe(machine: Machine, passes: list[Pass], findings: list[Finding]) -> str:
-    """The report for people."""
+    """The report as text."""
     lines = [("machine", f"{platform.node()}, Python {platform.python_version()}")]
     for number, gpu in enumerate(machine.gpus):
         memory = f"{gpu.memory} MiB" if gpu.memory else "memory shared with the CPU"
@@ -484,13 +484,13 @@ def describe(machine: Machine, passes: list[Pass], findings: list[Finding]) -> s
 
 
 def main() -> int:
-    """Look, judge, run the passes, report."""
+    """Inspect the machine, judge it, run the passes, report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     arguments = parser.parse_args()
-    # Called with the system's Python, hand over to the one that has PyTorch.
+    # If started with the system's Python, re-execute with the one that has PyTorch.
     outside = Path(sys.prefix) != VENV_PYTHON.parent.parent
     if outside and importlib.util.find_spec("torch") is None and VENV_PYTHON.exists():
         os.execv(VENV_PYTHON, [str(VENV_PYTHON), __file__, *sys.argv[1:]])

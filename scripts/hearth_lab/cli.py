@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def act(asked: argparse.Namespace) -> int:
-    """Do what was asked and return the exit status. Raises LabError."""
+    """Run the requested command and return its exit status. Raises LabError."""
     if asked.verb == "ssh":
         return lab.ssh(asked.node, asked.command)
     with host.alone():
@@ -83,7 +83,7 @@ def act(asked: argparse.Namespace) -> int:
 
 
 def _setting(asked: argparse.Namespace) -> dict[str, object]:
-    """Return what a command sets of a machine. Raises LabError for a wrong value."""
+    """Return the machine settings of a command. Raises LabError for a wrong value."""
     if asked.verb == "link":
         if asked.rate != "off":
             plan.megabits(asked.rate)
@@ -94,7 +94,7 @@ def _setting(asked: argparse.Namespace) -> dict[str, object]:
 
 
 def main() -> int:
-    """Run the command line and return the exit status: 2 for an error that a person can mend."""
+    """Run the command line and return the exit status: 2 for an error that a person can fix."""
     asked = parser().parse_args()
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     try:

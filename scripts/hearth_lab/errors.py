@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class LabError(Exception):
-    """A whole sentence: what is wrong, why, what to do."""
+    """An error with a full-sentence message: the problem, its cause and its fix."""

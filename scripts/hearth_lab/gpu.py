@@ -1,8 +1,8 @@
-"""The graphics card of each machine: a PCI bus as the kernel would show it, with one card on it.
+"""The graphics card of each machine: a fake PCI bus with one card, as the kernel would show it.
 
-The card itself is a stand-in. What `lspci` and /sys say of it is laid out on the machine's disk,
-and a unit in the machine puts that in the place of the bus; what a driver and `nvidia-smi` say of
-it comes from the stand-in packages (see `repository`), which read the same description.
+The card is a stand-in. Its data for `lspci` and /sys is stored on the machine's disk, and a unit in
+the machine mounts it over the bus. The output of a driver and of `nvidia-smi` comes from the
+stand-in packages (see `repository`), which read the same description.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hearth_lab import plan
 
-# On a machine: the bus, what the stand-in of nvidia-smi answers, and what appears in /proc/driver.
+# On a machine: the bus, the output of the nvidia-smi stand-in, and the content of /proc/driver.
 BUS = "/var/lib/lab/pci"
 ANSWERS = "/var/lib/lab/gpu.json"
 LOADED = "/run/lab/driver"
@@ -23,7 +23,7 @@ _SLOT = "0000:01:00.0"
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card: what its driver calls it, MiB, compute capability, watts, PCI ids and class."""
+    """A card: its name in the driver, MiB, compute capability, watts, PCI ids and class."""
 
     name: str
     memory: int
@@ -41,8 +41,8 @@ _GPUS = (
     Gpu("NVIDIA GeForce RTX 3070 Ti", 8192, "8.6", 290, 0x2482, 0x1458, 0x408F),
 )
 
-# Shows the bus, empties /proc/driver of the computer's own drivers, and then loads a driver that
-# was installed before, as a boot does.
+# Shows the bus, hides the computer's own drivers in /proc/driver, and then loads an already
+# installed driver, as a boot does.
 UNIT = f"""\
 [Unit]
 Description=The graphics card of this machine (a stand-in)
@@ -69,7 +69,7 @@ def of(node: plan.Node) -> Gpu:
 
 
 def install(node: plan.Node, disk: Path) -> None:
-    """Put a machine's card on its disk."""
+    """Write the description of a machine's card to its disk."""
     card = of(node)
     place = disk / BUS.lstrip("/") / "devices" / _SLOT
     place.mkdir(parents=True)

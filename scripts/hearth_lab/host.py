@@ -13,12 +13,12 @@ from pathlib import Path
 from hearth_lab.errors import LabError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# HEARTH_LAB names a lab of its own, so that several can be up on one computer.
+# HEARTH_LAB names a separate lab, so that several can be up on one computer.
 OURS = "-".join(["hearth-lab", *filter(None, [os.environ.get("HEARTH_LAB")])])
 STATE = Path("/run") / OURS
 NETWORK = STATE / "net"
 
-# Command: Debian package. ssh only serves `lab ssh`, and Ansible.
+# Debian package by command. ssh is only needed by `lab ssh` and Ansible.
 _COMMANDS = {
     "mmdebstrap": "mmdebstrap",
     "systemd-nspawn": "systemd-container",
@@ -38,14 +38,14 @@ def cache() -> Path:
 
 
 def common() -> Path:
-    """Return the folder of what all labs on this computer start from, whatever their names."""
+    """Return the folder of the base files that all labs on this computer share."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "/var/cache") / "hearth" / "lab"
 
 
 def built(name: str, build: Callable[[Path], None]) -> Path:
-    """Return the folder `name` of what all labs start from, made by `build` if it is not there.
+    """Return the shared folder `name`, calling `build` if it does not exist.
 
-    What was built before under another recipe goes, unless a lab is up that may stand on it.
+    Folders from an older recipe are removed, unless a running lab may still use them.
     """
     target = common() / name
     if target.is_dir():
@@ -53,7 +53,7 @@ def built(name: str, build: Callable[[Path], None]) -> Path:
     common().mkdir(parents=True, exist_ok=True)
     with (common() / "building").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if target.is_dir():  # by another lab meanwhile
+        if target.is_dir():  # another lab built it meanwhile
             return target
         kind = name.partition("-")[0]
         stale = [] if any(Path("/run").glob("hearth-lab*")) else common().glob(f"{kind}-*")
@@ -76,7 +76,7 @@ def missing_packages() -> list[str]:
 
 
 def check() -> None:
-    """Raise LabError unless this user may and this computer can run the lab, with all reasons."""
+    """Raise LabError with all reasons why this user or computer cannot run the lab."""
     reasons = []
     if os.geteuid() != 0:
         reasons.append("It needs root, for namespaces and mounts: call it with sudo.")
@@ -88,7 +88,7 @@ def check() -> None:
 
 
 def run(*command: str | Path, timeout: float = 30, given: str | None = None) -> str:
-    """Run a command to its end and return what it printed. Raises LabError with its last words."""
+    """Run a command and return its output. Raises LabError with its last output lines."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(
@@ -103,7 +103,7 @@ def run(*command: str | Path, timeout: float = 30, given: str | None = None) -> 
 
 
 def succeeds(command: Sequence[str | Path], timeout: float = 10) -> bool:
-    """Return whether a command ends with status 0 in time."""
+    """Return whether a command exits with status 0 within the timeout."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
@@ -115,7 +115,7 @@ def succeeds(command: Sequence[str | Path], timeout: float = 10) -> bool:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Hold the lab, so that two commands at once do not undo each other's work."""
+    """Lock the lab, so that concurrent commands do not interfere."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

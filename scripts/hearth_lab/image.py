@@ -1,4 +1,4 @@
-"""The system that all machines start from: an installed Debian or Ubuntu with a login."""
+"""The base image of all machines: an installed Debian or Ubuntu with a login."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hearth_lab import gpu, plan, repository
 from hearth_lab.errors import LabError
 from hearth_lab.host import REPOSITORY, built, run
 
-# Where the training packages of this computer's .venv appear in a machine, read-only: machines of
-# the lab reach no package index.
+# Read-only mount point of this computer's training packages (.venv) in a machine: the lab's
+# machines reach no package index.
 PACKAGES = "/opt/lab/packages"
-# Likewise this computer's models.
+# Read-only mount point of this computer's models.
 MODELS = "/opt/lab/models"
 _VENV = "/opt/lab/venv"
 _DEBS = (
@@ -44,7 +44,7 @@ systemctl --quiet disable NetworkManager.service NetworkManager-dispatcher.servi
 
 _FILES = {
     "etc/systemd/system/lab-gpu.service": gpu.UNIT,
-    # Each machine makes its own host keys, as an installer would.
+    # Each machine generates its own host keys, as an installer would.
     "etc/systemd/system/lab-keys.service": """\
 [Unit]
 Description=SSH host keys of this machine
@@ -56,9 +56,9 @@ ExecStart=/usr/bin/ssh-keygen -A
 [Install]
 WantedBy=multi-user.target
 """,
-    # /proc/sys of a machine is writable because netplan needs udev, and udev a writable /sys. All
-    # of it that is not the network's is the host's own. (--rbind keeps the machine's own boot id,
-    # which is mounted below.)
+    # A machine's /proc/sys is writable because netplan needs udev, and udev needs a writable /sys.
+    # Everything in it outside the network belongs to the host, so it is sealed. (--rbind keeps the
+    # machine's own boot id, which is mounted below.)
     "etc/systemd/system/lab-seal.service": """\
 [Unit]
 Description=Kernel settings of the host are not this machine's to change
@@ -74,7 +74,7 @@ ExecStart=/bin/sh -ec 'for part in debug dev fs kernel vm; do \\
 [Install]
 WantedBy=sysinit.target
 """,
-    # NetworkManager leaves virtual cards alone; those of the lab's cables stand for real ones.
+    # NetworkManager ignores virtual cards; the lab's virtual cards must count as real ones.
     "etc/udev/rules.d/90-lab-cards.rules": """\
 SUBSYSTEM=="net", ATTR{address}=="02:4c:41:42:*", ENV{NM_UNMANAGED}="0"
 """,
@@ -88,7 +88,7 @@ ExecStart=-/bin/udevadm trigger --type=devices --action=add --subsystem-match=ne
 
 
 def release() -> str:
-    """Return the code name of this computer's release, which the machines get too."""
+    """Return the code name of this computer's release, which the machines use too."""
     name = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     if not name:
         raise LabError("/etc/os-release names no release; the lab needs Debian or Ubuntu.")
@@ -126,13 +126,13 @@ def ensure(say: Callable[[str], None] = print) -> Path:
 
 
 def shared(image: Path) -> dict[str, Path]:
-    """Return the folders of this computer that the machines read, by where they find them."""
+    """Return this computer's folders that the machines read, by their mount point."""
     found = {PACKAGES: packages(image), MODELS: models(), repository.PLACE: repository.ensure()}
     return {there: ours for there, ours in found.items() if ours is not None}
 
 
 def packages(image: Path) -> Path | None:
-    """Return this computer's training packages, if its .venv has those of the machines' Python."""
+    """Return this computer's training packages, if its .venv fits the machines' Python."""
     for folder in (image / _VENV.lstrip("/") / "lib").glob("python3*"):
         ours = REPOSITORY / ".venv" / "lib" / folder.name / "site-packages"
         if ours.is_dir():
@@ -141,7 +141,7 @@ def packages(image: Path) -> Path | None:
 
 
 def models() -> Path | None:
-    """Return the folder of the models that this computer has fetched, if it has any."""
+    """Return the folder of this computer's fetched models, if there are any."""
     home = os.path.expanduser(f"~{os.environ.get('SUDO_USER', '')}")
     cached = os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
     ours = Path(os.environ.get("HEARTH_MODELS") or f"{cached}/hearth/models")

@@ -1,4 +1,4 @@
-"""The lab as a whole: what is up, and what each command does to it."""
+"""The lab as a whole: its recorded state and the implementation of each command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Lab:
 
     @classmethod
     def read(cls) -> Lab:
-        """Return the lab that is up. Raises LabError if none is."""
+        """Read the lab that is up. Raises LabError if none is."""
         try:
             found = json.loads(_RECORD.read_text())
         except (OSError, ValueError):
@@ -33,7 +33,7 @@ class Lab:
         return cls({name: plan.Settings(**settings) for name, settings in found.items()})
 
     def write(self) -> None:
-        """Record what the machines are set to."""
+        """Record the settings of the machines."""
         text = json.dumps({n: dataclasses.asdict(s) for n, s in self.machines.items()}, indent=1)
         fresh = _RECORD.with_suffix(".new")
         fresh.write_text(text)
@@ -45,14 +45,14 @@ class Lab:
         return plan.nodes(len(self.machines))
 
     def find(self, name: str) -> plan.Node:
-        """Return the machine of this name. Raises LabError that names those there are."""
+        """Return the machine of this name. Raises LabError that lists the existing ones."""
         for node in self.nodes:
             if node.name == name:
                 return node
         raise LabError(f"There is no machine {name} in the lab; it has {', '.join(self.machines)}.")
 
     def change(self, name: str, **settings: object) -> None:
-        """Set something of a machine and make it so."""
+        """Change settings of a machine, record and apply them."""
         node = self.find(name)
         changed = self.machines[name] = dataclasses.replace(self.machines[name], **settings)
         self.write()
@@ -60,7 +60,7 @@ class Lab:
             _apply(node, changed)
 
     def power_on(self, *names: str) -> float:
-        """Switch machines on, wait until they are up and return the seconds that it took."""
+        """Switch machines on, wait until they are up and return the elapsed seconds."""
         base = image.ensure()
         nodes = [self.find(name) for name in names]
         for node in nodes:
@@ -91,10 +91,10 @@ class Lab:
 
 
 def up(count: int) -> tuple[Lab, float]:
-    """Return the lab with `count` machines, and the seconds that it took to start them.
+    """Start the lab with `count` machines and return it with the elapsed seconds.
 
     Machines that are on stay on. Raises LabError if the lab is up with another number of them, or
-    if a machine does not start; what was begun is then taken away.
+    if a machine does not start; a partly started lab is then removed.
     """
     nodes = plan.nodes(count)
     if _RECORD.exists() and NETWORK.exists():
@@ -120,7 +120,7 @@ def up(count: int) -> tuple[Lab, float]:
 
 
 def down() -> None:
-    """End the lab and take away all of it but the base image, also what a crash has left."""
+    """End the lab and remove everything except the base image, including remains of a crash."""
     everyone = plan.nodes()
     for node in everyone:
         machine.power_off(node)
@@ -130,9 +130,9 @@ def down() -> None:
 
 
 def ssh(name: str, command: list[str]) -> int:
-    """Log in on a machine, or run a command there; return its exit status."""
+    """Log in to a machine, or run a command there; return its exit status."""
     node = Lab.read().find(name)
-    # ssh asks a program for the password; /run may not hold programs.
+    # ssh runs a program to get the password, and /run may be mounted without exec.
     helper = cache() / "password"
     helper.write_text(f"#!/bin/sh\necho {plan.PASSWORD}\n")
     helper.chmod(0o700)
@@ -196,7 +196,7 @@ def _wait(nodes: list[plan.Node]) -> float:
 
 
 def _forget_key(node: plan.Node) -> None:
-    """Take a machine that is made anew off the host keys of `lab ssh` and of inventory/lab."""
+    """Remove a recreated machine's host keys from those of `lab ssh` and of inventory/lab."""
     for name, known in ((node.address, STATE / "known_hosts"), (node.name, STATE / "pinned")):
         if known.exists():
             with suppress(LabError):

@@ -1,7 +1,7 @@
 """One machine: its disk, its power switch and its share of the processor.
 
-The disk is an overlay over the base image and survives a power cut. The machine's processes live in
-control groups of their own, so that all of them are found and ended, also after a crash.
+The disk is an overlay over the base image and survives a power cut. The machine's processes run in
+separate control groups, so that all of them can be found and ended, even after a crash.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from hearth_lab.host import OURS, STATE, cache, succeeds
 from hearth_lab.network import inside, namespace_of
 
 _CGROUPS = Path("/sys/fs/cgroup")
-# A fifth of the kernel's usual period: a machine that has used up its share stands still until the
-# next, and a slow one would else stand still for most of 0.1 s, in which no real machine does.
+# A fifth of the kernel's default period (0.1 s). A machine that used up its share pauses until the
+# next period; with the default, a slow machine would pause unrealistically long.
 _PERIOD_US = 20_000
 
-# The overlay is mounted in a mount namespace that ends with the machine, so the computer's own
-# table of mounts never shows it.
-# nspawn ends with 133 where the machine was restarted; its network card then loses what it was set
-# to, as a real one does.
+# The overlay is mounted in a mount namespace that ends with the machine, so it never appears in the
+# computer's own mount table.
+# nspawn exits with 133 if the machine was restarted; its network card then loses its settings, as a
+# real one does.
 _BOOT = """
 mount -t overlay overlay -o "$1" "$2" || exit
 card=$3
@@ -40,7 +40,7 @@ while "$@"; [ $? -eq 133 ]; do
 done
 """
 
-# What the installer wrote, by renderer: mode 0600, below /etc.
+# Network configuration below /etc that the installer would write, by renderer (mode 0600).
 _SERVER = """\
 # What the installer wrote.
 network:
@@ -94,7 +94,7 @@ def disk(node: plan.Node) -> Path:
 
 
 def install(node: plan.Node) -> None:
-    """Give a machine that is off a disk on which nothing has been done yet."""
+    """Create a fresh disk for a machine that is off."""
     shutil.rmtree(disk(node), ignore_errors=True)
     for name in ("upper", "work", "root"):
         (disk(node) / name).mkdir(parents=True)
@@ -122,14 +122,14 @@ def install(node: plan.Node) -> None:
 
 
 def power_on(node: plan.Node, image: Path, shared: Mapping[str, Path]) -> None:
-    """Begin to boot a machine that is off and whose network namespace is made.
+    """Start booting a machine that is off and whose network namespace exists.
 
-    `shared` are folders of this computer that it may read, by where it finds them.
+    `shared` are this computer's folders that it may read, by their mount point.
     """
     home = disk(node)
     layers = f"lowerdir={image},upperdir={home / 'upper'},workdir={home / 'work'}"
     command: list[str | Path] = [
-        # nspawn itself starts inside, since /sys shows the network of whoever mounts it.
+        # Start nspawn inside the namespace, since /sys shows the network of the mounting process.
         *inside(namespace_of(node)),
         *("unshare", "--mount", "--propagation=private", "--"),
         *("sh", "-c", _BOOT, "sh", layers, home / "root", node.card),
@@ -146,7 +146,7 @@ def power_on(node: plan.Node, image: Path, shared: Mapping[str, Path]) -> None:
         for group in groups:
             (group / "cgroup.procs").write_text("0")
 
-    # Without a writable /sys there is no udev, and without it netplan does nothing.
+    # udev needs a writable /sys, and netplan does nothing without udev.
     environment = os.environ | {"SYSTEMD_NSPAWN_API_VFS_WRITABLE": "1"}
     with (STATE / f"{node.name}.log").open("w") as log:
         subprocess.Popen(
@@ -161,11 +161,11 @@ def power_on(node: plan.Node, image: Path, shared: Mapping[str, Path]) -> None:
 
 
 def power_off(node: plan.Node) -> None:
-    """Stop a machine as if unplugged: nothing in it is asked or told. No harm if it is off."""
+    """Stop a machine as if unplugged, without a shutdown. Does nothing if it is off."""
     end = time.monotonic() + 20
     while found := _processes(node):
         first = _first(found)
-        for pid in [first] if first else found:  # with its first process a machine ends whole
+        for pid in [first] if first else found:  # the machine ends with its first process
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > end:
@@ -178,17 +178,17 @@ def power_off(node: plan.Node) -> None:
 
 
 def _known_as(node: plan.Node) -> str:
-    """Return the name that no machine of another lab on this computer has."""
+    """Return a name that is unique among all labs on this computer."""
     return f"{OURS}-{node.name}"
 
 
 def is_on(node: plan.Node) -> bool:
-    """Return whether anything of the machine runs."""
+    """Return whether any process of the machine runs."""
     return bool(_processes(node))
 
 
 def is_booted(node: plan.Node) -> bool:
-    """Return whether the machine's systemd has started everything that it starts at boot."""
+    """Return whether the machine's systemd has finished booting."""
     console = within(node)
     return bool(console) and succeeds(
         [*console, "systemctl", "is-active", "--quiet", "multi-user.target"]
@@ -196,16 +196,16 @@ def is_booted(node: plan.Node) -> bool:
 
 
 def within(node: plan.Node) -> list[str]:
-    """Return the words that let a command run as root on a machine that is on, as at its console.
+    """Return the command prefix that runs a command as root on a running machine.
 
-    They need no network. Nothing comes back for a machine that is off.
+    It works without a network. The result is empty for a machine that is off.
     """
     first = _first(_processes(node))
     return [] if first is None else ["nsenter", f"--target={first}", "--all", "--"]
 
 
 def share(node: plan.Node, cores: float | None) -> None:
-    """Hold a machine to so many cores, or give it all of them."""
+    """Limit a machine to `cores` cores, or give it all of them."""
     quota = None if cores is None else max(1000, int(cores * _PERIOD_US))
     first_version = _CGROUPS / "cpu" / OURS / node.name / "cpu.cfs_quota_us"
     if first_version.exists():
@@ -217,14 +217,14 @@ def share(node: plan.Node, cores: float | None) -> None:
 
 
 def log(node: plan.Node) -> str:
-    """Return the last lines that the machine's start left on this computer."""
+    """Return the last lines of the machine's start log on this computer."""
     with suppress(OSError):
         return "\n".join((STATE / f"{node.name}.log").read_text().strip().splitlines()[-8:])
     return ""
 
 
 def forget(nodes: list[plan.Node]) -> None:
-    """Remove the disks and the groups of machines that are off."""
+    """Remove the disks and control groups of machines that are off."""
     shutil.rmtree(cache() / "disks", ignore_errors=True)
     for node in nodes:
         _remove_groups(node)
@@ -234,7 +234,7 @@ def forget(nodes: list[plan.Node]) -> None:
 
 
 def _tops() -> list[Path]:
-    """Return the lab's group in every hierarchy that counts: processor, and systemd's own."""
+    """Return the lab's control group in each hierarchy it uses: cpu, and systemd's own."""
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS / OURS]
     return [
@@ -255,7 +255,7 @@ def _make_groups(node: plan.Node) -> list[Path]:
 
 
 def _folders(node: plan.Node) -> Iterator[Path]:
-    """Yield the machine's groups, the innermost first."""
+    """Yield the machine's control groups, innermost first."""
     for top in _tops():
         for folder, _, _ in os.walk(top / node.name, topdown=False):
             yield Path(folder)
@@ -276,7 +276,7 @@ def _processes(node: plan.Node) -> list[int]:
 
 
 def _first(processes: list[int]) -> int | None:
-    """Return the one that is process 1 inside the machine."""
+    """Return the process that is process 1 inside the machine."""
     for pid in processes:
         with suppress(OSError):
             for line in Path(f"/proc/{pid}/status").read_text().splitlines():

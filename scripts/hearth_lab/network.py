@@ -1,8 +1,8 @@
-"""The home network of the lab: a router, a switch and one cable a machine.
+"""The home network of the lab: a router, a switch and one cable per machine.
 
-The switch is a bridge in a network namespace that leads nowhere else. Each machine has a namespace
-of its own, made before it is switched on and thrown away after, with the card that its cable ends
-in and two interfaces that a cluster must not choose: `docker0` and `tailscale0`.
+The switch is a bridge in an isolated network namespace. Each machine has its own namespace, created
+before power-on and removed afterwards, with the card at the end of its cable and two interfaces
+that a cluster must not choose: `docker0` and `tailscale0`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hearth_lab.host import NETWORK, STATE, run, succeeds
 
 
 def inside(namespace: Path) -> list[str]:
-    """Return the words that let a command run in a network namespace."""
+    """Return the command prefix that runs a command in a network namespace."""
     return ["nsenter", f"--net={namespace}", "--"]
 
 
 def namespace_of(node: plan.Node) -> Path:
-    """Return the file that holds the machine's network namespace."""
+    """Return the file of the machine's network namespace."""
     return STATE / f"{node.name}.net"
 
 
@@ -39,7 +39,7 @@ def _ip(namespace: Path, *words: str) -> None:
 
 
 def up(nodes: list[plan.Node]) -> None:
-    """Make the switch, and the router that gives each machine its address by its MAC."""
+    """Create the switch, and the router that assigns each machine's address by its MAC."""
     _make(NETWORK)
     _ip(NETWORK, "link", "add", "lan", "type", "bridge")
     _ip(NETWORK, "address", "add", f"{plan.ROUTER}/{plan.PREFIX}", "dev", "lan")
@@ -70,7 +70,7 @@ def up(nodes: list[plan.Node]) -> None:
 
 
 def plug(node: plan.Node) -> None:
-    """Give a machine that is off its network namespace, its card and its decoys."""
+    """Create the network namespace, card and decoy interfaces of a machine that is off."""
     unplug(node)
     its = namespace_of(node)
     _make(its)
@@ -88,37 +88,37 @@ def plug(node: plan.Node) -> None:
 
 
 def unplug(node: plan.Node) -> None:
-    """Take away what `plug` made, as far as it is there."""
+    """Remove everything that `plug` created, as far as it exists."""
     for name in (node.name, f"{node.name}-ts"):
         succeeds([*inside(NETWORK), "ip", "link", "delete", name])
     _forget(namespace_of(node))
 
 
 def cable(node: plan.Node, whole: bool) -> None:
-    """Let a machine's card see a cable, or none."""
+    """Connect or disconnect the cable of a machine's card."""
     _ip(NETWORK, "link", "set", node.name, "up" if whole else "down")
 
 
 def link(node: plan.Node, rate: str | None) -> None:
-    """Hold both directions of a cable to a speed, or let it go as fast as it can."""
+    """Limit both directions of a cable to a rate, or remove the limit."""
     for namespace, name in ((NETWORK, node.name), (namespace_of(node), node.card)):
         queue = [*inside(namespace), "tc", "qdisc"]
         if rate is None:
             succeeds([*queue, "delete", "dev", name, "root"])
             continue
-        # What may pass at once: a few milliseconds' worth, and at least one segment of TCP.
+        # Burst size: a few milliseconds of traffic, and at least one TCP segment.
         burst = max(64, plan.megabits(rate) // 4)
         shape = ["tbf", "rate", rate, "burst", f"{burst}kb", "latency", "20ms"]
         run(*queue, "replace", "dev", name, "root", *shape)
 
 
 def answers(node: plan.Node) -> bool:
-    """Return whether the machine's SSH port can be reached over the lab's network."""
+    """Return whether the machine's SSH port is reachable over the lab's network."""
     return succeeds([*inside(NETWORK), "nc", "-z", "-w", "1", node.address, "22"])
 
 
 def down(nodes: list[plan.Node]) -> None:
-    """Take the network away, and whatever still runs in it. The machines must be off."""
+    """Remove the network and end all processes in it. The machines must be off."""
     end_processes([NETWORK, *(namespace_of(node) for node in nodes)])
     for node in nodes:
         unplug(node)
@@ -144,12 +144,12 @@ def end_processes(namespaces: list[Path]) -> None:
 
 
 def _identity(namespace: Path) -> tuple[int, int] | None:
-    """Return what tells a namespace from another, or None where there is none."""
+    """Return the identity (device, inode) of a namespace, or None if there is none."""
     with suppress(OSError):
         status = namespace.stat()
         if namespace.parent.name == "ns" or os.path.ismount(namespace):
             return status.st_dev, status.st_ino
-        # A bind mount of a file is no mount point to ismount, which compares folders.
+        # ismount compares folders, so it does not recognize a bind mount of a file.
         if status.st_dev != namespace.parent.stat().st_dev:
             return status.st_dev, status.st_ino
     return None

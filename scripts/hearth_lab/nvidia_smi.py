@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Stand-in for nvidia-smi on the lab's machines: it answers for a card that is not there.
+"""Stand-in for nvidia-smi on the lab's machines: it reports a card that does not exist.
 
-It knows whether a driver is "loaded", and fails as the real one does where the loaded module and
-the library are not of one version.
+It knows whether a driver is "loaded", and fails like the real one if the versions of the loaded
+module and the library differ.
 """
 
 import json
@@ -16,7 +16,7 @@ LIBRARY = os.path.realpath(f"/usr/lib/{os.uname().machine}-linux-gnu/libnvidia-m
 
 
 def loaded():
-    """Return the version of the module that counts as loaded, or nothing."""
+    """Return the version of the "loaded" module, or ''."""
     try:
         with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
             return re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", file.read())[1]
@@ -25,7 +25,7 @@ def loaded():
 
 
 def option(name):
-    """Return what stands behind `--name=`, or nothing."""
+    """Return the value of the option `--name=`, or ''."""
     start = f"--{name}="
     return next((word[len(start) :] for word in sys.argv[1:] if word.startswith(start)), "")
 
@@ -59,7 +59,7 @@ FIELDS = {
     "power.limit": (f"{GPU['watts']}.00", " W"),
     "clocks_event_reasons.active": ("0x0000000000000001", ""),  # idle
 }
-# What of `-q -x` is read by those who ask for it.
+# The part of the `-q -x` output that its readers use.
 WHOLE = f"""\
 <?xml version="1.0" ?>
 <nvidia_smi_log>

@@ -1,4 +1,4 @@
-"""What the lab is: its machines, addresses and speeds. Nothing here touches the computer."""
+"""Definition of the lab: its machines, addresses and speeds. Nothing here changes the computer."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from hearth_lab.errors import LabError
 
-ROUTER = "198.51.100.1"  # TEST-NET-2 (RFC 5737): no home has it, so nothing real can be meant
+ROUTER = "198.51.100.1"  # TEST-NET-2 (RFC 5737): not used by any real network
 PREFIX = 24
 USER = PASSWORD = "lab"
 
-# Rank order of inventory/lab. The cards differ in name, as they do in any house.
+# Rank order of inventory/lab. The names of the network cards differ, as in any home.
 _NAMES = ("tower", "laptop", "oldbox", *(f"node{n}" for n in range(4, 11)))
 _CARDS = (
     *("enp5s0", "wlp0s20f3", "eno1", "enp3s0", "ens18", "enp6s0", "eno2", "enp2s0", "ens3"),
     "enp7s0",
 )
-# What a server's installer leaves, a desktop's, and a desktop whose owner clicked in its settings.
+# Defaults of a server installer, of a desktop's, and of a desktop with manually changed settings.
 _RENDERERS = ("networkd", "netplan-nm", "networkd", "keyfile", "networkd", "netplan-nm") * 2
 MOST_NODES = len(_NAMES)
 _RATE = re.compile(r"(\d+)(mbit|gbit)")
@@ -25,10 +25,10 @@ _RATE = re.compile(r"(\d+)(mbit|gbit)")
 
 @dataclass(frozen=True)
 class Node:
-    """One machine: its name, the name of its network card and what the home router gives it.
+    """One machine: its name, the name of its network card and the address from the home router.
 
-    `renderer` says who sets up the card, and where that is written: `networkd` and `netplan-nm`
-    (NetworkManager) in /etc/netplan, `keyfile` in a profile of NetworkManager's own.
+    `renderer` names the service and file that configure the card: `networkd` and `netplan-nm`
+    (NetworkManager) in /etc/netplan, `keyfile` in a NetworkManager profile.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Node:
 
 @dataclass
 class Settings:
-    """How a machine is set up at the moment.
+    """The current settings of a machine.
 
-    `link` is a speed such as `1gbit`, or None for as fast as this computer can; `cores` the share
-    of the processor in cores, or None for all.
+    `link` is a speed such as `1gbit`, or None for no limit; `cores` is the share of the processor
+    in cores, or None for all.
     """
 
     power: bool = True
@@ -54,7 +54,7 @@ class Settings:
 
 
 def nodes(count: int = MOST_NODES) -> list[Node]:
-    """Return the first `count` machines. Raises LabError where the lab has no such number."""
+    """Return the first `count` machines. Raises LabError for an invalid number."""
     if not 1 <= count <= MOST_NODES:
         raise LabError(f"--nodes {count}: the lab has 1 to {MOST_NODES} machines.")
     return [
@@ -64,7 +64,7 @@ def nodes(count: int = MOST_NODES) -> list[Node]:
 
 
 def megabits(rate: str) -> int:
-    """Return a speed such as `100mbit` or `1gbit` in Mbit/s. Raises LabError for anything else."""
+    """Convert a speed such as `100mbit` or `1gbit` to Mbit/s. Raises LabError for anything else."""
     match = _RATE.fullmatch(rate)
     value = int(match[1]) * (1000 if match[2] == "gbit" else 1) if match else 0
     if not value:
@@ -73,7 +73,7 @@ def megabits(rate: str) -> int:
 
 
 def cores(text: str) -> float:
-    """Return a share of the processor in cores. Raises LabError unless it is at least 0.05."""
+    """Parse a share of the processor in cores. Raises LabError unless it is at least 0.05."""
     try:
         value = float(text)
     except ValueError:

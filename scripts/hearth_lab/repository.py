@@ -1,8 +1,8 @@
-"""The package repositories that a machine of the lab can reach: files of its own.
+"""The package repositories that a machine of the lab can reach, as local files.
 
-They hold stand-ins of driver packages under their real names; each version ends in `+standin`, and
-what they install says so. `distribution` is what a machine's own apt sources are, `nvidia` stands
-for NVIDIA's repository, and `later` for the same a month on.
+They hold stand-ins of driver packages under their real names. Versions end in `+standin`, and the
+installed files say so too. `distribution` replaces a machine's own apt sources, `nvidia` replaces
+NVIDIA's repository, and `later` is NVIDIA's repository a month later.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 from hearth_lab import gpu
 from hearth_lab.host import built, run
 
-# Where the repositories appear in a machine.
+# Path of the repositories in a machine.
 PLACE = "/opt/lab/repository"
 KERNEL = "linux-image-amd64"
 
 _VERSIONS = {"distribution": "580.126.09", "nvidia": "580.126.09", "later": "580.142.02"}
 _FOLDER = f"usr/lib/{platform.machine()}-linux-gnu"
 
-# `modprobe nvidia` runs this, as /usr/lib/modprobe.d tells it to.
+# `modprobe nvidia` runs this, as configured in /usr/lib/modprobe.d.
 _LOAD = f"""\
 #!/bin/sh
 mkdir -p {gpu.LOADED}/nvidia
@@ -36,7 +36,7 @@ TEXT
 
 @dataclass(frozen=True)
 class Package:
-    """A stand-in: its name, what it needs, and the files that it installs for a driver version."""
+    """A stand-in: its name, its dependencies, and the files it installs for a driver version."""
 
     name: str
     needs: str = ""
@@ -72,7 +72,7 @@ _FROM_NVIDIA = (
     Package("nvidia-open", "nvidia-driver-cuda, nvidia-kernel-open-dkms"),
     Package("cuda-drivers", "nvidia-driver-cuda, nvidia-kernel-dkms"),
 )
-# Debian's kernel, and what Ubuntu has under its names.
+# Debian's kernel, and Ubuntu's packages with Ubuntu's names.
 _FROM_DISTRIBUTION = (
     Package(KERNEL, version="6.1.0-1"),
     Package("linux-headers-amd64", version="6.1.0-1"),
@@ -86,7 +86,7 @@ _CONTENT = {"distribution": _FROM_DISTRIBUTION, "nvidia": _FROM_NVIDIA, "later":
 
 
 def ensure() -> Path:
-    """Return the folder of the repositories; build it if it is not there or its recipe changed."""
+    """Return the folder of the repositories, building it if it is missing or its recipe changed."""
     recipe = hashlib.sha256(repr(_VERSIONS).encode())
     for source in (__file__, Path(__file__).with_name("nvidia_smi.py"), gpu.__file__):
         recipe.update(Path(source).read_bytes())
@@ -94,18 +94,18 @@ def ensure() -> Path:
     def build(work: Path) -> None:
         for name, packages in _CONTENT.items():
             _build(work / "top" / name, packages, _VERSIONS[name])
-        run("chmod", "--recursive", "a+rX", work / "top")  # apt reads as a user of its own
+        run("chmod", "--recursive", "a+rX", work / "top")  # apt reads as a separate user
 
     return built(f"repository-{recipe.hexdigest()[:12]}", build)
 
 
 def kernel(repositories: Path) -> Path:
-    """Return the package of the kernel that every machine has, in name."""
+    """Return the package of the nominal kernel of every machine."""
     return next((repositories / "distribution").glob(f"{KERNEL}_*.deb"))
 
 
 def _build(folder: Path, packages: tuple[Package, ...], version: str) -> None:
-    """Make a flat repository."""
+    """Build a flat repository."""
     folder.mkdir(parents=True)
     index = ""
     for package in packages:
