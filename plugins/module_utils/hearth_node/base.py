@@ -1,4 +1,4 @@
-"""What Hearth's modules share about the node they run on: its paths, files, runs and commands."""
+"""Helpers shared by Hearth's modules on a node: paths, files, runs and commands."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK
 
-# Nothing inherits them from the shell of the controller, as it would on this computer: a run of
-# Hearth's own finds its model in the cache, and who needs one is given it.
+# Removed from a command's environment, so that a controller's shell does not leak them into runs
+# on this computer: a command that needs a token gets it explicitly.
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN")
 
 
 @dataclass
 class Report:
-    """What a command said: findings for people, facts for the play, or the whole record."""
+    """A command's result: findings for people, facts for the play, or the whole record."""
 
     findings: list[str]
     facts: dict[str, Any] = field(default_factory=dict)
@@ -30,7 +30,7 @@ def absolute(path: str) -> str:
 
 
 def text_of(path: str) -> str:
-    """Return the text of a small file to look at, or nothing where it cannot be read."""
+    """Return the text of a small file, or '' if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
@@ -39,7 +39,7 @@ def text_of(path: str) -> str:
 
 
 def run_under_way(workspace: str) -> str:
-    """Return the name of the run whose supervisor holds the node, or nothing."""
+    """Return the name of the run whose supervisor holds the node's lock, or ''."""
     try:
         with open(os.path.join(workspace, SUPERVISOR_LOCK), encoding="utf-8") as lock:
             try:
@@ -52,13 +52,13 @@ def run_under_way(workspace: str) -> str:
     try:
         return str(json.loads(held)["run"])
     except (ValueError, KeyError, TypeError):
-        return "of unknown name"  # it has just begun, and not written its name yet
+        return "of unknown name"  # it has just started, and has not written its name yet
 
 
 def environment(
     workspace: str, node: str, models: str | None, secrets: dict[str, str]
 ) -> dict[str, str]:
-    """Return the variables that Hearth's commands get on a node."""
+    """Return the environment variables for Hearth's commands on a node."""
     given = {
         "HEARTH_WORKSPACE": workspace,
         "HEARTH_NODE": node,
@@ -72,9 +72,9 @@ def environment(
 
 
 def hearth(module: Any, python: str, arguments: list[str], variables: dict[str, str]) -> Report:
-    """Run `python -m ARGUMENTS` and return the JSON object in the last line that it prints.
+    """Run `python -m ARGUMENTS` and return the JSON object in its last line of output.
 
-    Anything else that comes back becomes a finding: a Python that is not there, a crash.
+    Any other outcome becomes a finding: a missing Python, a crash.
     """
     if not os.access(python, os.X_OK):
         return Report([f"there is no Python at {python}; ansible-playbook provision.yml makes it"])

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: a file of the system as Hearth wants it, and how to undo that."""
+"""Ansible module: write, link, remove or edit a system file, on the record of changes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def main() -> None:
 
 
 def apply(record: Record, wanted: dict, check: bool) -> Change:
-    """Make the file what is wanted; return what that changed."""
+    """Bring the file to the wanted state; return the change."""
     path = wanted["path"]
     common = {"stage": wanted["stage"], "then": wanted["then"], "check": check}
     absent = wanted["state"] == "absent"

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: put something on the record of what provisioning has changed."""
+"""Ansible module: add an entry to the record of provisioning's changes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def main() -> None:
                 record.note(module.params["stage"], module.params["note"])
         except (RecordError, OSError) as error:
             module.fail_json(msg=str(error))
-    # The record is Hearth's own book, nothing of the machine's.
+    # The record is Hearth's own file: the machine itself has not changed.
     module.exit_json(changed=False)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: undo on this machine what provisioning has done to it."""
+"""Ansible module: undo the changes of provisioning on this machine."""
 
 from __future__ import annotations
 
@@ -71,24 +71,24 @@ from ansible.module_utils.hearth_node.changes.record import (
 from ansible.module_utils.hearth_node.network.firewall import ufw_commands
 from ansible.module_utils.hearth_node.network.hosts import restored
 
-# Files that others write to as well: what takes Hearth's part out of them.
+# Files that other programs write to as well, with the function that removes Hearth's part.
 _SHARED = {"/etc/hosts": restored}
 
 
 def undo(record: Record, later: list[str], check: bool) -> tuple[list[Undone], list[str]]:
-    """Undo the record backwards; return what became of each path, and what could not be run."""
+    """Undo the record, newest change first; return the result per path, and failed commands."""
     wanted: list[Entry] = [each for each in record.entries() if each.stage not in later]
     done = []
     try:
         for entry in reversed(wanted):
             done.append(record.restore(entry.path, check=check, plain=_SHARED.get(entry.path)))
-    finally:  # what is back counts only then, also where a later one could not be put back
+    finally:  # restored paths take effect only then, even if a later restore failed
         failed = [] if check else record.settle()
     return done, failed
 
 
 def ufw_rules(module: AnsibleModule) -> list[list[str]]:
-    """Return the commands that take Hearth's rules out of ufw, whether it is on or off."""
+    """Return the commands that remove Hearth's rules from ufw, enabled or not."""
     if not module.get_bin_path("ufw"):
         return []
     _, out, _ = module.run_command(["ufw", "show", "added"], environ_update={"LC_ALL": "C"})
@@ -96,7 +96,7 @@ def ufw_rules(module: AnsibleModule) -> list[list[str]]:
 
 
 def foretold(done: list[Undone], rules: list[list[str]], kept: list[str]) -> list[str]:
-    """Return a line for each thing that an undo would do, and for what it could not."""
+    """Return a line for each thing that an undo would do, or could not do."""
     words = {"removed": "remove", "restored": "put back", "left": "leave"}
     return [
         *(f"{words[each.state]} {each.path}" + f" ({each.why})" * bool(each.why) for each in done),
@@ -125,7 +125,7 @@ def main() -> None:
         failed += [] if check else run_all(rules)
         if not check and not record.entries() and os.path.isdir(FOLDER):
             record.forget()
-            with suppress(OSError):  # originals of what was left are kept beside it
+            with suppress(OSError):  # not empty if originals are kept beside it
                 os.rmdir(os.path.dirname(FOLDER))
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"the machine cannot be reset: {error}")

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: what a node is and keeps, as far as training depends on it."""
+"""Ansible module: gather a node's facts that training depends on."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ from ansible.module_utils.hearth_node.runs import leftovers
 
 
 def home(given: dict) -> dict:
-    """Return what beside training is under way on this machine.
+    """Return the other uses of this machine: battery and GPU programs.
 
-    `on_battery`, and `gpus` with who uses them, and `gpu_trouble`: why there are none.
+    `on_battery`, `gpus` with their programs, and `gpu_trouble`: the reason if there are none.
     """
     kept, lost = leftovers.processes(given["workspace"])
     gpus, trouble = gpu_use.look(kept | {each["pid"] for each in lost})
@@ -87,12 +87,12 @@ def home(given: dict) -> dict:
 
 
 def look(given: dict) -> dict:
-    """Return everything: what `home` does, and more.
+    """Return all facts: those of `home`, and more.
 
     The `driver`, `card` of the cluster address, `neighbours` and `paths` to the peers, `disks`,
     `memory`, `identity`, the run that is `busy`, its `orphans` (processes of no run) and
-    `leftovers` (paths), `models`, `data` (names), those of it that are `damaged`, and what was too
-    large to be read (`unread`). Of data sets of the Hub `hub_data` (names) and `hub_sums`.
+    `leftovers` (paths), `models`, `data` (names), the `damaged` ones, and files too large to read
+    (`unread`). For data sets of the Hub, `hub_data` (names) and `hub_sums`.
     """
     workspace, models = given["workspace"], given["models"]
     own, reader = surroundings.card(given["address"]), copies.Reader()
@@ -103,7 +103,7 @@ def look(given: dict) -> dict:
         "driver": driver(),
         "card": own,
         "paths": surroundings.paths(own["mtu"], given["peers"] if own["name"] != "lo" else {}),
-        # After the packets to them, which make the peers answer.
+        # After the pings, which fill the neighbour table.
         "neighbours": surroundings.asked_neighbours(),
         "disks": surroundings.disks({"workspace": workspace, "models": models}),
         "memory": memory(text_of("/proc/meminfo")),
@@ -121,7 +121,7 @@ def look(given: dict) -> dict:
 
 
 def driver() -> dict:
-    """Return what the driver is, in short; `cards` names the NVIDIA cards."""
+    """Return a summary of the driver; `cards` names the NVIDIA cards."""
     said = driver_look.look()
     cards = [card_of(each["device"]) for each in said["cards"] if each["vendor"] == NVIDIA]
     return {
@@ -140,7 +140,7 @@ def driver() -> dict:
 
 
 def claims(given: dict) -> dict:
-    """Return the MAC of another machine that says it has this node's address, or nothing."""
+    """Return the MAC of another machine that claims this node's address, or ''."""
     nics, _ = see()
     nic = next((each for each in nics if each.has(given["address"])), None)
     found = listen(nic, nics, given["address"], [], probes=2) if nic else {}
@@ -148,7 +148,7 @@ def claims(given: dict) -> dict:
 
 
 def tidy(module: AnsibleModule, workspace: str) -> None:
-    """Remove what is left of ended runs, and end the module."""
+    """Remove the leftovers of ended runs, and exit the module."""
     try:
         gone = (leftovers.files if module.check_mode else leftovers.tidy)(workspace)
     except (OSError, subprocess.TimeoutExpired) as error:

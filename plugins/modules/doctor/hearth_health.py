@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: how a node is doing now."""
+"""Ansible module: the current load of a node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: one more apt repository, with its key, on the record of changes."""
+"""Ansible module: add an apt repository with its key, on the record of changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _LARGEST = 1 << 20
 
 
 def fetched(url: str) -> bytes:
-    """Return what is at `url`. Raises OSError."""
+    """Download `url` and return its content. Raises OSError."""
     with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
         return answer.read(_LARGEST)
 
@@ -86,7 +86,7 @@ def checked(file: bytes, wanted: str, where: str) -> bytes:
 
 
 def present(path: str, wanted: str) -> bytes:
-    """Return the key at `path`, or nothing if it is another or none."""
+    """Return the key at `path`, or b'' if there is none or a different one."""
     try:
         with open(path, "rb") as file:
             return checked(file.read(), wanted, path)

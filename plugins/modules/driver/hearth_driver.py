@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: what a machine has in GPUs and drivers, and loading an installed driver."""
+"""Ansible module: inspect a machine's GPUs and driver, and load an installed driver."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ from ansible.module_utils.hearth_node.driver.decision import after_install, rest
 
 
 def load(look: dict) -> tuple[bool, str]:
-    """Load the installed driver; return whether that was done, and what it said if not."""
+    """Load the installed driver; return whether it loaded, and the error output if not."""
     if look["loaded"] or restart_reason(look):
         return False, ""
     status, said = inspect.run("modprobe", "nvidia", seconds=60)
@@ -76,7 +76,7 @@ def load(look: dict) -> tuple[bool, str]:
 
 
 def note(packages: list[str], installed: dict[str, str]) -> str:
-    """Return what the record says of an install: it is not undone, but can be."""
+    """Return the note on an install for the record: no reset undoes it, but the user can."""
     versions = ", ".join(f"{name} {installed[name]}" for name in packages if name in installed)
     names = " ".join(name for name in packages if name in installed)
     return f"driver packages installed: {versions}. To remove them: sudo apt-get remove {names}"

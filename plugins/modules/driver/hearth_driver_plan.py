@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: which driver each machine of the cluster gets. Runs once, on the controller."""
+"""Ansible module: plan the driver of each machine. Runs once, on the controller."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from ansible.module_utils.hearth_node.driver.machine import Machine, Plan
 
 
 def shown(plans: dict[str, Plan]) -> str:
-    """Return a line or more for each machine, those that say the same together."""
+    """Return one or more lines per machine; machines with equal lines share them."""
     names: dict[str, list[str]] = {}
     for name, plan in plans.items():
         text = plan.note

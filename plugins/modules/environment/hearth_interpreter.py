@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: an empty Python environment, made by venv or by a conda of Hearth's own."""
+"""Ansible module: create an empty Python environment with venv or Hearth's own conda."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from ansible.module_utils.hearth_node.environment.python import (
 
 
 def run(module: AnsibleModule, command: list[str], **variables: str) -> str:
-    """Run a command; return nothing, or its last words if it failed."""
+    """Run a command; return '', or the last lines of its output if it failed."""
     status, out, errors = call(module, command, **variables)
     return (
         "\n".join((errors + out).strip().splitlines()[-8:]) or "it said nothing" if status else ""
@@ -74,7 +74,7 @@ def run(module: AnsibleModule, command: list[str], **variables: str) -> str:
 
 
 def clear(folder: str) -> None:
-    """Remove what was half made. Raises Failed if somebody else's things are there."""
+    """Remove an unfinished environment. Raises Failed if the folder has foreign files."""
     if was_interrupted(folder):
         shutil.rmtree(folder, ignore_errors=True)
     elif os.path.lexists(folder):
@@ -82,7 +82,7 @@ def clear(folder: str) -> None:
 
 
 def make_venv(module: AnsibleModule, folder: str, base: str) -> None:
-    """Make a venv. Raises Failed."""
+    """Create a venv. Raises Failed."""
     clear(folder)
     with unfinished(folder):
         if said := run(module, [base, "-m", "venv", folder]):
@@ -98,7 +98,7 @@ def install_miniforge(module: AnsibleModule, folder: str, installer: str) -> Non
 
 
 def make_conda(module: AnsibleModule, folder: str, miniforge: str) -> None:
-    """Let Hearth's conda make the environment. Raises Failed."""
+    """Create the environment with Hearth's conda. Raises Failed."""
     name = os.path.basename(folder)
     clear(folder)
     channel, version = module.params["channel"], module.params["conda_version"]
@@ -116,11 +116,11 @@ def make_conda(module: AnsibleModule, folder: str, miniforge: str) -> None:
 
 
 class Failed(Exception):
-    """The environment cannot be made; what was begun keeps its mark and is made anew next time."""
+    """The environment cannot be created; it stays marked as unfinished until the next attempt."""
 
 
 def _apart(miniforge: str) -> dict[str, str]:
-    """Return variables that keep Hearth's conda and the user's own apart."""
+    """Return the variables that isolate Hearth's conda from the user's own."""
     return {
         "CONDA_ENVS_DIRS": os.path.join(miniforge, "envs"),
         "CONDA_PKGS_DIRS": os.path.join(miniforge, "pkgs"),
@@ -159,7 +159,7 @@ def main() -> None:
 
 
 def make(module: AnsibleModule, folder: str) -> None:
-    """Make the environment in `folder`. Raises Failed."""
+    """Create the environment in `folder`. Raises Failed."""
     params = module.params
     if params["mode"] == "venv":
         make_venv(module, folder, params["base"])

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: a Python environment that holds exactly what a lock file says."""
+"""Ansible module: install exactly the packages of a lock file in a Python environment."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ _DRIVER = "/proc/driver/nvidia"
 
 
 def driver() -> tuple[str, int]:
-    """Return what the loaded NVIDIA driver says of its version, and how many GPUs it drives."""
+    """Return the loaded NVIDIA driver's version text, and its number of GPUs."""
     try:
         with open(os.path.join(_DRIVER, "version"), encoding="utf-8") as file:
             version = file.read()
@@ -172,7 +172,7 @@ def driver() -> tuple[str, int]:
 
 
 def base_version(module: AnsibleModule, base: str) -> tuple[list[int] | None, str]:
-    """Return the version of the Python that makes a venv, or None and why it cannot."""
+    """Return the version of the Python that creates a venv, or None and the reason."""
     code = "import sys; print(*sys.version_info[:2]); import ensurepip, venv"
     status, out, errors = call(module, [base, "-c", code])
     if status and not out.strip():
@@ -197,7 +197,7 @@ def base_version(module: AnsibleModule, base: str) -> tuple[list[int] | None, st
 
 
 def conda_findings(python: str, miniforge: str, url: str, lacks: bool) -> list[str]:
-    """Return why conda cannot make the environment of `python`."""
+    """Return the reasons why conda cannot create the environment of `python`."""
     findings = []
     if os.path.dirname(folder_of(python)) != os.path.join(miniforge, "envs"):
         findings.append(
@@ -213,7 +213,7 @@ def conda_findings(python: str, miniforge: str, url: str, lacks: bool) -> list[s
 
 
 def do_look(module: AnsibleModule) -> dict:
-    """Return what differs from the lock, and what must be known to mend it."""
+    """Return the packages that differ from the lock, and the facts needed to correct them."""
     params, findings = module.params, []
     kind = lock_for(params["lock"], *driver(), params["driver_floor"])
     python = absolute(params["python"])
@@ -250,7 +250,7 @@ def do_look(module: AnsibleModule) -> dict:
 
 
 def sha256_of(path: str) -> str:
-    """Return the checksum of a file, or nothing if there is none."""
+    """Return the checksum of a file, or '' if there is none."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as file:
@@ -262,12 +262,12 @@ def sha256_of(path: str) -> str:
 
 
 def not_whole(folder: str, files: dict[str, str]) -> list[str]:
-    """Return which of the files are not in the folder as their checksums say."""
+    """Return the files that are missing from the folder or do not match their checksums."""
     return [name for name, sum in files.items() if sha256_of(os.path.join(folder, name)) != sum]
 
 
 def do_stock(module: AnsibleModule) -> dict:
-    """Make the folder for wheels; return which are missing. Fails where they would not fit."""
+    """Create the folder for wheels; return the missing ones. Fails if the disk is too full."""
     folder = absolute(module.params["folder"])
     os.makedirs(folder, mode=0o700, exist_ok=True)
     missing = not_whole(folder, module.params["files"])
@@ -281,7 +281,7 @@ def do_stock(module: AnsibleModule) -> dict:
 
 
 def do_install(module: AnsibleModule) -> dict:
-    """Install from the wheels here; return what differed. Fails if it still does."""
+    """Install from the local wheels; return the packages that differed. Fails if any still do."""
     params = module.params
     python, folder = absolute(params["python"]), absolute(params["folder"])
     wanted = params["wanted"]["locked"]
@@ -293,8 +293,8 @@ def do_install(module: AnsibleModule) -> dict:
         module.fail_json(msg=f"{', '.join(broken)} did not arrive whole: call this again")
     path = os.path.join(module.tmpdir, "locked.txt")
     write_private(path, params["locked"])
-    # Isolated: no index, proxy or target of the user's own pip settings counts here. Compiling all
-    # modules would take longer than the rest; Python compiles those that are used.
+    # Isolated: the user's own pip settings (index, proxy, target) must not apply. Compiling all
+    # modules would take longer than the rest; Python compiles the imported ones.
     status, out, errors = call(
         module,
         [
@@ -310,7 +310,7 @@ def do_install(module: AnsibleModule) -> dict:
         module.fail_json(msg=f"pip could not install {len(left)} packages into {python}:\n{last}")
     if not params["keep"]:
         shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # ~/.cache/hearth, unless something else is in it
+        with contextlib.suppress(OSError):  # ~/.cache/hearth, unless it has other files
             os.rmdir(os.path.dirname(folder))
     return {"differing": wrong, "changed": True}
 

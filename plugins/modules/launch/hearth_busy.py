@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: whether a run is under way on this node."""
+"""Ansible module: report the run under way on this node."""
 
 from __future__ import annotations
 

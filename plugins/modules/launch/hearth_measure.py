@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: how fast each rank of one node computes the rows of a run."""
+"""Ansible module: measure the speed of each rank on one node with a run's rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: the memory that ranks of one node would have."""
+"""Ansible module: the memory available to ranks on one node."""
 
 from __future__ import annotations
 

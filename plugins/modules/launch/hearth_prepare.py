@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: get the model and the data of a run ready on one node."""
+"""Ansible module: prepare a run's model and data on one node."""
 
 from __future__ import annotations
 

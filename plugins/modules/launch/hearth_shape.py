@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: the sizes of a run's model, known before it is fetched."""
+"""Ansible module: the sizes of a run's model, before its download."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: check, start, stop or look at a run's supervisor on one node."""
+"""Ansible module: check, start, stop or inspect a run's supervisor on one node."""
 
 from __future__ import annotations
 
@@ -137,9 +137,9 @@ def _call(module: AnsibleModule, spec: dict, *arguments: str) -> Report:
 
 
 def check(module: AnsibleModule, spec: dict) -> Report:
-    """Return what stands in the way of the run here. The spec lies in a file only meanwhile.
+    """Return the obstacles to the run on this node. The spec is in a file only during the call.
 
-    With a run file, another run of that name does: its results, checkpoints and code would mix.
+    With a run file, another run of the same name is one: results, checkpoints and code would mix.
     """
     path = os.path.join(module.tmpdir, "spec.json")
     write_private(path, json.dumps(spec))
@@ -156,10 +156,10 @@ def check(module: AnsibleModule, spec: dict) -> Report:
 
 
 def start(module: AnsibleModule, spec: dict) -> Report:
-    """Lay down what the run needs here and start its supervisor, unless a run is under way.
+    """Write the run's files and start its supervisor, unless a run is under way.
 
-    What a run that is under way here would read again after a reboot stays as it is. Only the
-    start that began it may come twice, since Ansible repeats it over a connection that broke.
+    The files of a run under way stay unchanged, since it reads them again after a reboot. Only the
+    same start may come twice: Ansible repeats it after a broken connection.
     """
     workspace, text = spec["workspace"], json.dumps(spec, indent=2) + "\n"
     config = os.path.join(workspace, "config")
@@ -177,7 +177,7 @@ def start(module: AnsibleModule, spec: dict) -> Report:
 
 @contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    """Let one start at a time in, each until its run is under way: none comes between two files."""
+    """Lock: one start at a time, until its run is under way, so that files never mix."""
     held = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -189,9 +189,9 @@ def _alone(folder: str) -> Iterator[None]:
 def _lay_down_and_start(module: AnsibleModule, spec: dict, path: str, text: str) -> Report:
     """Write the run file, the spec (to `path`) and the secrets, and start the supervisor.
 
-    Secrets lie in a file of their own, which does not outlive the run: a supervisor that is a unit
-    needs them again after a reboot and removes them at the end; any other has read them when this
-    returns.
+    Secrets are in a separate file that does not outlive the run: a supervisor run by systemd needs
+    them again after a reboot and removes them at the end; any other supervisor has read them when
+    this returns.
     """
     results = os.path.join(spec["workspace"], "results", spec["run"])
     hidden = os.path.join(spec["workspace"], "config", f"{spec['run']}.secrets")
@@ -210,7 +210,7 @@ def _lay_down_and_start(module: AnsibleModule, spec: dict, path: str, text: str)
 
 
 def stop(module: AnsibleModule, spec: dict) -> Report:
-    """Ask the run to stop here; a node that has lost its record, with its disk, has none to ask."""
+    """Request the run to stop here; without a record, as after a disk loss, there is no run."""
     record = os.path.join(spec["workspace"], "results", spec["run"], "supervisor.json")
     if not os.path.exists(record):
         return Report([], record={"asked": False})

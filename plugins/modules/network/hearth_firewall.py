@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: the other nodes may come in where a firewall is on."""
+"""Ansible module: let the other nodes through an active firewall."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _RELOAD = ["firewall-cmd", "--reload"]
 
 
 def said(module: AnsibleModule, *command: str) -> str:
-    """Return what a command prints, or nothing if it is not there or fails."""
+    """Return a command's output, or '' if it is missing or fails."""
     if not module.get_bin_path(command[0]):
         return ""
     status, out, _ = module.run_command([*command], environ_update={"LC_ALL": "C"})
@@ -72,7 +72,7 @@ def said(module: AnsibleModule, *command: str) -> str:
 
 
 def ufw_is_active(module: AnsibleModule) -> bool:
-    """Return whether ufw filters; asked only if it is switched on, since asking takes long."""
+    """Return whether ufw is active; queried only if it is enabled, since the query is slow."""
     try:
         with open("/etc/ufw/ufw.conf", encoding="utf-8") as file:
             enabled = re.search(r"^ENABLED=[\"']?yes", file.read(), re.M | re.I)
@@ -82,14 +82,14 @@ def ufw_is_active(module: AnsibleModule) -> bool:
 
 
 def with_ufw(module: AnsibleModule, peers: list[str]) -> tuple[list[str], list[str]]:
-    """Bring ufw's rules up to date; return what changed, and findings."""
+    """Bring ufw's rules up to date; return the changes, and findings."""
     commands = ufw_commands(said(module, "ufw", "show", "added"), peers)
     findings = [] if module.check_mode else run_all(commands)
     return [" ".join(command) for command in commands], findings
 
 
 def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], list[str]]:
-    """Bring firewalld's zone up to date; return what changed, and findings."""
+    """Bring firewalld's zone up to date; return the changes, and findings."""
     record, check = Record(), module.check_mode
     how = {"stage": "firewall", "then": [_RELOAD], "check": check}
     if not peers:
@@ -106,7 +106,7 @@ def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], 
         if zones.get(peer, "hearth") != "hearth"
     ]
     if findings:
-        return [], findings  # firewalld would refuse a zone with an address that another has
+        return [], findings  # firewalld rejects an address that is in another zone
     changed = record.write(_ZONE, firewalld_zone(peers).encode(), **how).changed
     loaded = all(peer in zones for peer in peers)
     if changed or not loaded:
@@ -115,7 +115,7 @@ def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], 
 
 
 def with_own_rules(module: AnsibleModule, peers: list[str]) -> tuple[str, list[str]]:
-    """Return what filters on a machine without ufw and firewalld, and findings."""
+    """Return the packet filter of a machine without ufw and firewalld, and findings."""
     if not peers:
         return "none", []
     way = re.search(r" dev (\S+)", said(module, "ip", "-oneline", "route", "get", peers[0]))

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: the host name of a node, and where it finds the others by name."""
+"""Ansible module: set a node's host name, and list the other nodes in /etc/hosts."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ _CLOUD_TEXT = b"""\
 manage_etc_hosts: false
 preserve_hostname: true
 """
-# What a datasource asks for counts more than any file in /etc/cloud.
+# A datasource's settings override every file in /etc/cloud.
 _CLOUD_ASKED = "/var/lib/cloud/instance/cloud-config.txt"
 
 
 def read(path: str) -> str:
-    """Return a file's text, or nothing where there is none."""
+    """Return a file's text, or '' if there is none."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             return file.read()
@@ -81,7 +81,7 @@ def read(path: str) -> str:
 
 
 def set_name(record: Record, name: str, check: bool) -> list[Change]:
-    """Give the machine its host name, at once and for the next boot."""
+    """Set the machine's host name, at once and for the next boot."""
     changes = []
     if read(_HOSTNAME).strip() != name:
         known = os.path.exists(_HOSTNAME)
@@ -97,7 +97,7 @@ def set_name(record: Record, name: str, check: bool) -> list[Change]:
 
 
 def calm_cloud(record: Record, check: bool) -> list[Change]:
-    """Tell cloud-init, where it is, to leave names alone: it can rewrite both at every boot."""
+    """Keep cloud-init, if present, from rewriting host name and /etc/hosts at every boot."""
     if not os.path.isdir(_CLOUD):
         return []
     path = os.path.join(_CLOUD, "99-hearth.cfg")
@@ -105,7 +105,7 @@ def calm_cloud(record: Record, check: bool) -> list[Change]:
 
 
 def cloud_insists() -> list[str]:
-    """Return a finding if this machine's cloud-init was told to rewrite /etc/hosts."""
+    """Return a finding if this machine's cloud-init is set to rewrite /etc/hosts."""
     if asked := re.search(r"^manage_etc_hosts:\s*(?!false)(\S+)", read(_CLOUD_ASKED), re.M | re.I):
         return [
             f"cloud-init rewrites /etc/hosts at every boot, since this machine's user data says "
@@ -115,7 +115,7 @@ def cloud_insists() -> list[str]:
 
 
 def resolved(name: str) -> set[str]:
-    """Return all addresses that a program on this machine gets for a name."""
+    """Return all addresses to which this machine resolves a name."""
     try:
         return {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
     except OSError:
@@ -154,7 +154,7 @@ def main() -> None:
     text = rewritten(hosts, nodes, node, also).encode(errors="surrogateescape")
     try:
         record = Record()
-        # The names first: sudo complains of a host name that it cannot resolve.
+        # /etc/hosts first: sudo complains about a host name that it cannot resolve.
         changes = [record.write(_HOSTS, text, stage="names", check=check)]
         changes += set_name(record, host_name(node), check) if wanted else []
         changes += calm_cloud(record, check)

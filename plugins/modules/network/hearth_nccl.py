@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: which network NCCL and Gloo use on this machine."""
+"""Ansible module: set the network interface for NCCL and Gloo on this machine."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ PROFILE = "/etc/profile.d/hearth.sh"
 
 _MARKER = "the cluster's network"
 _HEAD = "# Hearth: the network interface of the cluster, exactly.\n"
-# Root's shells read this too, so it must not come from a file that a user may change. The plain
-# form: some shells that read profile.d are not bash.
+# Root's shells read this too, so it must not source a file that a user can change. POSIX syntax,
+# since some shells that read profile.d are not bash.
 _SCRIPT = f"""\
 {_HEAD}if [ -r {VARIABLES} ]; then
     set -a
@@ -73,7 +73,7 @@ fi
 
 
 def interface_of(links: list[dict], address: str) -> str:
-    """Return the interface that carries `address`, from what `ip -json address` prints."""
+    """Return the interface that carries `address`, from the output of `ip -json address`."""
     wanted = ipaddress.ip_address(address)
     for link in links:
         for each in link.get("addr_info", []):
@@ -83,9 +83,9 @@ def interface_of(links: list[dict], address: str) -> str:
 
 
 def variables(interface: str, address: str) -> dict[str, str]:
-    """Return what NCCL and Gloo are told.
+    """Return the environment variables for NCCL and Gloo.
 
-    NCCL takes a name as a prefix unless it starts with `=`; Gloo wants the bare name.
+    NCCL treats a name as a prefix unless it starts with `=`; Gloo takes the bare name.
     """
     version = ipaddress.ip_address(address).version
     return {
@@ -96,9 +96,9 @@ def variables(interface: str, address: str) -> dict[str, str]:
 
 
 def overruled(text: str, wanted: dict[str, str]) -> list[str]:
-    """Return the lines of an /etc/nccl.conf above Hearth's block that make it void.
+    """Return the lines of an /etc/nccl.conf above Hearth's block that override it.
 
-    NCCL takes the first line that names a variable.
+    NCCL uses the first line that sets a variable.
     """
     above = text.partition(f"# hearth: {_MARKER} begin\n")[0]
     found = []
@@ -121,7 +121,7 @@ def main() -> None:
     links = json.loads(out)
     interface = interface_of(links, address)
     if not interface and module.check_mode:
-        # The stage before, which would have set the address, has not either.
+        # Check mode: the earlier stage, which sets the address, has not set it either.
         module.exit_json(changed=True, findings=[], interface="", variables={})
     if not interface:
         known = ", ".join(
@@ -156,11 +156,11 @@ def main() -> None:
 
 
 def write(told: dict[str, str], check: bool) -> list[Change]:
-    """Have the three files say so."""
+    """Write the variables to the three files."""
     record, stage = Record(), "nccl"
-    # NCCL takes a line as it is, and of Gloo it knows nothing.
+    # NCCL reads lines verbatim, and knows no Gloo variables.
     block = [f"{name}={value}" for name, value in told.items() if name.startswith("NCCL_")]
-    # Quoted, since to some shells a word that begins with = is a command to look up.
+    # Quoted, since some shells expand a word that begins with = to a command's path.
     lines = [f'{name}="{value}"' for name, value in told.items()]
     return [
         record.block(NCCL, _MARKER, "\n".join(block), stage=stage, check=check),

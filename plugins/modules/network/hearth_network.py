@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: the address of this node, looked at or changed so that nobody is locked out."""
+"""Ansible module: check this node's address, or change it without locking anyone out."""
 
 from __future__ import annotations
 
@@ -133,16 +133,16 @@ from ansible.module_utils.hearth_node.network import inspect as look
 from ansible.module_utils.hearth_node.network.change import Candidate, fingerprint
 from ansible.module_utils.hearth_node.network.nics import see
 
-_PATIENCE = 10  # seconds that a new address may take until gateway and peers answer
+_PATIENCE = 10  # seconds within which gateway and peers must answer at a new address
 
 
 def addresses(nics: list) -> list:
-    """Return the IPv4 addresses of the NICs that no program has made."""
+    """Return the IPv4 addresses of the NICs, without programs' virtual NICs."""
     return [held.address for nic in nics if nic.ordinary for held in nic.held]
 
 
 def verdict_of(options: dict, nics: list, default: str) -> look.Verdict:
-    """Return what is to be said and done in the mode that was asked for."""
+    """Return the findings and the required change in the requested mode."""
     asked = plan.Asked(
         options["address"],
         options["interface"],
@@ -160,7 +160,7 @@ def verdict_of(options: dict, nics: list, default: str) -> look.Verdict:
 
 
 def looked(options: dict) -> dict:
-    """Return findings, and what would change."""
+    """Return findings, and the pending change."""
     nics, default = see()
     verdict = verdict_of(options, nics, default)
     candidate = verdict.candidate
@@ -178,7 +178,7 @@ def looked(options: dict) -> dict:
 
 
 def diff(candidate: Candidate) -> dict:
-    """Return what `--diff` shows of a change."""
+    """Return the output of `--diff` for a change."""
     return {
         "before": candidate.before,
         "after": candidate.after,
@@ -188,7 +188,7 @@ def diff(candidate: Candidate) -> dict:
 
 
 def arm(options: dict) -> dict:
-    """Arm the change that is due, unless something stands in its way."""
+    """Arm the required change, unless there are findings."""
     nics, default = see()
     verdict = verdict_of(options, nics, default)
     candidate = verdict.candidate
@@ -200,12 +200,12 @@ def arm(options: dict) -> dict:
         "wanted": asdict(verdict.wanted) if verdict.wanted else None,
         "peers": neighbours.reachable(verdict.nic, nics, options["peers"]),
         "addresses": addresses(nics),
-        # Where the node should be found with the change.
+        # Addresses at which the changed node should answer.
         "goals": past.addresses if past else [verdict.wanted.address],
     }
     digest = fingerprint(candidate.folder)
     try:
-        Record()  # where the change could not be kept, it is not tried either
+        Record()  # raises early if the change could not be kept
         token = armed.arm(candidate, options["seconds"], facts)
     except (armed.NotArmed, RecordError) as error:
         return {"findings": [str(error)], "token": "", "addresses": addresses(nics)}
@@ -221,7 +221,7 @@ def arm(options: dict) -> dict:
 
 
 def confirm(options: dict) -> dict:
-    """Keep the change if the network works with it; take it back at once if it does not."""
+    """Keep the change if the network works with it; undo it at once if it does not."""
     try:
         change = armed.load(options["token"])
     except armed.NotArmed as error:
@@ -239,7 +239,7 @@ def confirm(options: dict) -> dict:
 
 
 def missing(facts: dict) -> list:
-    """Return what does not work at the moment with the change that is tried."""
+    """Return findings on the network with the tried change applied."""
     nics, _ = see()
     nic = next((each for each in nics if each.name == facts["nic"]), None)
     if nic is None:
@@ -260,7 +260,7 @@ def missing(facts: dict) -> list:
 
 
 def keep(change: armed.Armed) -> list:
-    """Make the change last, on the record of changes; return why that cannot be."""
+    """Make the change permanent, on the record of changes; return reasons if that fails."""
     candidate = change.candidate
     try:
         record = Record()
@@ -280,14 +280,14 @@ def keep(change: armed.Armed) -> list:
             )
             for path, content in candidate.also.items():
                 record.write(path, content.encode(), stage="network")
-    except (OSError, RecordError, ValueError) as error:  # the last, of what stands in a file
+    except (OSError, RecordError, ValueError) as error:  # ValueError: invalid file content
         return [f"{candidate.target} could not be written: {error}"]
     armed.finish(change)
     return []
 
 
 def after(options: dict) -> dict:
-    """Return what became of a change that was not confirmed."""
+    """Return the outcome of an unconfirmed change."""
     try:
         change = armed.load(options["token"])
     except armed.NotArmed:

@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _started(module: AnsibleModule, workspace: str, there: dict) -> dict:
-    """Have TensorBoard show the run; return the answer."""
+    """Start TensorBoard for the run; return the module's result."""
     given, python = module.params, absolute(module.params["python"])
     run = given["run"]
     if not os.path.isdir(curves(workspace, run)):

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: what a node's user has of Hearth, and its removal where it is asked for."""
+"""Ansible module: list Hearth's files of a node's user, and remove them on request."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ _ENVIRONMENT = "~/.local/share/hearth"
 
 
 def is_workspace(folder: str) -> bool:
-    """Tell whether the training code lies in this folder."""
+    """Return whether the training code is in this folder."""
     return os.path.isdir(os.path.join(folder, "scripts", "hearth"))
 
 
 def environment(folder: str) -> list[str]:
-    """Return the folder of environments, or what lies in it besides workspaces if it has any."""
+    """Return the environments' folder, or its entries other than workspaces if it has any."""
     if not os.path.isdir(folder):
         return []
     within = sorted(os.path.join(folder, name) for name in os.listdir(folder))
@@ -70,7 +70,7 @@ def environment(folder: str) -> list[str]:
 
 
 def found(workspace: str) -> dict[str, list[str]]:
-    """Return the paths of what is there, by kind."""
+    """Return the existing paths, by kind."""
     present = {
         "workspace": [workspace] if is_workspace(workspace) else [],
         "environment": environment(absolute(_ENVIRONMENT)),
@@ -79,7 +79,7 @@ def found(workspace: str) -> dict[str, list[str]]:
 
 
 def remove(path: str) -> None:
-    """Remove a file, or a folder with all in it."""
+    """Remove a file, or a folder with its contents."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: the runs that a node has on record, and the removal of one."""
+"""Ansible module: list the runs recorded on a node, or remove one."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ from ansible.module_utils.hearth_node.system.user import in_ssh, login_user, wri
 
 
 def lines_of(path: str) -> list[str]:
-    """Return the lines of a file, or none where there is no file."""
+    """Return the lines of a file; empty if there is none."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return [line.strip() for line in file]
@@ -52,7 +52,7 @@ def lines_of(path: str) -> list[str]:
 
 
 def has(lines: list[str], wanted: str) -> bool:
-    """Return whether a line is there; of one without options the comment may differ."""
+    """Return whether a line is present; for one without options the comment may differ."""
     if wanted.startswith(("ssh-", "ecdsa-", "sk-")):
         return wanted.split()[:2] in [line.split()[:2] for line in lines]
     return wanted in lines
@@ -75,7 +75,7 @@ def main() -> None:
             msg=f"others may write to {user.pw_dir}, so sshd takes no key of {user.pw_name}; "
             f"on the machine: chmod go-w {user.pw_dir}"
         )
-    os.umask(0o077)  # a new .ssh is its owner's alone
+    os.umask(0o077)  # only the owner may read a new .ssh
     try:
         change = Change(False)
         record = Record()

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: rank 0's own way to log in on the workers."""
+"""Ansible module: set up rank 0's SSH login on the workers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ KNOWN = "hearth_known_hosts"
 
 
 def config_of(workers: list[dict[str, Any]], known_hosts: str, key: str) -> str:
-    """Return the lines of ssh's configuration that name the workers."""
+    """Return the ssh configuration for the workers."""
     blocks = []
     for worker in workers:
         lines = [
@@ -82,7 +82,7 @@ def known_hosts_of(workers: list[dict[str, Any]]) -> str:
 
 
 def make_key(user: pwd.struct_passwd, record: Record) -> str:
-    """Make the key pair and return its public part."""
+    """Create the key pair and return its public part."""
     with tempfile.TemporaryDirectory() as folder:
         pair = os.path.join(folder, KEY)
         comment = f"{user.pw_name}@{os.uname().nodename} (hearth rank 0)"
@@ -134,7 +134,7 @@ def main() -> None:
     check, workers = module.check_mode, module.params["workers"]
     user = login_user()
     key, known = in_ssh(user, KEY), in_ssh(user, KNOWN)
-    os.umask(0o077)  # a new .ssh is its owner's alone
+    os.umask(0o077)  # only the owner may read a new .ssh
     changes = [Change(False)]
     public, findings = "", []
     try:

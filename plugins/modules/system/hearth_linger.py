@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: let the services of the workspace's user start at boot and outlast the login."""
+"""Ansible module: let the workspace user's services start at boot and outlive the login."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.changes.record import Record, RecordError, run_all
 
 FOLDER = "/var/lib/systemd/linger"
-SYSTEMD = "/run/systemd/system"  # sd_booted(3): there if systemd is the init
+SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
 
 
 def main() -> None:

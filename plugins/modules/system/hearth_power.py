@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: a node that does not go to sleep."""
+"""Ansible module: keep a node from going to sleep."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _SLEEP = {
     "AllowSuspendThenHibernate": "no",
 }
 _TARGETS = ("sleep", "suspend", "hibernate", "hybrid-sleep", "suspend-then-hibernate")
-# HUP makes logind read its settings again; a restart would end the sessions of older versions.
+# HUP makes logind reload its settings; a restart would end sessions in older versions.
 _AGAIN = [
     ["systemctl", "daemon-reload"],
     ["systemctl", "kill", "--signal=HUP", "systemd-logind.service"],
@@ -66,7 +66,7 @@ _MANAGER = (
 
 
 def drop_in(section: str, settings: dict[str, str]) -> bytes:
-    """Return a drop-in for a configuration file of systemd."""
+    """Return a drop-in for a systemd configuration file."""
     lines = [f"[{section}]", *(f"{key}={value}" for key, value in settings.items())]
     return ("# A node stays awake (Hearth).\n" + "\n".join(lines) + "\n").encode()
 
@@ -84,7 +84,7 @@ def keep_awake(record: Record, check: bool) -> list[dict]:
 
 
 def let_sleep(record: Record, check: bool) -> list[dict]:
-    """Take back what `keep_awake` has done; return the differences."""
+    """Undo the changes of `keep_awake`; return the differences."""
     ours = [entry.path for entry in record.entries() if entry.stage == "power"]
     return [
         {"before": f"{path}\n", "after": f"{record.restore(path, check=check).state}\n"}
@@ -93,16 +93,16 @@ def let_sleep(record: Record, check: bool) -> list[dict]:
 
 
 def overruled(module: AnsibleModule) -> list[str]:
-    """Return a finding for each setting of logind that is not what the drop-in says."""
+    """Return a finding for each logind setting that differs from the drop-in."""
     status, out, _ = module.run_command(["busctl", "get-property", *_MANAGER, *_LOGIND])
     if status != 0:
-        return []  # no logind, nobody who acts on a lid
+        return []  # without logind, nothing reacts to the lid
     answers = [line.partition('"')[2].rstrip('"') for line in out.splitlines()]
     return [
         f"logind has {key}={value} from another file than Hearth's 50-hearth.conf; "
         "`systemd-analyze cat-config systemd/logind.conf` shows which: remove it there"
         for (key, wanted), value in zip(_LOGIND.items(), answers, strict=False)
-        # On external power an empty value means: as HandleLidSwitch says.
+        # On external power an empty value means: use HandleLidSwitch.
         if value not in (wanted, "")
     ]
 
@@ -126,7 +126,7 @@ def main() -> None:
         findings += run_all(_AGAIN)
     if awake and not module.check_mode:
         others = overruled(module)
-        if others and not diff:  # an earlier call may have been cut off before logind was told
+        if others and not diff:  # an earlier call may have been interrupted before logind reloaded
             findings += run_all(_AGAIN)
             others = overruled(module)
         findings += others

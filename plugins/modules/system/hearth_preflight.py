@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Module: look at a machine before anything of it is changed."""
+"""Ansible module: check a machine before anything is changed."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, text_of
 
-# By /etc/os-release: what Hearth is written for.
+# Supported systems, by id and version of /etc/os-release.
 KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
-# GB on disk: the environment of a lock file, with what pip needs on the way.
+# GB on disk for the environment of a lock file, including pip's temporary files.
 ENVIRONMENT_GB = {"cpu": 6, "gpu": 20}
-# GB for runs and logs beside an environment that is there already; models come on top.
+# GB for runs and logs if the environment already exists; models come on top.
 WORK_GB = 2
 
 
@@ -86,7 +86,7 @@ def os_release(text: str) -> dict[str, str]:
 
 
 def unknown_os(release: dict[str, str]) -> str:
-    """Return the finding about an operating system that Hearth does not know, or ''."""
+    """Return the finding about an unsupported operating system, or ''."""
     if release.get("VERSION_ID", "") in KNOWN.get(release.get("ID", ""), ()):
         return ""
     known = ", ".join(f"{name.title()} {' and '.join(each)}" for name, each in KNOWN.items())
@@ -97,7 +97,7 @@ def unknown_os(release: dict[str, str]) -> str:
 
 
 def unknown_architecture(machine: str) -> str:
-    """Return the finding about a processor that the packages do not fit, or ''."""
+    """Return the finding about a processor without packages, or ''."""
     if machine == "x86_64":
         return ""
     reason = "the lock files hold packages for x86_64 only"
@@ -107,7 +107,7 @@ def unknown_architecture(machine: str) -> str:
 
 
 def old_python(version: str) -> str:
-    """Return the finding about a Python that is too old for what runs on a node, or ''."""
+    """Return the finding about a Python that is too old for a node, or ''."""
     if tuple(map(int, version.split(".")[:2])) >= (3, 10):
         return ""
     return (
@@ -117,21 +117,21 @@ def old_python(version: str) -> str:
 
 
 def too_full(folder: str, free_gb: float, wanted_gb: int, why: str) -> str:
-    """Return the finding about a disk with too little room, or ''."""
+    """Return the finding about a disk with too little space, or ''."""
     if free_gb >= wanted_gb:
         return ""
     return f"{free_gb:.1f} GB are free in {folder}; {wanted_gb} GB are needed {why}"
 
 
 def existing(path: str) -> str:
-    """Return `path`, or its nearest parent that is there."""
+    """Return `path`, or its nearest existing parent."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path
 
 
 def has_address(address: str) -> bool:
-    """Return whether this machine has an address, whichever interface carries it."""
+    """Return whether this machine has an address on any interface."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -142,7 +142,7 @@ def has_address(address: str) -> bool:
 
 
 def answers(host: str, port: int) -> bool:
-    """Return whether something takes a TCP connection within two seconds."""
+    """Return whether `host` accepts a TCP connection within two seconds."""
     try:
         socket.create_connection((host, port), timeout=2).close()
     except OSError:
@@ -163,7 +163,7 @@ def nvidia() -> bool:
 
 
 def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
-    """Return the findings about the disks that take the environment and the workspace."""
+    """Return the findings about the disks of the environment and the workspace."""
     python, workspace = absolute(given["python"]), absolute(given["workspace"])
     lock = given["lock"] if given["lock"] != "auto" else "gpu" if gpu else "cpu"
     needs = [(existing(workspace), WORK_GB, "for the workspace")]
@@ -178,7 +178,7 @@ def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
 
 
 def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the facts of this machine, and what stands in the way."""
+    """Return the facts about this machine, and findings."""
     release = os_release(text_of("/etc/os-release"))
     gpu = nvidia()
     with ThreadPoolExecutor(len(given["peers"]) + 1) as threads:
@@ -202,7 +202,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "peers": sorted(name for name, answer in asked.items() if answer.result()),
         "index": index.result(),
         "nvidia": gpu,
-        # Last, so that the controller's look at its own clock afterwards is near.
+        # Last, so that the controller reads its own clock shortly afterwards.
         "time": time.time(),
     }
     return facts, [finding for finding in findings if finding]

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: something keeps this node's clock right."""
+"""Ansible module: ensure that this node's clock is synchronized."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ _BUS = "/etc/systemd/system/dbus-org.freedesktop.timesync1.service"
 
 
 def units(module: AnsibleModule) -> list[dict[str, str]]:
-    """Return what systemd knows of all clients."""
+    """Return systemd's properties of all time synchronization clients."""
     command = ["systemctl", "show", "--property", ",".join(PROPERTIES), *CLIENTS]
     _, out, _ = module.run_command(command, check_rc=True)
     return parse(out)
 
 
 def install(module: AnsibleModule, record: Record) -> list[str]:
-    """Install systemd-timesyncd, whose package switches it on; return findings."""
+    """Install systemd-timesyncd, whose package enables it; return findings."""
     command = ["apt-get", "install", "--yes", "--no-install-recommends", "systemd-timesyncd"]
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     status, out, errors = module.run_command(

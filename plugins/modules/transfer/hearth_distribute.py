@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: one node's part in bringing model and data to all of them."""
+"""Ansible module: one node's part in distributing model and data."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: look at this node, talk to the others, take part in one sum across all."""
+"""Ansible module: inspect this node, test its links, take part in an all-reduce across all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: files of the controller in a place of this node's workspace, by checksum."""
+"""Ansible module: keep a folder of this node's workspace equal to the controller's files."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _SHOWN = 3
 
 
 def differing(folder: str, files: dict[str, str], keep: bool) -> list[str]:
-    """Return which files are missing, others, or, unless `keep`, too many; sorted."""
+    """Return the files that are missing, different or, unless `keep`, surplus; sorted."""
     here = set(files_below(folder))
     wrong = {
         name
@@ -100,7 +100,7 @@ def differing(folder: str, files: dict[str, str], keep: bool) -> list[str]:
 
 
 def no_room(workspace: str, temporary: str, size: int) -> list[str]:
-    """Return why the files do not fit, or their archive in the folder `temporary` does not."""
+    """Return findings if the files, or their archive in the folder `temporary`, do not fit."""
     wanted: dict[int, tuple[str, int]] = {}
     both = " (as they travel and as they lie)"
     for place in (workspace, temporary):
@@ -116,7 +116,7 @@ def no_room(workspace: str, temporary: str, size: int) -> list[str]:
 
 
 def lay(archive: str, folder: str, files: dict[str, str], temporary: str) -> list[str]:
-    """Put the files in place, if they are what was promised; return what is wrong."""
+    """Move the files into place if their checksums match; return findings."""
     fresh = f"{folder}.new"
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     try:
@@ -132,7 +132,7 @@ def lay(archive: str, folder: str, files: dict[str, str], temporary: str) -> lis
 
 
 def named(names: list[str]) -> str:
-    """Return a few names, and how many more there are."""
+    """Return the first few names, and the number of the others."""
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 

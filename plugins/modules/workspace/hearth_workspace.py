@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: the folders of a node's workspace, and the training code in it."""
+"""Ansible module: create a node's workspace folders, and unpack the training code."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def found(scripts: str) -> dict[str, str]:
 
 
 def replace(scripts: str, archive: str, temporary: str) -> None:
-    """Put the content of `archive` in place of `scripts`."""
+    """Replace `scripts` by the content of `archive`."""
     fresh = f"{scripts}.new"
     unpack(archive, fresh)
     take_place(fresh, scripts, temporary)

@@ -1,8 +1,8 @@
-"""The models and data files that a node keeps, and whether they are still what came.
+"""Check a node's copies of models and data files against their recorded checksums.
 
-The checksums of a model were written down when it came (`hearth.json` in its folder), and a file of
-it whose size and time are as they were is trusted and not read. A data file has its checksum in its
-name; rows of the Hub have none, but are the same on all nodes.
+A model's checksums were recorded when it arrived (`hearth.json` in its folder); a file with
+unchanged size and time is trusted and not read. A data file has its checksum in its name; rows of
+the Hub have none, but are the same on all nodes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 from ansible.module_utils.hearth.base.places import HUB_ROWS, MANIFEST, STAGED_NAME
 
 MOST_BYTES = 2 << 30
-"""So many bytes are read at most; files beyond are not looked at, and named."""
+"""Limit on the bytes to read; files beyond it are listed as unread."""
 
 
 class Reader:
-    """Reads files for their checksums, up to a number of bytes in all."""
+    """Computes checksums of files, up to a total number of bytes."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._left = most
         self.unread: list[str] = []
 
     def sha256(self, path: str) -> str | None:
-        """Return the checksum of a file, or None where it would be too much to read."""
+        """Return the checksum of a file, or None if it exceeds the remaining bytes."""
         size = os.path.getsize(path)
         if size > self._left:
             self.unread.append(path)
@@ -41,9 +41,9 @@ class Reader:
 
 
 def models(folder: str, reader: Reader) -> dict[str, dict[str, Any]]:
-    """Return each model of a cache by its name: its `fingerprint`, and the files that `changed`.
+    """Return the models of a cache by name: `fingerprint`, and the files that `changed`.
 
-    Equal fingerprints mean equal files, as they were when they came.
+    Equal fingerprints mean that the files were equal on arrival.
     """
     found = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*", MANIFEST))):
@@ -76,7 +76,7 @@ def _is_as_it_came(path: str, record: dict[str, Any], reader: Reader) -> bool:
 
 
 def data(workspace: str, reader: Reader) -> tuple[list[str], list[str]]:
-    """Return the data files that runs have brought, and those that are not what came, by name."""
+    """Return the names of the runs' data files, and of those that changed since arrival."""
     folder = os.path.join(workspace, "data")
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     staged = [
@@ -88,9 +88,9 @@ def data(workspace: str, reader: Reader) -> tuple[list[str], list[str]]:
 
 
 def hub_data(workspace: str, reader: Reader) -> tuple[list[str], dict[str, str]]:
-    """Return the data sets of the Hub whose rows a node keeps: all names, and their checksums.
+    """Return the names and checksums of the Hub data sets whose rows a node keeps.
 
-    Nothing on the node says what they should be; the other nodes do.
+    The node has no expected checksums; they are compared with those of the other nodes.
     """
     folder = os.path.join(workspace, "data", HUB_ROWS)
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.parquet")))

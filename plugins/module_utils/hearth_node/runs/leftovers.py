@@ -1,4 +1,4 @@
-"""What runs that have ended have left on a node: processes, units and torchrun's own files."""
+"""Leftovers of ended runs on a node: processes, units and torchrun's own files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ansible.module_utils.hearth_node.base import run_under_way, text_of
 
 
 def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[str, Any]]]:
-    """Return the processes of the run that is under way here, and those that belong to none.
+    """Return the processes of the run under way here, and those of no run.
 
-    Supervisors are known by their command line, what they start by its environment. Of the others,
-    who have outlived their supervisor, come `pid` and `what` each is. Only those of this user can
-    be seen.
+    Supervisors are recognised by their command line, their children by the environment. Processes
+    that have outlived their supervisor are returned with `pid` and `what` they are. Only those of
+    this user can be seen.
     """
     found = {
         int(name): what
@@ -28,7 +28,7 @@ def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[
     }
     kept = set()
     if run_under_way(workspace):
-        # All of a run's descend from its supervisor, which is the only one that may be alive.
+        # All processes of a run descend from its supervisor; only one supervisor can hold the lock.
         supervisors = {pid for pid, what in found.items() if what == "supervisor"}
         kept = {pid for pid in found if _ancestors(pid, proc) & supervisors} | supervisors
     lost = [{"pid": pid, "what": found[pid]} for pid in sorted(found.keys() - kept)]
@@ -36,7 +36,7 @@ def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[
 
 
 def _what(folder: str, workspace: str) -> str:
-    """Return what a process is of a run in this workspace, or nothing."""
+    """Return a process's role in a run of this workspace, such as `rank`, or ''."""
     words = text_of(os.path.join(folder, "cmdline")).split("\0")
     if "hearth.supervise" in words and "run" in words:
         own = os.path.join(workspace, "config", "")
@@ -50,18 +50,18 @@ def _what(folder: str, workspace: str) -> str:
 
 
 def _ancestors(pid: int, proc: str) -> set[int]:
-    """Return the parents of a process, all of them."""
+    """Return the pids of a process and all its ancestors."""
     found: set[int] = set()
     while pid > 1 and pid not in found:
         found.add(pid)
-        # The name before it, in brackets, may hold anything.
+        # The name before it, in parentheses, may contain any characters.
         parent = text_of(os.path.join(proc, str(pid), "stat")).rpartition(")")[2].split()
         pid = int(parent[1]) if len(parent) > 1 else 0
     return found
 
 
 def files(workspace: str) -> list[str]:
-    """Return the units and the scratch folders of torchrun whose run is not under way, by path."""
+    """Return the paths of units and torchrun scratch folders whose run is not under way."""
     busy = run_under_way(workspace)
     found = []
     for path in sorted(glob.glob(os.path.join(_units(), "hearth-*.service"))):
@@ -77,7 +77,7 @@ def files(workspace: str) -> list[str]:
 
 
 def tidy(workspace: str) -> list[str]:
-    """Remove what `files` returns, and return it. Raises `OSError` if something cannot be."""
+    """Remove and return the paths from `files`. Raises `OSError` if one cannot be removed."""
     gone = files(workspace)
     for path in gone:
         if os.path.isdir(path):
@@ -96,7 +96,7 @@ def _units() -> str:
 
 
 def _forget_units() -> None:
-    """Let the user's systemd, if there is one, look at its units anew."""
+    """Let the user's systemd, if there is one, reload its units."""
     if shutil.which("systemctl") is None:
         return
     subprocess.run(
