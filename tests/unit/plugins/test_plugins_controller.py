@@ -24,7 +24,10 @@ from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth_controller.base.paths import as_typed
 from hearth_controller.base.screen import Screen
+from hearth_controller.report.repeat import variable
 from hearth_controller.runs.outcome import Ends, culprits, silent, told
+from hearth_controller.runs.story import Story
+from hearth_controller.runs.summary import paragraph, script_or_model, summary, table
 
 run = load("action", "hearth_run")
 pin = load("action", "hearth_pin")
@@ -32,7 +35,6 @@ verdict = load("action", "hearth_verdict")
 follow = load("action", "hearth_follow")
 collect = load("action", "hearth_collect")
 log = load("action", "hearth_log")
-summary = load("action", "hearth_summary")
 inventory = load("action", "hearth_inventory")
 workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")
@@ -404,8 +406,8 @@ FILES = ("adapter", "metrics.jsonl", "logs", "report.html")
 
 
 def closing(lines, ends, files=FILES, playbook="ansible-playbook", model="tiny"):
-    story = summary.Story.of(lines)
-    return summary.summary("r1", model, story, ends, "runs/r1", files, playbook)
+    option, story = variable("model", model), Story.of(lines)
+    return summary("r1", option, story, ends, "runs/r1", files, playbook)
 
 
 def test_the_command_for_the_same_inventory_can_be_pasted(tmp_path, monkeypatch):
@@ -491,13 +493,13 @@ def test_a_run_that_was_stopped_did_not_fail():
 
 @given(st.text(max_size=800))
 def test_whatever_a_model_says_it_is_a_few_printable_lines(text):
-    lines = summary.paragraph(text)
+    lines = paragraph(text)
     assert 1 <= len(lines) <= 4
     assert all(len(line) <= 76 and line.isprintable() for line in lines)
 
 
 def test_a_long_answer_is_set_below_itself():
-    assert summary.table([("after", ["The cure is", "to wait."]), ("adapter", "runs/a")]) == [
+    assert table([("after", ["The cure is", "to wait."]), ("adapter", "runs/a")]) == [
         "  after    The cure is",
         "           to wait.",
         "  adapter  runs/a",
@@ -527,7 +529,7 @@ def test_a_run_that_the_others_saw_to_its_end_did_not_fail_where_a_node_was_not_
     assert culprits(ends) == {}
     assert silent(ends) == {"lap": "no answer"}
     assert silent(FAILED) == {}
-    told = summary.summary("evening", "m", summary.Story.of([]), ends, "runs/evening", [], "play")
+    told = summary("evening", "-e model=m", Story.of([]), ends, "runs/evening", [], "play")
     assert "finished" in told.splitlines()[0]
     assert "not seen to its end  lap: no answer" in told
 
@@ -657,7 +659,7 @@ def test_a_run_file_that_cannot_be_read_hides_no_end(tmp_path):
     file = tmp_path / "run.yml"
     for text in ("run: [", "hearth: 1\nunheard_of: 2\n"):
         file.write_text(text)
-        assert summary.ActionModule._what(file) == (None, "MODEL")
+        assert script_or_model(file) == (None, "MODEL")
 
 
 def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_no_node_needs(tmp_path):

@@ -21,6 +21,7 @@ from hearth_controller.runs.listing import listing
 from hearth_controller.runs.observed import runs_seen
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
+from hearth_controller.runs.summary import script_summary
 from hearth_controller.script import tree
 from hearth_controller.script.request import Asked, ask, go_on
 from hearth_controller.script.run import read_script, script_of, script_text
@@ -28,7 +29,6 @@ from hearth_controller.script.tree import Tree, code_tree, data_tree
 
 run = load("action", "hearth_run")
 follow = load("action", "hearth_follow")
-summary = load("action", "hearth_summary")
 
 ROOT = Path(__file__).resolve().parents[4]
 NOW = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
@@ -329,7 +329,7 @@ def closing(folder: Path, state: str, files: tuple[str, ...] = ("files", "logs")
     if state == "failed":
         end["cause"] = {"node": "laptop", "message": "train.py:3: ValueError: no"}
     ends = {"desk": end, "laptop": end}
-    return summary.script_summary(script, ends, "runs/evening", files, "ansible-playbook")
+    return script_summary(script, ends, "runs/evening", files, "ansible-playbook")
 
 
 def test_the_summary_of_a_scripts_run(tmp_path):
