@@ -26,9 +26,9 @@ from hearth_controller.script import tree
 from hearth_controller.script.request import Asked, ask, go_on
 from hearth_controller.script.run import read_script, script_of, script_text
 from hearth_controller.script.tree import Tree, code_tree, data_tree
+from hearth_controller.watch.progress import Progress, state_text
 
 run = load("action", "hearth_run")
-follow = load("action", "hearth_follow")
 
 ROOT = Path(__file__).resolve().parents[4]
 NOW = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
@@ -319,7 +319,7 @@ def test_two_runs_of_a_script_differ_in_what_was_asked_for(tmp_path):
 
 def test_following_says_what_runs_and_since_when():
     record = {"state": "running", "script": "train.py", "since": "2026-11-22T07:30:00Z"}
-    said = follow.state_text(record, follow.Progress())
+    said = state_text(record, Progress())
     assert said.startswith("train.py has been running since 2026-11-2")
 
 
