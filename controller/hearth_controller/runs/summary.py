@@ -43,14 +43,9 @@ def summary(
 ) -> str:
     """Return the closing text of a run of Hearth's trainer.
 
-    Args:
-        run: its name.
-        model_variable: the option `-e model=…` that names its model.
-        story: its metrics.
-        ends: its outcome by node.
-        folder: its folder on the controller, as typed.
-        files: names of the files in that folder.
-        playbook: the command that plays on the same inventory.
+    `model_variable` is the option `-e model=…` of its model; `folder` is its folder on the
+    controller, as typed, with these `files`; `playbook` is the command that plays on the same
+    inventory.
     """
     files, state = set(files), state_of(ends)
     rows: list[Row] = []
