@@ -21,18 +21,22 @@ from support.plugins import PLUGINS, load
 from support.waiting import HANG
 
 from hearth.base.errors import ConfigError
+from hearth.base.text import duration
 from hearth.config import Settings
 from hearth_controller.base.paths import as_typed
 from hearth_controller.base.screen import Screen
+from hearth_controller.report.repeat import variable
 from hearth_controller.runs.outcome import Ends, culprits, silent, told
+from hearth_controller.runs.story import Story
+from hearth_controller.runs.summary import paragraph, script_or_model, summary, table
+from hearth_controller.watch.log import shown
+from hearth_controller.watch.progress import Progress, state_text
 
 run = load("action", "hearth_run")
 pin = load("action", "hearth_pin")
 verdict = load("action", "hearth_verdict")
-follow = load("action", "hearth_follow")
 collect = load("action", "hearth_collect")
 log = load("action", "hearth_log")
-summary = load("action", "hearth_summary")
 inventory = load("action", "hearth_inventory")
 workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")
@@ -260,7 +264,7 @@ def test_facts_must_be_the_same_everywhere():
 
 
 def progress_after(*lines):
-    progress = follow.Progress()
+    progress = Progress()
     for line in lines:
         progress.take(line)
     return progress
@@ -340,7 +344,7 @@ def test_progress_before_and_after_the_steps():
     ],
 )
 def test_the_state_before_the_ranks_speak(record, text):
-    assert text in follow.state_text(record, follow.Progress())
+    assert text in state_text(record, Progress())
 
 
 class Page:
@@ -378,7 +382,7 @@ def test_on_a_terminal_one_line_is_drawn_over():
     [(0.4, "0 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
 )
 def test_durations(seconds, text):
-    assert follow.duration(seconds) == text
+    assert duration(seconds) == text
 
 
 # -- the closing words -----------------------------------------------------------------------------
@@ -404,8 +408,8 @@ FILES = ("adapter", "metrics.jsonl", "logs", "report.html")
 
 
 def closing(lines, ends, files=FILES, playbook="ansible-playbook", model="tiny"):
-    story = summary.Story.of(lines)
-    return summary.summary("r1", model, story, ends, "runs/r1", files, playbook)
+    option, story = variable("model", model), Story.of(lines)
+    return summary("r1", option, story, ends, "runs/r1", files, playbook)
 
 
 def test_the_command_for_the_same_inventory_can_be_pasted(tmp_path, monkeypatch):
@@ -491,13 +495,13 @@ def test_a_run_that_was_stopped_did_not_fail():
 
 @given(st.text(max_size=800))
 def test_whatever_a_model_says_it_is_a_few_printable_lines(text):
-    lines = summary.paragraph(text)
+    lines = paragraph(text)
     assert 1 <= len(lines) <= 4
     assert all(len(line) <= 76 and line.isprintable() for line in lines)
 
 
 def test_a_long_answer_is_set_below_itself():
-    assert summary.table([("after", ["The cure is", "to wait."]), ("adapter", "runs/a")]) == [
+    assert table([("after", ["The cure is", "to wait."]), ("adapter", "runs/a")]) == [
         "  after    The cure is",
         "           to wait.",
         "  adapter  runs/a",
@@ -527,7 +531,7 @@ def test_a_run_that_the_others_saw_to_its_end_did_not_fail_where_a_node_was_not_
     assert culprits(ends) == {}
     assert silent(ends) == {"lap": "no answer"}
     assert silent(FAILED) == {}
-    told = summary.summary("evening", "m", summary.Story.of([]), ends, "runs/evening", [], "play")
+    told = summary("evening", "-e model=m", Story.of([]), ends, "runs/evening", [], "play")
     assert "finished" in told.splitlines()[0]
     assert "not seen to its end  lap: no answer" in told
 
@@ -596,33 +600,38 @@ def test_a_node_cannot_write_outside_the_folder(name):
     ],
 )
 def test_a_line_of_a_log_has_nothing_for_the_terminal_to_obey(line, text):
-    assert log.shown(line) == text
+    assert shown(line) == text
 
 
 @pytest.mark.parametrize(("silent", "given_up"), [(2, False), (9, True)])
 def test_a_log_is_followed_beyond_a_network_that_is_away_for_a_moment(
     silent, given_up, monkeypatch
 ):
-    lines, clock = [], iter(range(0, 10_000, 40))
-    looks = iter([*[AnsibleConnectionFailure("no route")] * silent, (False, 7), *[(True, 7)] * 3])
-    plugin = log.ActionModule.__new__(log.ActionModule)
+    page, plugin, clock = Page(), object.__new__(log.ActionModule), iter(range(0, 10_000, 40))
+    given = {"run": "r1", "workspace": "w", "lines": 2, "follow": True, "interval": 1}
+    alive, over = (
+        f'alive\n{{"state": "{state}", "pid": 7}}--hearth--\n8\n--hearth--\n'
+        for state in ("running", "finished")
+    )
+    away = [AnsibleConnectionFailure("no route")] * silent
+    answers = iter(["1\n--hearth--\n", *away, f"{alive}step 2\n", *[over] * 3])
 
-    def over(given, pid):
-        look = next(looks)
-        if isinstance(look, Exception):
-            raise look
-        return look
+    def execute(command, sudoable):
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return {"rc": 0, "stdout": answer}
 
     monkeypatch.setattr(log.time, "monotonic", lambda: next(clock))  # 40 s a look
     monkeypatch.setattr(log.time, "sleep", lambda seconds: None)
-    plugin._over, plugin._show = over, lines.extend
-    plugin._read = lambda place, part: (8, "" if lines else "step 2\n")
+    monkeypatch.setattr(log.ActionBase, "run", lambda *_: {})
+    plugin.validate_argument_spec = lambda _: (None, given)
+    plugin._low_level_execute_command, plugin._display = execute, page
     if given_up:
         with pytest.raises(AnsibleConnectionFailure):
-            plugin._follow("desk", "log", 1, {"interval": 1})
+            plugin.run(None, {"inventory_hostname": "desk"})
     else:
-        plugin._follow("desk", "log", 1, {"interval": 1})
-        assert lines == ["  desk: step 2"]
+        plugin.run(None, {"inventory_hostname": "desk"})
+        assert page.text == "  desk: w/logs/r1.log\n  desk: step 2\n"
 
 
 def test_an_equal_folder_is_left_as_it_is(tmp_path):
@@ -657,7 +666,7 @@ def test_a_run_file_that_cannot_be_read_hides_no_end(tmp_path):
     file = tmp_path / "run.yml"
     for text in ("run: [", "hearth: 1\nunheard_of: 2\n"):
         file.write_text(text)
-        assert summary.ActionModule._what(file) == (None, "MODEL")
+        assert script_or_model(file) == (None, "MODEL")
 
 
 def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_no_node_needs(tmp_path):

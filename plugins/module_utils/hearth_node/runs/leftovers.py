@@ -13,7 +13,6 @@ from ansible.module_utils.hearth.base.places import SUPERVISED, TORCHRUN
 from ansible.module_utils.hearth_node.base import run_under_way, text_of
 
 
-
 def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[str, Any]]]:
     """Return the processes of the run under way here, and those of no run.
 

@@ -14,13 +14,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from ansible import context
-from ansible.module_utils.common.collections import ImmutableDict
-from ansible.parsing.dataloader import DataLoader
 from ansible.utils.display import Display
 from hypothesis import given
 from hypothesis import strategies as st
-from support.plugins import load
 
 from hearth.base.errors import LaunchError
 from hearth.base.places import RUN_NAME
@@ -29,6 +25,7 @@ from hearth_controller.benchmark.advice import advice, larger
 from hearth_controller.benchmark.drawing import picture
 from hearth_controller.benchmark.history import changed_meanwhile, changes, last_alike
 from hearth_controller.benchmark.nested import cannot_ask, connecting, handed_on, last_words
+from hearth_controller.benchmark.plays import OPTIONS, Plays, kept_meanwhile
 from hearth_controller.benchmark.request import asked_of, run_name, unfit, variables
 from hearth_controller.benchmark.results import (
     Asked,
@@ -39,6 +36,7 @@ from hearth_controller.benchmark.results import (
     Took,
     finished,
 )
+from hearth_controller.benchmark.session import RECORD, circumstances, fresh, unfinished
 from hearth_controller.benchmark.speedup import rows, together
 from hearth_controller.benchmark.text import coming, compared, conclusion, ran, table
 from hearth_controller.benchmark.timing import took
@@ -49,8 +47,6 @@ RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "run" / "evening" 
 NODES = ("tower", "laptop", "oldbox")
 SPEEDS = {("tower",): 1000, ("laptop",): 600, ("oldbox",): 400, NODES: 1800}
 SETTINGS = {"global_batch": 16, "learning_rate": 2e-4, "sequence_length": 512}
-
-plugin = load("action", "hearth_benchmark")
 
 
 def asked(nodes=NODES, **more) -> Asked:
@@ -173,8 +169,8 @@ def test_what_is_no_record_is_none(tmp_path, text):
 def test_what_was_interrupted_is_found_by_its_nodes(tmp_path):
     for name, nodes in (("one", NODES), ("other", ("den",))):
         (tmp_path / name).mkdir()
-        replace(measured(), name=name, asked=asked(nodes)).write(tmp_path / name / plugin.RECORD)
-    assert [each.name for each in plugin.unfinished(tmp_path, ["laptop"]).values()] == ["one"]
+        replace(measured(), name=name, asked=asked(nodes)).write(tmp_path / name / RECORD)
+    assert [each.name for each in unfinished(tmp_path, ["laptop"]).values()] == ["one"]
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -442,7 +438,7 @@ def test_a_benchmark_measures_steps_and_nothing_between_them(wanted):
 @given(st.text(min_size=1))
 def test_a_benchmark_and_its_runs_have_names_that_fit_whatever_the_model_is_called(model):
     now = Circumstances("0.1.0", {})
-    benchmark = plugin.ActionModule._fresh(model, asked(), now)
+    benchmark = fresh(model, asked(), now)
     benchmark.attempts = 12
     assert RUN_NAME.fullmatch(benchmark.name)
     assert RUN_NAME.fullmatch(run_name(benchmark))
@@ -513,39 +509,35 @@ def test_driver_and_kernel_are_known_of_nodes_that_answer():
         },
         "laptop": {"ansible_facts": {}, "benchmark_driver": {"skipped": True}},
     }
-    found = plugin.circumstances(["tower", "laptop"], known, "0.1.0")
+    found = circumstances(["tower", "laptop"], known, "0.1.0")
     assert found.nodes == {"tower": {"kernel": "6.1.0", "driver": "580.126.09"}, "laptop": {}}
 
 
 @pytest.fixture
-def playing(tmp_path, monkeypatch):
-    """Return the plugin over a project whose stop.yml writes down what it was given."""
+def plays(tmp_path):
+    """Return the plays of a project whose stop.yml writes down what it was given."""
     (tmp_path / "playbooks").mkdir()
     told = "{{ [run, stop_now, plan_runs, hearth_workspace, meeting_port | default(0)] | to_json }}"
     (tmp_path / "playbooks" / "stop.yml").write_text(
         "- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n"
         f"    - ansible.builtin.copy: {{content: '{told}', dest: '{tmp_path}/told.json'}}\n"
     )
-    monkeypatch.setattr(context, "CLIARGS", ImmutableDict(inventory=["localhost,"]))
     typed = {"hearth_workspace": "/w", "model": "m", "run": "mine", "meeting_port": 29500}
     typed["ansible_python_interpreter"] = sys.executable
-    monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: typed)
-    action = object.__new__(plugin.ActionModule)
-    action._project, action._loader, action._display = tmp_path, DataLoader(), Display()
-    return action
+    return Plays(tmp_path, tmp_path, ["-i", "localhost,"], handed_on(typed), Display())
 
 
-def test_what_was_left_under_way_is_ended_with_the_roles_options_that_were_typed(playing, tmp_path):
-    playing._stop(tmp_path, "benchmark-1")
+def test_what_was_left_under_way_is_ended_with_the_roles_options_that_were_typed(plays, tmp_path):
+    plays.stop("benchmark-1")
     told = json.loads((tmp_path / "told.json").read_text())
     assert told == ["benchmark-1", True, f"{tmp_path}/runs", "/w", 0]
-    assert not (tmp_path / plugin.OPTIONS).exists()
+    assert not (tmp_path / OPTIONS).exists()
 
 
 def test_what_was_typed_lies_in_no_file_after_the_play(tmp_path):
-    file = tmp_path / plugin.OPTIONS
+    file = tmp_path / OPTIONS
     before = signal.getsignal(signal.SIGINT)
-    with plugin.kept_meanwhile(file, "{}"):
+    with kept_meanwhile(file, "{}"):
         assert file.stat().st_mode & 0o777 == 0o600
     assert not file.exists()
     assert signal.getsignal(signal.SIGINT) is before
@@ -559,7 +551,7 @@ def test_an_interrupted_play_is_ended_also_where_it_has_lost_the_signal(tmp_path
     handler = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         play.stdout.readline()  # from here on it hears nothing
-        with plugin.kept_meanwhile(tmp_path / plugin.OPTIONS, "{}") as plays:
+        with kept_meanwhile(tmp_path / OPTIONS, "{}") as plays:
             plays.append(play)
             os.kill(os.getpid(), signal.SIGINT)
             assert play.returncode == -signal.SIGTERM
@@ -573,13 +565,13 @@ def test_an_interrupted_play_is_ended_also_where_it_has_lost_the_signal(tmp_path
 def test_nor_where_ansible_ends_its_worker_meanwhile(tmp_path, number):
     """As Ansible does: its handler ends the process, and no `finally` is reached."""
     program = (
-        "import os, signal, sys; from pathlib import Path; from support.plugins import load\n"
+        "import os, signal, sys; from pathlib import Path\n"
         f"signal.signal({int(number)}, lambda number, frame: os._exit(7))\n"
-        "kept = load('action', 'hearth_benchmark').kept_meanwhile\n"
+        "from hearth_controller.benchmark.plays import kept_meanwhile as kept\n"
         "with kept(Path(sys.argv[1]), 'secret'):\n"
         f"    os.kill(os.getpid(), {int(number)})\n"
     )
-    file = tmp_path / plugin.OPTIONS
+    file = tmp_path / OPTIONS
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program, str(file)], env=environment)
     assert done.returncode == 7

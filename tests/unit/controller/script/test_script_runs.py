@@ -21,14 +21,14 @@ from hearth_controller.runs.listing import listing
 from hearth_controller.runs.observed import runs_seen
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
+from hearth_controller.runs.summary import script_summary
 from hearth_controller.script import tree
 from hearth_controller.script.request import Asked, ask, go_on
 from hearth_controller.script.run import read_script, script_of, script_text
 from hearth_controller.script.tree import Tree, code_tree, data_tree
+from hearth_controller.watch.progress import Progress, state_text
 
 run = load("action", "hearth_run")
-follow = load("action", "hearth_follow")
-summary = load("action", "hearth_summary")
 
 ROOT = Path(__file__).resolve().parents[4]
 NOW = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
@@ -319,7 +319,7 @@ def test_two_runs_of_a_script_differ_in_what_was_asked_for(tmp_path):
 
 def test_following_says_what_runs_and_since_when():
     record = {"state": "running", "script": "train.py", "since": "2026-11-22T07:30:00Z"}
-    said = follow.state_text(record, follow.Progress())
+    said = state_text(record, Progress())
     assert said.startswith("train.py has been running since 2026-11-2")
 
 
@@ -329,7 +329,7 @@ def closing(folder: Path, state: str, files: tuple[str, ...] = ("files", "logs")
     if state == "failed":
         end["cause"] = {"node": "laptop", "message": "train.py:3: ValueError: no"}
     ends = {"desk": end, "laptop": end}
-    return summary.script_summary(script, ends, "runs/evening", files, "ansible-playbook")
+    return script_summary(script, ends, "runs/evening", files, "ansible-playbook")
 
 
 def test_the_summary_of_a_scripts_run(tmp_path):

@@ -1,0 +1,199 @@
+"""The closing text of a run: its outcome, its result, its files and the next commands."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hearth.base.errors import ConfigError
+from hearth.base.text import duration
+from hearth.config import read_run
+from hearth.supervise.cause import ENDS
+from hearth_controller.runs.outcome import launches_of, silent, state_of
+from hearth_controller.runs.story import Story
+from hearth_controller.script.run import ScriptRun, read_script
+
+_WIDTH, _LINES = 76, 4
+_PLACES = {
+    "report": "report.html",
+    "adapter": "adapter",
+    "model": "model",
+    "lowest loss": "best",
+    "metrics": "metrics.jsonl",
+    "logs": "logs",
+}
+
+Outcomes = Mapping[str, Mapping[str, Any]]
+"""The outcome of a run on each node, by node."""
+Row = tuple[str, str | list[str]]
+"""A row of the text: a label, and one line or several."""
+
+
+def summary(
+    run: str,
+    model_variable: str,
+    story: Story,
+    ends: Outcomes,
+    folder: str,
+    files: Iterable[str],
+    playbook: str,
+) -> str:
+    """Return the closing text of a run of Hearth's trainer.
+
+    `model_variable` is the option `-e model=…` of its model; `folder` is its folder on the
+    controller, as typed, with these `files`; `playbook` is the command that plays on the same
+    inventory.
+    """
+    files, state = set(files), state_of(ends)
+    rows: list[Row] = []
+    before, after = story.perplexity
+    if before and after:
+        change = f"{before:.2f} → {after:.2f}  ({after / before - 1:+.0%})"
+        rows.append(("held-out perplexity", change))
+    if (sample := story.sample) and state == "finished":
+        rows.append(("held-out question", paragraph(sample.question)))
+        rows += [
+            (label, paragraph(answer))
+            for label, answer in (("  before", sample.before), ("  after", sample.after))
+            if answer is not None
+        ]
+    rows += _interruptions(ends) + _unseen(ends)
+    rows += [(label, f"{folder}/{name}") for label, name in _PLACES.items() if name in files]
+    if state == "finished":
+        train = f"{playbook} train.yml"
+        rows += [
+            ("train longer", f"{train} -e resume={run} -e max_steps={story.steps * 2}"),
+            ("your own data", f"{train} {model_variable} -e dataset=FILE.jsonl"),
+            ("every setting", "python training/train_distributed.py --help"),
+        ]
+    rows += _next_command(state, run, playbook, resumable=bool(story.checkpoints))
+    if state == "failed":
+        rows.append(_what_happened(ends, folder))
+    took = f" in {duration(story.seconds)}" if story.seconds and state != "failed" else ""
+    return "\n".join([_outcome(run, _steps(story, ends), ends, took), *table(rows)])
+
+
+def script_summary(
+    script: ScriptRun, ends: Outcomes, folder: str, files: Iterable[str], playbook: str
+) -> str:
+    """Return the closing text of a run of a person's script; see `summary` for the arguments."""
+    files, state = set(files), state_of(ends)
+    rows = _interruptions(ends) + _unseen(ends)
+    rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]
+    rows += _next_command(state, script.name, playbook, resumable=True)
+    if state == "failed":
+        rows.append(_what_happened(ends, folder))
+    first = _outcome(script.name, script.program, ends, _script_seconds(script, ends))
+    return "\n".join([first, *table(rows)])
+
+
+def script_or_model(path: Path) -> tuple[ScriptRun | None, str]:
+    """Return the script of the run file at `path`, or None and the name of its model.
+
+    A file that is torn, or of another version, must not hide how the run ended.
+    """
+    try:
+        if script := read_script(path):
+            return script, ""
+        return None, read_run(path).settings.model
+    except ConfigError:
+        return None, "MODEL"
+
+
+def paragraph(text: str) -> list[str]:
+    """Wrap `text` into a few lines, cut at a word if it is longer.
+
+    Text of a model can hold anything: nothing of it reaches the terminal as a command.
+    """
+    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return textwrap.wrap(words, _WIDTH, max_lines=_LINES, placeholder=" …") or [""]
+
+
+def table(rows: Iterable[Row]) -> list[str]:
+    """Return the lines of a table with two columns."""
+    rows = list(rows)
+    wide = max((len(label) for label, _ in rows), default=0)
+    lines = []
+    for label, content in rows:
+        for part in [content] if isinstance(content, str) else content:
+            lines.append(f"  {label:<{wide}}  {part}")
+            label = ""
+    return lines
+
+
+def _outcome(run: str, done: str, ends: Outcomes, took: str) -> str:
+    """Return the first line: the outcome of the run, with the work `done` and its duration."""
+    match state_of(ends):
+        case "finished":
+            return f"{run} finished: {done} on {', '.join(ends)}{took}"
+        case "stopped":
+            return f"{run} was stopped: {done}{took}"
+        case "lost":
+            return f"{run} was lost from sight, and may still be under way: {done}"
+        case _:
+            return f"{run} failed: {done}{took}"
+
+
+def _steps(story: Story, ends: Outcomes) -> str:
+    """Return the number of steps done, which only the node of rank 0 has on record."""
+    if story.steps:
+        return f"{story.step} of {story.steps} steps"
+    if any(
+        end.get("rank") == 0 and (end["state"] in ENDS or end.get("gone")) for end in ends.values()
+    ):
+        return "before its first step"
+    return "how far it came is on its rank 0's node, which does not answer"
+
+
+def _script_seconds(script: ScriptRun, ends: Outcomes) -> str:
+    """Return the duration of a script's run, empty if it was launched more than once.
+
+    The record does not tell how long such a run lay idle between its launches.
+    """
+    last = max((str(end.get("since") or "") for end in ends.values()), default="")
+    if not last or any(end.get("generation") for end in ends.values()):
+        return ""
+    elapsed = datetime.fromisoformat(last) - datetime.fromisoformat(script.created)
+    return f" in {duration(max(elapsed.total_seconds(), 0))}"
+
+
+def _next_command(state: str, run: str, playbook: str, resumable: bool) -> list[Row]:
+    """Return the command to type next for a run that did not finish.
+
+    A run that was lost from sight may still be under way: somebody has to look first.
+    """
+    if state == "lost":
+        return [("look again", f"{playbook} playbooks/attach.yml -e run={run}")]
+    if state == "finished" or not resumable:
+        return []
+    return [("go on", f"{playbook} train.yml -e resume={run}")]
+
+
+def _what_happened(ends: Outcomes, folder: str) -> Row:
+    """Return the command that shows why a run failed."""
+    blamed = {(end.get("cause") or {}).get("node") for end in ends.values()}
+    log = f"{blamed.pop()}.log" if len(blamed) == 1 and None not in blamed else "*.log"
+    return "what happened", f"less {folder}/logs/{log}"
+
+
+def _interruptions(ends: Outcomes) -> list[Row]:
+    """Return the causes that ended a launch while the run went on, as rank 0's node has them."""
+    causes = [
+        f"{cause['node']}: {cause['message'].splitlines()[0]}"
+        for launch in launches_of(ends)
+        if (cause := launch.get("cause")) and cause["kind"] != "node_back"
+    ]
+    if not causes:
+        return []
+    more = [f"and {len(causes) - _LINES} more"] if len(causes) > _LINES else []
+    lines = [line for cause in causes[:_LINES] for line in textwrap.wrap(cause, _WIDTH)]
+    return [("went on after", lines + more)]
+
+
+def _unseen(ends: Outcomes) -> list[Row]:
+    """Return the nodes whose outcome is unknown in a run that ended well."""
+    lines = [line for node, why in silent(ends).items() for line in paragraph(f"{node}: {why}")]
+    return [("not seen to its end", lines)] if lines else []
