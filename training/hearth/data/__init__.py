@@ -1,10 +1,10 @@
-"""Data: from files and Hub data sets to rows of tokens.
+"""Data pipeline: from files and Hub data sets to rows of tokens.
 
-`load_data` is the way in. Behind it, one subject a module: `locate` (what does the setting name),
-`formats` and `hub` (files and Hub data sets to records), `columns` (records to examples),
-`template` (examples to tokens), `documents` (all tokens of a data set), `cache` (kept on disk),
-`split` (what is held out), `packing` (which documents share a row), `rows` (rows and
-micro-batches).
+The entry point is `load_data` (module `load`). The other modules: `locate` (setting to file or Hub
+data set), `formats` and `hub_rows` (to records), `columns` (records to examples), `findings`
+(errors in records), `template` (examples to tokens), `documents` (all tokens of a data set),
+`cache` (tokens on disk), `split` (held-out documents), `packing` (documents to rows), `rows` (rows
+and micro-batches).
 """
 
 from importlib import import_module
@@ -40,10 +40,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for (PEP 562).
+    """Import an exported name on first access (PEP 562).
 
-    The controller resolves settings with `hearth.data.locate` and has none of the libraries that
-    the rest of this package needs.
+    The controller resolves settings with `hearth.data.locate` and lacks the libraries that the rest
+    of this package needs.
     """
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""Keeps the tokens of a data set on disk, so that a node tokenises it once.
+"""Caches the tokens of a data set on disk, so that a node tokenises it once.
 
-A folder an entry, `<cache>/<key>/`, an array a file, checksummed in `entry.json`. It is written
-under another name and renamed; a lock lets one of several processes do the work while the others
-wait. An entry that does not match its checksums is made anew.
+An entry is a folder `<cache>/<key>/` with one file per array, checksummed in `entry.json`. It is
+written under a temporary name and renamed; under a lock one of several processes does the work
+while the others wait. An entry that does not match its checksums is rebuilt.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from hearth.base.files import sha256_of
 from hearth.base.lock import locked
 from hearth.data.documents import Documents
 
-# Raise it when the same file and tokenizer would give other tokens than before.
+# Increase it when the same file and tokenizer would give other tokens than before.
 VERSION = 2
 
 
 def cache_key(*parts: str) -> str:
-    """Return the name of the entry that depends on `parts`."""
+    """Return the name of the cache entry for `parts`, a hash of them."""
     return hashlib.sha256(json.dumps([VERSION, *parts]).encode()).hexdigest()[:32]
 
 
 def cached_documents(
     cache: Path, key: str, make: Callable[[], Documents], say: Callable[[str], None]
 ) -> Documents:
-    """Return the documents of entry `key`, memory-mapped; `make` them first where needed.
+    """Return the documents of entry `key`, memory-mapped; call `make` if there is no valid entry.
 
-    Raises `DataError` if `cache` cannot be written, and what `make` raises.
+    Raises `DataError` if `cache` cannot be written, and any error of `make`.
     """
     entry = cache / key
     with _telling(cache):
@@ -59,7 +59,7 @@ def cached_documents(
 
 @contextmanager
 def _telling(cache: Path) -> Iterator[None]:
-    """Turn what the file system refuses into a sentence for a person."""
+    """Convert an `OSError` into a `DataError` for the user."""
     try:
         yield
     except OSError as error:
@@ -70,9 +70,9 @@ def _telling(cache: Path) -> Iterator[None]:
 
 
 def _write(documents: Documents, entry: Path) -> None:
-    """Write `documents` to `entry`, which appears whole or not at all."""
+    """Write `documents` to `entry` atomically."""
     unfinished = entry.with_name(f".{entry.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by a process that was killed
     unfinished.mkdir()
     try:
         checksums = {}

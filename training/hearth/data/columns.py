@@ -6,10 +6,10 @@
 | `conversations`: list of `{from, value}` (ShareGPT) | the same; from is system, human or gpt |
 | `prompt`, `completion` (two texts, or two lists of messages) | a question and its answer |
 | `instruction`, `input` (may be missing or empty), `output` | a question and its answer |
-| `text` | a plain text, learned whole |
+| `text` | a plain text, all of whose tokens carry loss |
 
 A `system` column beside the third and fourth puts a system message in front. A `split` column
-(`train` or `held_out`) says which side an example is on. Other columns are ignored.
+assigns an example to `train` or `held_out`. Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _SPLITS = {"train": False, "held_out": True}
 
 @dataclass(frozen=True)
 class Example:
-    """One example.
+    """One example: a conversation or a plain text.
 
     Attributes:
         messages: the conversation as (role, content), or () for a plain text.
         text: the plain text, or "" for a conversation.
-        held_out: which side the file puts it on, or None if it does not say.
+        held_out: whether the file marks it as held out, or None if it is unmarked.
     """
 
     messages: tuple[Message, ...] = ()
@@ -46,19 +46,19 @@ class Example:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to learn from: a blank text, or blank answers only."""
+        """Whether the text is blank, or all answers of the conversation are."""
         answers = [content for role, content in self.messages if role == "assistant"]
         return not any(part.strip() for part in (self.text, *answers))
 
     @property
     def hash(self) -> int:
-        """A 64-bit number that depends on the content alone."""
+        """A 64-bit hash of the content alone."""
         content = json.dumps([self.messages, self.text], ensure_ascii=True).encode()
         return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 
 
 def to_example(fields: dict[str, Any]) -> Example:
-    """Return the example that a record's columns hold. Raises `Problem`."""
+    """Convert a record's columns to an example. Raises `Problem` if that fails."""
     held_out = _held_out(fields)
     for column in _CONVERSATIONS:
         if column in fields:
@@ -108,7 +108,7 @@ def _system(fields: dict[str, Any]) -> tuple[Message, ...]:
 
 
 def _conversation(column: str, value: Any) -> tuple[Message, ...]:
-    if isinstance(value, str):  # csv has no lists; a cell may hold them as JSON
+    if isinstance(value, str):  # csv has no lists, so a cell may hold a list as JSON
         try:
             value = json.loads(value)
         except ValueError:

@@ -1,4 +1,4 @@
-"""All tokens of a data set as a few flat arrays, and how records become them."""
+"""All tokens of a data set as a few flat arrays, and the tokenisation of records into them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Documents:
     Attributes:
         ids: int32 (tokens,), all documents end to end.
         learned: bool (tokens,), whether a token carries loss.
-        offsets: int64 (documents + 1,), where each document begins in `ids`.
+        offsets: int64 (documents + 1,), start of each document in `ids`.
         targets: int64 (documents,), learned tokens of each, its first token not counted:
-            nothing stands before that to predict it from.
+            no token precedes it to predict it from.
         lines: int64 (documents,), 1-based line or row in the file.
-        hashes: uint64 (documents,), of the content.
-        marks: int8 (documents,), 1 held out, 0 train, -1 if the file does not say.
-        plain: bool (documents,), a plain text, which may be cut into pieces.
-        empty: int64 (1,), examples left out because there was nothing to learn from.
+        hashes: uint64 (documents,), hash of the content.
+        marks: int8 (documents,), 1 held out, 0 train, -1 unmarked.
+        plain: bool (documents,), whether it is a plain text, which may be cut into pieces.
+        empty: int64 (1,), examples left out because no token of them carries loss.
     """
 
     ids: np.ndarray
@@ -58,7 +58,7 @@ class Documents:
 
 
 def examples(records: Records, findings: Findings) -> Iterator[tuple[int, Example]]:
-    """Yield line and example of each good record, noting the bad ones in `findings`."""
+    """Yield line and example of each valid record; add the invalid ones to `findings`."""
     for record in records.read(findings):
         try:
             yield record.line, to_example(record.fields)
@@ -67,16 +67,16 @@ def examples(records: Records, findings: Findings) -> Iterator[tuple[int, Exampl
 
 
 def tokenise(records: Records, tokenizer: Any) -> Documents:
-    """Return all examples of `records` as tokens.
+    """Tokenise all examples of `records`.
 
-    Raises `DataError` with all that is wrong in the file.
+    Raises `DataError` with the problems found in the file.
     """
     findings = Findings(records.name)
     ids, learned, lines, hashes, marks, plain = [], [], [], [], [], []
     empty = 0
     source = examples(records, findings)
     while batch := list(islice(source, _BATCH)):
-        if findings:  # the rest is only read for what else is wrong
+        if findings:  # read the rest only to find further problems
             continue
         for (line, example), tokens in zip(
             batch, encode(tokenizer, [example for _, example in batch]), strict=True

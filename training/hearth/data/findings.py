@@ -1,4 +1,4 @@
-"""Collects what is wrong with the records of a data set, so that a person sees it all at once."""
+"""Collects problems with the records of a data set, so that users see them all at once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ SHOWN = 5
 
 
 class Problem(Exception):
-    """One thing wrong with one record: why, and what to do about it."""
+    """A problem with one record: the text gives its reason and remedy."""
 
 
 class Findings:
-    """Problems by place, the same problem in many places told once.
+    """Problems with their lines; a problem on several lines is reported once.
 
     Args:
         name: the data set's name, which starts each finding.
@@ -26,7 +26,7 @@ class Findings:
         return bool(self._places)
 
     def add(self, line: int, problem: str) -> None:
-        """Note `problem` at 1-based `line` (row, for parquet and the Hub)."""
+        """Add `problem` at 1-based `line` (row, for parquet and the Hub)."""
         self._places.setdefault(problem, []).append(line)
 
     def raise_any(self) -> None:

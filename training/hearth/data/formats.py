@@ -1,10 +1,10 @@
-"""Reads data files and Hub data sets into records, each with the line it came from.
+"""Reads data files and Hub data sets into records, each with its line number.
 
-- `.jsonl`: one JSON object a line; blank lines are passed over.
+- `.jsonl`: one JSON object per line; blank lines are skipped.
 - `.txt`: documents separated by blank lines (as `sample_by="paragraph"` of the datasets library);
   for documents that contain blank lines use `.jsonl` with a `text` column.
-- `.csv`: a header line, then a record a row; separated by comma, semicolon or tab.
-- `.parquet` and the Hub: a record a row; the "line" is the row, counted from 1.
+- `.csv`: a header line, then one record per row; separated by comma, semicolon or tab.
+- `.parquet` and the Hub: one record per row; the "line" is the row, counted from 1.
 
 Text is UTF-8; a byte order mark and Windows line ends are accepted.
 """
@@ -51,12 +51,12 @@ class Record:
 
 @dataclass(frozen=True)
 class Records:
-    """A data set that can be read, again and again, in the same order.
+    """A data set that can be read repeatedly, in the same order.
 
     Attributes:
-        name: what messages call it.
-        sha256: of its content.
-        read: yields the good records and notes the bad ones.
+        name: its name in messages.
+        sha256: checksum of its content.
+        read: yields the valid records and adds problems to the findings.
     """
 
     name: str
@@ -67,8 +67,8 @@ class Records:
 def open_records(data: LocalFile | HubDataset) -> Records:
     """Return the records of `data`.
 
-    Raises `DataError` if the file's content is not of the format its name promises, or if the
-    Hub's data set cannot be had.
+    Raises `DataError` if the file's content does not match its suffix, or if the Hub's data set
+    cannot be loaded.
     """
     if isinstance(data, HubDataset):
         rows, sha256 = load_hub_rows(data)
@@ -79,7 +79,7 @@ def open_records(data: LocalFile | HubDataset) -> Records:
 
 
 def _refuse_other_format(path: Path) -> None:
-    """Raise `DataError` if the first bytes show another format than the file's ending."""
+    """Raise `DataError` if the first bytes do not match the format of the file's suffix."""
     with path.open("rb") as file:
         head = file.read(1 << 16)
     suffix = path.suffix.lower()
@@ -112,7 +112,7 @@ def _refuse_other_format(path: Path) -> None:
 
 
 def _first_control(head: bytes) -> int | None:
-    """Return where the first byte is that no text has, or None."""
+    """Return the index of the first control byte that text files never contain, or None."""
     return next((i for i, byte in enumerate(head) if byte < 32 and byte not in b"\t\n\r\f"), None)
 
 
@@ -135,7 +135,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def _text_lines(path: Path, findings: Findings) -> Iterator[tuple[int, str]]:
-    """Yield 1-based number and text of each line, without its end."""
+    """Yield 1-based number and text of each line, without the line end."""
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             line = raw.removeprefix(_BOM) if number == 1 else raw
@@ -219,7 +219,7 @@ def _read_csv(path: Path, findings: Findings) -> Iterator[Record]:
 
 
 def _end(rows: Any) -> int:
-    """Return the file's line at which the csv reader stands; the header was line 1."""
+    """Return the csv reader's current line in the file; the header was line 1."""
     return rows.line_num + 1
 
 

@@ -1,4 +1,4 @@
-"""Loads a data set from the Hub, or from its local cache when the Hub does not answer."""
+"""Loads a data set from the Hub, or from the local cache if the Hub does not answer."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from hearth.data.locate import HubDataset, shipped_names
 def load_hub_rows(data: HubDataset) -> tuple[Any, str]:
     """Return the rows of the `train` split of `data`, and a checksum of their content.
 
-    Raises `DataError` if the data set is unknown, gated, has no such configuration or split, or
-    if the Hub does not answer and nothing is cached.
+    Raises `DataError` if the data set is unknown or gated, lacks the configuration or split, or
+    if the Hub does not answer and the data set is not cached.
     """
     import datasets
 
     reachable = _probe(data)
     if not reachable:
-        # Straight to its cache: it would ask again and again for half a minute.
+        # Use the cache at once: datasets would retry the Hub for half a minute.
         datasets.config.HF_HUB_OFFLINE = True
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
         rows = datasets.load_dataset(data.id, data.config, split="train")
-    except Exception as error:  # datasets raises errors of many libraries
+    except Exception as error:  # datasets passes on errors of many libraries
         raise _told(data, error, reachable) from None
     if len(rows) == 0:
         raise DataError(f"{data.name}: its train split has no rows; there is nothing to train on")
@@ -41,7 +41,7 @@ def load_hub_rows(data: HubDataset) -> tuple[Any, str]:
 
 
 def keep_hub_rows(data: HubDataset, path: Path) -> None:
-    """Write the rows of the `train` split of `data` to a parquet file, whole or not at all.
+    """Write the rows of the `train` split of `data` to a parquet file, atomically.
 
     Raises `DataError` like `load_hub_rows`, and if the file cannot be written.
     """
@@ -50,7 +50,7 @@ def keep_hub_rows(data: HubDataset, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         rows.to_parquet(str(unfinished))
-        sync(unfinished)  # what is torn here would be sent to all other nodes
+        sync(unfinished)  # a torn file would be sent to all other nodes
         unfinished.replace(path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
@@ -61,10 +61,10 @@ def keep_hub_rows(data: HubDataset, path: Path) -> None:
 
 
 def _probe(data: HubDataset) -> bool:
-    """Return whether the Hub answers, asking for what it knows of `data`."""
+    """Return whether the Hub answers a request about `data`; raise `DataError` if it refuses."""
     try:
         hub_api().dataset_info(data.id, timeout=PROBE_SECONDS)
-    except Exception as error:  # a stopped proxy, DNS, TLS, HTTP: each has its own class
+    except Exception as error:  # proxy, DNS, TLS, HTTP: each has its own error classes
         if is_unreachable(error):
             return False
         raise _told(data, error, reachable=True) from None
@@ -72,7 +72,7 @@ def _probe(data: HubDataset) -> bool:
 
 
 def _told(data: HubDataset, error: Exception, reachable: bool) -> DataError:
-    """Return what `error` means for a person."""
+    """Translate `error` into a `DataError` for the user."""
     if not reachable:
         return DataError(
             f"{data.name}: the Hub does not answer and this data set is not in the local cache; "

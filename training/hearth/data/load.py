@@ -26,22 +26,22 @@ from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
 
 @dataclass(frozen=True)
 class DataReport:
-    """What became of a data set.
+    """Statistics of a loaded data set.
 
     Attributes:
-        name: what messages call it.
-        sha256: of the file, or of the Hub's rows.
-        examples: examples trained on; a text that was cut counts once.
+        name: its name in messages.
+        sha256: checksum of the file, or of the Hub's rows.
+        examples: training examples; a text that was cut counts once.
         held_out_examples: examples kept for evaluation.
-        rows: rows trained on.
+        rows: training rows.
         held_out_rows: rows for evaluation.
         tokens: tokens in the training rows.
-        label_tokens: those of them that carry loss.
+        label_tokens: tokens in the training rows that carry loss.
         cut: texts that were cut into pieces because they are longer than a row.
         dropped: chat examples left out because they are longer than a row.
-        empty: examples left out because there is nothing to learn from.
+        empty: examples left out because none of their tokens carries loss.
         padding: fraction of rows × sequence_length that holds no token.
-        fingerprint: checksum of all tokens, labels and rows; equal on nodes that see the same.
+        fingerprint: checksum of all tokens, labels and rows; equal on nodes with the same data.
     """
 
     name: str
@@ -77,9 +77,9 @@ class Question:
     """A held-out conversation up to its first answer.
 
     Attributes:
-        source: `file:line`.
-        messages: (role, content) before the answer, as `encode_prompt` takes them.
-        expected: the answer that the data set gives.
+        source: its `file:line`.
+        messages: (role, content) before the answer, for `encode_prompt`.
+        expected: the answer in the data set.
     """
 
     source: str
@@ -88,13 +88,13 @@ class Question:
 
     @property
     def text(self) -> str:
-        """What was asked last."""
+        """The content of the last message, the question itself."""
         return self.messages[-1][1]
 
 
 @dataclass(frozen=True)
 class TokenData:
-    """The rows to train on, those to evaluate on, and what became of the examples."""
+    """Training rows, held-out rows, and the report on the data set."""
 
     train: Rows
     held_out: Rows
@@ -103,9 +103,10 @@ class TokenData:
     _held_out_lines: frozenset[int] = field(repr=False)
 
     def questions(self, limit: int = 1) -> list[Question]:
-        """Return the first held-out conversations of the file; none if it holds only texts.
+        """Return the first held-out conversations of the file; [] if it holds only texts.
 
-        A greeting answers nobody: a question ends with what the user said, and its answer follows.
+        A question ends with a user message that an assistant message follows; an assistant's
+        greeting answers no question.
         """
         found: list[Question] = []
         last = max(self._held_out_lines, default=0)
@@ -140,21 +141,21 @@ def load_data(
     cache: Path,
     say: Callable[[str], None] = print,
 ) -> TokenData:
-    """Return `dataset` as rows of at most `sequence_length` tokens.
+    """Load `dataset` as rows of at most `sequence_length` tokens.
 
     Args:
         dataset: a shipped name, a file, or a Hub `name` or `name:config`.
         tokenizer: the model's, from transformers; gets a plain chat template if it has none.
         sequence_length: tokens in a row, at least 2.
-        packing: several documents in a row, or one.
-        held_out: fraction kept for evaluation, unless the file marks its own.
-        seed: of the packing.
-        cache: folder in which the tokens are kept.
-        say: is told about progress.
+        packing: whether a row holds several documents.
+        held_out: fraction kept for evaluation, unless the file marks examples itself.
+        seed: seed of the packing.
+        cache: folder for the tokens.
+        say: prints progress messages.
 
     Raises:
-        DataError: with all that is wrong with the data.
-        ModelError: if the tokenizer lacks what training needs.
+        DataError: with the problems found in the data.
+        ModelError: if the tokenizer is unusable for training (see `ensure_chat_template`).
     """
     records = open_records(locate(dataset))
     ensure_chat_template(tokenizer)
@@ -163,7 +164,7 @@ def load_data(
         say(f"tokens: reading {records.name}")
         return tokenise(records, tokenizer)
 
-    # The same bytes under another ending are read otherwise.
+    # The key includes the suffix, since it decides the format in which the bytes are read.
     form = Path(records.name).suffix.lower()
     key = cache_key(records.sha256, form, tokenizer_fingerprint(tokenizer))
     documents = cached_documents(cache, key, make, say)

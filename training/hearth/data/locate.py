@@ -1,4 +1,4 @@
-"""From the `dataset` setting to a file or a data set on the Hub."""
+"""Resolves the `dataset` setting to a file or a data set on the Hub."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hearth.base.errors import DataError, did_you_mean
 
 SHIPPED = Path(__file__).resolve().parents[2] / "datasets"
 SUFFIXES = (".jsonl", ".txt", ".csv", ".parquet")
-# Not read, but surely meant as files: a Hub data set has no such ending.
+# Some of these cannot be read but surely mean files: no Hub data set has such a suffix.
 _FILE_SUFFIXES = (*SUFFIXES, ".json", ".tsv", ".gz", ".zip", ".xz", ".bz2", ".zst", ".md", ".xlsx")
 _HUB_NAME = re.compile(r"((?:[\w.-]+/)?[\w.-]+)(?::([\w.-]+))?")
 
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A data file; `name` is what messages call it."""
+    """A data file and its `name` in messages."""
 
     path: Path
     name: str
@@ -32,7 +32,7 @@ class HubDataset:
 
     @property
     def name(self) -> str:
-        """What messages call it: `id` or `id:config`."""
+        """The name in messages: `id` or `id:config`."""
         return f"{self.id}:{self.config}" if self.config else self.id
 
 
@@ -42,11 +42,11 @@ def shipped_names() -> list[str]:
 
 
 def locate(dataset: str | Path) -> LocalFile | HubDataset:
-    """Return what `dataset` names: a shipped data set, a file, or `name[:config]` on the Hub.
+    """Resolve `dataset`: a shipped data set, a file, or `name[:config]` on the Hub.
 
-    Anything that exists, ends like a data file or is written like a path is a file.
+    An existing file, a name with a data file's suffix, or a name written as a path is a file.
 
-    Raises `DataError` if a file is meant and cannot be used as one.
+    Raises `DataError` if the file is missing or unusable, or if the name is not valid.
     """
     text = str(dataset)
     if text in shipped_names():
@@ -69,7 +69,7 @@ def locate(dataset: str | Path) -> LocalFile | HubDataset:
 
 
 def _checked(path: Path) -> Path:
-    """Return `path` if it is a readable, non-empty file of a format that Hearth reads."""
+    """Return `path` after checking that it is readable, not empty and of a supported format."""
     if path.is_dir():
         raise _is_folder(path)
     if not path.exists():
@@ -97,7 +97,7 @@ def _checked(path: Path) -> Path:
 
 
 def _has_content(path: Path) -> bool:
-    """Return whether the file has anything but white space."""
+    """Return whether the file contains anything but white space."""
     with path.open("rb") as file:
         return any(chunk.strip() for chunk in iter(lambda: file.read(1 << 20), b""))
 
@@ -109,7 +109,7 @@ def _is_folder(path: Path) -> DataError:
 
 
 def _near(path: Path) -> str:
-    """Return a hint at a file of nearly that name next to `path`, or among the shipped ones."""
+    """Return a hint at a similarly named file next to `path` or among the shipped data sets."""
     beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     if not path.parent.is_dir():
         return f" and no folder {path.parent}"

@@ -1,8 +1,8 @@
-"""Which documents share a row. Pure arithmetic.
+"""Packing of documents into rows. No I/O.
 
 Best-fit decreasing: the longest document first, each into the fullest row that still has room.
-It leaves at most about a fifth more rows than the optimum (11/9, Johnson et al. 1974), in practice
-well under one percent of padding where there are enough short documents. Documents are never split.
+It needs at most about a fifth more rows than the optimum (11/9, Johnson et al. 1974); in practice
+padding is well under one percent if there are enough short documents. Documents are never split.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def pack(lengths: np.ndarray, capacity: int, seed: int) -> list[list[int]]:
     """Return the rows, each a list of document numbers whose lengths add up to `capacity` or less.
 
     `lengths` is int (documents,), each from 1 to `capacity`. The result depends on the arguments
-    alone; `seed` decides among documents of the same length.
+    alone; `seed` sets the order of documents with the same length.
 
     Raises `ValueError` if a document is longer than `capacity`.
     """
@@ -24,8 +24,8 @@ def pack(lengths: np.ndarray, capacity: int, seed: int) -> list[list[int]]:
     order = shuffled[np.argsort(-lengths[shuffled], kind="stable")]
     rows: list[list[int]] = []
     with_room: list[list[int]] = [[] for _ in range(capacity + 1)]
-    # Bit n is set while some row has room for exactly n tokens: finding the best fit is then a
-    # shift and the lowest set bit, however many rows there are.
+    # Bit n is set while some row has room for exactly n tokens: the best fit is then found by a
+    # shift and the lowest set bit, independent of the number of rows.
     rooms = 0
     for document, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
         fitting = rooms >> length
@@ -45,5 +45,5 @@ def pack(lengths: np.ndarray, capacity: int, seed: int) -> list[list[int]]:
 
 
 def one_a_row(documents: int) -> list[list[int]]:
-    """Return rows of one document each, in order: no packing."""
+    """Return rows of one document each, in order, without packing."""
     return [[document] for document in range(documents)]

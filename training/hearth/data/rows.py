@@ -1,4 +1,4 @@
-"""Rows of tokens, and the micro-batches that are made from them."""
+"""Rows of tokens, and micro-batches made from them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Batch:
     at 0 in each document and in the padding at a row's end.
 
     Attributes:
-        input_ids: tokens; padding behind them.
-        labels: the token itself where it is learned, else -100. Not shifted: the model predicts
+        input_ids: tokens, with padding at the end.
+        labels: the token itself if it carries loss, else -100. Not shifted: the model predicts
             `labels[:, t + 1]` from position t. Each document's first label is -100, so that
             nothing is predicted across documents.
         position_ids: positions within the document.
         packed_seq_lengths: lengths of all documents, row after row, padding counted as a
-            document; they add up to the size of the arrays (what Unsloth's fast path wants).
+            document; they add up to the size of the arrays, as Unsloth's fast path requires.
     """
 
     input_ids: np.ndarray
@@ -38,7 +38,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Stretches of documents that fit a row: int64 (pieces,) each.
+    """Slices of documents that fit into a row: int64 (pieces,) each.
 
     A chat example is one piece. A longer text is several, each beginning with the last token of
     the piece before, so that every token but the text's first is predicted once.
@@ -57,7 +57,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Cut:
-    """The pieces, and how many texts were cut and chat examples dropped for being too long."""
+    """The pieces, and the numbers of texts cut and chat examples dropped as too long."""
 
     pieces: Pieces
     cut: int
@@ -68,7 +68,7 @@ def cut_to_length(documents: Documents, chosen: np.ndarray, longest: int) -> Cut
     """Return the pieces of the documents numbered `chosen`, none longer than `longest` tokens.
 
     Texts are cut into pieces. A chat example that is too long is dropped: without its beginning
-    it has no question, without its end no answer that stops.
+    it lacks the question, without its end the end of the answer.
     """
     lengths = documents.lengths[chosen]
     fits = lengths <= longest
@@ -93,10 +93,10 @@ class Rows:
 
     Args:
         documents: the store.
-        pieces: the stretches of it that make up the rows.
+        pieces: the slices of the store that make up the rows.
         rows: piece numbers of each row.
         name: the data set's name, for `sources`.
-        pad_id: token that fills rows up; never learned.
+        pad_id: padding token, which never carries loss.
 
     Attributes:
         tokens: int64 (rows,), tokens of each row.
@@ -119,7 +119,7 @@ class Rows:
         return len(self._rows)
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
-        """Return the rows numbered `indices`, in that order, as long as the longest of them.
+        """Return the rows numbered `indices`, in that order, padded to the longest of them.
 
         Raises `ValueError` if `indices` is empty.
         """
@@ -148,10 +148,10 @@ class Rows:
         return Batch(input_ids, labels, position_ids, packed)
 
     def batch_or_blank(self, indices: np.ndarray) -> Batch:
-        """Return the rows numbered `indices`; without any, one of two tokens that teaches nothing.
+        """Return the rows numbered `indices`, or, if there are none, a row of two padding tokens.
 
-        The loss and the gradient of that are zero: it is for a rank that has no rows while all
-        must compute together.
+        Loss and gradient of that row are zero: it is for a rank without rows when all ranks must
+        compute together.
         """
         if len(indices):
             return self.batch(indices)
@@ -173,7 +173,7 @@ class Rows:
         return frozenset(self._documents.lines[np.unique(self._pieces.documents)].tolist())
 
     def fingerprint(self) -> str:
-        """Return a checksum of all tokens, labels and their place in the rows."""
+        """Return a checksum of all tokens, labels and their positions in the rows."""
         digest = hashlib.sha256()
         for row in self._rows:
             digest.update(b"row")

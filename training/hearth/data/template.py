@@ -1,9 +1,9 @@
-"""From an example to tokens, and to which of them are learned.
+"""Tokenises examples and marks the tokens that carry loss.
 
-A conversation is rendered by the model's own chat template; learned are the assistant's answers,
-each with the token that ends its turn, in every turn. A plain text is learned whole and ends with
-the end-of-sequence token. Padding never enters here, so it can never be learned, also where the
-padding token is the end-of-sequence token.
+A conversation is rendered by the model's own chat template; the assistant's answers carry loss,
+each with the token that ends its turn, in every turn. In a plain text all tokens carry loss; it
+ends with the end-of-sequence token. Padding is added only later, so it never carries loss, even if
+the padding token is the end-of-sequence token.
 
 A model without a chat template (a base model) gets this one:
 
@@ -56,7 +56,7 @@ class Encoded:
 def ensure_chat_template(tokenizer: Any) -> None:
     """Give `tokenizer` the plain template if it has none.
 
-    Raises `ModelError` if the tokenizer lacks what training needs.
+    Raises `ModelError` if it has no fast version or no end-of-sequence token.
     """
     if not tokenizer.is_fast:
         raise ModelError(
@@ -76,9 +76,9 @@ def ensure_chat_template(tokenizer: Any) -> None:
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """Return a checksum of all that decides which tokens an example becomes."""
+    """Return a checksum of all parts of the tokenizer that affect an example's tokens."""
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    # State of the last call, not of the tokenizer.
+    # These two hold state of the last call, not of the tokenizer.
     backend["truncation"] = backend["padding"] = None
     parts = [
         backend,
@@ -91,13 +91,13 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 
 def encode_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
-    """Return the tokens of a conversation up to where the assistant is to answer."""
+    """Return the tokens of a conversation, ending with the prompt for the assistant's answer."""
     text = _render(tokenizer, messages, add_generation_prompt=True)
     return tokenizer(text, add_special_tokens=False).input_ids
 
 
 def encode(tokenizer: Any, examples: Sequence[Example]) -> list[Encoded | Problem]:
-    """Return the tokens of each example, or the `Problem` that the template has with it."""
+    """Return the tokens of each example, or the `Problem` if the template cannot render it."""
     special = _special_pattern(tokenizer)
     prepared = [_prepared(tokenizer, special, example) for example in examples]
     chats = iter(_encode_chats(tokenizer, [each for each in prepared if isinstance(each, _Chat)]))
@@ -110,9 +110,9 @@ def encode(tokenizer: Any, examples: Sequence[Example]) -> list[Encoded | Proble
 
 @dataclass(frozen=True)
 class _Chat:
-    """A rendered conversation and the character spans that are learned.
+    """A rendered conversation and the character spans that carry loss.
 
-    `ended` tells whether the last span ends with the template's own end-of-turn token.
+    `ended`: whether the last span ends with the template's own end-of-turn token.
     """
 
     text: str
@@ -132,8 +132,8 @@ def _prepared(tokenizer: Any, special: re.Pattern[str], example: Example) -> _Ch
 def _find_answers(tokenizer: Any, special: re.Pattern[str], messages: Sequence[Message]) -> _Chat:
     """Render `messages` and find each answer in the text.
 
-    An answer begins where the template's prompt for it ends, and reaches to the first special
-    token after its content: the end of the turn.
+    An answer starts at the end of the template's prompt for it and ends with the first special
+    token after its content, which ends the turn.
     """
     text = _render(tokenizer, messages)
     spans, seen, end_of_turn = [], 0, None
@@ -146,16 +146,16 @@ def _find_answers(tokenizer: Any, special: re.Pattern[str], messages: Sequence[M
                 start = len(prompt)
                 at = text.find(content.strip(), start)
             else:
-                # Thinking models open a thought in the prompt only; Mistral moves the system
-                # message to the last question; nothing comes before a greeting, and no template
-                # renders nothing. The answer is then where its content is.
+                # Fall back to the position of the content: thinking models open a thought in the
+                # prompt only; Mistral moves the system message to the last question; a greeting
+                # has no messages before it, and templates do not render an empty list.
                 start = at
             if start < 0:
                 raise Problem(
                     "the model's chat template does not show where the answer in message "
                     f"{index + 1} begins"
                 )
-            # Templates trim white space; some drop an earlier answer's thoughts altogether.
+            # Templates trim white space; some remove an earlier answer's thoughts entirely.
             content_end = at + len(content.strip()) if at >= 0 else start
             following = messages[index + 1][1].strip() if index + 1 < len(messages) else ""
             limit = text.find(following, content_end) if following else -1
@@ -182,7 +182,7 @@ def _render(
 
 
 def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
-    """Return a pattern that finds every special token, the longer of two that begin alike."""
+    """Return a pattern for all special tokens that prefers the longer of two with equal starts."""
     added = tokenizer.added_tokens_decoder.values()
     special = {token.content for token in added if token.special} | set(
         tokenizer.all_special_tokens
@@ -206,7 +206,7 @@ def _encode_chats(tokenizer: Any, chats: list[_Chat]) -> list[Encoded]:
         learned = np.zeros(len(ids), dtype=bool)
         for start, end in chat.spans:
             learned |= (ends > start) & (starts < end)
-        # Nothing is predicted from what follows the last answer, so it is left out.
+        # Tokens after the last answer carry no loss and precede none, so leave them out.
         length = int(np.flatnonzero(learned)[-1]) + 1 if learned.any() else 0
         ids, learned = np.array(ids[:length], dtype=np.int32), learned[:length]
         if not chat.ended and length:

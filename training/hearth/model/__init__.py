@@ -2,13 +2,12 @@
 
 fetch.py, folder.py, wheel.py, convert.py   from a name to a checked folder
 code.py                   Python code that comes with a model: needed, and allowed to run
-compatibility.py          checks of a model folder against a run's settings
+compatibility.py, packing_isolation.py      checks: run's settings; isolation in packed rows
 backend.py                TrainableModel, the trainer's interface to a model
 load.py                   choice of the backend, and loading with it
 sharded.py                weights sharded over all ranks (`parallel: fsdp`)
 transformers_backend.py   Transformers + PEFT, anywhere
 unsloth_backend.py        Unsloth, on NVIDIA GPUs
-packing_isolation.py      check that documents in a packed row do not influence each other
-optimizer.py, precision.py   one choice of each for all ranks
+optimizer.py, precision.py                  one choice of each for all ranks
 merge.py                  merges an adapter into its model
 """

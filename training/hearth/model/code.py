@@ -16,8 +16,7 @@ from hearth.base.errors import ModelError
 from hearth.base.files import read_object
 
 PATTERNS = ("*.py", "*.model", "*.tiktoken")
-"""Additional files that a model with its own code may need: code and tokenizer data.
-"""
+"""Additional files that a model with its own code may need: code and tokenizer data."""
 
 
 def code_of(config: Mapping[str, Any], *more: Mapping[str, Any]) -> list[str]:
