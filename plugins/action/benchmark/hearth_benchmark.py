@@ -109,7 +109,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Do what the verb says."""
+        """Run the requested verb."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(
             {

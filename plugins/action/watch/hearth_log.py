@@ -1,4 +1,4 @@
-"""Action plugin: the log of a run on one node, its end or as it grows."""
+"""Action plugin: show the end of a run's log on one node, or follow it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ say:
 """
 
 _PATIENCE = 180.0
-"""Seconds without any answer after which a node that is followed is given up."""
+"""Timeout in seconds, after which a silent node is no longer followed."""
 
 
 class ActionModule(ActionBase):
