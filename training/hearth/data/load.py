@@ -105,8 +105,7 @@ class TokenData:
     def questions(self, limit: int = 1) -> list[Question]:
         """Return the first held-out conversations of the file; [] if it holds only texts.
 
-        A question ends with a user message that an assistant message follows; an assistant's
-        greeting answers no question.
+        A question is a user message followed by an assistant message; a greeting is not.
         """
         found: list[Question] = []
         last = max(self._held_out_lines, default=0)
