@@ -71,7 +71,7 @@ def fetch_model(
     known: Sequence[str] = (),
     weights: bool = True,
 ) -> ModelFolder:
-    """Return the folder of `source`, downloading or converting it first where needed.
+    """Return the folder of `source`, downloading or converting the model first if needed.
 
     Args:
         source: the model.

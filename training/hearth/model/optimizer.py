@@ -63,7 +63,7 @@ def make_optimizer(
 def make_schedule(
     settings: Settings, optimizer: torch.optim.Optimizer, steps: int
 ) -> torch.optim.lr_scheduler.LRScheduler:
-    """Return the learning-rate schedule over `steps` global steps, whatever the ranks."""
+    """Return the learning-rate schedule over `steps` global steps, independent of the ranks."""
     # Import late: this loads half of transformers, which the checks do not need.
     from transformers import get_scheduler
 

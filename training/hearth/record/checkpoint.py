@@ -166,7 +166,7 @@ def share_newest(
     that lack it and to nodes whose checkpoint of that step differs: in the launch, since launches
     without each other learn different things in the same number of steps; or in the best loss,
     since the last step is saved again if its evaluation is the best, and not every node may have
-    got that far (ranks with unlike losses would diverge). None if no node has a checkpoint.
+    got that far (ranks with different losses would diverge). None if no node has a checkpoint.
     """
     if world.local_rank == 0:
         _settle(folder)

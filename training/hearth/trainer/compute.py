@@ -1,4 +1,4 @@
-"""This rank's rows of a step: their gradients, in smaller pieces where the memory is too small."""
+"""Gradients of this rank's rows of a step, in smaller micro-batches after running out of memory."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class Trainer:
     def train(self) -> str:
         """Train to the end or until a stop is requested; return `finished` or `stopped`.
 
-        Raises `HearthError` if the run cannot go on.
+        Raises `HearthError` if the run cannot continue.
         """
         self.telemetry = Telemetry(
             self.run, self.folder, self.world.leads, self.step, self.unjudged

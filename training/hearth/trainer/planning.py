@@ -41,7 +41,7 @@ def choose_planner(settings: Settings, measured: Measured, layout: Layout, world
 
 
 def _recorded(run: str, path: Path, world: World) -> tuple[list[tuple[int, Plan]], int]:
-    """Return rank 0's `recorded_plans` of an earlier run, on every rank; raise its error alike."""
+    """Read `recorded_plans` of an earlier run on rank 0; return them, or raise, on every rank."""
     found: tuple[list[tuple[int, Plan]], int] | ConfigError = ([], 0)
     if world.leads:
         try:

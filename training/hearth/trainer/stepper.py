@@ -1,4 +1,4 @@
-"""One rank's part of a step that all take together, or of a round of steps by itself.
+"""One rank's part of a step that all ranks take together, or of a round of local steps.
 
 Why any split of a global batch gives the gradient of one big GPU: let the batch have N labelled
 tokens with losses l_i. Each rank computes, for its rows, the sum of its l_i / N; the gradients of

@@ -1,4 +1,4 @@
-"""Equal initial weights on all ranks: compared by checksum, broadcast only where they differ."""
+"""Equal initial weights on all ranks: compared by checksum, broadcast only if they differ."""
 
 from __future__ import annotations
 
