@@ -7,27 +7,16 @@ be called `model` or `seed` does not affect a run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ansible import context
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.splitter import parse_kv, unquote
 from ansible.plugins.action import ActionBase
 
-from hearth.base.errors import ConfigError, did_you_mean
-from hearth.config import Run, Settings, newest_run, resolve_run, run_text
-from hearth.config.layout import Layout, staged_name
-from hearth.fit.known import known_shape
-from hearth.model.code import code_warning
-from hearth_controller.runs.outcome import Ends, state_of
-from hearth_controller.runs.story import Story, read_lines
-from hearth_controller.script.request import WORDS, Asked, ask, go_on
-from hearth_controller.script.run import script_text
-from hearth_controller.script.tree import Tree
+from hearth_controller.launch.request import requested
 
 DOCUMENTATION = r"""
 module: hearth_run
@@ -159,15 +148,7 @@ findings:
   returned: always
 """
 
-# The -e variables that control the launch; others are settings of the run or options of a role.
-LAUNCH_WORDS = frozenset(
-    {"train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", *WORDS}
-)
 _ARGUMENTS = "script_args="
-
-_REPEATED = frozenset({"nodes", "elastic", "min_nodes", "meeting_port"})
-_OF_ROLES = ("launch_", "hearth_")
-"""Prefixes of role options that affect the launch of a run."""
 
 
 def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any]:
@@ -194,141 +175,6 @@ def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any
     return typed
 
 
-def sort_out(
-    typed: Mapping[str, Any], options: Iterable[str]
-) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Return the settings of the run, the launch words, and findings on both.
-
-    `options` are the names that the roles or the inventory know; they are ignored.
-    """
-    settings, launch, findings = {}, {}, []
-    options = set(options)
-    known = [*Settings.model_fields, *LAUNCH_WORDS, *options]
-    for name, value in typed.items():
-        if name in Settings.model_fields:
-            settings[name] = value
-        elif name in LAUNCH_WORDS:
-            launch[name] = value
-        elif name not in options and not name.startswith("ansible_"):
-            findings.append(
-                f"-e {name}: there is no such setting or option{did_you_mean(name, known)}"
-            )
-    nested = launch.pop("train", {})
-    if not isinstance(nested, dict):
-        findings.append("""-e train: a mapping is wanted, such as '{"train": {"max_steps": 50}}'""")
-        nested = {}
-    for name, value in nested.items():
-        if name in settings and settings[name] != value:
-            findings.append(
-                f"-e {name}: given twice, as {settings[name]!r} and in train as {value!r}"
-            )
-        settings.setdefault(name, value)
-    findings += _misfits(launch)
-    return settings, launch, findings
-
-
-def launch_words(typed: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `typed` variables that affect the launch, for the record of the run.
-
-    `launch` holds the launch words, with numbers and booleans parsed.
-    """
-    return {
-        name: launch.get(name, value)
-        for name, value in typed.items()
-        if name in _REPEATED or name.startswith(_OF_ROLES)
-    }
-
-
-def _foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]:
-    """Return findings for variables that cannot be combined with a script."""
-    instead = [word for word in ("model", "resume") if word in settings and "script" in launch]
-    findings = [
-        f"-e {word} and -e script: only one of them can be meant; leave one out" for word in instead
-    ]
-    findings += [
-        f"-e {word}: that is for Hearth's own trainer; a script gets its options by -e script_args="
-        for word in (*settings, *(["config"] if "config" in launch else []))
-        if word not in ("resume", "run", *instead)
-    ]
-    if launch.get("elastic") is True:
-        findings.append("-e elastic: a script is launched on all its nodes or none; leave it out")
-    return findings
-
-
-def _misfits(launch: dict[str, Any]) -> list[str]:
-    """Parse numbers and booleans in the launch words in place; return findings."""
-    findings = []
-    for name in {"wait", "elastic"} & launch.keys():
-        try:
-            launch[name] = boolean(launch[name])
-        except TypeError:
-            findings.append(f"-e {name}: {launch[name]!r} cannot be used; true or false is wanted")
-    least = str(launch.get("min_nodes", 1))
-    if not (least.isdecimal() and int(least)):
-        findings.append(f"-e min_nodes: {least!r} cannot be used; a number of nodes is wanted")
-    elif "min_nodes" in launch:
-        launch["min_nodes"] = int(least)
-        if launch.get("elastic") is not True:
-            findings.append("-e min_nodes: it counts only together with -e elastic=true")
-    port = str(launch.get("meeting_port", 0))
-    if port.isdecimal() and (int(port) == 0 or 1024 <= int(port) < 65536):
-        launch["meeting_port"] = int(port)
-    else:
-        findings.append(f"-e meeting_port: {port!r} cannot be used; 1024 to 65535 is wanted")
-    return findings
-
-
-def not_elastic(settings: Settings, least: int) -> list[str]:
-    """Return findings for settings that rule out an elastic run with `least` nodes or more."""
-    alone = [
-        "-e min_nodes: parallel: fsdp needs two ranks or more, and one node has one; take "
-        "min_nodes=2, or parallel=ddp"
-    ]
-    return (alone if settings.parallel == "fsdp" and least == 1 else []) + [
-        f"-e elastic: {name} says what each of all ranks does; leave it out, or elastic"
-        for name, fixed in (
-            ("split", not isinstance(settings.split, str)),
-            ("replay", settings.replay is not None),
-        )
-        if fixed
-    ]
-
-
-def newest_to_go_on(runs: Path, altered: bool) -> str:
-    """Return the name of the newest run in the folder `runs`.
-
-    Raises `ConfigError` if there is none, or if it is known to have finished and no setting is
-    `altered`: a script would start over, and perhaps another run is meant.
-    """
-    name = newest_run(runs)
-    ends = Ends.read(runs / name)
-    if ends and state_of(ends.by_node) == "finished" and not altered:
-        raise ConfigError(
-            f"resume: {name}, the run begun last from here, has finished; say which one is to go "
-            "on with -e run=NAME, and to train one longer -e max_steps=NUMBER as well"
-        )
-    return name
-
-
-def _parcel(tree: Tree, place: str) -> dict[str, Any]:
-    """Return the arguments of `hearth_tree` for files that go to a place in the workspace."""
-    return {
-        "source": str(tree.source),
-        "files": dict(tree.files),
-        "size": tree.size,
-        "place": place,
-    }
-
-
-def strangers(wanted: list[str], names: list[str]) -> list[str]:
-    """Return a finding if a `wanted` node is not one of `names`."""
-    unknown = [name for name in wanted if name not in names]
-    if wanted in (["all"], ["auto"]) or not names or not unknown:
-        return []
-    hint = did_you_mean(unknown[0], names)
-    return [f"-e nodes: there is no node {unknown[0]}{hint}; there are {', '.join(names)}"]
-
-
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
@@ -346,86 +192,14 @@ class ActionModule(ActionBase):
             }
         )
         typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
-        given, launch, findings = sort_out(typed, arguments["known"])
-        nodes = [name.strip() for name in str(launch.get("nodes", "auto")).split(",")]
-        findings += strangers(nodes, arguments["nodes"])
-        chosen = {
-            "meeting_port": launch.get("meeting_port", 0),
-            "nodes": nodes,
-            "elastic": launch.get("elastic", False),
-            "min_nodes": launch.get("min_nodes", 0),
-        }
-        file, runs = launch.get("config"), Path(arguments["runs"])
-        result |= {"changed": False, "findings": findings}
-        try:
-            if arguments["resume"]:
-                altered = bool(given or WORDS & launch.keys())
-                earlier = given.get("run") or newest_to_go_on(runs, altered)
-                given.setdefault("resume", earlier)
-            if "script" in launch:
-                findings += _foreign(given, launch)
-            if asked := self._script(given, launch, runs):
-                if asked.resumes:
-                    findings += _foreign(given, launch)
-                return result | chosen | self._scripted(asked)
-            findings += [
-                f"-e {word}: it counts only together with -e script=FILE"
-                for word in sorted(WORDS & launch.keys())
-            ]
-            run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser())
-            # A resumed run keeps the launch words of its last launch that had any.
-            run = replace(run, launch=launch_words(typed, launch) or run.launch)
-        except ConfigError as error:
-            return result | {"findings": findings + error.findings}
-        if chosen["elastic"] is True:
-            result["findings"] = findings + not_elastic(run.settings, chosen["min_nodes"])
-        if run.settings.trust_remote_code:
-            result["warnings"] = [code_warning(run.source.id)]
-        recorded = Story.of(read_lines(runs / run.name / "metrics.jsonl")).reached
-        return result | chosen | self._described(run) | {"recorded": recorded}
-
-    @staticmethod
-    def _script(given: Mapping[str, Any], launch: Mapping[str, Any], runs: Path) -> Asked | None:
-        """Return the new or resumed run of a script; None if none was requested."""
-        said = {word: launch[word] for word in WORDS & launch.keys()}
-        if "script" in launch:
-            return ask(said | {"run": given["run"]} if "run" in given else said, runs)
-        return go_on(str(given["resume"]), said, runs) if "resume" in given else None
-
-    @staticmethod
-    def _scripted(asked: Asked) -> dict[str, Any]:
-        """Return the facts about a script's run for the play."""
-        run = asked.run
-        return {
-            "name": run.name,
-            "resumes": asked.resumes,
-            "file": script_text(run),
-            "title": run.program,
-            "told": asked.told,
-            "spec": asked.spec,
-            "code": _parcel(asked.code, asked.code_place),
-            "data": _parcel(asked.data, asked.data_place) if asked.data else {},
-        }
-
-    @staticmethod
-    def _described(run: Run) -> dict[str, Any]:
-        """Return the facts about a run for the play."""
-        shape = known_shape(run.settings.model, run.source, Layout.from_environment().models)
-        source = run.settings.dataset
-        staged = run.dataset_sha256 and staged_name(run.dataset_sha256, source)
-        return {
-            "name": run.name,
-            "resumes": run.resumes,
-            "file": run_text(run),
-            "measures": run.settings.wants_speeds or run.settings.parallel == "fsdp",
-            "parallel": run.settings.parallel,
-            "by_speed": run.settings.split == "auto" and run.settings.replay is None,
-            "global_batch": run.settings.global_batch,
-            "sync_every": run.settings.sync_every,
-            "split": [] if isinstance(run.settings.split, str) else list(run.settings.split),
-            "dataset": {"source": source, "staged": staged} if staged else {},
-            "model": run.source.name,
-            "settings": run.settings.model_dump(mode="json"),
-            "shape": asdict(shape) if shape else {},
-            "title": f"{run.source.name} on {Path(source).name}",
-        }
+        return (
+            result
+            | {"changed": False}
+            | requested(
+                typed,
+                Path(arguments["runs"]),
+                arguments["known"],
+                arguments["nodes"],
+                arguments["resume"],
+            )
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -20,13 +19,11 @@ from hypothesis import strategies as st
 from support.plugins import PLUGINS, load
 from support.waiting import HANG
 
-from hearth.base.errors import ConfigError
 from hearth.base.text import duration
-from hearth.config import Settings
 from hearth_controller.base.paths import as_typed
 from hearth_controller.base.screen import Screen
 from hearth_controller.report.repeat import variable
-from hearth_controller.runs.outcome import Ends, culprits, silent, told
+from hearth_controller.runs.outcome import culprits, silent, told
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import paragraph, script_or_model, summary, table
 from hearth_controller.watch.log import shown
@@ -65,134 +62,12 @@ def test_typed_variables_are_plain_and_train_adds_up(tmp_path):
     assert all(type(value) in (str, dict, bool) for value in typed.values())
 
 
-def test_settings_launch_words_and_options_are_told_apart():
-    settings, launch, findings = run.sort_out(
-        {
-            "model": "m",
-            "wait": "no",
-            "hearth_python": "x",
-            "ansible_user": "u",
-            "train": {"seed": 1},
-        },
-        {"hearth_python"},
-    )
-    assert settings == {"model": "m", "seed": 1}
-    assert launch == {"wait": False, "meeting_port": 0}
-    assert not findings
-
-
-def test_what_launches_a_run_again_is_kept_of_what_was_typed():
-    typed = {
-        "model": "m",
-        "elastic": "yes",
-        "nodes": "desk",
-        "min_nodes": "1",
-        "wait": "no",
-        "launch_return_timeout": "90",
-        "hearth_nproc": "2",
-        "dashboard_port": "80",
-        "ansible_user": "me",
-    }
-    _, launch, _ = run.sort_out(typed, typed)
-    assert run.launch_words(typed, launch) == {
-        "elastic": True,
-        "nodes": "desk",
-        "min_nodes": 1,
-        "launch_return_timeout": "90",
-        "hearth_nproc": "2",
-    }
-    assert run.launch_words({"model": "m"}, run.sort_out({"model": "m"}, ())[1]) == {}
-
-
-def test_unknown_words_are_refused_with_the_nearest_known():
-    _, _, findings = run.sort_out({"modle": 1, "hearth_pyton": 2}, {"hearth_python"})
-    assert findings == [
-        "-e modle: there is no such setting or option (did you mean 'model'?)",
-        "-e hearth_pyton: there is no such setting or option (did you mean 'hearth_python'?)",
-    ]
-
-
-def test_an_unknown_setting_inside_train_is_left_to_the_resolver():
-    settings, _, findings = run.sort_out({"train": {"sed": 1}}, ())
-    assert settings == {"sed": 1}
-    assert not findings
-
-
-@pytest.mark.parametrize(
-    ("typed", "findings"),
-    [
-        ({"elastic": "true", "min_nodes": "2"}, []),
-        ({"elastic": "yes"}, []),
-        ({"elastic": "maybe"}, ["-e elastic: 'maybe' cannot be used; true or false is wanted"]),
-        (
-            {"elastic": "true", "min_nodes": "0"},
-            ["-e min_nodes: '0' cannot be used; a number of nodes is wanted"],
-        ),
-        (
-            {"min_nodes": "2"},
-            ["-e min_nodes: it counts only together with -e elastic=true"],
-        ),
-    ],
-)
-def test_what_may_be_said_about_going_on_without_a_node(typed, findings):
-    assert run.sort_out(typed, ())[2] == findings
-
-
-@pytest.mark.parametrize(
-    ("settings", "least", "findings"),
-    [
-        ({}, 1, 0),
-        ({"parallel": "fsdp"}, 2, 0),
-        ({"parallel": "fsdp"}, 0, 0),  # more than half of the nodes
-        ({"parallel": "fsdp"}, 1, 1),
-        ({"split": "4:2"}, 2, 1),
-        ({"split": "4:2", "replay": "evening"}, 2, 2),
-    ],
-)
-def test_what_does_not_fit_fewer_nodes_is_refused(settings, least, findings):
-    assert len(run.not_elastic(Settings(model="any", **settings), least)) == findings
-
-
-def test_a_node_that_is_none_is_refused_with_the_likely_one():
-    assert run.strangers(["tover", "laptop"], ["tower", "laptop"]) == [
-        "-e nodes: there is no node tover (did you mean 'tower'?); there are tower, laptop"
-    ]
-
-
-@pytest.mark.parametrize("wanted", [["all"], ["auto"], ["laptop"], ["laptop", "tower"]])
-def test_all_the_best_or_some_nodes_can_be_asked_for(wanted):
-    assert not run.strangers(wanted, ["tower", "laptop"])
-
-
 @pytest.mark.parametrize(
     ("revisions", "recorded"),
     [(["abc", "abc"], "abc"), (["abc", "def"], None), ([None, None], None), (["abc", None], None)],
 )
 def test_a_revision_is_recorded_where_all_nodes_have_the_same(revisions, recorded):
     assert pin.common(revisions) == recorded
-
-
-@pytest.mark.parametrize("port", [0, "0", 1024, "65535"])
-def test_ports_that_can_be_used(port):
-    assert run.sort_out({"meeting_port": port}, ())[1:] == ({"meeting_port": int(port)}, [])
-
-
-@pytest.mark.parametrize("port", [80, "65536", "-1", "ssh", 1.5])
-def test_ports_that_cannot(port):
-    assert "meeting_port" in run.sort_out({"meeting_port": port}, ())[2][0]
-
-
-def test_what_has_finished_goes_on_only_by_its_name_or_as_something_else(tmp_path):
-    (tmp_path / "night").mkdir()
-    (tmp_path / "night" / "run.yml").write_text("run: night\ncreated: 2026-11-20\n")
-    assert run.newest_to_go_on(tmp_path, altered=False) == "night"  # nobody saw its end
-    for state in ("stopped", "failed"):
-        Ends({"tower": {"state": state}}, "ansible-playbook").write(tmp_path / "night")
-        assert run.newest_to_go_on(tmp_path, altered=False) == "night"
-    Ends({"tower": {"state": "finished"}}, "ansible-playbook").write(tmp_path / "night")
-    with pytest.raises(ConfigError, match=r"night, the run begun last from here, has finished; .*"):
-        run.newest_to_go_on(tmp_path, altered=False)
-    assert run.newest_to_go_on(tmp_path, altered=True) == "night"
 
 
 # -- findings --------------------------------------------------------------------------------------
@@ -743,8 +618,3 @@ def test_failures_are_text_and_nodes_that_say_the_same_share_it():
 )
 def test_the_message_of_a_result(result, text):
     assert text in callback.message_of(result)
-
-
-def test_the_example_in_the_help_is_json():
-    _, _, findings = run.sort_out({"train": "max_steps=3"}, ())
-    assert json.loads(findings[0].split("'")[1]) == {"train": {"max_steps": 50}}

@@ -16,6 +16,7 @@ from support.plugins import load
 
 from hearth.base.errors import ConfigError
 from hearth.config import newest_run, run_of
+from hearth_controller.launch.typed import foreign, sort_out
 from hearth_controller.runs.compare import compare
 from hearth_controller.runs.listing import listing
 from hearth_controller.runs.observed import runs_seen
@@ -266,11 +267,11 @@ def test_a_scripts_arguments_are_taken_as_they_are():
 
 
 def test_what_does_not_go_with_a_script_is_refused():
-    settings, launch, findings = run.sort_out(
+    settings, launch, findings = sort_out(
         {"script": "a.py", "model": "m", "train": {"max_steps": 3}, "elastic": "true"}, ()
     )
     assert not findings
-    said = run._foreign(settings, launch)
+    said = foreign(settings, launch)
     assert said[0] == "-e model and -e script: only one of them can be meant; leave one out"
     assert said[1].startswith("-e max_steps: that is for Hearth's own trainer")
     assert said[2].startswith("-e elastic: a script is launched on all its nodes or none")

@@ -1,0 +1,148 @@
+"""The run that a person asked for, from the typed variables to the facts that the play needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from hearth.base.errors import ConfigError
+from hearth.config import Run, newest_run, resolve_run, run_text
+from hearth.config.layout import Layout, staged_name
+from hearth.fit.known import known_shape
+from hearth.model.code import code_warning
+from hearth_controller.launch.typed import (
+    foreign,
+    launch_words,
+    not_elastic,
+    sort_out,
+    strangers,
+)
+from hearth_controller.runs.outcome import Ends, state_of
+from hearth_controller.runs.story import Story, read_lines
+from hearth_controller.script.request import WORDS, Asked, ask, go_on
+from hearth_controller.script.run import script_text
+from hearth_controller.script.tree import Tree
+
+
+def requested(
+    typed: Mapping[str, Any],
+    runs: Path,
+    known: list[str],
+    names: list[str],
+    resume: bool,
+) -> dict[str, Any]:
+    """Return the facts about the requested run, or `findings` that rule it out.
+
+    `runs` is the folder of runs, `known` are names that belong to roles or the inventory, `names`
+    those of the nodes. With `resume` an earlier run goes on: `run=NAME`, or else the newest.
+    """
+    given, launch, findings = sort_out(typed, known)
+    nodes = [name.strip() for name in str(launch.get("nodes", "auto")).split(",")]
+    findings += strangers(nodes, names)
+    chosen = {
+        "meeting_port": launch.get("meeting_port", 0),
+        "nodes": nodes,
+        "elastic": launch.get("elastic", False),
+        "min_nodes": launch.get("min_nodes", 0),
+    }
+    file = launch.get("config")
+    try:
+        if resume:
+            altered = bool(given or WORDS & launch.keys())
+            earlier = given.get("run") or newest_to_go_on(runs, altered)
+            given.setdefault("resume", earlier)
+        if "script" in launch:
+            findings += foreign(given, launch)
+        if asked := _script(given, launch, runs):
+            if asked.resumes:
+                findings += foreign(given, launch)
+            return {"findings": findings} | chosen | _scripted(asked)
+        findings += [
+            f"-e {word}: it counts only together with -e script=FILE"
+            for word in sorted(WORDS & launch.keys())
+        ]
+        run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser())
+        # A resumed run keeps the launch words of its last launch that had any.
+        run = replace(run, launch=launch_words(typed, launch) or run.launch)
+    except ConfigError as error:
+        return {"findings": findings + error.findings}
+    if chosen["elastic"] is True:
+        findings += not_elastic(run.settings, chosen["min_nodes"])
+    trusts = run.settings.trust_remote_code
+    warnings = {"warnings": [code_warning(run.source.id)]} if trusts else {}
+    recorded = Story.of(read_lines(runs / run.name / "metrics.jsonl")).reached
+    return {"findings": findings, "recorded": recorded} | chosen | _described(run) | warnings
+
+
+def newest_to_go_on(runs: Path, altered: bool) -> str:
+    """Return the name of the newest run in the folder `runs`.
+
+    Raises `ConfigError` if there is none, or if it is known to have finished and no setting is
+    `altered`: a script would start over, and perhaps another run is meant.
+    """
+    name = newest_run(runs)
+    ends = Ends.read(runs / name)
+    if ends and state_of(ends.by_node) == "finished" and not altered:
+        raise ConfigError(
+            f"resume: {name}, the run begun last from here, has finished; say which one is to go "
+            "on with -e run=NAME, and to train one longer -e max_steps=NUMBER as well"
+        )
+    return name
+
+
+def _script(given: Mapping[str, Any], launch: Mapping[str, Any], runs: Path) -> Asked | None:
+    """Return the new or resumed run of a script; None if none was requested."""
+    said = {word: launch[word] for word in WORDS & launch.keys()}
+    if "script" in launch:
+        return ask(said | {"run": given["run"]} if "run" in given else said, runs)
+    return go_on(str(given["resume"]), said, runs) if "resume" in given else None
+
+
+def _scripted(asked: Asked) -> dict[str, Any]:
+    """Return the facts about a script's run for the play."""
+    run = asked.run
+    return {
+        "name": run.name,
+        "resumes": asked.resumes,
+        "file": script_text(run),
+        "title": run.program,
+        "told": asked.told,
+        "spec": asked.spec,
+        "code": _parcel(asked.code, asked.code_place),
+        "data": _parcel(asked.data, asked.data_place) if asked.data else {},
+    }
+
+
+def _described(run: Run) -> dict[str, Any]:
+    """Return the facts about a run for the play."""
+    shape = known_shape(run.settings.model, run.source, Layout.from_environment().models)
+    source = run.settings.dataset
+    staged = run.dataset_sha256 and staged_name(run.dataset_sha256, source)
+    return {
+        "name": run.name,
+        "resumes": run.resumes,
+        "file": run_text(run),
+        "measures": run.settings.wants_speeds or run.settings.parallel == "fsdp",
+        "parallel": run.settings.parallel,
+        "by_speed": run.settings.split == "auto" and run.settings.replay is None,
+        "global_batch": run.settings.global_batch,
+        "sync_every": run.settings.sync_every,
+        "split": [] if isinstance(run.settings.split, str) else list(run.settings.split),
+        "dataset": {"source": source, "staged": staged} if staged else {},
+        "model": run.source.name,
+        "settings": run.settings.model_dump(mode="json"),
+        "shape": asdict(shape) if shape else {},
+        "title": f"{run.source.name} on {Path(source).name}",
+    }
+
+
+def _parcel(tree: Tree, place: str) -> dict[str, Any]:
+    """Return the arguments of `hearth_tree` for files that go to a place in the workspace."""
+    return {
+        "source": str(tree.source),
+        "files": dict(tree.files),
+        "size": tree.size,
+        "place": place,
+    }

@@ -1,0 +1,132 @@
+"""The variables typed after `-e`, sorted into settings of the run and launch words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from hearth.base.errors import did_you_mean
+from hearth.config import Settings
+from hearth_controller.script.request import WORDS
+
+# The -e variables that control the launch; others are settings of the run or options of a role.
+LAUNCH_WORDS = frozenset(
+    {"train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", *WORDS}
+)
+
+_REPEATED = frozenset({"nodes", "elastic", "min_nodes", "meeting_port"})
+_OF_ROLES = ("launch_", "hearth_")
+"""Prefixes of role options that affect the launch of a run."""
+
+_BOOLEAN = TypeAdapter(bool)
+
+
+def sort_out(
+    typed: Mapping[str, Any], options: Iterable[str]
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Return the settings of the run, the launch words, and findings on both.
+
+    `options` are the names that the roles or the inventory know; they are ignored.
+    """
+    settings, launch, findings = {}, {}, []
+    options = set(options)
+    known = [*Settings.model_fields, *LAUNCH_WORDS, *options]
+    for name, value in typed.items():
+        if name in Settings.model_fields:
+            settings[name] = value
+        elif name in LAUNCH_WORDS:
+            launch[name] = value
+        elif name not in options and not name.startswith("ansible_"):
+            findings.append(
+                f"-e {name}: there is no such setting or option{did_you_mean(name, known)}"
+            )
+    nested = launch.pop("train", {})
+    if not isinstance(nested, dict):
+        findings.append("""-e train: a mapping is wanted, such as '{"train": {"max_steps": 50}}'""")
+        nested = {}
+    for name, value in nested.items():
+        if name in settings and settings[name] != value:
+            findings.append(
+                f"-e {name}: given twice, as {settings[name]!r} and in train as {value!r}"
+            )
+        settings.setdefault(name, value)
+    findings += _misfits(launch)
+    return settings, launch, findings
+
+
+def launch_words(typed: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `typed` variables that affect the launch, for the record of the run.
+
+    `launch` holds the launch words, with numbers and booleans parsed.
+    """
+    return {
+        name: launch.get(name, value)
+        for name, value in typed.items()
+        if name in _REPEATED or name.startswith(_OF_ROLES)
+    }
+
+
+def foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]:
+    """Return findings for variables that cannot be combined with a script."""
+    instead = [word for word in ("model", "resume") if word in settings and "script" in launch]
+    findings = [
+        f"-e {word} and -e script: only one of them can be meant; leave one out" for word in instead
+    ]
+    findings += [
+        f"-e {word}: that is for Hearth's own trainer; a script gets its options by -e script_args="
+        for word in (*settings, *(["config"] if "config" in launch else []))
+        if word not in ("resume", "run", *instead)
+    ]
+    if launch.get("elastic") is True:
+        findings.append("-e elastic: a script is launched on all its nodes or none; leave it out")
+    return findings
+
+
+def _misfits(launch: dict[str, Any]) -> list[str]:
+    """Parse numbers and booleans in the launch words in place; return findings."""
+    findings = []
+    for name in {"wait", "elastic"} & launch.keys():
+        try:
+            launch[name] = _BOOLEAN.validate_python(str(launch[name]).strip())
+        except ValidationError:
+            findings.append(f"-e {name}: {launch[name]!r} cannot be used; true or false is wanted")
+    least = str(launch.get("min_nodes", 1))
+    if not (least.isdecimal() and int(least)):
+        findings.append(f"-e min_nodes: {least!r} cannot be used; a number of nodes is wanted")
+    elif "min_nodes" in launch:
+        launch["min_nodes"] = int(least)
+        if launch.get("elastic") is not True:
+            findings.append("-e min_nodes: it counts only together with -e elastic=true")
+    port = str(launch.get("meeting_port", 0))
+    if port.isdecimal() and (int(port) == 0 or 1024 <= int(port) < 65536):
+        launch["meeting_port"] = int(port)
+    else:
+        findings.append(f"-e meeting_port: {port!r} cannot be used; 1024 to 65535 is wanted")
+    return findings
+
+
+def not_elastic(settings: Settings, least: int) -> list[str]:
+    """Return findings for settings that rule out an elastic run with `least` nodes or more."""
+    alone = [
+        "-e min_nodes: parallel: fsdp needs two ranks or more, and one node has one; take "
+        "min_nodes=2, or parallel=ddp"
+    ]
+    return (alone if settings.parallel == "fsdp" and least == 1 else []) + [
+        f"-e elastic: {name} says what each of all ranks does; leave it out, or elastic"
+        for name, fixed in (
+            ("split", not isinstance(settings.split, str)),
+            ("replay", settings.replay is not None),
+        )
+        if fixed
+    ]
+
+
+def strangers(wanted: list[str], names: list[str]) -> list[str]:
+    """Return a finding if a `wanted` node is not one of `names`."""
+    unknown = [name for name in wanted if name not in names]
+    if wanted in (["all"], ["auto"]) or not names or not unknown:
+        return []
+    hint = did_you_mean(unknown[0], names)
+    return [f"-e nodes: there is no node {unknown[0]}{hint}; there are {', '.join(names)}"]
