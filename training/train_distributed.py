@@ -39,8 +39,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
         from hearth.model.load import prime_backend
 
         prime_backend(run.settings)
-        from hearth.measure.local import measured_here
-        from hearth.prepare.local import prepare
+        from hearth.measure.own_speed import measured_here
+        from hearth.prepare.node import prepare
         from hearth.ranks.world import join, leave
         from hearth.trainer.loop import Trainer
 

@@ -62,13 +62,13 @@ WantedBy=sysinit.target
 """
 
 
-def of(node: plan.Node) -> Gpu:
+def of(node: plan.LabNode) -> Gpu:
     """Return the card of a machine."""
     number = [each.name for each in plan.nodes()].index(node.name)
     return _GPUS[number % len(_GPUS)]
 
 
-def install(node: plan.Node, disk: Path) -> None:
+def install(node: plan.LabNode, disk: Path) -> None:
     """Write the description of a machine's card to its disk."""
     card = of(node)
     place = disk / BUS.lstrip("/") / "devices" / _SLOT

@@ -20,7 +20,7 @@ _BOOT_SECONDS = 180
 class Lab:
     """The lab that is up on this computer; `machines` in rank order."""
 
-    def __init__(self, machines: dict[str, plan.Settings]) -> None:
+    def __init__(self, machines: dict[str, plan.MachineSettings]) -> None:
         self.machines = machines
 
     @classmethod
@@ -30,7 +30,7 @@ class Lab:
             found = json.loads(_RECORD.read_text())
         except (OSError, ValueError):
             raise LabError("The lab is not up; start it with:  scripts/lab up") from None
-        return cls({name: plan.Settings(**settings) for name, settings in found.items()})
+        return cls({name: plan.MachineSettings(**settings) for name, settings in found.items()})
 
     def write(self) -> None:
         """Record the settings of the machines."""
@@ -40,11 +40,11 @@ class Lab:
         fresh.rename(_RECORD)
 
     @property
-    def nodes(self) -> list[plan.Node]:
+    def nodes(self) -> list[plan.LabNode]:
         """The machines that this lab has."""
         return plan.nodes(len(self.machines))
 
-    def find(self, name: str) -> plan.Node:
+    def find(self, name: str) -> plan.LabNode:
         """Return the machine of this name. Raises LabError that lists the existing ones."""
         for node in self.nodes:
             if node.name == name:
@@ -85,7 +85,7 @@ class Lab:
         node = self.find(name)
         self.power_off(name)
         machine.install(node)
-        self.machines[name] = plan.Settings()
+        self.machines[name] = plan.MachineSettings()
         _forget_key(node)
         return self.power_on(name)
 
@@ -107,7 +107,7 @@ def up(count: int) -> tuple[Lab, float]:
     down()
     image.ensure()
     STATE.mkdir(mode=0o700)
-    lab = Lab({node.name: plan.Settings() for node in nodes})
+    lab = Lab({node.name: plan.MachineSettings() for node in nodes})
     try:
         lab.write()
         network.up(nodes)
@@ -175,13 +175,13 @@ def status() -> str:
     )
 
 
-def _apply(node: plan.Node, settings: plan.Settings) -> None:
+def _apply(node: plan.LabNode, settings: plan.MachineSettings) -> None:
     network.link(node, settings.link)
     network.cable(node, settings.cable)
     machine.share(node, settings.cores)
 
 
-def _wait(nodes: list[plan.Node]) -> float:
+def _wait(nodes: list[plan.LabNode]) -> float:
     began = time.monotonic()
     waiting = nodes
     while waiting := [n for n in waiting if not (machine.is_booted(n) and network.answers(n))]:
@@ -195,7 +195,7 @@ def _wait(nodes: list[plan.Node]) -> float:
     return time.monotonic() - began
 
 
-def _forget_key(node: plan.Node) -> None:
+def _forget_key(node: plan.LabNode) -> None:
     """Remove a recreated machine's host keys from those of `lab ssh` and of inventory/lab."""
     for name, known in ((node.address, STATE / "known_hosts"), (node.name, STATE / "pinned")):
         if known.exists():

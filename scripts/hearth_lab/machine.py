@@ -88,12 +88,12 @@ _HOSTS = """\
 """
 
 
-def disk(node: plan.Node) -> Path:
+def disk(node: plan.LabNode) -> Path:
     """Return the folder of the machine's disk."""
     return cache() / "disks" / node.name
 
 
-def install(node: plan.Node) -> None:
+def install(node: plan.LabNode) -> None:
     """Create a fresh disk for a machine that is off."""
     shutil.rmtree(disk(node), ignore_errors=True)
     for name in ("upper", "work", "root"):
@@ -121,7 +121,7 @@ def install(node: plan.Node) -> None:
     gpu.install(node, disk(node) / "upper")
 
 
-def power_on(node: plan.Node, image: Path, shared: Mapping[str, Path]) -> None:
+def power_on(node: plan.LabNode, image: Path, shared: Mapping[str, Path]) -> None:
     """Start booting a machine that is off and whose network namespace exists.
 
     `shared` are this computer's folders that it may read, by their mount point.
@@ -160,7 +160,7 @@ def power_on(node: plan.Node, image: Path, shared: Mapping[str, Path]) -> None:
         )
 
 
-def power_off(node: plan.Node) -> None:
+def power_off(node: plan.LabNode) -> None:
     """Stop a machine as if unplugged, without a shutdown. Does nothing if it is off."""
     end = time.monotonic() + 20
     while found := _processes(node):
@@ -177,17 +177,17 @@ def power_off(node: plan.Node) -> None:
             (left / _known_as(node)).rmdir()
 
 
-def _known_as(node: plan.Node) -> str:
+def _known_as(node: plan.LabNode) -> str:
     """Return a name that is unique among all labs on this computer."""
     return f"{OURS}-{node.name}"
 
 
-def is_on(node: plan.Node) -> bool:
+def is_on(node: plan.LabNode) -> bool:
     """Return whether any process of the machine runs."""
     return bool(_processes(node))
 
 
-def is_booted(node: plan.Node) -> bool:
+def is_booted(node: plan.LabNode) -> bool:
     """Return whether the machine's systemd has finished booting."""
     console = within(node)
     return bool(console) and succeeds(
@@ -195,7 +195,7 @@ def is_booted(node: plan.Node) -> bool:
     )
 
 
-def within(node: plan.Node) -> list[str]:
+def within(node: plan.LabNode) -> list[str]:
     """Return the command prefix that runs a command as root on a running machine.
 
     It works without a network. The result is empty for a machine that is off.
@@ -204,7 +204,7 @@ def within(node: plan.Node) -> list[str]:
     return [] if first is None else ["nsenter", f"--target={first}", "--all", "--"]
 
 
-def share(node: plan.Node, cores: float | None) -> None:
+def share(node: plan.LabNode, cores: float | None) -> None:
     """Limit a machine to `cores` cores, or give it all of them."""
     quota = None if cores is None else max(1000, int(cores * _PERIOD_US))
     first_version = _CGROUPS / "cpu" / OURS / node.name / "cpu.cfs_quota_us"
@@ -216,14 +216,14 @@ def share(node: plan.Node, cores: float | None) -> None:
         second.write_text(f"{'max' if quota is None else quota} {_PERIOD_US}")
 
 
-def log(node: plan.Node) -> str:
+def log(node: plan.LabNode) -> str:
     """Return the last lines of the machine's start log on this computer."""
     with suppress(OSError):
         return "\n".join((STATE / f"{node.name}.log").read_text().strip().splitlines()[-8:])
     return ""
 
 
-def forget(nodes: list[plan.Node]) -> None:
+def forget(nodes: list[plan.LabNode]) -> None:
     """Remove the disks and control groups of machines that are off."""
     shutil.rmtree(cache() / "disks", ignore_errors=True)
     for node in nodes:
@@ -244,7 +244,7 @@ def _tops() -> list[Path]:
     ]
 
 
-def _make_groups(node: plan.Node) -> list[Path]:
+def _make_groups(node: plan.LabNode) -> list[Path]:
     groups = [top / node.name for top in _tops()]
     for group in groups:
         group.mkdir(parents=True, exist_ok=True)
@@ -254,20 +254,20 @@ def _make_groups(node: plan.Node) -> list[Path]:
     return groups
 
 
-def _folders(node: plan.Node) -> Iterator[Path]:
+def _folders(node: plan.LabNode) -> Iterator[Path]:
     """Yield the machine's control groups, innermost first."""
     for top in _tops():
         for folder, _, _ in os.walk(top / node.name, topdown=False):
             yield Path(folder)
 
 
-def _remove_groups(node: plan.Node) -> None:
+def _remove_groups(node: plan.LabNode) -> None:
     for folder in _folders(node):
         with suppress(FileNotFoundError):
             folder.rmdir()
 
 
-def _processes(node: plan.Node) -> list[int]:
+def _processes(node: plan.LabNode) -> list[int]:
     found: set[int] = set()
     for folder in _folders(node):
         with suppress(OSError):

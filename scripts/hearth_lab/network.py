@@ -24,7 +24,7 @@ def inside(namespace: Path) -> list[str]:
     return ["nsenter", f"--net={namespace}", "--"]
 
 
-def namespace_of(node: plan.Node) -> Path:
+def namespace_of(node: plan.LabNode) -> Path:
     """Return the file of the machine's network namespace."""
     return STATE / f"{node.name}.net"
 
@@ -38,7 +38,7 @@ def _ip(namespace: Path, *words: str) -> None:
     run(*inside(namespace), "ip", *words)
 
 
-def up(nodes: list[plan.Node]) -> None:
+def up(nodes: list[plan.LabNode]) -> None:
     """Create the switch, and the router that assigns each machine's address by its MAC."""
     _make(NETWORK)
     _ip(NETWORK, "link", "add", "lan", "type", "bridge")
@@ -69,7 +69,7 @@ def up(nodes: list[plan.Node]) -> None:
         )
 
 
-def plug(node: plan.Node) -> None:
+def plug(node: plan.LabNode) -> None:
     """Create the network namespace, card and decoy interfaces of a machine that is off."""
     unplug(node)
     its = namespace_of(node)
@@ -87,19 +87,19 @@ def plug(node: plan.Node) -> None:
         _ip(its, "link", "set", name, "up")
 
 
-def unplug(node: plan.Node) -> None:
+def unplug(node: plan.LabNode) -> None:
     """Remove everything that `plug` created, as far as it exists."""
     for name in (node.name, f"{node.name}-ts"):
         succeeds([*inside(NETWORK), "ip", "link", "delete", name])
     _forget(namespace_of(node))
 
 
-def cable(node: plan.Node, whole: bool) -> None:
+def cable(node: plan.LabNode, whole: bool) -> None:
     """Connect or disconnect the cable of a machine's card."""
     _ip(NETWORK, "link", "set", node.name, "up" if whole else "down")
 
 
-def link(node: plan.Node, rate: str | None) -> None:
+def link(node: plan.LabNode, rate: str | None) -> None:
     """Limit both directions of a cable to a rate, or remove the limit."""
     for namespace, name in ((NETWORK, node.name), (namespace_of(node), node.card)):
         queue = [*inside(namespace), "tc", "qdisc"]
@@ -112,12 +112,12 @@ def link(node: plan.Node, rate: str | None) -> None:
         run(*queue, "replace", "dev", name, "root", *shape)
 
 
-def answers(node: plan.Node) -> bool:
+def answers(node: plan.LabNode) -> bool:
     """Return whether the machine's SSH port is reachable over the lab's network."""
     return succeeds([*inside(NETWORK), "nc", "-z", "-w", "1", node.address, "22"])
 
 
-def down(nodes: list[plan.Node]) -> None:
+def down(nodes: list[plan.LabNode]) -> None:
     """Remove the network and end all processes in it. The machines must be off."""
     end_processes([NETWORK, *(namespace_of(node) for node in nodes)])
     for node in nodes:

@@ -24,7 +24,7 @@ _RATE = re.compile(r"(\d+)(mbit|gbit)")
 
 
 @dataclass(frozen=True)
-class Node:
+class LabNode:
     """One machine: its name, the name of its network card and the address from the home router.
 
     `renderer` names the service and file that configure the card: `networkd` and `netplan-nm`
@@ -40,7 +40,7 @@ class Node:
 
 
 @dataclass
-class Settings:
+class MachineSettings:
     """The current settings of a machine.
 
     `link` is a speed such as `1gbit`, or None for no limit; `cores` is the share of the processor
@@ -53,12 +53,14 @@ class Settings:
     cores: float | None = None
 
 
-def nodes(count: int = MOST_NODES) -> list[Node]:
+def nodes(count: int = MOST_NODES) -> list[LabNode]:
     """Return the first `count` machines. Raises LabError for an invalid number."""
     if not 1 <= count <= MOST_NODES:
         raise LabError(f"--nodes {count}: the lab has 1 to {MOST_NODES} machines.")
     return [
-        Node(*each, f"02:4c:41:42:00:{n:02x}", f"198.51.100.{10 + n}", tailscale=f"100.64.0.{n}/32")
+        LabNode(
+            *each, f"02:4c:41:42:00:{n:02x}", f"198.51.100.{10 + n}", tailscale=f"100.64.0.{n}/32"
+        )
         for n, each in enumerate(zip(_NAMES[:count], _CARDS, _RENDERERS, strict=False), start=1)
     ]
 

@@ -40,7 +40,7 @@ def tree(node: str, folders: str = "etc") -> set[str]:
     return set(found.splitlines())
 
 
-def fixed(node: plan.Node) -> str:
+def fixed(node: plan.LabNode) -> str:
     """Return the address that a machine is to get, which the router gives to nobody."""
     return node.address.replace("100.1", "100.6")
 

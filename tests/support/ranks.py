@@ -93,7 +93,7 @@ def train(
 # Reads a line of JSON for each training, forks its ranks, and answers with their exit statuses.
 _NURSERY = """
 import json, os, sys
-import hearth.trainer.loop, hearth.measure.local, hearth.model.transformers_backend
+import hearth.trainer.loop, hearth.measure.own_speed, hearth.model.transformers_backend
 sys.path.insert(0, sys.argv[1])
 import train_distributed
 

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM
 
 from hearth.config import resolve_run, write_run
 from hearth.config.layout import Layout
-from hearth.measure.local import measured_here
-from hearth.prepare.local import prepare
+from hearth.measure.own_speed import measured_here
+from hearth.prepare.node import prepare
 from hearth.ranks.world import join
 from hearth.trainer.loop import Trainer
 

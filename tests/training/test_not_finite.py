@@ -13,10 +13,10 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from hearth.config import resolve_run, write_run
 from hearth.config.layout import Layout
-from hearth.measure.local import measured_here
+from hearth.measure.own_speed import measured_here
 from hearth.model import precision
 from hearth.model.load import load_model
-from hearth.prepare.local import prepare
+from hearth.prepare.node import prepare
 from hearth.ranks.world import join
 from hearth.trainer import parallel
 from hearth.trainer.loop import Trainer
@@ -121,7 +121,7 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
 
     Its loss scale is far too large to begin with.
     """
-    for module in ("hearth.prepare.local", "hearth.model.precision"):
+    for module in ("hearth.prepare.node", "hearth.model.precision"):
         monkeypatch.setattr(f"{module}.supported", lambda device: ("fp32", "fp16"))
     monkeypatch.setattr(
         precision, "loss_scaler", lambda _, device: torch.amp.GradScaler(device.type, 2.0**30)

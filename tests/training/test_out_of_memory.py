@@ -8,7 +8,7 @@ import pytest
 from support.llama import make_llama
 from support.ranks import furthest, learned, metrics, train_forked, trained
 
-from hearth.plan.row_order import Order
+from hearth.plan.row_order import RowOrder
 
 EXAMPLES, GLOBAL_BATCH, SEED, LENGTH = 64, 16, 1, 1500
 STEP = 3
@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def arguments(folder):
     """Return the arguments of all runs: all rows are short but one, which rank 0 computes."""
-    long = Order(EXAMPLES, GLOBAL_BATCH, SEED).batch(STEP - 1)[0]
+    long = RowOrder(EXAMPLES, GLOBAL_BATCH, SEED).batch(STEP - 1)[0]
     data = folder / "texts.jsonl"
     with data.open("w", encoding="ascii") as file:
         for number in range(EXAMPLES):

@@ -60,7 +60,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """The request for a benchmark.
 
     Attributes:
@@ -79,7 +79,7 @@ class Asked:
     repeat: int
     pairs: bool
 
-    def like(self, other: Asked) -> bool:
+    def like(self, other: Request) -> bool:
         """Return whether both requests are for the same work on the same nodes.
 
         The requests may come from different versions of Hearth: a missing setting counts as its
@@ -119,7 +119,7 @@ class Benchmark:
 
     name: str
     began: str
-    asked: Asked
+    asked: Request
     circumstances: Circumstances
     runs: list[Ran] = field(default_factory=list)
     attempts: int = 0
@@ -138,7 +138,7 @@ class Benchmark:
             return cls(
                 **kept
                 | {
-                    "asked": Asked(**asked),
+                    "asked": Request(**asked),
                     "circumstances": Circumstances(**kept["circumstances"]),
                     "runs": [_ran(each) for each in kept["runs"]],
                 }

@@ -17,11 +17,11 @@ from hearth.base.files import taken, write_whole
 from hearth.config import run_of
 from hearth.config.settings import for_run_name
 from hearth_controller.base.paths import as_typed
-from hearth_controller.benchmark.history import last_alike
+from hearth_controller.benchmark.comparison import last_alike
+from hearth_controller.benchmark.configure import asked_of, run_name, unfit, variables
 from hearth_controller.benchmark.nested import last_words
 from hearth_controller.benchmark.plays import OPTIONS, Plays
-from hearth_controller.benchmark.request import asked_of, run_name, unfit, variables
-from hearth_controller.benchmark.results import Asked, Benchmark, Circumstances, Ran, finished
+from hearth_controller.benchmark.results import Benchmark, Circumstances, Ran, Request, finished
 from hearth_controller.benchmark.text import coming, conclusion, ran, title
 from hearth_controller.benchmark.timing import took
 from hearth_controller.benchmark.turns import left
@@ -148,7 +148,7 @@ def conclude(folder: Path) -> dict[str, Any]:
     return {"changed": True, "say": _indented(lines), "findings": findings}
 
 
-def fresh(model: str, asked: Asked, now: Circumstances) -> Benchmark:
+def fresh(model: str, asked: Request, now: Circumstances) -> Benchmark:
     """Return a benchmark that begins now."""
     began = datetime.now(UTC)
     name = f"{began:%Y%m%d-%H%M%S}-{for_run_name(model, 'model')}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hearth.base.text import NOT_KNOWN, aligned, duration
 from hearth_controller.benchmark.advice import advice
-from hearth_controller.benchmark.history import Change, changed_meanwhile, changes
+from hearth_controller.benchmark.comparison import Comparison, changed_meanwhile, changes
 from hearth_controller.benchmark.results import Benchmark, Configuration
 from hearth_controller.benchmark.speedup import Row, rows, together
 from hearth_controller.benchmark.turns import left, seconds_left
@@ -150,7 +150,7 @@ def wrapped(text: str, indent: str = "") -> list[str]:
     )
 
 
-def _changed(change: Change, nodes: Sequence[str]) -> str:
+def _changed(change: Comparison, nodes: Sequence[str]) -> str:
     word = "SLOWER" if change.part < 0 else "faster"
     return (
         f"{title(change.configuration, nodes)}: {change.before:.0f} → {change.now:.0f} tokens/s, "

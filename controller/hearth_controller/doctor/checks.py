@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hearth_controller.doctor import gpus, links, software, system
 from hearth_controller.doctor.finding import Finding, not_checked
-from hearth_controller.doctor.node import Cluster, Node, Part
+from hearth_controller.doctor.node import Cluster, ExaminedNode, Part
 
 
 @dataclass(frozen=True)
@@ -15,10 +15,10 @@ class Check:
     """A check: its `name`, the function that examines a node, and the facts that it needs."""
 
     name: str
-    examine: Callable[[Node, Cluster], Finding]
+    examine: Callable[[ExaminedNode, Cluster], Finding]
     needs: Part | None = None
 
-    def of(self, node: Node, cluster: Cluster) -> Finding:
+    def of(self, node: ExaminedNode, cluster: Cluster) -> Finding:
         """Check a node; the finding is `not checked` if the needed facts are missing."""
         if self.needs and (why := node.lacks(self.needs)):
             return not_checked(why)
@@ -78,7 +78,7 @@ CHECKS = (
 """Every check of doctor."""
 
 
-def warnings(node: Node) -> list[str]:
+def warnings(node: ExaminedNode) -> list[str]:
     """Return a short sentence for each problem that the `HOME` checks find on a node."""
     cluster = Cluster((node,))
     found = (check.of(node, cluster) for check in HOME)

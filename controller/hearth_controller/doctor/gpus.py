@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hearth.verify.verdict import short_gpu, supports
+from hearth.verify.judgement import short_gpu, supports
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
@@ -14,7 +14,7 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
-from hearth_controller.doctor.node import Cluster, Node
+from hearth_controller.doctor.node import Cluster, ExaminedNode
 
 GAME_MIB = 300
 """GPU memory from which a program is reported; desktop programs use less or are known by name."""
@@ -34,7 +34,7 @@ _DESKTOP = (
 _NO_CARD = not_applicable("no NVIDIA GPU")
 
 
-def driver(node: Node, cluster: Cluster) -> Finding:
+def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The loaded module and user space have the same, recent enough version, and answer."""
     its = node.look["driver"]
     if not its["cards"]:
@@ -57,7 +57,7 @@ def driver(node: Node, cluster: Cluster) -> Finding:
     return broken(seen, "no program can use the GPU", here)
 
 
-def secure_boot(node: Node, cluster: Cluster) -> Finding:
+def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:
     """If the firmware loads signed code only, the driver's module is signed."""
     its = node.look["driver"]
     if not its["cards"]:
@@ -73,7 +73,7 @@ def secure_boot(node: Node, cluster: Cluster) -> Finding:
     )
 
 
-def torch(node: Node, cluster: Cluster) -> Finding:
+def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
     """This torch has code for the GPUs, and sees them."""
     facts = node.facts
     if not facts["gpus"]:
@@ -103,7 +103,7 @@ def torch(node: Node, cluster: Cluster) -> Finding:
     return good(f"torch {facts['torch']} for the {short_gpu(facts['gpus'])}")
 
 
-def others(node: Node, cluster: Cluster) -> Finding:
+def others(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No other program computes on the GPUs, such as a game or another training."""
     if missing := _no_use(node):
         return missing
@@ -123,7 +123,7 @@ def others(node: Node, cluster: Cluster) -> Finding:
     )
 
 
-def desktop(node: Node, cluster: Cluster) -> Finding:
+def desktop(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The desktop leaves the GPU's memory to training."""
     if missing := _no_use(node):
         return missing
@@ -138,7 +138,7 @@ def desktop(node: Node, cluster: Cluster) -> Finding:
     )
 
 
-def power_cap(node: Node, cluster: Cluster) -> Finding:
+def power_cap(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No power limit below the default one slows a GPU down."""
     if missing := _no_use(node):
         return missing
@@ -156,7 +156,7 @@ def power_cap(node: Node, cluster: Cluster) -> Finding:
     return good(", ".join(f"{gpu['watts_limit']} W" for gpu in known))
 
 
-def _no_use(node: Node) -> Finding | None:
+def _no_use(node: ExaminedNode) -> Finding | None:
     """Return the finding for a node whose GPU use is unknown, or None."""
     if node.look["gpus"]:
         return None

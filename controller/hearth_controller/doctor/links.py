@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hearth.verify.table import speed
-from hearth.verify.verdict import (
+from hearth.verify.judgement import (
     SLOW_MBIT,
     SLOW_MILLISECONDS,
     held_by_peers,
     link_mbit,
     peers_allow,
 )
+from hearth.verify.table import speed
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
@@ -18,7 +18,7 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
-from hearth_controller.doctor.node import Cluster, Node
+from hearth_controller.doctor.node import Cluster, ExaminedNode
 
 GIGABITS = 2500
 """Up to this link speed, a card should reach at least half of its negotiated rate."""
@@ -27,7 +27,7 @@ _LOOPBACK = not_applicable("loopback: nothing leaves this computer")
 _ALONE = not_applicable("there is no other node")
 
 
-def address(node: Node, cluster: Cluster) -> Finding:
+def address(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The machine has its cluster address."""
     card = node.look["card"]["name"]
     if card:
@@ -39,7 +39,7 @@ def address(node: Node, cluster: Cluster) -> Finding:
     )
 
 
-def duplicate(node: Node, cluster: Cluster) -> Finding:
+def duplicate(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No other machine answers at the node's address.
 
     The node itself probes, which needs root; the other nodes know the MAC that they reach it by.
@@ -65,7 +65,7 @@ def duplicate(node: Node, cluster: Cluster) -> Finding:
     return not_checked(node.rootless or "no other node has asked")
 
 
-def link(node: Node, cluster: Cluster) -> Finding:
+def link(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The node's link reaches its expected bandwidth."""
     mbit, facts = link_mbit(node.name, cluster.seen), node.facts
     if facts["interface"] == "lo":
@@ -100,7 +100,7 @@ def link(node: Node, cluster: Cluster) -> Finding:
     return good(seen)
 
 
-def latency(node: Node, cluster: Cluster) -> Finding:
+def latency(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Its nearest peer answers quickly."""
     times = node.verify.talk.get("milliseconds", {})
     if not cluster.others(node):
@@ -117,7 +117,7 @@ def latency(node: Node, cluster: Cluster) -> Finding:
     return good(f"{least:.2f} to {most:.2f} ms")
 
 
-def reach(node: Node, cluster: Cluster) -> Finding:
+def reach(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Every other node reaches it over TCP."""
     if not cluster.others(node):
         return _ALONE
@@ -140,7 +140,7 @@ def reach(node: Node, cluster: Cluster) -> Finding:
     return good("from every other node" if everybody else f"from {names}")
 
 
-def ports(node: Node, cluster: Cluster) -> Finding:
+def ports(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Its address has free ports, which the rendezvous needs."""
     facts = node.facts
     if facts.get("port") and facts.get("meeting_port"):
@@ -152,7 +152,7 @@ def ports(node: Node, cluster: Cluster) -> Finding:
     )
 
 
-def mtu(node: Node, cluster: Cluster) -> Finding:
+def mtu(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Packets of the card's full MTU arrive whole at every peer."""
     if node.loopback:
         return _LOOPBACK

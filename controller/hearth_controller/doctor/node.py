@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hearth.verify.verdict import Seen
+from hearth.verify.judgement import Observation
 
 Part = Literal["look", "facts", "packages", "code"]
-"""A group of facts that a check may need, see `Node.lacks`."""
+"""A group of facts that a check may need, see `ExaminedNode.lacks`."""
 
 
 @dataclass(frozen=True)
-class Node:
+class ExaminedNode:
     """The facts about a node.
 
     `verify` is the result of the role verify for it and its peers. `look` holds the facts of the
@@ -25,7 +25,7 @@ class Node:
     it was reached by a login. `lock` is its `python_lock`.
     """
 
-    verify: Seen
+    verify: Observation
     alone: bool = False
     over_ssh: bool = True
     lock: str = "auto"
@@ -72,15 +72,15 @@ class Node:
 class Cluster:
     """All nodes, in order of rank; `playbook` is the command that plays on the same inventory."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[ExaminedNode, ...]
     playbook: str = "ansible-playbook"
 
     @property
-    def seen(self) -> list[Seen]:
+    def seen(self) -> list[Observation]:
         """The results of the role verify for all nodes."""
         return [node.verify for node in self.nodes]
 
-    def others(self, node: Node) -> list[Node]:
+    def others(self, node: ExaminedNode) -> list[ExaminedNode]:
         """Return all nodes except this one."""
         return [other for other in self.nodes if other.name != node.name]
 

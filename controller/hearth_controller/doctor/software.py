@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from hearth.verify.verdict import differing
+from hearth.verify.judgement import differing
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
@@ -15,14 +15,14 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
-from hearth_controller.doctor.node import Cluster, Node
+from hearth_controller.doctor.node import Cluster, ExaminedNode
 
 _NAMED = 3
 # If versions of these differ, nodes cannot communicate or compute different results.
 _VITAL = frozenset({"torch", "nvidia-nccl-cu13", "transformers", "peft"})
 
 
-def versions(node: Node, cluster: Cluster) -> Finding:
+def versions(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The environment loads torch, and its versions match the other nodes."""
     if why := node.lacks("facts"):
         if not node.verify.findings or _named_elsewhere(node):
@@ -42,7 +42,7 @@ def versions(node: Node, cluster: Cluster) -> Finding:
     return good(f"torch {facts['torch']}{nccl}")
 
 
-def _named_elsewhere(node: Node) -> bool:
+def _named_elsewhere(node: ExaminedNode) -> bool:
     """Return whether another check may explain why a node's environment does not answer."""
     packages, code = node.packages, node.code
     if any(node.lacks(part) for part in ("look", "packages", "code")):
@@ -51,7 +51,7 @@ def _named_elsewhere(node: Node) -> bool:
     return not packages["present"] or not node.look["card"]["name"] or any(amiss)
 
 
-def lock(node: Node, cluster: Cluster) -> Finding:
+def lock(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The installed packages match the lock file."""
     said = node.packages
     fix = cluster.stage("python")
@@ -75,7 +75,7 @@ def lock(node: Node, cluster: Cluster) -> Finding:
     return degraded(seen, "it is not what Hearth was tested with", fix, "python")
 
 
-def code(node: Node, cluster: Cluster) -> Finding:
+def code(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The workspace exists and holds the training code of this checkout."""
     said = node.code
     fix = cluster.stage("workspace")
@@ -94,7 +94,7 @@ def code(node: Node, cluster: Cluster) -> Finding:
     return good("as in this checkout")
 
 
-def models(node: Node, cluster: Cluster) -> Finding:
+def models(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The models are complete and match the other nodes."""
     its = node.look["models"]
     fix = "remove the folder {} on {}: train.yml fetches it again"
@@ -120,7 +120,7 @@ def models(node: Node, cluster: Cluster) -> Finding:
     return good(f"{len(its)} as their checksums say" if len(its) > 1 else f"{next(iter(its))}")
 
 
-def data(node: Node, cluster: Cluster) -> Finding:
+def data(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The data files that runs transferred match their checksums.
 
     Rows from the Hub have no checksum and must match the other nodes.
@@ -149,7 +149,7 @@ def data(node: Node, cluster: Cluster) -> Finding:
     return good(f"{count} file{'s' if count > 1 else ''} as their checksums say")
 
 
-def _staged(path: str, node: Node) -> bool:
+def _staged(path: str, node: ExaminedNode) -> bool:
     """Return whether a file reported by a node belongs to data, not to a model."""
     return PurePosixPath(path).name in [*node.look["data"], *node.look["hub_data"]]
 

@@ -12,7 +12,7 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
-from hearth_controller.doctor.node import Cluster, Node
+from hearth_controller.doctor.node import Cluster, ExaminedNode
 
 FULL_MIB, TIGHT_MIB = 2 << 10, 10 << 10
 """Free disk below which checkpoints of a run may not fit, and below which a model may not."""
@@ -25,10 +25,10 @@ SKEW_SECONDS = 5.0
 
 _ALONE = not_applicable("nothing of this computer's system is Hearth's")
 
-Check = Callable[[Node, Cluster], Finding]
+Check = Callable[[ExaminedNode, Cluster], Finding]
 
 
-def login(node: Node, cluster: Cluster) -> Finding:
+def login(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The node answers with its pinned host key."""
     if node.verify.gone:
         return broken(
@@ -46,7 +46,7 @@ def promised(stage: str, kept: str, why: str, *, vital: bool = False) -> Check:
     """
     trouble = broken if vital else degraded
 
-    def check(node: Node, cluster: Cluster) -> Finding:
+    def check(node: ExaminedNode, cluster: Cluster) -> Finding:
         said = node.stages.get(stage, {})
         fix = cluster.stage(stage)
         if node.alone:
@@ -65,7 +65,7 @@ def promised(stage: str, kept: str, why: str, *, vital: bool = False) -> Check:
     return check
 
 
-def clock(node: Node, cluster: Cluster) -> Finding:
+def clock(node: ExaminedNode, cluster: Cluster) -> Finding:
     """A time service is active, and the clock agrees with the controller's."""
     kept = promised("time", "kept", "clocks drift apart")(node, cluster)
     skew = node.stages.get("time", {}).get("skew")
@@ -79,7 +79,7 @@ def clock(node: Node, cluster: Cluster) -> Finding:
     )
 
 
-def disk(node: Node, cluster: Cluster) -> Finding:
+def disk(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The disk has room for checkpoints and models."""
     least = min(node.look["disks"], key=lambda disk: disk["free_mib"])
     free = least["free_mib"]
@@ -92,7 +92,7 @@ def disk(node: Node, cluster: Cluster) -> Finding:
     return good(seen)
 
 
-def memory(node: Node, cluster: Cluster) -> Finding:
+def memory(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Enough memory is free for a rank."""
     its = node.look["memory"]
     free = its["total_mib"] - its["used_mib"]
@@ -107,7 +107,7 @@ def memory(node: Node, cluster: Cluster) -> Finding:
     return good(seen)
 
 
-def identity(node: Node, cluster: Cluster) -> Finding:
+def identity(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No other node is the same machine, or a copy of its disk."""
     if node.alone:
         return not_applicable("all nodes are this computer")
@@ -130,7 +130,7 @@ def identity(node: Node, cluster: Cluster) -> Finding:
     return good("its own machine id and host keys")
 
 
-def orphans(node: Node, cluster: Cluster) -> Finding:
+def orphans(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No process of a run has outlived its supervisor."""
     found = node.look["orphans"]
     if not found:
@@ -142,7 +142,7 @@ def orphans(node: Node, cluster: Cluster) -> Finding:
     )
 
 
-def leftovers(node: Node, cluster: Cluster) -> Finding:
+def leftovers(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No unit and no scratch folder of an ended run is left."""
     found = node.look["leftovers"]
     if not found:
@@ -158,7 +158,7 @@ def leftovers(node: Node, cluster: Cluster) -> Finding:
     )
 
 
-def battery(node: Node, cluster: Cluster) -> Finding:
+def battery(node: ExaminedNode, cluster: Cluster) -> Finding:
     """A laptop is plugged in."""
     if node.look["on_battery"] is None:
         return not_applicable("no battery")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from hearth.verify.verdict import Seen
+from hearth.verify.judgement import Observation
 from hearth_controller.inventory.unreachable import told_by
 
 
@@ -13,7 +13,7 @@ def seen(
     nodes: Sequence[Mapping[str, Any]],
     known: Mapping[str, Mapping[str, Any]],
     playing: Collection[str],
-) -> list[Seen]:
+) -> list[Observation]:
     """Return the verify results of each node, from `known`, the variables by node.
 
     The module `hearth_verify` registers them as `verify_look` and `verify_talk`; `playing` are the
@@ -25,7 +25,7 @@ def seen(
         look = known[name].get("verify_look", {})
         talk = known[name].get("verify_talk", {})
         found.append(
-            Seen(
+            Observation(
                 name=name,
                 rank=int(node["rank"]),
                 address=str(node["address"]),

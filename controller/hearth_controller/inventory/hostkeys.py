@@ -51,7 +51,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenAddress:
     """The address chosen for a machine.
 
     If the machine is unreachable, `address` is empty and `trouble` is the reason; `stranger` is a
@@ -96,7 +96,7 @@ def algorithms(pinned: Sequence[PublicKey]) -> str:
 
 def choose(
     name: str, answers: Mapping[str, Answer], pinned: Sequence[PublicKey], file: str
-) -> Choice:
+) -> ChosenAddress:
     """Choose the address at which the machine `name` is reached.
 
     `answers` are by address: first the machine's intended address, then its possible current one.
@@ -105,12 +105,12 @@ def choose(
     wanted = next(iter(answers))
     answering = {address: said.key for address, said in answers.items() if said.key}
     if not answering:
-        return Choice(trouble=_silent(answers))
+        return ChosenAddress(trouble=_silent(answers))
     if pinned:
         right = [address for address, key in answering.items() if key in pinned]
         if not right:
             address, key = next(iter(answering.items()))
-            return Choice(trouble=changed(name, address, pinned, key, file))
+            return ChosenAddress(trouble=changed(name, address, pinned, key, file))
         chosen = right[0]
     else:
         # No key is pinned yet. If the keys differ, the intended address belongs to another machine,
@@ -120,7 +120,7 @@ def choose(
     stranger = ""
     if wanted in answering and answering[wanted] != answering[chosen] and chosen != wanted:
         stranger = f"another machine answers at {wanted} (host key {answering[wanted]})"
-    return Choice(address=chosen, key=answering[chosen], stranger=stranger)
+    return ChosenAddress(address=chosen, key=answering[chosen], stranger=stranger)
 
 
 def _silent(answers: Mapping[str, Answer]) -> str:

@@ -21,7 +21,7 @@ from hearth_controller.launch.typed import (
 )
 from hearth_controller.runs.outcome import Ends, state_of
 from hearth_controller.runs.story import Story, read_lines
-from hearth_controller.script.request import WORDS, Asked, ask, go_on
+from hearth_controller.script.request import WORDS, ScriptRequest, ask, go_on
 from hearth_controller.script.run import script_text
 from hearth_controller.script.tree import Tree
 
@@ -92,7 +92,9 @@ def newest_to_go_on(runs: Path, altered: bool) -> str:
     return name
 
 
-def _script(given: Mapping[str, Any], launch: Mapping[str, Any], runs: Path) -> Asked | None:
+def _script(
+    given: Mapping[str, Any], launch: Mapping[str, Any], runs: Path
+) -> ScriptRequest | None:
     """Return the new or resumed run of a script; None if none was requested."""
     said = {word: launch[word] for word in WORDS & launch.keys()}
     if "script" in launch:
@@ -100,7 +102,7 @@ def _script(given: Mapping[str, Any], launch: Mapping[str, Any], runs: Path) -> 
     return go_on(str(given["resume"]), said, runs) if "resume" in given else None
 
 
-def _scripted(asked: Asked) -> dict[str, Any]:
+def _scripted(asked: ScriptRequest) -> dict[str, Any]:
     """Return the facts about a script's run for the play."""
     run = asked.run
     return {

@@ -26,7 +26,7 @@ UNKNOWN = "has nothing of this run on record"
 
 
 @dataclass(frozen=True)
-class Part:
+class NodeRun:
     """A node's part in a run.
 
     Attributes:
@@ -69,7 +69,7 @@ class RunSeen:
 
     name: str
     state: str
-    parts: Mapping[str, Part]
+    parts: Mapping[str, NodeRun]
     run: Run | None
     script: ScriptRun | None
     metrics: Mapping[str, Any]
@@ -251,18 +251,18 @@ def _unheard(node: str, nodes: Mapping[str, Sequence[Digest] | None]) -> str:
     return "silent" if nodes[node] is None else ""
 
 
-def _part(rank: int, digest: Digest | None, unheard: str) -> Part:
+def _part(rank: int, digest: Digest | None, unheard: str) -> NodeRun:
     if unheard:
-        return Part(unheard, rank)
+        return NodeRun(unheard, rank)
     record = digest and digest["record"]
     if not record:
-        return Part("unknown", rank)
+        return NodeRun("unknown", rank)
     lives = record["state"] in ENDS or digest["alive"]
-    return Part(record["state"] if lives else "gone", rank, digest["silent_seconds"])
+    return NodeRun(record["state"] if lives else "gone", rank, digest["silent_seconds"])
 
 
 def _state(
-    parts: Mapping[str, Part], records: Mapping[str, Mapping[str, Any]]
+    parts: Mapping[str, NodeRun], records: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the state of a run and the record that shows it."""
     for state in ("running", "waiting"):
@@ -281,7 +281,7 @@ def _state(
 
 def _missing(
     state: str,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, NodeRun],
     record: Mapping[str, Any],
     metrics: Mapping[str, Any],
 ) -> list[str]:

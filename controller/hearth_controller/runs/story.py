@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hearth_controller.runs.windows import Part, Window, warmest
+from hearth_controller.runs.windows import NodeWork, Window, warmest
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Story:
             for name, (together, key, times) in columns.items()
         } | {"celsius": self._by_node(heat, warmest)}
         parts = {
-            node: Part(**{name: numbers[node] for name, numbers in told.items()})
+            node: NodeWork(**{name: numbers[node] for name, numbers in told.items()})
             for node in told["rows"]
         }
         self.windows.append(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Part:
+class NodeWork:
     """The work of one node in a window.
 
     Attributes:
@@ -44,7 +44,7 @@ class Window:
     ended: float
     seconds: float
     loss: float | None
-    parts: Mapping[str, Part]
+    parts: Mapping[str, NodeWork]
 
     @property
     def tokens_per_second(self) -> float:
@@ -80,9 +80,9 @@ def _together(windows: Sequence[Window]) -> Window:
     )
 
 
-def _sum_of(parts: Sequence[Part]) -> Part:
+def _sum_of(parts: Sequence[NodeWork]) -> NodeWork:
     """Return the sum of a node's work in several windows."""
-    return Part(
+    return NodeWork(
         sum(part.tokens for part in parts),
         sum(part.rows for part in parts),
         sum(part.compute_seconds for part in parts),
@@ -97,9 +97,9 @@ def warmest(temperatures: Iterable[float | None]) -> float | None:
     return max((each for each in temperatures if each is not None), default=None)
 
 
-def totals(windows: Iterable[Window]) -> dict[str, tuple[Part, float]]:
+def totals(windows: Iterable[Window]) -> dict[str, tuple[NodeWork, float]]:
     """Return each node's total work, and the seconds of the windows that it took part in."""
-    parts: dict[str, list[Part]] = {}
+    parts: dict[str, list[NodeWork]] = {}
     seconds: dict[str, float] = {}
     for window in windows:
         for node, part in window.parts.items():

@@ -22,7 +22,7 @@ WORDS = frozenset({"script", "script_args", "script_data", "script_folder"})
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScriptRequest:
     """A run and the files to transfer to every node. `resumes` is true for an earlier run."""
 
     run: ScriptRun
@@ -60,7 +60,7 @@ class Asked:
         return lines
 
 
-def ask(given: Mapping[str, Any], runs: Path, now: datetime | None = None) -> Asked:
+def ask(given: Mapping[str, Any], runs: Path, now: datetime | None = None) -> ScriptRequest:
     """Return the requested run.
 
     `given` holds `script`, and optionally the other `WORDS` and a name, `run`. `runs` is the folder
@@ -102,10 +102,10 @@ def ask(given: Mapping[str, Any], runs: Path, now: datetime | None = None) -> As
         code_sha256=code.sha256,
         data_sha256=brought.sha256 if brought else None,
     )
-    return Asked(run, code, brought)
+    return ScriptRequest(run, code, brought)
 
 
-def go_on(name: str, given: Mapping[str, Any], runs: Path) -> Asked | None:
+def go_on(name: str, given: Mapping[str, Any], runs: Path) -> ScriptRequest | None:
     """Return the earlier run `name` for another launch; None if it is not a script run.
 
     Its folder and data must be unchanged. The arguments may differ.
@@ -141,7 +141,7 @@ def go_on(name: str, given: Mapping[str, Any], runs: Path) -> Asked | None:
     if findings:
         raise ConfigError(*findings)
     run = earlier if arguments is None else replace(earlier, arguments=arguments)
-    return Asked(run, code, brought, resumes=True)
+    return ScriptRequest(run, code, brought, resumes=True)
 
 
 def _trees(folder: Path, data: Path | None) -> tuple[Tree, Tree | None]:

@@ -14,10 +14,10 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.base.files import write_whole
-from hearth.verify.verdict import Seen
+from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.examine import examine, mends
-from hearth_controller.doctor.node import Cluster, Node
+from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.doctor.table import doctor_lines
 from hearth_controller.doctor.verified import seen
 from hearth_controller.inventory.unreachable import told_by
@@ -95,12 +95,12 @@ _LOCAL = ("local", "ansible.builtin.local")
 _WITH_ACTION = ("hearth_time", "hearth_workspace")
 
 
-def node_of(verified: Seen, its: Mapping[str, Any]) -> Node:
+def node_of(verified: Observation, its: Mapping[str, Any]) -> ExaminedNode:
     """Return all facts about a node, whose variables are `its`."""
     root = its.get("doctor_root", {})
     plain = its.get("doctor_plain", {}).get("stages", {})
     rooted = its.get("doctor_rooted", {}).get("stages", {})
-    return Node(
+    return ExaminedNode(
         verify=verified,
         alone=str(its.get("hearth_one_computer", False)).lower() in ("true", "yes", "1"),
         over_ssh=its.get("ansible_connection") not in _LOCAL,
@@ -153,7 +153,7 @@ class ActionModule(ActionBase):
         }
         answer = self._execute_module("hearth_doctor", arguments, task_vars=task_vars)
         if given["verb"] == "home" and "facts" in answer:
-            node = Node(Seen(own, 0, given["address"]), look=answer["facts"])
+            node = ExaminedNode(Observation(own, 0, given["address"]), look=answer["facts"])
             answer["note"] = "\n".join(warnings(node))
         return result | answer
 
@@ -185,7 +185,7 @@ class ActionModule(ActionBase):
         known = task_vars["hostvars"]
         playing = set(task_vars["ansible_play_hosts"])
         verified = seen(given["nodes"], known, playing)
-        nodes: Sequence[Node] = [node_of(each, known[each.name]) for each in verified]
+        nodes: Sequence[ExaminedNode] = [node_of(each, known[each.name]) for each in verified]
         mended: dict[str, Sequence[str]] = {}
         unmended: dict[str, Sequence[str]] = {}
         for node in nodes:

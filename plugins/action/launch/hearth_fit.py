@@ -1,6 +1,6 @@
 """Action plugin: check that a run's model fits this node, before any download.
 
-The verdict is that of `hearth.fit.verdict`; this plugin only connects it to Ansible.
+The verdict is that of `hearth.fit.misfits`; this plugin only connects it to Ansible.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ansible.plugins.action import ActionBase
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.known import unknown
-from hearth.fit.verdict import misfits
+from hearth.fit.misfits import misfits
 from hearth_controller.launch.capacities import rooms_of
 
 DOCUMENTATION = r"""

@@ -19,7 +19,7 @@ from ansible.plugins.action import ActionBase
 from hearth.base.text import byte_count, duration
 from hearth.config import Run, run_of
 from hearth.data.locate import HubDataset, LocalFile, locate
-from hearth.transfer.chain import Order, Seen, givers, no_room, order_of, told
+from hearth.transfer.chain import NodeCopies, TransferPlan, givers, no_room, order_of, told
 from hearth_controller.base.paths import for_shell
 from hearth_controller.base.screen import Screen
 
@@ -110,11 +110,11 @@ _BYTES_A_WEIGHT = 2
 """As in most published models; the exact size is known after the download."""
 
 
-def seen_of(names: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> list[Seen]:
+def seen_of(names: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> list[NodeCopies]:
     """Return the files present on each inspected node; `known` are the variables by node."""
     looks = {name: known[name].get("distribute_look", {}) for name in names}
     return [
-        Seen.of(name, look["facts"])
+        NodeCopies.of(name, look["facts"])
         for name, look in looks.items()
         if look.get("facts") and not look.get("findings")
     ]
@@ -348,7 +348,7 @@ class ActionModule(ActionBase):
         source = next(node for node in nodes if node.name == order.source)
         fetches = [key for key, known in wanted.items() if not known and not source.holds[key]]
         if self._given["shared"]:
-            order = Order(order.source, {}, {})
+            order = TransferPlan(order.source, {}, {})
         lines = told(order, {key: self._names[key] for key in wanted}, fetches)
         has_file = bool(self._given["run"]["dataset"])
         everywhere = list(self._addresses) if not self._given["shared"] else []
@@ -367,11 +367,11 @@ class ActionModule(ActionBase):
         file = isinstance(data, LocalFile)
         return {"model": self._run.source.name, "data": data.path.name if file else data.name}
 
-    def _order(self) -> Order:
+    def _order(self) -> TransferPlan:
         """Return the order that `choose` has planned."""
         chosen = self._vars["distribute_choice"]
         lacks = {name: tuple(keys) for name, keys in chosen["lacks"].items()}
-        return Order(chosen["source"], lacks, chosen["alike"])
+        return TransferPlan(chosen["source"], lacks, chosen["alike"])
 
     def _sent(self) -> list[str]:
         """Return the keys of the things that any node lacks."""

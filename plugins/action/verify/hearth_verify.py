@@ -1,6 +1,6 @@
 """Action plugin: run each node's part in verifying the cluster, and show the results.
 
-The verdict is that of `hearth.verify.verdict`; this plugin only connects it to Ansible.
+The verdict is that of `hearth.verify.judgement`; this plugin only connects it to Ansible.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.color import stringc
 
+from hearth.verify.judgement import Level, Observation, Sum, judge, remarks, why_no_sum
 from hearth.verify.table import Line, table
-from hearth.verify.verdict import Level, Seen, Sum, judge, remarks, why_no_sum
 from hearth_controller.doctor.verified import seen
 
 DOCUMENTATION = r"""
@@ -132,7 +132,9 @@ class ActionModule(ActionBase):
         return result | self._execute_module("hearth_verify", arguments, task_vars=task_vars)
 
     @staticmethod
-    def _spec(own: Seen, nodes: Sequence[Seen], given: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _spec(
+        own: Observation, nodes: Sequence[Observation], given: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
         """Return the verb's arguments for this node, None if it takes no part."""
         if given["verb"] == "look":
             allowed = [node.address for node in nodes]
@@ -167,7 +169,9 @@ class ActionModule(ActionBase):
         return {"launch": launch, "limit": given["limit"]}
 
     @staticmethod
-    def _shown(nodes: Sequence[Seen], given: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
+    def _shown(
+        nodes: Sequence[Observation], given: Mapping[str, Any], task_vars: Any
+    ) -> dict[str, Any]:
         """Return the table as text, and the state of each node."""
         known = task_vars["hostvars"]
         total = sum_of(known, [node.name for node in nodes])

@@ -78,7 +78,7 @@ path:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Change, Record, RecordError
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError
 
 
 def main() -> None:
@@ -103,14 +103,14 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        change = apply(Record(), module.params, module.check_mode)
+        change = apply(Journal(), module.params, module.check_mode)
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"{module.params['path']} cannot be changed: {error}")
     shown = {"diff": change.diff} if module.params["show"] and change.changed else {}
     module.exit_json(changed=change.changed, path=module.params["path"], **shown)
 
 
-def apply(record: Record, wanted: dict, check: bool) -> Change:
+def apply(record: Journal, wanted: dict, check: bool) -> Change:
     """Bring the file to the wanted state; return the change."""
     path = wanted["path"]
     common = {"stage": wanted["stage"], "then": wanted["then"], "check": check}

@@ -39,7 +39,7 @@ EXAMPLES = r"""
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Record, RecordError
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
     )
     if not module.check_mode:
         try:
-            record = Record()
+            record = Journal()
             for path in module.params["before"]:
                 record.before(path, stage=module.params["stage"], then=module.params["then"])
             if module.params["note"]:

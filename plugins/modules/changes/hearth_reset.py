@@ -62,8 +62,8 @@ from contextlib import suppress
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.changes.record import (
     FOLDER,
-    Entry,
-    Record,
+    ChangedPath,
+    Journal,
     RecordError,
     Undone,
     run_all,
@@ -75,9 +75,9 @@ from ansible.module_utils.hearth_node.network.hosts import restored
 _SHARED = {"/etc/hosts": restored}
 
 
-def undo(record: Record, later: list[str], check: bool) -> tuple[list[Undone], list[str]]:
+def undo(record: Journal, later: list[str], check: bool) -> tuple[list[Undone], list[str]]:
     """Undo the record, newest change first; return the result per path, and failed commands."""
-    wanted: list[Entry] = [each for each in record.entries() if each.stage not in later]
+    wanted: list[ChangedPath] = [each for each in record.entries() if each.stage not in later]
     done = []
     try:
         for entry in reversed(wanted):
@@ -117,7 +117,7 @@ def main() -> None:
     later = module.params["later"]
     check = module.check_mode or module.params["verb"] == "look"
     try:
-        record = Record()
+        record = Journal()
         stages = list(dict.fromkeys(entry.stage for entry in record.entries()))
         kept = [note["text"] for note in record.notes()]
         rules = [] if "firewall" in later else ufw_rules(module)

@@ -58,7 +58,7 @@ path:
 import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Record, RecordError
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.driver.openpgp import public_key
 
 _SECONDS = 30
@@ -115,7 +115,7 @@ def main() -> None:
     trust = "Trusted: yes" if local else f"Signed-By: {key_path}"
     text = f"# Written by Hearth.\nTypes: deb\nURIs: {asked['url']}\nSuites: /\n{trust}\n"
     try:
-        record = Record()
+        record = Journal()
         changed = False
         if not local:
             key = present(key_path, asked["fingerprint"])

@@ -62,7 +62,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Record, RecordError
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.driver import inspect
 from ansible.module_utils.hearth_node.driver.decision import after_install, restart_reason, works
 
@@ -102,7 +102,7 @@ def main() -> None:
         look["module_kernels"] = inspect.kernels_with_module()
         if asked["installed"]:
             try:
-                Record().note("driver", note(asked["installed"], look["installed"]))
+                Journal().note("driver", note(asked["installed"], look["installed"]))
             except (RecordError, OSError) as error:
                 module.fail_json(msg=f"What was installed cannot be noted: {error}")
         todo = after_install(

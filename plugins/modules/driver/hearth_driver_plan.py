@@ -45,10 +45,10 @@ from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.driver.decision import decide
-from ansible.module_utils.hearth_node.driver.machine import Machine, Plan
+from ansible.module_utils.hearth_node.driver.machine import DriverPlan, Machine
 
 
-def shown(plans: dict[str, Plan]) -> str:
+def shown(plans: dict[str, DriverPlan]) -> str:
     """Return one or more lines per machine; machines with equal lines share them."""
     names: dict[str, list[str]] = {}
     for name, plan in plans.items():

@@ -50,7 +50,7 @@ import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Record, RecordError, run_all
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
 from ansible.module_utils.hearth_node.network.firewall import (
     firewalld_sources,
     firewalld_zone,
@@ -90,7 +90,7 @@ def with_ufw(module: AnsibleModule, peers: list[str]) -> tuple[list[str], list[s
 
 def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], list[str]]:
     """Bring firewalld's zone up to date; return the changes, and findings."""
-    record, check = Record(), module.check_mode
+    record, check = Journal(), module.check_mode
     how = {"stage": "firewall", "then": [_RELOAD], "check": check}
     if not peers:
         ours = [entry.path for entry in record.entries() if entry.path == _ZONE]

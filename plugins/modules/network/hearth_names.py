@@ -51,7 +51,7 @@ import re
 import socket
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Change, Record, RecordError
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError
 from ansible.module_utils.hearth_node.network.hosts import (
     before_files,
     elsewhere,
@@ -80,7 +80,7 @@ def read(path: str) -> str:
         return ""
 
 
-def set_name(record: Record, name: str, check: bool) -> list[Change]:
+def set_name(record: Journal, name: str, check: bool) -> list[Change]:
     """Set the machine's host name, at once and for the next boot."""
     changes = []
     if read(_HOSTNAME).strip() != name:
@@ -96,7 +96,7 @@ def set_name(record: Record, name: str, check: bool) -> list[Change]:
     return changes
 
 
-def calm_cloud(record: Record, check: bool) -> list[Change]:
+def calm_cloud(record: Journal, check: bool) -> list[Change]:
     """Keep cloud-init, if present, from rewriting host name and /etc/hosts at every boot."""
     if not os.path.isdir(_CLOUD):
         return []
@@ -153,7 +153,7 @@ def main() -> None:
     also = "" if wanted else socket.gethostname()
     text = rewritten(hosts, nodes, node, also).encode(errors="surrogateescape")
     try:
-        record = Record()
+        record = Journal()
         # /etc/hosts first: sudo complains about a host name that it cannot resolve.
         changes = [record.write(_HOSTS, text, stage="names", check=check)]
         changes += set_name(record, host_name(node), check) if wanted else []

@@ -53,7 +53,7 @@ import ipaddress
 import json
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Change, Record, RecordError
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError
 
 NCCL = "/etc/nccl.conf"
 VARIABLES = "/etc/default/hearth"
@@ -157,7 +157,7 @@ def main() -> None:
 
 def write(told: dict[str, str], check: bool) -> list[Change]:
     """Write the variables to the three files."""
-    record, stage = Record(), "nccl"
+    record, stage = Journal(), "nccl"
     # NCCL reads lines verbatim, and knows no Gloo variables.
     block = [f"{name}={value}" for name, value in told.items() if name.startswith("NCCL_")]
     # Quoted, since some shells expand a word that begins with = to a command's path.

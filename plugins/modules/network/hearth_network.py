@@ -127,7 +127,7 @@ import time
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Record, RecordError
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.network import armed, history, neighbours, plan
 from ansible.module_utils.hearth_node.network import inspect as look
 from ansible.module_utils.hearth_node.network.change import Candidate, fingerprint
@@ -141,9 +141,9 @@ def addresses(nics: list) -> list:
     return [held.address for nic in nics if nic.ordinary for held in nic.held]
 
 
-def verdict_of(options: dict, nics: list, default: str) -> look.Verdict:
+def verdict_of(options: dict, nics: list, default: str) -> look.NetworkVerdict:
     """Return the findings and the required change in the requested mode."""
-    asked = plan.Asked(
+    asked = plan.AddressRequest(
         options["address"],
         options["interface"],
         options["mac"],
@@ -205,7 +205,7 @@ def arm(options: dict) -> dict:
     }
     digest = fingerprint(candidate.folder)
     try:
-        Record()  # raises early if the change could not be kept
+        Journal()  # raises early if the change could not be kept
         token = armed.arm(candidate, options["seconds"], facts)
     except (armed.NotArmed, RecordError) as error:
         return {"findings": [str(error)], "token": "", "addresses": addresses(nics)}
@@ -263,7 +263,7 @@ def keep(change: armed.Armed) -> list:
     """Make the change permanent, on the record of changes; return reasons if that fails."""
     candidate = change.candidate
     try:
-        record = Record()
+        record = Journal()
         if not armed.disarm():
             return ["the time for the confirmation was over"]
         if change.facts["wanted"] is None:

@@ -38,7 +38,7 @@ user:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Change, Record, RecordError
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError
 from ansible.module_utils.hearth_node.system.user import in_ssh, login_user, writable_by_others
 
 
@@ -78,7 +78,7 @@ def main() -> None:
     os.umask(0o077)  # only the owner may read a new .ssh
     try:
         change = Change(False)
-        record = Record()
+        record = Journal()
         there = lines_of(path)
         if line:
             right = has(there, line) and not writable_by_others(path)

@@ -50,7 +50,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Change, Record, RecordError
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError
 from ansible.module_utils.hearth_node.system.user import in_ssh, login_user
 
 KEY = "hearth_cluster"
@@ -81,7 +81,7 @@ def known_hosts_of(workers: list[dict[str, Any]]) -> str:
     return "".join(f"{worker['name']} {key}\n" for worker in workers for key in worker["keys"])
 
 
-def make_key(user: pwd.struct_passwd, record: Record) -> str:
+def make_key(user: pwd.struct_passwd, record: Journal) -> str:
     """Create the key pair and return its public part."""
     with tempfile.TemporaryDirectory() as folder:
         pair = os.path.join(folder, KEY)
@@ -138,7 +138,7 @@ def main() -> None:
     changes = [Change(False)]
     public, findings = "", []
     try:
-        record = Record()
+        record = Journal()
         if os.path.exists(key) and os.path.exists(f"{key}.pub"):
             with open(f"{key}.pub", encoding="utf-8") as file:
                 public = file.read().strip()

@@ -39,7 +39,7 @@ import os
 import pwd
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Record, RecordError, run_all
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
 
 FOLDER = "/var/lib/systemd/linger"
 SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
@@ -62,7 +62,7 @@ def main() -> None:
     undo = ["loginctl", "disable-linger", user]
     failed = []
     try:
-        Record().write(
+        Journal().write(
             path, b"", stage="workspace", mode=0o644, then=[undo], check=module.check_mode
         )
         if not module.check_mode:

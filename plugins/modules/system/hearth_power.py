@@ -38,7 +38,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Record, RecordError, run_all
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
 
 _LOGIND = {
     "HandleLidSwitch": "ignore",
@@ -71,7 +71,7 @@ def drop_in(section: str, settings: dict[str, str]) -> bytes:
     return ("# A node stays awake (Hearth).\n" + "\n".join(lines) + "\n").encode()
 
 
-def keep_awake(record: Record, check: bool) -> list[dict]:
+def keep_awake(record: Journal, check: bool) -> list[dict]:
     """Write drop-ins and masks; return the differences."""
     how = {"stage": "power", "then": _AGAIN, "check": check}
     changes = [
@@ -83,7 +83,7 @@ def keep_awake(record: Record, check: bool) -> list[dict]:
     return [change.diff for change in changes if change.changed]
 
 
-def let_sleep(record: Record, check: bool) -> list[dict]:
+def let_sleep(record: Journal, check: bool) -> list[dict]:
     """Undo the changes of `keep_awake`; return the differences."""
     ours = [entry.path for entry in record.entries() if entry.stage == "power"]
     return [
@@ -115,7 +115,7 @@ def main() -> None:
     )
     awake = module.params["keep_awake"]
     try:
-        record = Record()
+        record = Journal()
         diff = (keep_awake if awake else let_sleep)(record, module.check_mode)
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"sleep cannot be switched: {error}")

@@ -42,8 +42,14 @@ findings:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Record, RecordError, run_all
-from ansible.module_utils.hearth_node.system.clock import CLIENTS, PROPERTIES, Choice, choose, parse
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
+from ansible.module_utils.hearth_node.system.clock import (
+    CLIENTS,
+    PROPERTIES,
+    ClockChoice,
+    choose,
+    parse,
+)
 
 _WANTS = "/etc/systemd/system/sysinit.target.wants"
 _BUS = "/etc/systemd/system/dbus-org.freedesktop.timesync1.service"
@@ -56,7 +62,7 @@ def units(module: AnsibleModule) -> list[dict[str, str]]:
     return parse(out)
 
 
-def install(module: AnsibleModule, record: Record) -> list[str]:
+def install(module: AnsibleModule, record: Journal) -> list[str]:
     """Install systemd-timesyncd, whose package enables it; return findings."""
     command = ["apt-get", "install", "--yes", "--no-install-recommends", "systemd-timesyncd"]
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
@@ -73,7 +79,7 @@ def install(module: AnsibleModule, record: Record) -> list[str]:
     return []
 
 
-def enable(record: Record, unit: dict[str, str], check: bool) -> list[dict]:
+def enable(record: Journal, unit: dict[str, str], check: bool) -> list[dict]:
     """Do what `systemctl enable --now` would, on the record; return the differences."""
     name, file = unit["Id"], unit["FragmentPath"]
     back = [["systemctl", "daemon-reload"], ["systemctl", "stop", name]]
@@ -87,16 +93,16 @@ def main() -> None:
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     check, diff, findings = module.check_mode, [], []
     try:
-        choice: Choice = choose(units(module))
+        choice: ClockChoice = choose(units(module))
         if choice.do == "enable":
-            record = Record()
+            record = Journal()
             unit = next(each for each in units(module) if each["Id"] == choice.unit)
             diff = enable(record, unit, check)
             if not check:
                 commands = [["systemctl", "daemon-reload"], ["systemctl", "start", choice.unit]]
                 findings = run_all(commands)
         elif choice.do == "install":
-            findings = [] if check else install(module, Record())
+            findings = [] if check else install(module, Journal())
         elif choice.finding:
             findings = [choice.finding]
     except (RecordError, OSError) as error:

@@ -12,7 +12,7 @@ from support.ranks import environment
 
 from hearth.config import resolve
 from hearth.config.shape import shape_in
-from hearth.fit.memory import case_of, estimate
+from hearth.fit.estimate import case_of, estimate
 from tests.bench.memory.sizes import make_data, make_model
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from hearth.config import Settings, load_preset, preset_names
 from hearth.config.shape import FAMILIES, Shape, shape_of
 from hearth.fit.capacity import GIB, Room, room_of
-from hearth.fit.memory import Case, adapter_parameters, case_of, estimate
-from hearth.fit.verdict import misfits
+from hearth.fit.estimate import Case, adapter_parameters, case_of, estimate
+from hearth.fit.misfits import misfits
 from hearth.model import load
 
 LLAMA_7B = load_preset("llama2-7b").shape

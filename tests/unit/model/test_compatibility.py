@@ -14,7 +14,7 @@ from hearth.base.errors import HearthError
 from hearth.config import resolve_run
 from hearth.config.layout import Layout
 from hearth.model.compatibility import weights_in
-from hearth.prepare.local import prepare
+from hearth.prepare.node import prepare
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth.base.errors import ConfigError
-from hearth.plan.row_order import Order
+from hearth.plan.row_order import RowOrder
 from hearth.plan.speed import Speed, micro_batches, pieces_of
 from hearth.plan.split import (
     Plan,
@@ -202,7 +202,7 @@ def test_a_better_size_is_better_and_only_proposed_where_much_is_lost(rows, rank
 
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 99), shares)
 def test_an_epoch_shows_every_row_exactly_once_whatever_the_split(rows, batch, seed, speeds):
-    order = Order(rows, batch, seed)
+    order = RowOrder(rows, batch, seed)
     seen = []
     for step in range(order.steps_per_epoch):
         numbers = order.batch(step)
@@ -239,13 +239,13 @@ def test_ranks_that_compute_together_have_as_many_micro_batches_each(rows, speed
 
 
 def test_epochs_are_shuffled_anew_and_repeatably():
-    order = Order(rows=50, global_batch=50, seed=3)
+    order = RowOrder(rows=50, global_batch=50, seed=3)
     assert not np.array_equal(order.batch(0), order.batch(1))
-    assert np.array_equal(order.batch(1), Order(50, 50, 3).batch(1))
+    assert np.array_equal(order.batch(1), RowOrder(50, 50, 3).batch(1))
 
 
 def test_the_last_batch_of_an_epoch_holds_the_rest():
-    order = Order(rows=10, global_batch=4, seed=0)
+    order = RowOrder(rows=10, global_batch=4, seed=0)
     assert [len(order.batch(step)) for step in range(6)] == [4, 4, 2] * 2
     assert [order.size(step) for step in range(6)] == [4, 4, 2] * 2
     assert order.steps(epochs=2, max_steps=None) == 6

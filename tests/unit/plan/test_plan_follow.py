@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.plan.follow import Follower
+from hearth.plan.follow import AdaptivePlanner
 from hearth.plan.speed import UNKNOWN, Speed
 
 
@@ -45,7 +45,7 @@ LINEAR = [Speed((1,), (0.5,)), Speed((1,), (1.1,)), Speed((1,), (2.0,))]
 
 @given(st.integers(0, 2), st.floats(0, 0.04), st.integers(0, 20))
 def test_after_a_speed_halves_the_sum_is_reached_again_within_five_steps(rank, noise, seed):
-    follower = Follower(LINEAR)
+    follower = AdaptivePlanner(LINEAR)
     drive(follower, LINEAR, [1, 1, 1], 10, noise=noise, seed=seed)
     slowness = [1.0, 1.0, 1.0]
     slowness[rank] = 2.0
@@ -55,7 +55,7 @@ def test_after_a_speed_halves_the_sum_is_reached_again_within_five_steps(rank, n
 
 
 def test_what_was_never_measured_is_learned_from_the_first_steps():
-    follower = Follower([UNKNOWN] * 3)
+    follower = AdaptivePlanner([UNKNOWN] * 3)
     rates = drive(follower, LINEAR, [1, 1, 1], 6)
     total = sum(speed.rows_per_second for speed in LINEAR)
     assert rates[0] < 0.5 * total
@@ -63,7 +63,7 @@ def test_what_was_never_measured_is_learned_from_the_first_steps():
 
 
 def test_one_hiccup_moves_nothing():
-    follower = Follower(LINEAR)
+    follower = AdaptivePlanner(LINEAR)
     drive(follower, LINEAR, [1, 1, 1], 5)
     before = planned(follower)
     drive(follower, LINEAR, [1, 9, 1], 1)
@@ -73,7 +73,7 @@ def test_one_hiccup_moves_nothing():
 
 
 def test_a_machine_that_recovers_gets_its_rows_back():
-    follower = Follower(LINEAR)
+    follower = AdaptivePlanner(LINEAR)
     before = planned(follower)
     drive(follower, LINEAR, [3, 1, 1], 6)
     assert planned(follower).rows[0] < before.rows[0]
@@ -83,7 +83,7 @@ def test_a_machine_that_recovers_gets_its_rows_back():
 
 
 def test_an_idle_rank_is_asked_again_after_a_while():
-    follower = Follower([UNKNOWN] * 2)
+    follower = AdaptivePlanner([UNKNOWN] * 2)
     assert planned(follower, 4).rows == (2, 2)
     drive(follower, [UNKNOWN] * 2, [1, 50], 3, rows=4)
     assert planned(follower, 4).rows == (4, 0)
@@ -97,7 +97,7 @@ def test_an_idle_rank_is_asked_again_after_a_while():
 
 
 def test_what_is_only_looked_at_is_shared_by_speed_and_moves_nothing():
-    follower = Follower(LINEAR)
+    follower = AdaptivePlanner(LINEAR)
     assert sum(follower.share(17).rows) == 17
     before = planned(follower)
     drive(follower, LINEAR, [3, 1, 1], 6)
@@ -109,14 +109,14 @@ SLOW = [Speed((1,), (0.5,)), Speed((1,), (1.0,)), Speed((1,), (2.0,))]
 
 def test_a_round_makes_up_for_what_one_step_cannot_share_evenly():
     total = sum(speed.rows_per_second for speed in SLOW)
-    (alone,) = drive(Follower(SLOW), SLOW, [1, 1, 1], 1, rows=9)
-    (together,) = drive(Follower(SLOW), SLOW, [1, 1, 1], 1, rows=9, every=7)
+    (alone,) = drive(AdaptivePlanner(SLOW), SLOW, [1, 1, 1], 1, rows=9)
+    (together,) = drive(AdaptivePlanner(SLOW), SLOW, [1, 1, 1], 1, rows=9, every=7)
     assert alone < 0.9 * total
     assert together == pytest.approx(total)
 
 
 def test_a_round_follows_the_machines_too():
-    follower = Follower(SLOW)
+    follower = AdaptivePlanner(SLOW)
     drive(follower, SLOW, [1, 1, 1], 1, rows=9, every=8)
     before, after = drive(follower, SLOW, [1, 3, 1], 2, rows=9, every=8)
     total = 2 + 1 / 3 + 1 / 2
@@ -126,7 +126,7 @@ def test_a_round_follows_the_machines_too():
 
 @pytest.mark.parametrize("every", [1, 2, 4, 8])
 def test_what_the_first_steps_find_not_ready_moves_nothing(every):
-    follower = Follower(SLOW)
+    follower = AdaptivePlanner(SLOW)
     before = follower.plans(0, [9] * every)
     seconds = computed(before, SLOW, [1, 1, 1])
     seconds[0] += 60
@@ -135,7 +135,7 @@ def test_what_the_first_steps_find_not_ready_moves_nothing(every):
 
 
 def test_rounds_that_vary_a_little_are_not_shared_out_anew():
-    follower = Follower(LINEAR)
+    follower = AdaptivePlanner(LINEAR)
     random = np.random.default_rng(0)
     told = set()
     for _ in range(50):
@@ -146,14 +146,14 @@ def test_rounds_that_vary_a_little_are_not_shared_out_anew():
 
 
 def test_the_plans_of_a_few_sizes_are_held():
-    follower = Follower(LINEAR)
+    follower = AdaptivePlanner(LINEAR)
     for rows in range(1, 50):
         follower.plans(0, [64] * 15 + [rows])
     assert len(follower.known["plans"]) < 20
 
 
 def test_a_rank_that_idles_in_rounds_is_asked_again_in_one_of_their_steps():
-    follower = Follower([UNKNOWN] * 2)
+    follower = AdaptivePlanner([UNKNOWN] * 2)
     drive(follower, [UNKNOWN] * 2, [1, 500], 1, rows=4, every=10)
     rounds = 0
     while not any(asked := [plan.rows[1] for plan in follower.plans(0, [4] * 10)]):
@@ -164,7 +164,7 @@ def test_a_rank_that_idles_in_rounds_is_asked_again_in_one_of_their_steps():
 
 
 def test_all_ranks_come_to_the_same_plans():
-    one, other = Follower(LINEAR), Follower(LINEAR)
+    one, other = AdaptivePlanner(LINEAR), AdaptivePlanner(LINEAR)
     for seed in range(5):
         drive(one, LINEAR, [1, 2, 1], 3, noise=0.2, seed=seed)
         drive(other, LINEAR, [1, 2, 1], 3, noise=0.2, seed=seed)
@@ -172,7 +172,7 @@ def test_all_ranks_come_to_the_same_plans():
 
 
 def test_short_rows_do_not_look_like_a_fast_rank():
-    follower = Follower(LINEAR, full_row=100)
+    follower = AdaptivePlanner(LINEAR, full_row=100)
     plan = planned(follower)
     half = [rows * 50 for rows in plan.rows]
     follower.observe((plan,), half, [each / 2 for each in computed((plan,), LINEAR, [1, 1, 1])])
@@ -181,7 +181,7 @@ def test_short_rows_do_not_look_like_a_fast_rank():
 
 def test_after_a_memory_error_the_rank_takes_smaller_pieces():
     curve = Speed((1, 2, 4), (1.0, 1.2, 1.6))
-    follower = Follower([curve, curve])
+    follower = AdaptivePlanner([curve, curve])
     assert planned(follower).micro_batch == (4, 4)
     follower.fits_no_more_than(1, 2)
     plan = planned(follower)
@@ -190,10 +190,10 @@ def test_after_a_memory_error_the_rank_takes_smaller_pieces():
 
 
 def test_another_launch_on_the_same_ranks_goes_on_from_what_the_last_one_knew():
-    first = Follower(LINEAR)
+    first = AdaptivePlanner(LINEAR)
     drive(first, LINEAR, [1, 2, 1], 10)
     plan = planned(first)
-    again = Follower(LINEAR)
+    again = AdaptivePlanner(LINEAR)
     assert planned(again) != plan
     again.recall(json.loads(json.dumps(first.known)))
     assert planned(again) == plan
@@ -205,20 +205,20 @@ CURVE = Speed((1, 2, 4, 8), (1.0, 1.1, 1.3, 1.7))
 
 
 def test_another_launch_is_bound_by_what_memory_forbade_and_not_by_the_setting_of_the_last():
-    first = Follower([CURVE.no_larger_than(1), CURVE])
+    first = AdaptivePlanner([CURVE.no_larger_than(1), CURVE])
     first.fits_no_more_than(1, 4)
-    again = Follower([CURVE, CURVE])
+    again = AdaptivePlanner([CURVE, CURVE])
     again.recall(first.known)
     assert planned(again).micro_batch == (8, 4)
 
 
 def test_of_a_rank_that_was_measured_anew_nothing_old_is_recalled():
-    first = Follower([CURVE, CURVE])
+    first = AdaptivePlanner([CURVE, CURVE])
     first.fits_no_more_than(0, 4)
     first.fits_no_more_than(1, 4)
     drive(first, [CURVE.no_larger_than(4)] * 2, [2, 2], 10)
     anew = Speed(CURVE.sizes, tuple(2 * seconds for seconds in CURVE.seconds))
-    again = Follower([CURVE, anew])
+    again = AdaptivePlanner([CURVE, anew])
     again.recall(first.known)
     assert planned(again).micro_batch == (4, 8)
     assert again.slowness == pytest.approx((2, 1))

@@ -8,7 +8,7 @@ import pytest
 
 from hearth.base.errors import ConfigError, HearthError
 from hearth.plan.planner import Fixed, Replayed
-from hearth.plan.row_order import Order
+from hearth.plan.row_order import RowOrder
 from hearth.plan.split import Plan
 from hearth.trainer.planning import recorded_plans
 from hearth.trainer.stepper import Stepper
@@ -70,7 +70,7 @@ def test_beyond_its_end_the_last_plan_of_a_record_holds_if_it_fits():
 
 def test_a_record_that_does_not_fit_is_refused_before_the_first_step():
     planner = Replayed("night", [(0, FIRST), (2, Plan((1, 1), (2, 1)))], ranks=2, steps=3)
-    order = Order(rows=16, global_batch=7, seed=0)
+    order = RowOrder(rows=16, global_batch=7, seed=0)
     # What computes is not there: it is not asked.
     stepper = Stepper(*[None] * 2, order, None, planner, *[None] * 6)
     with pytest.raises(HearthError, match="has only 3 steps"):

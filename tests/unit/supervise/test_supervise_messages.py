@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.messages import (
     Beat,
     Challenge,
@@ -30,7 +30,7 @@ from hearth.supervise.messages import (
 HELLO = Hello("r1", 0, ("desk", "laptop"), "laptop", "nonce")
 kinds = (Challenge, Hello, Welcome, Refused, Waiting, Go, Beat, Stop, Ended, Cause)
 causes = st.none() | st.builds(Cause)
-messages = st.one_of(*map(st.builds, kinds[:-1]), st.builds(Verdict, cause=causes))
+messages = st.one_of(*map(st.builds, kinds[:-1]), st.builds(LaunchOutcome, cause=causes))
 
 
 @given(messages)

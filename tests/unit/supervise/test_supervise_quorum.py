@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.messages import Ended
 from hearth.supervise.quorum import SETTLE, Council
 
@@ -29,7 +29,7 @@ def started(team: tuple[str, ...] = NODES, **terms: object) -> Council:
     return council
 
 
-def cause(verdict: Verdict | None):
+def cause(verdict: LaunchOutcome | None):
     assert verdict is not None
     assert verdict.cause is not None
     return verdict.cause
@@ -141,7 +141,7 @@ def test_who_comes_back_and_leaves_before_anyone_was_asked_to_pause_changes_noth
     council.gone("laptop")
     for node in council.team:
         council.ended(node, Ended(0), 1)
-    assert council.decide(1) == Verdict("finished")
+    assert council.decide(1) == LaunchOutcome("finished")
 
 
 def test_who_left_before_the_start_is_not_back_until_it_joins_again():
@@ -155,7 +155,7 @@ def test_who_left_before_the_start_is_not_back_until_it_joins_again():
     assert council.back == ("laptop",)
     council.gone("laptop")
     council.ended("desk", Ended(0), 1)
-    assert council.decide(1) == Verdict("finished")
+    assert council.decide(1) == LaunchOutcome("finished")
 
 
 def test_what_is_launched_again():
@@ -196,7 +196,7 @@ def test_all_that_end_well_have_finished():
         assert council.decide(1) is None
         council.ended(node, Ended(0), 1)
     council.gone("shelf")
-    assert council.decide(100) == Verdict("finished")
+    assert council.decide(100) == LaunchOutcome("finished")
 
 
 def test_a_node_that_ended_well_may_leave():

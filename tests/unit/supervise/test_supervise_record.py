@@ -10,14 +10,14 @@ import pytest
 
 from hearth.base.errors import LaunchError
 from hearth.supervise.cause import Cause
-from hearth.supervise.record import Record, lock_holder, node_lock, read_record
+from hearth.supervise.record import RunRecord, lock_holder, node_lock, read_record
 from hearth.supervise.spec import record_file
 
 
-def make_record(workspace, message: str = "") -> Record:
+def make_record(workspace, message: str = "") -> RunRecord:
     record_file(workspace, "r1").parent.mkdir(parents=True, exist_ok=True)
     cause = Cause("laptop", 1, "rank_failed", message)
-    return Record("r1", "desk", 0, 0, pid=1, cause=cause)
+    return RunRecord("r1", "desk", 0, 0, pid=1, cause=cause)
 
 
 def test_a_reader_never_sees_a_torn_record(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.restart import as_lost, close_record, last_record
 from hearth.supervise.spec import Meeting, Spec
 from hearth.supervise.unit import unit_file, unit_name, unit_text
@@ -100,7 +100,7 @@ def test_a_supervisor_that_was_killed_is_closed_as_failed(spec):
 
 
 def test_whom_a_returning_node_misses_has_missed_it_first():
-    missing = Verdict("failed", Cause("tower", None, "not_ready", "tower did not answer"))
+    missing = LaunchOutcome("failed", Cause("tower", None, "not_ready", "tower did not answer"))
     cause = as_lost(missing, "laptop", "2026-11-20T10:05:00Z").cause
     assert cause is not None
     assert (cause.node, cause.kind) == ("laptop", "node_lost")
@@ -110,8 +110,8 @@ def test_whom_a_returning_node_misses_has_missed_it_first():
 
 def test_what_happens_after_the_return_is_told_as_it_is():
     for verdict in (
-        Verdict("finished"),
-        Verdict("failed", Cause("tower", 0, "rank_failed", "ValueError: x")),
-        Verdict("stopped", Cause("tower", None, "stopped", "as asked")),
+        LaunchOutcome("finished"),
+        LaunchOutcome("failed", Cause("tower", 0, "rank_failed", "ValueError: x")),
+        LaunchOutcome("stopped", Cause("tower", None, "stopped", "as asked")),
     ):
         assert as_lost(verdict, "laptop", "2026-11-20T10:05:00Z") == verdict

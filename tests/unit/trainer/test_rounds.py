@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hearth.base.errors import ConfigError
-from hearth.fit.memory import EXCHANGED, OF_ROUNDS
+from hearth.fit.estimate import EXCHANGED, OF_ROUNDS
 from hearth.measure.probe import reserve
 from hearth.model.optimizer import Means, choose_optimizer
 from hearth.trainer import rounds

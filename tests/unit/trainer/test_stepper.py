@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hearth.plan.planner import Fixed
-from hearth.plan.row_order import Order
+from hearth.plan.row_order import RowOrder
 from hearth.trainer.compute import Computed
 from hearth.trainer.stepper import Stepper
 
@@ -66,7 +66,7 @@ def stepper(exchanged: Exchanged, sync_every: int) -> Stepper:
     return Stepper(
         SimpleNamespace(sync_every=sync_every, seed=0, packing=True),
         rows,
-        Order(rows=8, global_batch=2, seed=0),
+        RowOrder(rows=8, global_batch=2, seed=0),
         SimpleNamespace(rank=0, device=SimpleNamespace(type="cpu"), node="tower"),
         Fixed((1,), [1]),
         SimpleNamespace(gradients=lambda *a, **k: Computed(1.0, COMPUTED, 1)),

@@ -23,8 +23,8 @@ from hearth.data.formats import open_records
 from hearth.data.hub_rows import keep_hub_rows
 from hearth.data.locate import HubDataset, locate
 from hearth.model.fetch import unfinished_of
-from hearth.transfer import inspect
-from hearth.transfer.chain import SPARE, Seen, givers, no_room, order_of, told
+from hearth.transfer import own_copies
+from hearth.transfer.chain import SPARE, NodeCopies, givers, no_room, order_of, told
 from hearth.transfer.holding import Holding, arrived_bytes, arriving
 from hearth.transfer.pieces import MOST_PIECES, Item, Table, cut, piece_size
 from hearth.transfer.relay import made
@@ -34,8 +34,8 @@ plugin = load("action", "hearth_distribute")
 WANTED = {"model": ""}
 
 
-def seen(name: str, model: str = "", place: str = "", **more: object) -> Seen:
-    return Seen(
+def seen(name: str, model: str = "", place: str = "", **more: object) -> NodeCopies:
+    return NodeCopies(
         name,
         holds={"model": model, "data": ""},
         folders={"model": f"/{name}/models", "data": f"/{name}/data"},
@@ -134,7 +134,7 @@ def test_what_nobody_has_is_said_to_be_downloaded_once():
 
 
 def test_things_on_one_disk_need_room_together_and_what_has_arrived_needs_none():
-    node = Seen(
+    node = NodeCopies(
         "a",
         folders={"model": "/m", "data": "/d"},
         disks={"model": "1", "data": "1"},
@@ -147,7 +147,7 @@ def test_things_on_one_disk_need_room_together_and_what_has_arrived_needs_none()
 
 
 def test_each_disk_without_room_is_a_finding():
-    node = Seen(
+    node = NodeCopies(
         "a",
         folders={"model": "/m", "data": "/d"},
         disks={"model": "1", "data": "2"},
@@ -311,16 +311,16 @@ def test_a_model_without_its_manifest_is_not_whole(tmp_path):
 
 
 def test_a_shared_folder_is_marked_once_and_known_by_its_mark(tmp_path):
-    assert inspect.mark(tmp_path)
-    assert not inspect.mark(tmp_path)
-    assert inspect.mark_of(tmp_path) == inspect.mark_of(tmp_path)
+    assert own_copies.mark(tmp_path)
+    assert not own_copies.mark(tmp_path)
+    assert own_copies.mark_of(tmp_path) == own_copies.mark_of(tmp_path)
 
 
 def test_a_folder_that_is_not_there_or_another_one_is_refused(tmp_path):
     with pytest.raises(SupplyError, match="is no folder on this node"):
-        inspect.mark(tmp_path / "none")
+        own_copies.mark(tmp_path / "none")
     with pytest.raises(SupplyError, match="is not the folder that the first node sees"):
-        inspect.mark_of(tmp_path)
+        own_copies.mark_of(tmp_path)
 
 
 # -- what is shown ---------------------------------------------------------------------------------
@@ -400,5 +400,5 @@ def test_what_a_download_left_behind_counts_for_the_node_that_downloads(tmp_path
     left = unfinished_of(tmp_path / "models" / "owner--tiny") / ".cache" / "model.incomplete"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"x" * 123)
-    seen = Seen.of("a", inspect.look(run, layout, "127.0.0.1", "")["facts"])
+    seen = NodeCopies.of("a", own_copies.look(run, layout, "127.0.0.1", "")["facts"])
     assert (seen.arrived["model"], seen.downloaded["model"]) == (0, 123)

@@ -32,7 +32,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 Pattern = Annotated[re.Pattern[str], BeforeValidator(_compiled)]
 
 
-class Seen(BaseModel):
+class ErrorSample(BaseModel):
     """A real error text and its source: an address, or the test that provokes it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -55,7 +55,7 @@ class Entry(BaseModel):
     unless: tuple[Pattern, ...] = ()
     cause: str
     cure: str
-    seen: tuple[Seen, ...] = Field(min_length=1)
+    seen: tuple[ErrorSample, ...] = Field(min_length=1)
 
     def fits(self, text: str) -> bool:
         """Return whether `text` contains this error."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hearth.diagnose.catalogue import Entry, Seen, sections
+from hearth.diagnose.catalogue import Entry, ErrorSample, sections
 
 _INTRO = """\
 # Troubleshooting
@@ -59,7 +59,7 @@ def _entry(entry: Entry) -> Iterator[str]:
     yield f"<sub>Seen: {', '.join(sources)}</sub>\n"
 
 
-def _source(seen: Seen) -> str:
+def _source(seen: ErrorSample) -> str:
     """Return a link to an error text's source: a web page or the test that provokes it."""
     if seen.provoked:
         file, _, test = seen.source.partition("::")

@@ -10,7 +10,7 @@ from hearth.base.text import aligned
 from hearth.config import Preset, Settings, load_preset, preset_names
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room
-from hearth.fit.verdict import misfits
+from hearth.fit.misfits import misfits
 
 _GAP = "  "
 _NOT_KNOWN = "?"

@@ -3,5 +3,5 @@
 probe.py     the measurement: micro-batches of 1, 2, 4 … rows
 kept.py      cache of this node's measurements, one file per case
 __main__.py  the process that measures: python -m hearth.measure
-local.py     the speed of this rank: the cached one, or one measured now
+own_speed.py the speed of this rank: the cached one, or one measured now
 """

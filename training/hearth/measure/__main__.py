@@ -72,8 +72,8 @@ def _node(given: argparse.Namespace) -> dict[str, Any]:
 def _ranks(run: Run, layout: Layout, count: int) -> list[dict[str, Any]]:
     """Measure `count` ranks, all at the same time as they will train."""
     with loading():
-        from hearth.measure.local import measured_here
-        from hearth.prepare.local import prepare
+        from hearth.measure.own_speed import measured_here
+        from hearth.prepare.node import prepare
 
     prepared = prepare(run, layout, say=print)
 
@@ -107,16 +107,16 @@ def _measure(path: Path) -> None:
     settings = run.settings
     with loading():
         prime_backend(settings)  # before everything that imports transformers
-        from hearth.measure import kept, local, probe
+        from hearth.measure import kept, own_speed, probe
         from hearth.model import precision
         from hearth.model.load import load_model
         from hearth.model.packing_isolation import check_borders
-        from hearth.prepare.local import prepare
+        from hearth.prepare.node import prepare
         from hearth.ranks.world import own_device
 
     prepared = prepare(run, layout, say=print)
     device = own_device()
-    case = local.case_of(run, prepared)
+    case = own_speed.case_of(run, prepared)
     if settings.threads:
         torch.set_num_threads(settings.threads)
     if device.type == "cpu":
@@ -133,7 +133,7 @@ def _measure(path: Path) -> None:
     measured = probe.probe(
         model,
         prepared.data.train,
-        local.most_rows(settings),
+        own_speed.most_rows(settings),
         autocast,
         scaler.scale,
     )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from hearth.data import Rows
-from hearth.fit.memory import OF_ROUNDS
+from hearth.fit.estimate import OF_ROUNDS
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import Speed
 from hearth.ranks.memory import is_out_of_memory, release, row_too_large

@@ -36,7 +36,7 @@ _ASKED_AGAIN = 50
 """Steps after which an idle rank gets one row, to see whether it has recovered."""
 
 
-class Follower:
+class AdaptivePlanner:
     """The plan of each step, adjusted between steps as the ranks' speeds change.
 
     Args:

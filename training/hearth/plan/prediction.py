@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hearth.fit.memory import EXCHANGED
+from hearth.fit.estimate import EXCHANGED
 from hearth.plan.speed import Speed
 from hearth.plan.split import Division, by_speed, seconds_of
 

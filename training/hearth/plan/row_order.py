@@ -18,7 +18,7 @@ def _order_of_epoch(rows: int, seed: int, epoch: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Order:
+class RowOrder:
     """The seeded order in which a run sees its rows; every epoch has its own."""
 
     rows: int

@@ -1,6 +1,6 @@
 """Preparation of a node for a run, before any node starts it.
 
-local.py     checks the node and fetches model and data; each rank repeats it and finds all cached
+node.py      checks the node and fetches model and data; each rank repeats it and finds all cached
 facts.py     facts about a prepared node, which the play shows and compares
 __main__.py  the command that the play calls on every node: python -m hearth.prepare
 """

@@ -24,7 +24,7 @@ def main() -> int:
     with loading():
         from hearth.base.quiet import hush
         from hearth.prepare.facts import prepared_facts
-        from hearth.prepare.local import check
+        from hearth.prepare.node import check
 
     hush()
     outcome: dict[str, Any] = {"ok": True, "findings": [], "facts": {}}

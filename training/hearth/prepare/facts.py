@@ -14,7 +14,7 @@ from hearth.model.code import code_in, may_run
 from hearth.model.compatibility import weights_in
 from hearth.model.fetch import ModelFolder
 from hearth.model.precision import DTYPES, choose, supported
-from hearth.prepare.local import Prepared, device_kind, facts_of, prepare
+from hearth.prepare.node import Prepared, device_kind, facts_of, prepare
 from hearth.record.checkpoint import newest
 
 

@@ -26,7 +26,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LaunchOutcome:
     """The outcome of a launch, and of the run unless it is to be launched `again`.
 
     A run that finished has no cause.

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 
-from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.messages import (
     Beat,
     Challenge,
@@ -85,7 +85,7 @@ class Link:
                     message = await self._next(reader)
                     self._started = self._started or isinstance(message, Go)
                     yield message
-                    if isinstance(message, Verdict):
+                    if isinstance(message, LaunchOutcome):
                         return
             except (OSError, TimeoutError, ProtocolError) as error:
                 if self._started:
@@ -167,24 +167,24 @@ class Link:
             self.send(Beat())
             await asyncio.sleep(self._spec.heartbeat)
 
-    def _nobody_there(self, seconds: float) -> Verdict:
+    def _nobody_there(self, seconds: float) -> LaunchOutcome:
         hub, seconds = self._spec.nodes[0], min(round(seconds), self._patience)
         message = (
             f"{hub} did not answer at {self._meeting} within {seconds:g} s: its "
             "supervisor is not running, or a firewall is between"
         )
-        return Verdict("failed", Cause(hub, None, "not_ready", message))
+        return LaunchOutcome("failed", Cause(hub, None, "not_ready", message))
 
-    def _turned_away(self, error: ProtocolError) -> Verdict:
+    def _turned_away(self, error: ProtocolError) -> LaunchOutcome:
         node, hub = self._spec.node, self._spec.nodes[0]
         message = f"{node} was not let in by {hub} at {self._meeting}: {error}"
-        return Verdict("failed", Cause(node, None, "not_ready", message))
+        return LaunchOutcome("failed", Cause(node, None, "not_ready", message))
 
     @property
     def _meeting(self) -> str:
         return f"{self._spec.meeting.address} port {self._spec.meeting.port}"
 
-    def _hub_lost(self, error: Exception) -> Verdict:
+    def _hub_lost(self, error: Exception) -> LaunchOutcome:
         hub = self._spec.nodes[0]
         if isinstance(error, TimeoutError):
             what = f"{hub} was silent for {self._spec.silence_timeout:g} s: it hangs, sleeps, or "
@@ -192,4 +192,4 @@ class Link:
         else:
             what = f"the supervisor of {hub} broke off: it was killed or the machine went down"
         state = "again" if self._spec.return_timeout else "failed"
-        return Verdict(state, Cause(hub, None, "node_lost", what))
+        return LaunchOutcome(state, Cause(hub, None, "node_lost", what))

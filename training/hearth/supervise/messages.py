@@ -22,7 +22,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.cause import Cause, LaunchOutcome
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,17 @@ class Ended:
 
 
 Message = (
-    Challenge | Hello | Welcome | Refused | Waiting | Go | Beat | Stop | Pause | Ended | Verdict
+    Challenge
+    | Hello
+    | Welcome
+    | Refused
+    | Waiting
+    | Go
+    | Beat
+    | Stop
+    | Pause
+    | Ended
+    | LaunchOutcome
 )
 _TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
 
@@ -134,7 +144,7 @@ def decode(line: bytes) -> Message:
         for name, value in words.items():
             if isinstance(value, list):
                 words[name] = tuple(value)
-        if kind is Verdict and words["cause"] is not None:
+        if kind is LaunchOutcome and words["cause"] is not None:
             words["cause"] = Cause(**words["cause"])
         message: Message = kind(**words)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

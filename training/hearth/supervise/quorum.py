@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hearth.diagnose import first_failure, is_echo
-from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.messages import Ended
 
 SETTLE = 10.0
@@ -57,7 +57,7 @@ class Council:
     lost: Cause | None = None
     unhurried: str = "stopped after its step"
     team: tuple[str, ...] = ()
-    verdict: Verdict | None = None
+    verdict: LaunchOutcome | None = None
     _begun: float = field(init=False)
     _members: dict[str, _Member] = field(init=False, default_factory=dict)
     _failures: list[_Failure] = field(init=False, default_factory=list)
@@ -148,23 +148,23 @@ class Council:
             words = f"{hub} itself was suspended or stopped for {seconds:.0f} s"
             self.verdict = self._lost(hub, words)
 
-    def decide(self, now: float) -> Verdict | None:
+    def decide(self, now: float) -> LaunchOutcome | None:
         """Return the launch's outcome, or None while it goes on. A decision is final."""
         if self.verdict is None:
             self.verdict = self._running(now) if self.started else self._waiting(now)
         return self.verdict
 
-    def _waiting(self, now: float) -> Verdict | None:
+    def _waiting(self, now: float) -> LaunchOutcome | None:
         if now - self._begun <= self.patience or not self.missing:
             return None
         names = ", ".join(self.missing)
         if self.lost is None:
             message = f"{names} did not get ready within {self.patience:g} s"
-            return Verdict("failed", Cause(self.missing[0], None, "not_ready", message))
+            return LaunchOutcome("failed", Cause(self.missing[0], None, "not_ready", message))
         message = f"{self.lost.message}; {names} did not come back within {self.patience:g} s"
-        return Verdict("failed", Cause(self.missing[0], None, "node_lost", message))
+        return LaunchOutcome("failed", Cause(self.missing[0], None, "node_lost", message))
 
-    def _running(self, now: float) -> Verdict | None:
+    def _running(self, now: float) -> LaunchOutcome | None:
         first = first_failure(self._failures)
         if first and not is_echo(first.message):
             return self._failed(first, curable=first.killed)
@@ -196,25 +196,25 @@ class Council:
         if self.paused:
             # A pause and the end of training look alike here; after the end, a relaunch is brief.
             return self._taken_in(self._paused_for, "was back, and left again")
-        return Verdict("finished")
+        return LaunchOutcome("finished")
 
-    def _taken_in(self, nodes: tuple[str, ...], what: str) -> Verdict:
+    def _taken_in(self, nodes: tuple[str, ...], what: str) -> LaunchOutcome:
         """Return the verdict that relaunches the run to include `nodes`."""
         cause = Cause(nodes[0], None, "node_back", f"{', '.join(nodes)} {what}")
-        return Verdict("again", cause)
+        return LaunchOutcome("again", cause)
 
-    def _lost(self, node: str, message: str) -> Verdict:
+    def _lost(self, node: str, message: str) -> LaunchOutcome:
         return self._over(Cause(node, None, "node_lost", message), curable=True)
 
-    def _failed(self, first: _Failure, curable: bool) -> Verdict:
+    def _failed(self, first: _Failure, curable: bool) -> LaunchOutcome:
         cause = Cause(first.node, first.rank, "rank_failed", first.message)
         return self._over(cause, curable)
 
-    def _over(self, cause: Cause, curable: bool) -> Verdict:
+    def _over(self, cause: Cause, curable: bool) -> LaunchOutcome:
         """Return the verdict after a failure: relaunch if `curable` and allowed, else fail."""
         again = self.again and curable and self._stop_by is None
-        return Verdict("again" if again else "failed", cause)
+        return LaunchOutcome("again" if again else "failed", cause)
 
-    def _stopped(self, how: str) -> Verdict:
+    def _stopped(self, how: str) -> LaunchOutcome:
         node = self._stop_by or self.nodes[0]
-        return Verdict("stopped", Cause(node, None, "stopped", f"{how}, as asked on {node}"))
+        return LaunchOutcome("stopped", Cause(node, None, "stopped", f"{how}, as asked on {node}"))

@@ -26,7 +26,7 @@ def now() -> str:
 
 
 @dataclass
-class Record:
+class RunRecord:
     """State of a run on this node. `rank` is the node's; times are ISO 8601 UTC.
 
     `unit` is the systemd unit that carries the supervisor, None for a process group of its own;

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.interface import free_port, port_error
 from hearth.supervise.messages import (
     Beat,
@@ -215,14 +215,14 @@ class Hub:
         self._generation += 1
         self._council = self._call(verdict.cause)
 
-    def _unless_futile(self, verdict: Verdict, cause: Cause) -> Verdict:
+    def _unless_futile(self, verdict: LaunchOutcome, cause: Cause) -> LaunchOutcome:
         """Return `verdict`, or end the run after too many launches without progress."""
         if cause.kind == "node_back" or self._futile + 1 < FUTILE:
             return verdict
         # Checkpoints of a user's script are not known to Hearth.
         ended = "" if self._spec.scripted else " in a row ended before another checkpoint"
         message = f"{cause.message} ({FUTILE} launches{ended})"
-        return Verdict("failed", dataclasses.replace(cause, message=message))
+        return LaunchOutcome("failed", dataclasses.replace(cause, message=message))
 
     async def _tick(self) -> None:
         """Send heartbeats and check timeouts; nothing else detects silence."""

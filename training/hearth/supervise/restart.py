@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from hearth.base.errors import LaunchError
-from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.preflight import ready
-from hearth.supervise.record import Record
+from hearth.supervise.record import RunRecord
 from hearth.supervise.spec import Spec
 
 RETRY = 1.0
@@ -46,15 +46,15 @@ def ready_again(spec: Spec) -> Spec:
         time.sleep(RETRY)
 
 
-def close_record(spec: Spec, record: dict[str, Any], message: str) -> Record:
+def close_record(spec: Spec, record: dict[str, Any], message: str) -> RunRecord:
     """Record the run as failed on this node, for a supervisor that could not do so itself."""
-    closed = Record(**{**record, "cause": Cause(spec.node, None, "node_lost", message)})
+    closed = RunRecord(**{**record, "cause": Cause(spec.node, None, "node_lost", message)})
     closed.enter("failed")
     closed.write(spec.record)
     return closed
 
 
-def as_lost(verdict: Verdict, node: str, last_sign: str) -> Verdict:
+def as_lost(verdict: LaunchOutcome, node: str, last_sign: str) -> LaunchOutcome:
     """Return `verdict` for a node that was down: if the others gave up, its loss is the cause."""
     if verdict.cause is None or verdict.cause.kind != "not_ready":
         return verdict

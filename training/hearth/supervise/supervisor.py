@@ -21,11 +21,11 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.diagnose import is_echo, killed_by, last_error
-from hearth.supervise.cause import Cause, Verdict
+from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.kernel import kernel_said, kills_so_far
 from hearth.supervise.link import Link
 from hearth.supervise.messages import Ended, Go, Message, Pause, Stop, Waiting
-from hearth.supervise.record import Record, node_lock, now
+from hearth.supervise.record import RunRecord, node_lock, now
 from hearth.supervise.rendezvous import Hub
 from hearth.supervise.restart import as_lost
 from hearth.supervise.spec import Spec, lock_file
@@ -66,7 +66,7 @@ class _MachineStops:
 _Event = Message | _Exited | _StopAsked | _MachineStops
 
 
-def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None = None) -> Record:
+def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None = None) -> RunRecord:
     """Run this node's part of a run to its end and return the record.
 
     `unit` is the systemd unit of this process, if any; `last` the record of a supervisor that
@@ -92,7 +92,7 @@ class _Supervisor:
     def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
         self._spec = spec
         self._last = last
-        self._record = Record(
+        self._record = RunRecord(
             spec.run,
             spec.node,
             spec.rank,
@@ -134,7 +134,7 @@ class _Supervisor:
         spec = self._spec
         return spec.patience if self._record.launches else spec.ready_timeout
 
-    async def run(self) -> Record:
+    async def run(self) -> RunRecord:
         spec = self._spec
         if self._last:  # A stop request from before it went down remains valid.
             self._forget_pause()
@@ -158,7 +158,7 @@ class _Supervisor:
             verdict = await self._launch_until_the_end()
         except LaunchError as error:
             cause = Cause(spec.node, None, "not_ready", "\n".join(error.findings))
-            verdict = Verdict("failed", cause)
+            verdict = LaunchOutcome("failed", cause)
         except Exception as error:
             verdict = self._bug(error)
         if verdict is None:
@@ -186,7 +186,7 @@ class _Supervisor:
                     raise
             await asyncio.sleep(RETRY)
 
-    async def _launch_until_the_end(self) -> Verdict | None:
+    async def _launch_until_the_end(self) -> LaunchOutcome | None:
         """Take part in one launch after another; return the outcome of the run.
 
         None if this machine is being shut down: then the run goes on when it is back.
@@ -197,13 +197,13 @@ class _Supervisor:
             if verdict is None or verdict.state != "again":
                 return verdict
             if self._stopping:  # The loss came before the requested stop.
-                return Verdict("failed", verdict.cause)
+                return LaunchOutcome("failed", verdict.cause)
             await self._make_ready_again(verdict.cause)
 
-    async def _until_verdict(self) -> Verdict | None:
+    async def _until_verdict(self) -> LaunchOutcome | None:
         while True:
             event = await self._events.get()
-            if isinstance(event, Verdict):
+            if isinstance(event, LaunchOutcome):
                 return event
             if isinstance(event, _MachineStops):
                 return None
@@ -272,7 +272,7 @@ class _Supervisor:
                     self._link.send(Stop(self._spec.node, at_once))
                 else:
                     cause = Cause(self._spec.node, None, "stopped", "stopped before all were ready")
-                    self._events.put_nowait(Verdict("stopped", cause))
+                    self._events.put_nowait(LaunchOutcome("stopped", cause))
             case Stop(node):
                 # Each trainer polls only its own node's file: write it, whichever node was asked.
                 self._stopping = True
@@ -320,7 +320,7 @@ class _Supervisor:
             return Ended(status, message=f"torchrun ended with status {status}: see its log")
         return Ended(status, error.rank, error.placed, error.killed)
 
-    async def _conclude(self, verdict: Verdict) -> None:
+    async def _conclude(self, verdict: LaunchOutcome) -> None:
         """End remaining processes and record the outcome."""
         status = await self._workers.stop(KILL_GRACE)
         if status is not None and self._record.exit_code is None:
@@ -403,10 +403,10 @@ class _Supervisor:
 
         return asyncio.create_task(guarded())
 
-    def _bug(self, error: Exception) -> Verdict:
+    def _bug(self, error: Exception) -> LaunchOutcome:
         self._say("".join(traceback.format_exception(error)).rstrip())
         message = f"the supervisor of {self._spec.node} has a bug: {error!r}"
-        return Verdict("failed", Cause(self._spec.node, None, "node_lost", message))
+        return LaunchOutcome("failed", Cause(self._spec.node, None, "node_lost", message))
 
     def _say(self, words: str) -> None:
         """Add a line to the run's log, and to standard error for systemd or a person."""

@@ -20,11 +20,11 @@ from hearth.model import precision
 from hearth.model.backend import TrainableModel
 from hearth.model.optimizer import choose_optimizer, means_here
 from hearth.model.packing_isolation import check_borders
-from hearth.plan.follow import Follower
-from hearth.plan.row_order import Order
+from hearth.plan.follow import AdaptivePlanner
+from hearth.plan.row_order import RowOrder
 from hearth.plan.split import Plans
 from hearth.plan.straggler import moves
-from hearth.prepare.local import Prepared, facts_of, versions_here
+from hearth.prepare.node import Prepared, facts_of, versions_here
 from hearth.ranks.memory import limit_memory
 from hearth.ranks.world import World, agree
 from hearth.record.checkpoint import DISK_ERRORS, Checkpoint, not_written
@@ -67,7 +67,7 @@ class Trainer:
         # A resumed run keeps the values that `auto` was first resolved to, even on other nodes.
         begun = found.facts if found else {}
         self.planner = choose_planner(settings, measured, layout, world)
-        self.order = Order(len(self.rows), settings.global_batch, settings.seed)
+        self.order = RowOrder(len(self.rows), settings.global_batch, settings.seed)
         self.steps = self.order.steps(settings.epochs, settings.max_steps)
 
         if settings.threads:
@@ -241,7 +241,7 @@ class Trainer:
                     **in_round,
                 )
             last = plan
-        if isinstance(self.planner, Follower) and sum(was) == sum(now) and was != now:
+        if isinstance(self.planner, AdaptivePlanner) and sum(was) == sum(now) and was != now:
             what = "the split of a round" if in_round else "the split"
             self.telemetry.say(f"{what} {moves(was, now, slowness, self.nodes)}")
 
@@ -346,7 +346,11 @@ class Trainer:
         self.judge.best = found.facts["best"]
         self.unjudged = found.facts.get("unjudged", False)
         known = found.facts.get("known")
-        if isinstance(self.planner, Follower) and known and self.nodes == found.facts["nodes"]:
+        if (
+            isinstance(self.planner, AdaptivePlanner)
+            and known
+            and self.nodes == found.facts["nodes"]
+        ):
             self.planner.recall(known)
 
     def _check_begun_with(self, found: Checkpoint) -> None:
@@ -377,7 +381,7 @@ class Trainer:
             "seed": self.settings.seed,
             "data": self.inputs["data"],
             "model": self.inputs["model"],
-            "known": self.planner.known if isinstance(self.planner, Follower) else None,
+            "known": self.planner.known if isinstance(self.planner, AdaptivePlanner) else None,
             "best": self.judge.best,
             "unjudged": self.unjudged,
         } | self._choices()

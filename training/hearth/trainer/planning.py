@@ -8,9 +8,9 @@ from pathlib import Path
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.config.layout import Layout
-from hearth.measure.local import most_rows
+from hearth.measure.own_speed import most_rows
 from hearth.measure.probe import Measured
-from hearth.plan.follow import Follower
+from hearth.plan.follow import AdaptivePlanner
 from hearth.plan.planner import Fixed, Planner, Replayed
 from hearth.plan.split import Plan, Plans, shares_for
 from hearth.ranks.world import World
@@ -31,7 +31,7 @@ def choose_planner(settings: Settings, measured: Measured, layout: Layout, world
     everyone = world.gather(measured)
     speeds = [each.speed.no_larger_than(most_rows(settings)) for each in everyone]
     if settings.split == "auto" and not together:
-        return Follower(speeds, everyone[0].row_tokens or None)
+        return AdaptivePlanner(speeds, everyone[0].row_tokens or None)
     shares = (1,) * world.size if isinstance(settings.split, str) else settings.split
     sizes = [
         speed.micro_batch if settings.micro_batch == "auto" else settings.micro_batch
@@ -79,7 +79,7 @@ def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
 
 def slowness_of(planner: Planner, ranks: int) -> list[float]:
     """Return each rank's slowdown: its time now divided by the time that was measured."""
-    known = planner.slowness if isinstance(planner, Follower) else (1.0,) * ranks
+    known = planner.slowness if isinstance(planner, AdaptivePlanner) else (1.0,) * ranks
     return [round(slow, 3) for slow in known]
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from hearth.config import Settings
 from hearth.data import Rows
 from hearth.plan.planner import Planner, Replayed
-from hearth.plan.row_order import Order
+from hearth.plan.row_order import RowOrder
 from hearth.plan.split import Plan, Plans
 from hearth.ranks.memory import peak_mib
 from hearth.ranks.temperature import celsius
@@ -49,7 +49,7 @@ class Stepper:
         self,
         settings: Settings,
         rows: Rows,
-        order: Order,
+        order: RowOrder,
         world: World,
         planner: Planner,
         compute: Compute,

@@ -54,14 +54,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _mark(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
     """Mark the folder `shared`; return whether it was unmarked before."""
-    from hearth.transfer.inspect import mark
+    from hearth.transfer.own_copies import mark
 
     return {"facts": {"changed": mark(Path(spec["shared"]).expanduser())}}
 
 
 def _look(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
     """Inspect this node; `address` is its own, `shared` the shared folder or ""."""
-    from hearth.transfer.inspect import look
+    from hearth.transfer.own_copies import look
 
     return look(run, layout, spec["address"], spec["shared"])
 
@@ -83,7 +83,7 @@ def _fetch(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
 
 def _begin(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
     """Start a courier with a task, completed by this node's own paths; return its first report."""
-    from hearth.transfer.inspect import targets_of
+    from hearth.transfer.own_copies import targets_of
 
     root = layout.results.parent
     task = Task(

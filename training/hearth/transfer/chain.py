@@ -13,8 +13,8 @@ SPARE = 256 << 20
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A node's copies and disks as found by `hearth.transfer.inspect`; dicts by `model` and `data`.
+class NodeCopies:
+    """A node's copies and disks, see `hearth.transfer.own_copies`; dicts by `model` and `data`.
 
     Attributes:
         name: of the node.
@@ -41,14 +41,14 @@ class Seen:
     wireless: bool = False
 
     @classmethod
-    def of(cls, name: str, facts: Mapping[str, Any]) -> Seen:
+    def of(cls, name: str, facts: Mapping[str, Any]) -> NodeCopies:
         """Build a node from the facts of an inspection."""
         wanted = ("holds", "folders", "places", "disks", "free", "arrived", "downloaded")
         return cls(name, **{word: facts[word] for word in (*wanted, "mbit", "wireless")})
 
 
 @dataclass(frozen=True)
-class Order:
+class TransferPlan:
     """The sender and the keys each other node lacks, in chain order behind the sender.
 
     `alike` maps a node to the one before it that shares its disk, and so its files.
@@ -64,7 +64,7 @@ class Order:
         return [self.source, *self.lacks]
 
 
-def order_of(nodes: Sequence[Seen], wanted: Mapping[str, str]) -> Order:
+def order_of(nodes: Sequence[NodeCopies], wanted: Mapping[str, str]) -> TransferPlan:
     """Return the transfer order for `nodes`, which are given by rank.
 
     `wanted` maps each item that all nodes are to have to its required checksum, "" if not known
@@ -91,10 +91,10 @@ def order_of(nodes: Sequence[Seen], wanted: Mapping[str, str]) -> Order:
         if needs:
             lacks[node.name] = needs
         served = {node.places[key]: node.name for key in wanted} | served
-    return Order(source.name, lacks, alike)
+    return TransferPlan(source.name, lacks, alike)
 
 
-def _fast_first(node: Seen) -> tuple[bool, int]:
+def _fast_first(node: NodeCopies) -> tuple[bool, int]:
     """Return a sort key that puts slow links last: a chain is as slow as the links before."""
     return node.wireless, -(node.mbit or 0)
 
@@ -104,7 +104,7 @@ def givers(chain: Sequence[str], own: str) -> list[str]:
     return list(reversed(chain[: chain.index(own)]))
 
 
-def no_room(node: Seen, sizes: Mapping[str, int]) -> list[str]:
+def no_room(node: NodeCopies, sizes: Mapping[str, int]) -> list[str]:
     """Return a finding for each disk of a node with too little space for `sizes`, bytes by item."""
     disks: dict[str, list[str]] = {}
     for key in sizes:
@@ -122,7 +122,7 @@ def no_room(node: Seen, sizes: Mapping[str, int]) -> list[str]:
     return findings
 
 
-def told(order: Order, names: Mapping[str, str], fetches: Collection[str]) -> list[str]:
+def told(order: TransferPlan, names: Mapping[str, str], fetches: Collection[str]) -> list[str]:
     """Announce the transfer, a line per action; `names` describe the items by key.
 
     `fetches` are the keys that the sender downloads first.

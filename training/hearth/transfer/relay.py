@@ -81,7 +81,7 @@ class Task:
 
 
 @dataclass
-class Record:
+class RelayProgress:
     """Progress of a courier.
 
     Attributes:
@@ -116,7 +116,7 @@ class Courier:
 
     def __init__(self, task: Task, ready: Callable[[dict[str, Any]], None]) -> None:
         self._task, self._ready = task, ready
-        self._record = Record(task.call, os.getpid())
+        self._record = RelayProgress(task.call, os.getpid())
         self._written = 0.0
 
     def run(self) -> int:

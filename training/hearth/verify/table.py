@@ -6,7 +6,7 @@ import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 
-from hearth.verify.verdict import Advice, Level, Seen, link_mbit, short_gpu
+from hearth.verify.judgement import Advice, Level, Observation, link_mbit, short_gpu
 
 MARKS: dict[Level, str] = {"good": "✓", "advice": "!", "fault": "✗"}
 _NETWORK = ("node", "rank", "address", "NIC", "link")
@@ -16,7 +16,7 @@ _GAP = "  "
 Line = tuple[Level | None, str]
 
 
-def table(nodes: Sequence[Seen], advice: Mapping[str, Advice], columns: int) -> list[Line]:
+def table(nodes: Sequence[Observation], advice: Mapping[str, Advice], columns: int) -> list[Line]:
     """Return the lines; if `columns` are too few, a second table of the machines follows below."""
     cells = {node.name: _cells(node, nodes) for node in nodes}
     whole = _block(nodes, cells, advice, (*_NETWORK, *_MACHINE))
@@ -52,7 +52,7 @@ def memory(mebibytes: int) -> str:
     return f"{round(mebibytes / 1024)} GB"
 
 
-def _cells(node: Seen, nodes: Sequence[Seen]) -> dict[str, str]:
+def _cells(node: Observation, nodes: Sequence[Observation]) -> dict[str, str]:
     facts = node.facts
     gpus = facts.get("gpus", [])
     memories = [gpu["memory_mib"] for gpu in gpus if gpu["memory_mib"]]
@@ -70,7 +70,7 @@ def _cells(node: Seen, nodes: Sequence[Seen]) -> dict[str, str]:
 
 
 def _block(
-    nodes: Sequence[Seen],
+    nodes: Sequence[Observation],
     cells: Mapping[str, Mapping[str, str]],
     advice: Mapping[str, Advice],
     titles: Sequence[str],

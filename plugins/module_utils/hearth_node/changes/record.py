@@ -26,7 +26,7 @@ ORIGINALS = "/var/lib/hearth/originals"
 
 
 @dataclass(frozen=True)
-class Seen:
+class PathState:
     """State of a path: `kind` is `absent`, `file`, `link` or `folder`."""
 
     kind: str
@@ -38,13 +38,13 @@ class Seen:
 
 
 @dataclass
-class Entry:
+class ChangedPath:
     """One changed path. `now` is the state Hearth left; None if another program changes it."""
 
     path: str
     stage: str
-    first: Seen
-    now: Seen | None = None
+    first: PathState
+    now: PathState | None = None
     blocks: list[str] = field(default_factory=list)
     then: list[list[str]] = field(default_factory=list)
 
@@ -70,21 +70,21 @@ class RecordError(Exception):
     """The record cannot be read, or an original cannot be saved."""
 
 
-def look(path: str) -> Seen:
+def look(path: str) -> PathState:
     """Return the current state of `path`."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
-        return Seen("absent")
+        return PathState("absent")
     owner = {"mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid}
     if stat.S_ISLNK(status.st_mode):
-        return Seen("link", uid=status.st_uid, gid=status.st_gid, target=os.readlink(path))
+        return PathState("link", uid=status.st_uid, gid=status.st_gid, target=os.readlink(path))
     if stat.S_ISDIR(status.st_mode):
-        return Seen("folder", **owner)
+        return PathState("folder", **owner)
     if not stat.S_ISREG(status.st_mode):
         raise RecordError(f"{path} is neither a file nor a link nor a folder: Hearth lets it be")
     with open(path, "rb") as file:
-        return Seen("file", sha256=hashlib.sha256(file.read()).hexdigest(), **owner)
+        return PathState("file", sha256=hashlib.sha256(file.read()).hexdigest(), **owner)
 
 
 def with_block(text: str, marker: str, block: str | None) -> str:
@@ -107,7 +107,7 @@ def with_block(text: str, marker: str, block: str | None) -> str:
     return f"{before}{begin}{block.rstrip()}\n{end}{after}"
 
 
-class Record:
+class Journal:
     """The record of this machine. With `check`, a method only predicts the change.
 
     Two playbooks may work on one machine: each change takes a file lock and reloads the record.
@@ -116,7 +116,7 @@ class Record:
     def __init__(self, folder: str = FOLDER, originals: str = ORIGINALS) -> None:
         self._folder, self._originals = folder, originals
         self._file = os.path.join(folder, "record.json")
-        self._entries: dict[str, Entry]
+        self._entries: dict[str, ChangedPath]
         self._notes: list[dict[str, str]]
         self._due: list[list[str]]
         self._load()
@@ -156,7 +156,7 @@ class Record:
         with self._alone(check):
             here = look(path)
             uid, gid = _ids(owner, here)
-            wanted = Seen("link", uid=uid, gid=gid, target=target)
+            wanted = PathState("link", uid=uid, gid=gid, target=target)
             content = f"-> {target}\n".encode()
 
             def put() -> None:
@@ -174,7 +174,7 @@ class Record:
     ) -> Change:
         """Remove the file or link at `path`."""
         with self._alone(check):
-            here, gone = look(path), Seen("absent")
+            here, gone = look(path), PathState("absent")
             return self._change(path, here, gone, b"", lambda: os.unlink(path), stage, then, check)
 
     def block(
@@ -225,7 +225,7 @@ class Record:
 
     # -- undoing ---------------------------------------------------------------------------------
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ChangedPath]:
         """Return the changed paths, oldest change first."""
         return list(self._entries.values())
 
@@ -296,8 +296,8 @@ class Record:
     def _change(
         self,
         path: str,
-        here: Seen,
-        wanted: Seen,
+        here: PathState,
+        wanted: PathState,
         content: bytes,
         put: Callable[[], None],
         stage: str,
@@ -331,7 +331,7 @@ class Record:
                 raise
         return change
 
-    def _folders(self, folder: str, stage: str, owner: Seen) -> None:
+    def _folders(self, folder: str, stage: str, owner: PathState) -> None:
         """Create missing parent folders, each on the record."""
         missing = []
         while folder and not os.path.isdir(folder):
@@ -341,27 +341,27 @@ class Record:
             os.mkdir(path, 0o755)
             if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
                 os.chown(path, owner.uid, owner.gid)
-            self._entries[path] = Entry(path, stage, Seen("absent"), look(path))
+            self._entries[path] = ChangedPath(path, stage, PathState("absent"), look(path))
 
-    def _remember(self, path: str, here: Seen, stage: str) -> None:
+    def _remember(self, path: str, here: PathState, stage: str) -> None:
         """Save the original, once."""
         if path in self._entries:
             return
         if here.kind == "file":
             os.makedirs(os.path.join(self._folder, "before"), mode=0o700, exist_ok=True)
             with open(path, "rb") as file:
-                _write(self._copy(here), file.read(), Seen("file", mode=0o600))
-        self._entries[path] = Entry(path, stage, here)
+                _write(self._copy(here), file.read(), PathState("file", mode=0o600))
+        self._entries[path] = ChangedPath(path, stage, here)
 
     def _extend(self, path: str, then: list[list[str]] | None) -> None:
         """Add commands to those of a path, each once."""
         known = self._entries[path].then
         known += [command for command in then or [] if command not in known]
 
-    def _copy(self, first: Seen) -> str:
+    def _copy(self, first: PathState) -> str:
         return os.path.join(self._folder, "before", first.sha256)
 
-    def _put_back(self, entry: Entry) -> bool:
+    def _put_back(self, entry: ChangedPath) -> bool:
         """Restore the original state; return False for a folder that is not empty."""
         path, first = entry.path, entry.first
         if first.kind == "file":
@@ -378,7 +378,9 @@ class Record:
             os.unlink(path)
         return True
 
-    def _restore(self, entry: Entry, check: bool, plain: Callable[[str], str] | None) -> Undone:
+    def _restore(
+        self, entry: ChangedPath, check: bool, plain: Callable[[str], str] | None
+    ) -> Undone:
         """Restore a path as `restore` describes, without the lock."""
         path = entry.path
         if entry.blocks and plain is None:
@@ -410,7 +412,7 @@ class Record:
         return undone
 
     def _take_out(
-        self, entry: Entry, here: Seen, plain: Callable[[str], str], check: bool
+        self, entry: ChangedPath, here: PathState, plain: Callable[[str], str], check: bool
     ) -> Undone:
         """Remove Hearth's part of a file; the rest stays, even if it differs from the original."""
         path, first = entry.path, entry.first
@@ -440,8 +442,8 @@ class Record:
                 f"{self._file}, the record of what Hearth has changed, cannot be read: {error}"
             ) from error
         for each in found["entries"]:
-            now = Seen(**each.pop("now")) if each["now"] else each.pop("now")
-            entry = Entry(**each | {"first": Seen(**each["first"])}, now=now)
+            now = PathState(**each.pop("now")) if each["now"] else each.pop("now")
+            entry = ChangedPath(**each | {"first": PathState(**each["first"])}, now=now)
             self._entries[entry.path] = entry
         self._notes, self._due = found["notes"], found.get("due", [])
 
@@ -450,7 +452,9 @@ class Record:
         entries = [asdict(entry) for entry in self._entries.values()]
         kept = {"entries": entries, "notes": self._notes, "due": self._due}
         text = json.dumps(kept, indent=1) + "\n"
-        _replace(self._file, lambda place: _write(place, text.encode(), Seen("file", mode=0o600)))
+        _replace(
+            self._file, lambda place: _write(place, text.encode(), PathState("file", mode=0o600))
+        )
 
 
 def run_all(commands: list[list[str]], seconds: float = 60) -> list[str]:
@@ -470,7 +474,7 @@ def run_all(commands: list[list[str]], seconds: float = 60) -> list[str]:
     return failed
 
 
-def _ids(owner: str | None, here: Seen) -> tuple[int, int]:
+def _ids(owner: str | None, here: PathState) -> tuple[int, int]:
     """Return user and group id: those of `owner`, else what the path has, else one's own."""
     if owner is None:
         return (os.geteuid(), os.getegid()) if here.kind == "absent" else (here.uid, here.gid)
@@ -483,11 +487,11 @@ def _ids(owner: str | None, here: Seen) -> tuple[int, int]:
 
 def _file(
     path: str, content: bytes, mode: int | None, owner: str | None
-) -> tuple[Seen, Seen, Callable[[], None]]:
+) -> tuple[PathState, PathState, Callable[[], None]]:
     """Return the current state of `path`, the wanted state, and a function that writes the file."""
     here = look(path)
     uid, gid = _ids(owner, here)
-    wanted = Seen(
+    wanted = PathState(
         "file",
         mode=(here.mode if here.kind == "file" else 0o644) if mode is None else mode,
         uid=uid,
@@ -506,7 +510,7 @@ def _replace(path: str, make: Callable[[str], None]) -> None:
         os.replace(place, path)
 
 
-def _write(path: str, content: bytes, like: Seen) -> None:
+def _write(path: str, content: bytes, like: PathState) -> None:
     """Write a file with mode and owner of `like`, and fsync it."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
@@ -517,7 +521,7 @@ def _write(path: str, content: bytes, like: Seen) -> None:
         os.fsync(file.fileno())
 
 
-def _link(path: str, like: Seen) -> None:
+def _link(path: str, like: PathState) -> None:
     os.symlink(like.target, path)
     if (like.uid, like.gid) != (os.geteuid(), os.getegid()):
         os.lchown(path, like.uid, like.gid)
@@ -537,7 +541,7 @@ def _text(path: str) -> str | None:
         return None
 
 
-def _diff(path: str, here: Seen, content: bytes, wanted: Seen) -> dict[str, str]:
+def _diff(path: str, here: PathState, content: bytes, wanted: PathState) -> dict[str, str]:
     """Return the two sides that Ansible shows with `--diff`."""
     if here.kind == "file":
         before = _text(path) or ""

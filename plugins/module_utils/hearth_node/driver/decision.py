@@ -10,8 +10,8 @@ from ansible.module_utils.hearth_node.driver.machine import (
     FLOOR,
     HANDED_ON,
     THEN_AGAIN,
+    DriverPlan,
     Machine,
-    Plan,
     major,
 )
 from ansible.module_utils.hearth_node.driver.packages import (
@@ -77,7 +77,7 @@ def after_install(
     )
 
 
-def decide(machines: list[Machine]) -> dict[str, Plan]:
+def decide(machines: list[Machine]) -> dict[str, DriverPlan]:
     """Return the plan of each machine, by name.
 
     All machines that need an install get one branch: the requested one, or with `auto` the oldest
@@ -109,16 +109,16 @@ def _one_branch(machines: list[Machine]) -> str:
     return wanted
 
 
-def _without_install(machine: Machine) -> Plan | None:
+def _without_install(machine: Machine) -> DriverPlan | None:
     """Return the plan of a machine that needs no install, or cannot have one for its cards."""
     look, cards = machine.look, machine.cards
     if not cards:
-        return Plan("none", "no NVIDIA GPU, so it trains on its processor" + _unused(look))
+        return DriverPlan("none", "no NVIDIA GPU, so it trains on its processor" + _unused(look))
     if not machine.install:
-        return Plan("none", "its driver is left alone, as driver_install: false says")
+        return DriverPlan("none", "its driver is left alone, as driver_install: false says")
     if not any(each.trains for each in cards):
         named = ", ".join(map(str, cards))
-        return Plan(
+        return DriverPlan(
             "refuse",
             findings=[
                 f"{named}: torch's CUDA 13 build has no code for cards older than Turing "
@@ -128,10 +128,10 @@ def _without_install(machine: Machine) -> Plan | None:
         )
     if works(look):
         kind = f" ({look['modules']} modules)" if look["modules"] else ""
-        return Plan("keep", f"driver {look['loaded']}{kind} works and is left as it is")
+        return DriverPlan("keep", f"driver {look['loaded']}{kind} works and is left as it is")
     if look["modules"] == "proprietary" and any(each.needs_open for each in cards):
         named = ", ".join(str(each) for each in cards if each.needs_open)
-        return Plan(
+        return DriverPlan(
             "refuse",
             findings=[
                 f"{named} needs NVIDIA's open kernel modules, and the proprietary ones of "
@@ -143,9 +143,9 @@ def _without_install(machine: Machine) -> Plan | None:
         # Only Canonical ships prebuilt module packages, which may lag behind the kernel.
         look["system"]["id"] == "ubuntu" and look["library_package"] and not _stuck(look)
     ):
-        return Plan("load", branch=major(look["library"]))
+        return DriverPlan("load", branch=major(look["library"]))
     if look["library"] and not look["library_package"]:
-        return Plan(
+        return DriverPlan(
             "refuse",
             findings=[
                 f"driver {look['library']} is older than {FLOOR} and comes from no package, so "
@@ -169,12 +169,12 @@ def _unused(look: Mapping[str, Any]) -> str:
     return said
 
 
-def _install(machine: Machine, branch: int) -> Plan:
+def _install(machine: Machine, branch: int) -> DriverPlan:
     """Return the plan of a machine whose driver is missing, too old or not usable."""
     present = major(machine.look["library"])
     # A driver that is new enough but lacks a module for this kernel keeps its branch.
     branch = present if present >= FLOOR else branch
-    plan = Plan("install", branch=branch, open_modules=_open_modules(machine.cards, branch))
+    plan = DriverPlan("install", branch=branch, open_modules=_open_modules(machine.cards, branch))
     system = machine.look["system"]["id"]
     if system == "ubuntu":
         from_canonical(machine, plan)
@@ -187,7 +187,7 @@ def _install(machine: Machine, branch: int) -> Plan:
             f"it offers, {THEN_AGAIN}"
         )
     if plan.findings:
-        return Plan("refuse", findings=plan.findings)
+        return DriverPlan("refuse", findings=plan.findings)
     plan.note = _told(machine.cards, plan)
     return plan
 
@@ -202,7 +202,7 @@ def _open_modules(cards: list[Card], branch: int) -> bool:
     return not old or branch > FLOOR or any(each.needs_open for each in cards)
 
 
-def _told(cards: list[Card], plan: Plan) -> str:
+def _told(cards: list[Card], plan: DriverPlan) -> str:
     """Return the note about an install."""
     kind = "open" if plan.open_modules else "proprietary"
     good = ", ".join(str(each) for each in cards if each.trains)

@@ -45,7 +45,7 @@ class Machine:
 
 
 @dataclass
-class Plan:
+class DriverPlan:
     """Plan for a machine.
 
     `action` is `none` (no NVIDIA card, or not wanted), `keep` (it works), `install`, `load` (the

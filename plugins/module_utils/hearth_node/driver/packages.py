@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ansible.module_utils.hearth_node.driver.machine import FLOOR, THEN_AGAIN, Machine, Plan
+from ansible.module_utils.hearth_node.driver.machine import FLOOR, THEN_AGAIN, DriverPlan, Machine
 
 # NVIDIA's repository for a release has no older branch.
 FIRST_BRANCH = {"debian13": 590}
@@ -26,7 +26,7 @@ _NVIDIA_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
 # -- Ubuntu ---------------------------------------------------------------------------------------
 
 
-def from_canonical(machine: Machine, plan: Plan) -> None:
+def from_canonical(machine: Machine, plan: DriverPlan) -> None:
     """Fill in Canonical's packages: modules built and signed by it, for the installed kernels."""
     kind = f"{plan.branch}-open" if plan.open_modules else str(plan.branch)
     flavours, kernels = ubuntu_kernels(machine.look["images"])
@@ -70,7 +70,7 @@ def ubuntu_kernels(images: list[str]) -> tuple[list[str], list[str]]:
 # -- Debian ---------------------------------------------------------------------------------------
 
 
-def from_nvidia(machine: Machine, plan: Plan) -> None:
+def from_nvidia(machine: Machine, plan: DriverPlan) -> None:
     """Fill in the packages of NVIDIA's repository, whose modules DKMS builds on the machine."""
     look, release = machine.look, machine.release
     if machine.repository != "nvidia":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible.module_utils.hearth_node.changes.record import Record
+from ansible.module_utils.hearth_node.changes.record import Journal
 from ansible.module_utils.hearth_node.changes.record import look as what_is_at
 from ansible.module_utils.hearth_node.network import change, history, neighbours, plan
 from ansible.module_utils.hearth_node.network.nics import Nic, manager_of
@@ -17,7 +17,7 @@ _MANAGED = ("networkd", "networkmanager")
 
 
 @dataclass
-class Verdict:
+class NetworkVerdict:
     """Findings, and the required change, if any."""
 
     findings: list[str]
@@ -27,8 +27,11 @@ class Verdict:
 
 
 def verify(
-    asked: plan.Asked, nics: Sequence[Nic], default: str, peers: Mapping[str, Sequence[str]]
-) -> Verdict:
+    asked: plan.AddressRequest,
+    nics: Sequence[Nic],
+    default: str,
+    peers: Mapping[str, Sequence[str]],
+) -> NetworkVerdict:
     """Return the problems with the present address; never a change.
 
     `default` is the NIC of the default route; `peers` are the other nodes' addresses by name.
@@ -36,19 +39,21 @@ def verify(
     findings = plan.absent(nics, asked, default)
     nic = next((each for each in nics if each.has(asked.address)), None)
     if findings or nic is None:
-        return Verdict(findings)
+        return NetworkVerdict(findings)
     if not nic.cable:
-        return Verdict([plan.no_cable(nic)])
+        return NetworkVerdict([plan.no_cable(nic)])
     needed = [nic.gateway] if nic.gateway else []
     answers = neighbours.listen(nic, nics, asked.address, needed, probes=2)
     there = neighbours.reachable(nic, nics, peers)
     missing = {name: addresses[0] for name, addresses in peers.items() if name not in there}
-    return Verdict(
+    return NetworkVerdict(
         plan.around(nic, asked.address, nic.gateway, answers) + plan.silent(missing), nic
     )
 
 
-def static(asked: plan.Asked, nics: Sequence[Nic], default: str, *, force: bool) -> Verdict:
+def static(
+    asked: plan.AddressRequest, nics: Sequence[Nic], default: str, *, force: bool
+) -> NetworkVerdict:
     """Return all reasons against setting the address, and the change that sets it.
 
     `force` drops the reasons that do not rule out a self-reverting change.
@@ -56,11 +61,11 @@ def static(asked: plan.Asked, nics: Sequence[Nic], default: str, *, force: bool)
     chosen, refusals = plan.choose(nics, asked, default)
     nic = chosen or plan.carrier(nics, asked.reached, default)
     if nic is None:
-        return Verdict(refusals)
+        return NetworkVerdict(refusals)
     manager = manager_of(nic)
     wanted = plan.settle(nic, manager, asked)
     refusals += plan.wrong(nic, manager, asked)
-    verdict = Verdict([], nic, wanted)
+    verdict = NetworkVerdict([], nic, wanted)
     if manager.kind in _MANAGED and plan.is_ipv4(asked.address):
         name = nic.name if chosen else asked.interface or nic.name
         try:
@@ -80,19 +85,23 @@ def static(asked: plan.Asked, nics: Sequence[Nic], default: str, *, force: bool)
     return verdict
 
 
-def original(nics: Sequence[Nic]) -> Verdict:
+def original(nics: Sequence[Nic]) -> NetworkVerdict:
     """Return the change that restores the NIC's setup from before Hearth, if Hearth changed it."""
-    past, record = history.load(), Record()
+    past, record = history.load(), Journal()
     entry = next(
         (each for each in record.entries() if past and each.path == past.candidate.target), None
     )
     if past is None or entry is None:
-        return Verdict([])
+        return NetworkVerdict([])
     ours = past.candidate
     if entry.now != what_is_at(ours.target):
-        return Verdict([f"{ours.target} was changed since by somebody else; Hearth leaves it"])
+        return NetworkVerdict(
+            [f"{ours.target} was changed since by somebody else; Hearth leaves it"]
+        )
     nic = next((each for each in nics if each.name == ours.nic), None)
     if nic is None:
-        return Verdict([f"there is no NIC {ours.nic} any more; {ours.target} stays as it is"])
+        return NetworkVerdict(
+            [f"there is no NIC {ours.nic} any more; {ours.target} stays as it is"]
+        )
     before = record.original(ours.target)
-    return Verdict([], nic, candidate=history.backwards(ours, before and before.decode()))
+    return NetworkVerdict([], nic, candidate=history.backwards(ours, before and before.decode()))

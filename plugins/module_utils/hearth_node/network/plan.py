@@ -17,7 +17,7 @@ _RESERVE = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class AddressRequest:
     """The inventory's request; empty or 0 means the current value.
 
     `reached` are the addresses at which the controller reaches the machine.
@@ -85,7 +85,9 @@ def carrier(nics: Sequence[Nic], addresses: Iterable[str], default: str = "") ->
     return next(iter([*named, *(nic for nic in ordinary if nic.gateway)]), None)
 
 
-def choose(nics: Sequence[Nic], asked: Asked, default: str = "") -> tuple[Nic | None, list[str]]:
+def choose(
+    nics: Sequence[Nic], asked: AddressRequest, default: str = ""
+) -> tuple[Nic | None, list[str]]:
     """Return the NIC for the address, or None with the reasons."""
     known = ", ".join(f"{nic.name} ({nic.mac})" for nic in nics if nic.ordinary)
     if not (asked.mac or asked.interface):
@@ -114,7 +116,7 @@ def choose(nics: Sequence[Nic], asked: Asked, default: str = "") -> tuple[Nic | 
     return fitting[0], []
 
 
-def held_by(nic: Nic, asked: Asked) -> Held | None:
+def held_by(nic: Nic, asked: AddressRequest) -> Held | None:
     """Return a NIC's current address: the wanted one, the one it is reached at, or any."""
     for address in (asked.address, *asked.reached):
         if held := nic.has(address):
@@ -122,7 +124,7 @@ def held_by(nic: Nic, asked: Asked) -> Held | None:
     return next(iter(nic.held), None)
 
 
-def settle(nic: Nic, manager: Manager, asked: Asked) -> Wanted:
+def settle(nic: Nic, manager: Manager, asked: AddressRequest) -> Wanted:
     """Return the NIC's new settings: as requested, and the current ones for the rest."""
     held = held_by(nic, asked)
     return Wanted(
@@ -134,7 +136,7 @@ def settle(nic: Nic, manager: Manager, asked: Asked) -> Wanted:
     )
 
 
-def wrong(nic: Nic, manager: Manager, asked: Asked) -> list[str]:
+def wrong(nic: Nic, manager: Manager, asked: AddressRequest) -> list[str]:
     """Return the reasons against setting this address on this NIC that need no probe.
 
     The rest of the home's network is not checked here.
@@ -212,7 +214,7 @@ def around(nic: Nic, address: str, gateway: str, answers: Mapping[str, str]) -> 
     return findings
 
 
-def absent(nics: Sequence[Nic], asked: Asked, default: str = "") -> list[str]:
+def absent(nics: Sequence[Nic], asked: AddressRequest, default: str = "") -> list[str]:
     """Return a finding with possible remedies, if no NIC carries the address."""
     if any(nic.has(asked.address) or asked.address in nic.sixes for nic in nics):
         return []

@@ -22,7 +22,7 @@ PROPERTIES = (
 
 
 @dataclass(frozen=True)
-class Choice:
+class ClockChoice:
     """`do` is `keep`, `enable` or `install`, or empty if a person has to decide: `finding`."""
 
     do: str
@@ -39,7 +39,7 @@ def parse(shown: str) -> list[dict[str, str]]:
     ]
 
 
-def choose(units: Iterable[Mapping[str, str]]) -> Choice:
+def choose(units: Iterable[Mapping[str, str]]) -> ClockChoice:
     """Decide what to do about the clock.
 
     Any active client is kept, and so is one whose systemd condition fails: in a container the
@@ -48,16 +48,16 @@ def choose(units: Iterable[Mapping[str, str]]) -> Choice:
     there = {unit["Id"]: unit for unit in units if unit.get("LoadState") in ("loaded", "masked")}
     for name, unit in there.items():
         if unit["ActiveState"] in ("active", "activating", "reloading"):
-            return Choice("keep", name)
+            return ClockChoice("keep", name)
     for name, unit in there.items():
         if unit["LoadState"] == "masked" or not unit["UnitFileState"].startswith("enabled"):
             continue
         tried = unit["ConditionTimestampMonotonic"] != "0"
         if unit["ActiveState"] == "inactive" and tried and unit["ConditionResult"] == "no":
-            return Choice("keep", name)
+            return ClockChoice("keep", name)
         if name == TIMESYNCD and not tried:
-            return Choice("enable", name)
-        return Choice(
+            return ClockChoice("enable", name)
+        return ClockChoice(
             "",
             name,
             f"{name} is to keep the clock but does not run ({unit['ActiveState']}); "
@@ -65,19 +65,19 @@ def choose(units: Iterable[Mapping[str, str]]) -> Choice:
         )
     others = [name for name in there if name != TIMESYNCD]
     if others:
-        return Choice(
+        return ClockChoice(
             "",
             others[0],
             f"nothing keeps the clock: {others[0]} is installed but off; "
             f"`systemctl enable --now {others[0]}`, or remove it",
         )
     if TIMESYNCD not in there:
-        return Choice("install", TIMESYNCD)
+        return ClockChoice("install", TIMESYNCD)
     if there[TIMESYNCD]["LoadState"] == "masked":
-        return Choice(
+        return ClockChoice(
             "",
             TIMESYNCD,
             f"nothing keeps the clock: {TIMESYNCD} is masked; `systemctl unmask {TIMESYNCD}`, "
             "or install chrony",
         )
-    return Choice("enable", TIMESYNCD)
+    return ClockChoice("enable", TIMESYNCD)

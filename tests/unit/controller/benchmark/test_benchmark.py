@@ -22,17 +22,17 @@ from hearth.base.errors import LaunchError
 from hearth.base.places import RUN_NAME
 from hearth.config import resolve_run
 from hearth_controller.benchmark.advice import advice, larger
+from hearth_controller.benchmark.comparison import changed_meanwhile, changes, last_alike
+from hearth_controller.benchmark.configure import asked_of, run_name, unfit, variables
 from hearth_controller.benchmark.drawing import picture
-from hearth_controller.benchmark.history import changed_meanwhile, changes, last_alike
 from hearth_controller.benchmark.nested import cannot_ask, connecting, handed_on, last_words
 from hearth_controller.benchmark.plays import OPTIONS, Plays, kept_meanwhile
-from hearth_controller.benchmark.request import asked_of, run_name, unfit, variables
 from hearth_controller.benchmark.results import (
-    Asked,
     Benchmark,
     Circumstances,
     Configuration,
     Ran,
+    Request,
     Took,
     finished,
 )
@@ -49,8 +49,8 @@ SPEEDS = {("tower",): 1000, ("laptop",): 600, ("oldbox",): 400, NODES: 1800}
 SETTINGS = {"global_batch": 16, "learning_rate": 2e-4, "sequence_length": 512}
 
 
-def asked(nodes=NODES, **more) -> Asked:
-    return replace(Asked("tiny", tuple(nodes), SETTINGS, 2, 10, 1, False), **more)
+def asked(nodes=NODES, **more) -> Request:
+    return replace(Request("tiny", tuple(nodes), SETTINGS, 2, 10, 1, False), **more)
 
 
 def of(speed: float, nodes=("tower",), tokens: float = 6000.0) -> Took:

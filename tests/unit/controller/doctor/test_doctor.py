@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from hearth.verify.verdict import Seen
+from hearth.verify.judgement import Observation
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.doctor import software
 from hearth_controller.doctor.checks import CHECKS, HOME, warnings
 from hearth_controller.doctor.examine import examine, mends
 from hearth_controller.doctor.finding import not_checked
-from hearth_controller.doctor.node import Cluster, Node
+from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.doctor.table import doctor_lines
 
 SCHEMA = json.loads(
@@ -126,10 +126,10 @@ PACKAGES = {"present": True, "kind": "gpu", "differing": [], "findings": []}
 CODE = {"changed": False, "differing": [], "findings": []}
 
 
-def node(name: str) -> Node:
+def node(name: str) -> ExaminedNode:
     rank = list(ADDRESSES).index(name)
-    return Node(
-        verify=Seen(name, rank, ADDRESSES[name], facts=facts(rank), talk=talk(name)),
+    return ExaminedNode(
+        verify=Observation(name, rank, ADDRESSES[name], facts=facts(rank), talk=talk(name)),
         look=look(name),
         packages=PACKAGES,
         code=CODE,
@@ -138,19 +138,19 @@ def node(name: str) -> Node:
     )
 
 
-def well() -> dict[str, Node]:
+def well() -> dict[str, ExaminedNode]:
     """Return three nodes with which nothing is wrong."""
     return {name: node(name) for name in ADDRESSES}
 
 
-def looks(name: str, **changes) -> dict[str, Node]:
+def looks(name: str, **changes) -> dict[str, ExaminedNode]:
     """Return the nodes, one of which looks otherwise."""
     nodes = well()
     nodes[name] = replace(nodes[name], look=nodes[name].look | changes)
     return nodes
 
 
-def says(name: str, **changes) -> dict[str, Node]:
+def says(name: str, **changes) -> dict[str, ExaminedNode]:
     """Return the nodes, of one of which the environment says otherwise."""
     nodes = well()
     verify = nodes[name].verify
@@ -158,7 +158,7 @@ def says(name: str, **changes) -> dict[str, Node]:
     return nodes
 
 
-def talks(**mbit: float) -> dict[str, Node]:
+def talks(**mbit: float) -> dict[str, ExaminedNode]:
     """Return the nodes, where the links of some are measured otherwise, both ways."""
     nodes = well()
     for name, its in nodes.items():
@@ -171,7 +171,7 @@ def talks(**mbit: float) -> dict[str, Node]:
     return nodes
 
 
-def stage(name: str, **changes) -> dict[str, Node]:
+def stage(name: str, **changes) -> dict[str, ExaminedNode]:
     """Return the nodes, on the laptop of which a stage would do something."""
     nodes = well()
     its = nodes["laptop"]
@@ -179,14 +179,14 @@ def stage(name: str, **changes) -> dict[str, Node]:
     return nodes
 
 
-def another(**changes) -> dict[str, Node]:
+def another(**changes) -> dict[str, ExaminedNode]:
     """Return the nodes, of whose laptop something else is known."""
     nodes = well()
     nodes["laptop"] = replace(nodes["laptop"], **changes)
     return nodes
 
 
-def hears(failed: bool) -> dict[str, Node]:
+def hears(failed: bool) -> dict[str, ExaminedNode]:
     """Return the nodes, of which the laptop answers late, or not at all."""
     nodes = well()
     for name, its in nodes.items():
@@ -199,14 +199,14 @@ def hears(failed: bool) -> dict[str, Node]:
     return nodes
 
 
-def examined(nodes: dict[str, Node], mended=None, unmended=None) -> dict:
+def examined(nodes: dict[str, ExaminedNode], mended=None, unmended=None) -> dict:
     """Return doctor's report, validated against the schema."""
     found = examine(Cluster(tuple(nodes.values())), NOW, mended or {}, unmended or {})
     Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(found)))
     return found
 
 
-def found(nodes: dict[str, Node], check: str, name: str = "laptop") -> dict:
+def found(nodes: dict[str, ExaminedNode], check: str, name: str = "laptop") -> dict:
     """Return the result of one check on one node."""
     (its,) = (
         each for each in examined(nodes)["checks"] if (each["check"], each["node"]) == (check, name)
@@ -287,7 +287,7 @@ BROKEN = [
     ("reach", hears(failed=True), "--tags firewall"),
     (
         "login",
-        another(verify=Seen("laptop", 1, "192.0.2.2", gone="cannot be reached")),
+        another(verify=Observation("laptop", 1, "192.0.2.2", gone="cannot be reached")),
         "preflight",
     ),
     (
@@ -321,7 +321,7 @@ BROKEN = [
     ("versions", says("laptop", nccl="2.26.1"), "--tags python"),
     (
         "versions",
-        another(verify=Seen("laptop", 1, "192.0.2.2", findings=("torch cannot be loaded",))),
+        another(verify=Observation("laptop", 1, "192.0.2.2", findings=("torch cannot be loaded",))),
         "--tags python",
     ),
     ("lock file", another(packages=PACKAGES | {"present": False}), "--tags python"),
@@ -452,7 +452,7 @@ def test_every_check_has_a_bad_case_above():
         (
             "versions",
             another(
-                verify=Seen("laptop", 1, "192.0.2.2", findings=("no torch",)),
+                verify=Observation("laptop", 1, "192.0.2.2", findings=("no torch",)),
                 packages=PACKAGES | {"present": False},
             ),
             "not checked",
@@ -566,7 +566,7 @@ def test_what_was_too_large_to_be_read_is_not_said_to_be_whole(path, check):
 
 def test_a_node_that_does_not_answer_is_broken_once_and_not_checked_further():
     its = another(
-        verify=Seen("laptop", 1, "192.0.2.2", gone="cannot be reached"), look={}, stages={}
+        verify=Observation("laptop", 1, "192.0.2.2", gone="cannot be reached"), look={}, stages={}
     )
     its["laptop"] = replace(its["laptop"], packages={}, code={}, claims={})
     seen = examined(its)

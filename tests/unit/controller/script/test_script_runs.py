@@ -24,7 +24,7 @@ from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 from hearth_controller.runs.summary import script_summary
 from hearth_controller.script import tree
-from hearth_controller.script.request import Asked, ask, go_on
+from hearth_controller.script.request import ScriptRequest, ask, go_on
 from hearth_controller.script.run import read_script, script_of, script_text
 from hearth_controller.script.tree import Tree, code_tree, data_tree
 from hearth_controller.watch.progress import Progress, state_text
@@ -56,7 +56,7 @@ def project(folder: Path) -> Path:
     return folder / "train.py"
 
 
-def asked(folder: Path, **given: object) -> Asked:
+def asked(folder: Path, **given: object) -> ScriptRequest:
     """Return the run that is asked for with a project's script."""
     return ask({"script": str(project(folder / "work")), **given}, folder / "runs", NOW)
 
@@ -226,7 +226,7 @@ def test_a_runs_file_says_what_was_asked_for(tmp_path):
 # -- going on --------------------------------------------------------------------------------------
 
 
-def on_record(folder: Path, **given: object) -> Asked:
+def on_record(folder: Path, **given: object) -> ScriptRequest:
     found = asked(folder, run="evening", **given)
     (folder / "runs" / "evening").mkdir(parents=True)
     (folder / "runs" / "evening" / "run.yml").write_text(script_text(found.run))

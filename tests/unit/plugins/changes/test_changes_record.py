@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.hearth_node.changes import record
-from ansible.module_utils.hearth_node.changes.record import Record, RecordError, run_all, with_block
+from ansible.module_utils.hearth_node.changes.record import (
+    Journal,
+    RecordError,
+    run_all,
+    with_block,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from support.modules import call
@@ -23,7 +28,7 @@ STAGE = {"stage": "power"}
 @pytest.fixture
 def open_record(tmp_path):
     """Return a function that opens the record as the next call of a module would."""
-    return lambda: Record(str(tmp_path / "record"), str(tmp_path / "originals"))
+    return lambda: Journal(str(tmp_path / "record"), str(tmp_path / "originals"))
 
 
 def tree(folder: Path) -> dict[str, tuple]:
@@ -36,7 +41,7 @@ def tree(folder: Path) -> dict[str, tuple]:
     return found
 
 
-def undo(record: Record) -> list[str]:
+def undo(record: Journal) -> list[str]:
     return [record.restore(each.path).state for each in reversed(record.entries())]
 
 

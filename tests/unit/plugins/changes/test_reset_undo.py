@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.hearth_node.changes.record import Record, RecordError
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from support.plugins import load
 
 reset = load("modules", "hearth_reset")
@@ -12,7 +12,7 @@ reset = load("modules", "hearth_reset")
 @pytest.fixture
 def open_record(tmp_path):
     """Return a function that opens the record as the next call of a module would."""
-    return lambda: Record(str(tmp_path / "record"), str(tmp_path / "originals"))
+    return lambda: Journal(str(tmp_path / "record"), str(tmp_path / "originals"))
 
 
 def test_what_is_back_counts_also_where_another_path_cannot_be_put_back(

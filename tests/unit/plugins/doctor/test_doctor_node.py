@@ -19,7 +19,7 @@ from support.plugins import load
 from hearth.model.folder import take_stock
 from hearth.supervise.messages import Go
 from hearth.supervise.workers import command
-from hearth.verify.verdict import Seen
+from hearth.verify.judgement import Observation
 from hearth_controller.doctor.verified import seen
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -357,7 +357,7 @@ def test_an_address_of_nobody_is_claimed_by_nobody(workspace):
 # -- what the controller makes of answers ----------------------------------------------------------
 
 plugin = load("action", "hearth_doctor")
-SEEN = Seen("laptop", 1, "192.0.2.2")
+SEEN = Observation("laptop", 1, "192.0.2.2")
 
 
 def test_an_answer_that_did_not_come_is_not_taken_for_a_good_one():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from ansible.module_utils.hearth_node.network import arp, nics, plan
 from ansible.module_utils.hearth_node.network.nics import Held, Manager, Nic
-from ansible.module_utils.hearth_node.network.plan import Asked, Wanted
+from ansible.module_utils.hearth_node.network.plan import AddressRequest, Wanted
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,21 +27,21 @@ DOCKER = Nic("docker0", 4, "02:00:00:00:00:03", True, False, (Held("172.17.0.1",
 TAILSCALE = Nic("tailscale0", 5, "", True, True, (Held("100.64.0.1", 32, False),))
 ALL = [DOCKER, TAILSCALE, SECOND, HOME]
 NETWORKD = Manager("networkd", definition="enp5s0", dns=("192.168.1.1",))
-ASKED = Asked("192.168.1.40", reached=("192.168.1.9",))
+ASKED = AddressRequest("192.168.1.40", reached=("192.168.1.9",))
 
 
 @pytest.mark.parametrize(
     ("asked", "chosen"),
     [
         (ASKED, "enp5s0"),
-        (Asked("192.168.1.40", reached=("10.0.0.2",)), "eno2"),
-        (Asked("10.0.0.2"), "eno2"),
+        (AddressRequest("192.168.1.40", reached=("10.0.0.2",)), "eno2"),
+        (AddressRequest("10.0.0.2"), "eno2"),
         # Nothing known of how it is reached: the way to the world, never a program's own NIC.
-        (Asked("192.168.1.40"), "enp5s0"),
-        (Asked("192.168.1.40", reached=("172.17.0.1", "100.64.0.1")), "enp5s0"),
-        (Asked("192.168.1.40", interface="eno2"), "eno2"),
-        (Asked("192.168.1.40", mac="02:00:00:00:00:02".upper()), "eno2"),
-        (Asked("192.168.1.40", interface="eno2", mac=SECOND.mac), "eno2"),
+        (AddressRequest("192.168.1.40"), "enp5s0"),
+        (AddressRequest("192.168.1.40", reached=("172.17.0.1", "100.64.0.1")), "enp5s0"),
+        (AddressRequest("192.168.1.40", interface="eno2"), "eno2"),
+        (AddressRequest("192.168.1.40", mac="02:00:00:00:00:02".upper()), "eno2"),
+        (AddressRequest("192.168.1.40", interface="eno2", mac=SECOND.mac), "eno2"),
     ],
 )
 def test_the_nic_is_the_one_that_is_meant(asked, chosen):
@@ -53,13 +53,16 @@ def test_the_nic_is_the_one_that_is_meant(asked, chosen):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked("1.2.3.4", interface="eth0"), "no NIC fits network_interface eth0; it has eno2"),
-        (Asked("1.2.3.4", mac="02:00:00:00:00:09"), "no NIC fits network_mac 02:00"),
         (
-            Asked("1.2.3.4", interface="enp5s0", mac=SECOND.mac),
+            AddressRequest("1.2.3.4", interface="eth0"),
+            "no NIC fits network_interface eth0; it has eno2",
+        ),
+        (AddressRequest("1.2.3.4", mac="02:00:00:00:00:09"), "no NIC fits network_mac 02:00"),
+        (
+            AddressRequest("1.2.3.4", interface="enp5s0", mac=SECOND.mac),
             "no NIC fits network_interface enp5s0 and network_mac",
         ),
-        (Asked("1.2.3.4", mac=HOME.mac), "fits enp5s0, br0; name one of them"),
+        (AddressRequest("1.2.3.4", mac=HOME.mac), "fits enp5s0, br0; name one of them"),
     ],
 )
 def test_no_nic_or_several_are_a_finding(asked, said):
@@ -132,7 +135,7 @@ def test_all_findings_come_at_once():
 def test_a_settled_address_is_never_refused_for_its_own_network(address, prefix):
     held = Held(str(address), prefix, True)
     nic = replace(HOME, held=(held,), gateway="")
-    findings = plan.wrong(nic, NETWORKD, Asked(str(address)))
+    findings = plan.wrong(nic, NETWORKD, AddressRequest(str(address)))
     assert all("the first or the last" in finding for finding in findings)
 
 
@@ -158,8 +161,8 @@ def test_verify_names_the_address_and_both_ways_out():
     assert "enp5s0 (MAC 02:00:00:00:00:01) has 192.168.1.9/24" in said
     assert "reserve 192.168.1.40 for the MAC 02:00:00:00:00:01" in said
     assert "network_mode: static" in said
-    assert plan.absent(ALL, Asked("10.0.0.2")) == []
-    assert plan.absent([replace(HOME, sixes=("fd00::1",))], Asked("fd00::1")) == []
+    assert plan.absent(ALL, AddressRequest("10.0.0.2")) == []
+    assert plan.absent([replace(HOME, sixes=("fd00::1",))], AddressRequest("fd00::1")) == []
 
 
 def test_answers_of_the_network_are_judged():

@@ -18,7 +18,7 @@ from hearth.measure.probe import Measured
 from hearth.model import precision
 from hearth.model.load import backend_here
 from hearth.plan.speed import UNKNOWN
-from hearth.prepare.local import Prepared, facts_of
+from hearth.prepare.node import Prepared, facts_of
 from hearth.ranks.world import own_device
 
 _UNMEASURED = Measured(UNKNOWN, row_tokens=0, exchange_bytes=0, saturated=True)

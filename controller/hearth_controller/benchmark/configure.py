@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.config import Run
-from hearth_controller.benchmark.results import Asked, Benchmark, Configuration
+from hearth_controller.benchmark.results import Benchmark, Configuration, Request
 
 _OWN: Mapping[str, Any] = {
     "evaluate": False,
@@ -61,10 +61,10 @@ def unfit(run: Run, elastic: bool, warm_up: int, steps: int) -> list[str]:
 
 def asked_of(
     run: Run, nodes: Sequence[str], warm_up: int, steps: int, repeat: int, pairs: bool
-) -> Asked:
+) -> Request:
     """Return the request for a benchmark of a run over these nodes."""
     settings = run.settings.model_dump(mode="json", exclude=set(_NOT_ITS_WORK))
-    return Asked(
+    return Request(
         model=run.source.name,
         nodes=tuple(nodes),
         settings=settings | {"dataset_sha256": run.dataset_sha256},

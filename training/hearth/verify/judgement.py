@@ -20,7 +20,7 @@ SLOW_MILLISECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """Observations of a node. `gone` is the reason if the node could not be examined.
 
     `facts` are those of `hearth.verify.facts`, `talk` those of `hearth.verify.pairs`.
@@ -58,7 +58,7 @@ class Advice:
 
 
 def judge(
-    nodes: Sequence[Seen], total: Sum | None, provision: str, lock: Mapping[str, str]
+    nodes: Sequence[Observation], total: Sum | None, provision: str, lock: Mapping[str, str]
 ) -> dict[str, Advice]:
     """Return the advice for each node.
 
@@ -78,7 +78,7 @@ def judge(
     return verdicts
 
 
-def why_no_sum(nodes: Sequence[Seen]) -> str:
+def why_no_sum(nodes: Sequence[Observation]) -> str:
     """Return the reason why no all-reduce should be tried, or "" if it should."""
     usable = [node for node in nodes if node.usable]
     if len(usable) < 2:
@@ -90,7 +90,7 @@ def why_no_sum(nodes: Sequence[Seen]) -> str:
     return ""
 
 
-def link_mbit(name: str, nodes: Sequence[Seen]) -> float | None:
+def link_mbit(name: str, nodes: Sequence[Observation]) -> float | None:
     """Return the Mbit/s of a node's own link: the best with any peer, in the slower direction.
 
     A peer's slow cable does not count against the node, as long as another peer is faster.
@@ -103,7 +103,7 @@ def link_mbit(name: str, nodes: Sequence[Seen]) -> float | None:
     return min(best) if best else None
 
 
-def peers_allow(name: str, nodes: Sequence[Seen]) -> float:
+def peers_allow(name: str, nodes: Sequence[Observation]) -> float:
     """Return the highest nominal Mbit/s among the cards of a node's measured peers.
 
     A Wi-Fi card counts as 0, since it guarantees nothing; a card with unknown negotiated speed
@@ -123,7 +123,7 @@ def peers_allow(name: str, nodes: Sequence[Seen]) -> float:
     return max(allowed, default=math.inf)
 
 
-def held_by_peers(node: Seen, nodes: Sequence[Seen]) -> bool:
+def held_by_peers(node: Observation, nodes: Sequence[Observation]) -> bool:
     """Return whether a node's link is slow because no peer has a faster one.
 
     False if the node's own card is slow or its speed unknown: the cause is then uncertain.
@@ -158,7 +158,7 @@ def short_gpu(gpus: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{count}× {name}" if count > 1 else name for name, count in names.items())
 
 
-def _own_faults(node: Seen, provision: str) -> Iterator[str]:
+def _own_faults(node: Observation, provision: str) -> Iterator[str]:
     """Yield the faults of a node by itself."""
     if node.gone:
         yield node.gone
@@ -184,7 +184,7 @@ def _own_faults(node: Seen, provision: str) -> Iterator[str]:
 
 
 def _common_faults(
-    node: Seen, nodes: Sequence[Seen], total: Sum | None, provision: str
+    node: Observation, nodes: Sequence[Observation], total: Sum | None, provision: str
 ) -> Iterator[str]:
     """Yield the faults between a node and the others."""
     callers = [other for other in nodes if other.talk and other.name != node.name]
@@ -204,7 +204,7 @@ def _common_faults(
         yield "its sum in the all-reduce was wrong: test its memory and its network card"
 
 
-def differing(node: Seen, nodes: Sequence[Seen]) -> Iterator[tuple[str, str, str]]:
+def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple[str, str, str]]:
     """Yield the versions in which a node differs from most others of its kind.
 
     Each item is (software, the node's version, the others' version).
@@ -241,7 +241,7 @@ def _with_cuda(facts: Mapping[str, Any]) -> bool:
     return bool(facts["cuda"])
 
 
-def _hints(node: Seen, nodes: Sequence[Seen], lock: str) -> Iterator[str]:
+def _hints(node: Observation, nodes: Sequence[Observation], lock: str) -> Iterator[str]:
     """Yield possible improvements for a node on which training works."""
     if not node.usable:
         return
@@ -264,7 +264,7 @@ def _hints(node: Seen, nodes: Sequence[Seen], lock: str) -> Iterator[str]:
         yield "no CUDA in this torch, so its GPU is idle: set python_lock: gpu and provision again"
 
 
-def remarks(nodes: Sequence[Seen], total: Sum | None, skipped: str) -> list[str]:
+def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> list[str]:
     """Return the lines below the table: all-reduce, latency, and differences between nodes.
 
     `skipped` is the reason if no all-reduce was tried.

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hearth.verify.table import memory, speed, table, width
-from hearth.verify.verdict import (
-    Seen,
+from hearth.verify.judgement import (
+    Observation,
     Sum,
     judge,
     link_mbit,
@@ -17,6 +16,7 @@ from hearth.verify.verdict import (
     supports,
     why_no_sum,
 )
+from hearth.verify.table import memory, speed, table, width
 
 NAMES = ("tower", "laptop", "oldbox")
 CARD = {
@@ -62,15 +62,15 @@ def talk(name: str, names=NAMES, mbit: float = 940.0, **changes):
 
 
 @pytest.fixture
-def home() -> list[Seen]:
+def home() -> list[Observation]:
     """Three nodes that are as they should be."""
     return [
-        Seen(name, rank, f"192.168.1.{11 + rank}", facts=facts(), talk=talk(name))
+        Observation(name, rank, f"192.168.1.{11 + rank}", facts=facts(), talk=talk(name))
         for rank, name in enumerate(NAMES)
     ]
 
 
-def changed(home: list[Seen], name: str, **changes) -> list[Seen]:
+def changed(home: list[Observation], name: str, **changes) -> list[Observation]:
     return [replace(node, **changes) if node.name == name else node for node in home]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import GIB, Room
-from hearth.fit.memory import Estimate, case_of, estimate
+from hearth.fit.estimate import Estimate, case_of, estimate
 
 _SHORTEST = 128
 """Least tokens per row that the advice suggests: shorter rows are of no use."""

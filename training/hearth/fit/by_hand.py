@@ -12,8 +12,8 @@ from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.fit.capacity import Room, room_of
 from hearth.fit.known import unknown
+from hearth.fit.misfits import misfits
 from hearth.fit.published import shape_beforehand
-from hearth.fit.verdict import misfits
 from hearth.ranks.memory import free_gib
 from hearth.ranks.world import has_nvidia_gpu
 

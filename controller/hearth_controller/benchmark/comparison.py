@@ -17,7 +17,7 @@ LEAST = 0.02
 
 
 @dataclass(frozen=True)
-class Change:
+class Comparison:
     """A configuration then and now in tokens/s; `spread` is the relative spread of its runs."""
 
     configuration: Configuration
@@ -44,11 +44,11 @@ def last_alike(benchmark: Benchmark, earlier: Sequence[Benchmark]) -> Benchmark 
     return alike[-1] if alike else None
 
 
-def changes(before: Benchmark, now: Benchmark) -> list[Change]:
+def changes(before: Benchmark, now: Benchmark) -> list[Comparison]:
     """Return the change of each configuration that both benchmarks measured."""
     then = {row.configuration: row for row in rows(before) if row.speed}
     return [
-        Change(row.configuration, then[row.configuration].speed, row.speed, _spread(then, row))
+        Comparison(row.configuration, then[row.configuration].speed, row.speed, _spread(then, row))
         for row in rows(now)
         if row.speed and row.configuration in then
     ]
