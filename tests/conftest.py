@@ -15,10 +15,10 @@ import pytest
 
 # Before a test imports more of Ansible, which replaces sys.intern: torch would then refuse to be.
 import torch._dynamo  # noqa: F401
+from support.modules import MODULE_UTILS
 from support.rotated import ALL, of_other_days
 
-_ROOT = Path(__file__).resolve().parents[1]
-ansible.module_utils.__path__ += [str(_ROOT / "plugins" / "module_utils"), str(_ROOT / "training")]
+ansible.module_utils.__path__ += MODULE_UTILS
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["HEARTH_LAB"] = "-".join(filter(None, [os.environ.get("HEARTH_LAB"), worker]))

@@ -12,6 +12,8 @@ from typing import Any
 from support.waiting import HANG
 
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
+MODULE_UTILS = [str(PLUGINS / "module_utils"), str(PLUGINS.parent / "training")]
+"""Folders that a module may import from, as in ansible.cfg."""
 
 # Ansible packs a module with what it imports; here its folder is put where that would be.
 _RUNNER = """
@@ -31,8 +33,7 @@ def call(module: str, check: bool = False, **arguments: Any) -> dict[str, Any]:
         [
             *(sys.executable, "-c", _RUNNER),
             str(path),
-            str(PLUGINS / "module_utils"),
-            str(PLUGINS.parent / "training"),
+            *MODULE_UTILS,
         ],
         input=json.dumps({**arguments, "_ansible_check_mode": check}),
         capture_output=True,

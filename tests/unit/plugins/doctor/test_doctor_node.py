@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.hearth_node.doctor import copies
-from support.modules import call
+from support.modules import MODULE_UTILS, call
 from support.plugins import load
 
 from hearth.model.folder import take_stock
@@ -271,7 +271,7 @@ def test_a_driver_that_does_not_say_is_not_taken_for_an_idle_one(workspace, put,
 surroundings = f"""
 import json, sys
 import ansible.module_utils
-ansible.module_utils.__path__.append({str(ROOT / "plugins" / "module_utils")!r})
+ansible.module_utils.__path__ += {MODULE_UTILS!r}
 from ansible.module_utils.hearth_node.doctor import surroundings as asked
 """
 
