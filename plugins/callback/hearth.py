@@ -12,6 +12,8 @@ import shutil
 import signal
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +40,8 @@ requirements:
 """
 
 _CLEAR = "\r\x1b[K"
+_OWN_OUTPUT = {"hearth_follow", "hearth_log", "ansible.builtin.pause"}
+"""Tasks whose silence means no news, or that wait for a person."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -114,11 +118,17 @@ class CallbackModule(Default):
         if refused := refusal(ansible_version, lock, find_spec("hearth") is not None):
             sys.exit(refused)
         super().__init__()
+        from hearth_controller.base.pulse import Pulse
+
         # Progress must not wait in a buffer when the output goes to a file or a pipe.
         sys.stdout.reconfigure(line_buffering=True)
         self._live = sys.stdout.isatty()
         self._heading = ""
         self._task_name = ""
+        self._pulse = Pulse(self._live)
+        self._lock = threading.RLock()
+        self._listen()
+        threading.Thread(target=self._beat, daemon=True).start()
         self._changed: list[str] = []
         self._said: list[tuple[str, str]] = []
         self._failed: list[tuple[str, str]] = []
@@ -127,6 +137,29 @@ class CallbackModule(Default):
 
     def _say(self, text: str, color: str | None = None) -> None:
         self._display.display(text, color=color)
+
+    def _listen(self) -> None:
+        """Note all output: this callback's, and what workers hand to Ansible's display."""
+        display = self._display.display
+
+        def noting(*arguments: Any, **named: Any) -> None:
+            self._pulse.heard()
+            display(*arguments, **named)
+
+        self._display.display = noting
+
+    def _beat(self) -> None:
+        """Give a sign of life while a task is silent; Ansible forks only between two outputs."""
+        while True:
+            time.sleep(1)
+            with self._lock:
+                if self._display.verbosity or not (line := self._pulse.line()):
+                    continue
+                if self._live:
+                    self._passing(f"  {line}")
+                else:
+                    self._head()
+                    self._say(f"  {line}")
 
     def _passing(self, text: str) -> None:
         """Show the current task until the next line replaces it; on a terminal only."""
@@ -143,6 +176,11 @@ class CallbackModule(Default):
 
     def _flush(self) -> None:
         """Print the output of the task that has just ended."""
+        with self._lock:
+            self._pulse.begin("")
+            self._print()
+
+    def _print(self) -> None:
         self._passing("")
         if self._changed or self._said or self._failed:
             self._head()
@@ -175,6 +213,7 @@ class CallbackModule(Default):
         """Store the task's name; show it while the task runs."""
         self._flush()
         self._task_name = (task.name or task.get_name()).strip()
+        self._pulse.begin("" if task.action in _OWN_OUTPUT else self._task_name)
         if "validate_argument_spec" not in task.action:
             self._passing(f"  {self._task_name} …")
         if task.action == "hearth_follow":
@@ -197,8 +236,14 @@ class CallbackModule(Default):
         self.v2_playbook_on_task_start(task, False)
 
     @_short
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        """Note the node as one that the task runs on."""
+        self._pulse.enter(host.get_name())
+
+    @_short
     def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:
         """Record a change, and the task's message."""
+        self._pulse.leave(result.host.get_name())
         answer = result.result
         self._handle_warnings(answer)
         if answer.get("changed") and not result.task.no_log:
@@ -213,6 +258,7 @@ class CallbackModule(Default):
     @_short
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
         """Record the message."""
+        self._pulse.leave(result.host.get_name())
         self._handle_warnings(result.result)
         if ignore_errors:
             return
@@ -224,6 +270,7 @@ class CallbackModule(Default):
     @_short
     def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
         """Record the reason; if the play continues without the node, it says so itself."""
+        self._pulse.leave(result.host.get_name())
         if not result.task.ignore_unreachable:
             message = f"cannot be reached: {message_of(result.result)}"
             self._failed.append((result.host.get_name(), message))
@@ -231,6 +278,7 @@ class CallbackModule(Default):
     @_short
     def v2_runner_on_skipped(self, result: CallbackTaskResult) -> None:
         """Say nothing."""
+        self._pulse.leave(result.host.get_name())
 
     @_short
     def v2_runner_item_on_ok(self, result: CallbackTaskResult) -> None:

@@ -22,7 +22,6 @@ from hearth.supervise.workers import command
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.verified import seen
 
-ROOT = Path(__file__).resolve().parents[4]
 GPU_XML = """<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
 <nvidia_smi_log>
