@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cached_model import make_cached
-from support.plugins import load
 
 import datasets
 from hearth.base.errors import SupplyError
@@ -28,8 +27,6 @@ from hearth.transfer.chain import SPARE, NodeCopies, givers, no_room, order_of, 
 from hearth.transfer.holding import Holding, arrived_bytes, arriving
 from hearth.transfer.pieces import MOST_PIECES, Item, Table, cut, piece_size
 from hearth.transfer.relay import made
-
-plugin = load("action", "hearth_distribute")
 
 WANTED = {"model": ""}
 
@@ -323,37 +320,6 @@ def test_a_folder_that_is_not_there_or_another_one_is_refused(tmp_path):
         own_copies.mark_of(tmp_path)
 
 
-# -- what is shown ---------------------------------------------------------------------------------
-
-RECORD = {
-    "state": "taking",
-    "sent": 60_000_000,
-    "here": 40_000_000,
-    "size": 200_000_000,
-    "giver": "tower",
-    "lost": [],
-    "began": 0.0,
-    "ended": 6.0,
-}
-
-
-def test_progress_says_how_much_from_whom_how_fast_and_how_long_still(monkeypatch):
-    monkeypatch.setattr(plugin.time, "time", lambda: 6.0)
-    assert plugin.progress(RECORD, "oldbox, the last of 3") == (
-        "oldbox, the last of 3: 100.0 MB of 200.0 MB · from tower · 10.0 MB/s · 10 s left"
-    )
-    assert "reading it once more" in plugin.progress(RECORD | {"state": "proving"}, "oldbox")
-    assert plugin.progress(RECORD | {"size": 0}, "oldbox") == "oldbox: asks tower"
-
-
-def test_in_the_end_whoever_was_lost_is_named():
-    lost = [{"name": "laptop", "why": "no answer on TCP (firewall?)"}]
-    assert plugin.arrived(RECORD | {"lost": lost}) == (
-        "60.0 MB from tower in 6 s (10.0 MB/s); 40.0 MB were here already; laptop was passed over: "
-        "no answer on TCP (firewall?)"
-    )
-
-
 # -- a data set of the Hub -------------------------------------------------------------------------
 
 
@@ -373,22 +339,6 @@ def test_its_rows_are_kept_as_a_file_and_read_from_it_as_from_the_hub(tmp_path, 
         return [record.fields for record in opened.read(Findings(opened.name))]
 
     assert records(locate(path)) == records(HubDataset("owner/words", "small"))
-
-
-@pytest.mark.parametrize(
-    ("dataset", "direct", "wanted"),
-    [
-        ("homelab-qa", 0, {"model"}),
-        ("owner/words", 1e9, {"model", "data"}),
-        ("FILE", 10, {"model", "data"}),
-        ("FILE", 1e9, {"model"}),
-    ],
-)
-def test_what_is_sent_at_all(tmp_path, dataset, direct, wanted):
-    file = tmp_path / "words.jsonl"
-    file.write_text('{"text": "a lamp"}\n')
-    given = {"model": "owner/bulky", "dataset": dataset.replace("FILE", str(file))}
-    assert set(plugin.wanted_of(resolve_run(given, tmp_path), direct)) == wanted
 
 
 # -- what a node has -------------------------------------------------------------------------------

@@ -1,0 +1,58 @@
+"""Distribution on the controller: the keys to relay, the findings of a node, the progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from hearth.config import resolve_run
+from hearth_controller.transfer import receive
+from hearth_controller.transfer.distribution import wanted_of
+
+# -- the plan --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dataset", "direct", "wanted"),
+    [
+        ("homelab-qa", 0, {"model"}),
+        ("owner/words", 1e9, {"model", "data"}),
+        ("FILE", 10, {"model", "data"}),
+        ("FILE", 1e9, {"model"}),
+    ],
+)
+def test_what_is_sent_at_all(tmp_path, dataset, direct, wanted):
+    file = tmp_path / "words.jsonl"
+    file.write_text('{"text": "a lamp"}\n')
+    given = {"model": "owner/bulky", "dataset": dataset.replace("FILE", str(file))}
+    assert set(wanted_of(resolve_run(given, tmp_path), direct)) == wanted
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+RECORD = {
+    "state": "taking",
+    "sent": 60_000_000,
+    "here": 40_000_000,
+    "size": 200_000_000,
+    "giver": "tower",
+    "lost": [],
+    "began": 0.0,
+    "ended": 6.0,
+}
+
+
+def test_progress_says_how_much_from_whom_how_fast_and_how_long_still(monkeypatch):
+    monkeypatch.setattr(receive.time, "time", lambda: 6.0)
+    assert receive.progress(RECORD, "oldbox, the last of 3") == (
+        "oldbox, the last of 3: 100.0 MB of 200.0 MB · from tower · 10.0 MB/s · 10 s left"
+    )
+    assert "reading it once more" in receive.progress(RECORD | {"state": "proving"}, "oldbox")
+    assert receive.progress(RECORD | {"size": 0}, "oldbox") == "oldbox: asks tower"
+
+
+def test_in_the_end_whoever_was_lost_is_named():
+    lost = [{"name": "laptop", "why": "no answer on TCP (firewall?)"}]
+    assert receive.arrived(RECORD | {"lost": lost}) == (
+        "60.0 MB from tower in 6 s (10.0 MB/s); 40.0 MB were here already; laptop was passed over: "
+        "no answer on TCP (firewall?)"
+    )
