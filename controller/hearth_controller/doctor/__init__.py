@@ -1,8 +1,8 @@
-"""Doctor: problems of the nodes of a cluster, each with its fix. Pure.
+"""Doctor: problems of the nodes of a cluster, each with its fix. Pure but for the last.
 
 finding.py   result of a check
 node.py      facts about a node, and about the cluster
-verified.py  results of the role verify, from Ansible's variables
+verified.py  results of the role verify
 gpus.py      checks of the driver and of other programs on the GPUs
 software.py  checks of packages, code, models and data
 links.py     checks of addresses, links and paths between the nodes
@@ -10,4 +10,5 @@ system.py    checks of the machine, and of the stages of provisioning
 checks.py    all checks, in display order
 examine.py   results as one object, see docs/doctor.schema.json
 table.py     results as text
+show.py      all of it: results as text, and in a file
 """

@@ -1,4 +1,4 @@
-"""The results of the role verify for the nodes, extracted from Ansible's host variables."""
+"""The results of the role verify for the nodes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from hearth_controller.inventory.unreachable import told_by
 
 def seen(
     nodes: Sequence[Mapping[str, Any]],
-    known: Mapping[str, Mapping[str, Any]],
+    looks: Mapping[str, Mapping[str, Any]],
+    talks: Mapping[str, Mapping[str, Any]],
     playing: Collection[str],
 ) -> list[Observation]:
-    """Return the verify results of each node, from `known`, the variables by node.
+    """Return the verify results of each node.
 
-    The module `hearth_verify` registers them as `verify_look` and `verify_talk`; `playing` are the
-    nodes that no earlier stage has lost.
+    `looks` and `talks` are by node the answers of the module `hearth_verify`, empty without one;
+    `playing` are the nodes that no earlier stage has lost.
     """
     found = []
     for node in nodes:
         name = str(node["name"])
-        look = known[name].get("verify_look", {})
-        talk = known[name].get("verify_talk", {})
+        look = looks[name]
         found.append(
             Observation(
                 name=name,
@@ -32,7 +32,7 @@ def seen(
                 gone=_gone(look, name in playing),
                 findings=tuple(look.get("findings", ())),
                 facts=look.get("facts", {}),
-                talk=talk.get("facts", {}),
+                talk=talks[name].get("facts", {}),
             )
         )
     return found

@@ -1,26 +1,17 @@
-"""Action plugin: gather the facts about each node, and show its problems.
-
-The diagnosis is that of `hearth_controller.doctor`; this plugin only connects it to Ansible.
-"""
+"""Action plugin: gather the facts about each node, and show its problems."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.base.files import write_whole
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
-from hearth_controller.doctor.examine import examine, mends
 from hearth_controller.doctor.node import Cluster, ExaminedNode
-from hearth_controller.doctor.table import doctor_lines
+from hearth_controller.doctor.show import node_of, show
 from hearth_controller.doctor.verified import seen
-from hearth_controller.inventory.unreachable import told_by
 
 DOCUMENTATION = r"""
 module: hearth_doctor
@@ -89,34 +80,16 @@ stages:
   returned: with V(stages)
 """
 
-_PREFIX = "hearth_"
-_LOCAL = ("local", "ansible.builtin.local")
 # These have action plugins of their own, which supply the module's arguments.
 _WITH_ACTION = ("hearth_time", "hearth_workspace")
-
-
-def node_of(verified: Observation, its: Mapping[str, Any]) -> ExaminedNode:
-    """Return all facts about a node, whose variables are `its`."""
-    root = its.get("doctor_root", {})
-    plain = its.get("doctor_plain", {}).get("stages", {})
-    rooted = its.get("doctor_rooted", {}).get("stages", {})
-    return ExaminedNode(
-        verify=verified,
-        alone=str(its.get("hearth_one_computer", False)).lower() in ("true", "yes", "1"),
-        over_ssh=its.get("ansible_connection") not in _LOCAL,
-        lock=str(its.get("python_lock", "auto")),
-        rootless=told_by(root) if root.get("failed") else "",
-        look=its.get("doctor_look", {}).get("facts", {}),
-        packages=_whole(its.get("python_look", {}), "kind"),
-        code=_whole(plain.get("workspace", {}), "differing"),
-        stages={**plain, **rooted},
-        claims=its.get("doctor_claims", {}).get("facts", {}),
-    )
-
-
-def _whole(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return a module's result, or an empty mapping if it failed or did not run."""
-    return said if key in said else {}
+_ANSWERS = {
+    "look": "doctor_look",
+    "plain": "doctor_plain",
+    "rooted": "doctor_rooted",
+    "root": "doctor_root",
+    "claims": "doctor_claims",
+    "packages": "python_look",
+}
 
 
 class ActionModule(ActionBase):
@@ -141,7 +114,7 @@ class ActionModule(ActionBase):
             }
         )
         if given["verb"] == "show":
-            return result | self._shown(given, task_vars, self._task.check_mode)
+            return result | self._shown(given, task_vars)
         if given["verb"] == "stages":
             return result | {"stages": self._stages(given["stages"], task_vars)}
         own = task_vars["inventory_hostname"]
@@ -176,33 +149,23 @@ class ActionModule(ActionBase):
                 answer = action.run(task_vars=task_vars)
             else:
                 answer = self._execute_module(module, arguments or {}, task_vars=task_vars)
-            answers[module.removeprefix(_PREFIX)] = answer
+            answers[module.removeprefix("hearth_")] = answer
         return answers
 
-    @staticmethod
-    def _shown(given: Mapping[str, Any], task_vars: Any, check_mode: bool) -> dict[str, Any]:
-        """Return the table as text, and the possible repairs; write the file if requested."""
-        known = task_vars["hostvars"]
-        playing = set(task_vars["ansible_play_hosts"])
-        verified = seen(given["nodes"], known, playing)
-        nodes: Sequence[ExaminedNode] = [node_of(each, known[each.name]) for each in verified]
-        mended: dict[str, Sequence[str]] = {}
-        unmended: dict[str, Sequence[str]] = {}
-        for node in nodes:
-            # A node on which a stage failed has left the play.
-            done = node.name in playing and not check_mode
-            (mended if done else unmended)[node.name] = known[node.name].get("doctor_mends", [])
-        examined = examine(
-            Cluster(tuple(nodes), given["playbook"]),
-            datetime.now(UTC).isoformat(timespec="seconds"),
-            mended,
-            unmended,
+    def _shown(self, given: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
+        """Return the table of all nodes, from the results of earlier tasks."""
+        known, playing = task_vars["hostvars"], set(task_vars["ansible_play_hosts"])
+        looks, talks, mending = (
+            {str(node["name"]): known[node["name"]].get(variable, {}) for node in given["nodes"]}
+            for variable in ("verify_look", "verify_talk", "doctor_mends")
         )
-        if given["file"]:
-            write_whole(Path(given["file"]), json.dumps(examined, indent=1) + "\n")
-        lines = [f"  {line}".rstrip() for line in doctor_lines(examined)]
-        return {
-            "say": "\n".join(lines),
-            "verdict": examined["verdict"],
-            "mends": mends(examined),
-        }
+        nodes = []
+        for verified in seen(given["nodes"], looks, talks, playing):
+            its = known[verified.name]
+            answers = {word: its.get(variable, {}) for word, variable in _ANSWERS.items()}
+            one_computer, connection = its.get("hearth_one_computer"), its.get("ansible_connection")
+            lock = its.get("python_lock", "auto")
+            nodes.append(node_of(verified, answers, one_computer, connection, lock))
+        # A node on which a stage failed has left the play.
+        done = set() if self._task.check_mode else playing
+        return show(Cluster(tuple(nodes), given["playbook"]), mending, done, given["file"])

@@ -114,7 +114,12 @@ class ActionModule(ActionBase):
             }
         )
         playing = set(task_vars["ansible_play_hosts"])
-        nodes = seen(given["nodes"], task_vars["hostvars"], playing)
+        known = task_vars["hostvars"]
+        looks, talks = (
+            {str(node["name"]): known[node["name"]].get(variable, {}) for node in given["nodes"]}
+            for variable in ("verify_look", "verify_talk")
+        )
+        nodes = seen(given["nodes"], looks, talks, playing)
         if given["verb"] == "show":
             return result | self._shown(nodes, given, task_vars)
         own = next(node for node in nodes if node.name == task_vars["inventory_hostname"])

@@ -19,7 +19,9 @@ from hearth_controller.doctor.checks import CHECKS, HOME, warnings
 from hearth_controller.doctor.examine import examine, mends
 from hearth_controller.doctor.finding import not_checked
 from hearth_controller.doctor.node import Cluster, ExaminedNode
+from hearth_controller.doctor.show import node_of, show
 from hearth_controller.doctor.table import doctor_lines
+from hearth_controller.doctor.verified import seen
 
 SCHEMA = json.loads(
     (Path(__file__).resolve().parents[4] / "docs" / "doctor.schema.json").read_text()
@@ -691,3 +693,53 @@ def test_a_run_of_the_trainer_and_one_of_a_script_are_both_warned(kind):
 def test_a_node_without_a_gpu_or_a_battery_is_warned_of_nothing():
     bare = looks("laptop", gpus=[], gpu_trouble="no nvidia-smi")["laptop"]
     assert warnings(bare) == []
+
+
+# -- what the controller makes of answers ----------------------------------------------------------
+
+SEEN = Observation("laptop", 1, "192.0.2.2")
+
+
+def test_an_answer_that_did_not_come_is_not_taken_for_a_good_one():
+    its = node_of(
+        SEEN,
+        {
+            "root": {"failed": True, "msg": "Task failed: Missing sudo password"},
+            "rooted": {"skipped": True, "changed": False},
+            "claims": {"skipped": True, "changed": False},
+            "plain": {"stages": {"workspace": {"failed": True, "changed": False}}},
+            "packages": {"failed": True, "changed": False},
+        },
+    )
+    assert its.rootless.startswith("sudo wants a password; add -K")
+    assert (its.code, its.packages, its.claims, its.look) == ({}, {}, {}, {})
+    assert its.stages.keys() == {"workspace"}
+    assert (its.alone, its.over_ssh) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("done", "mended", "unmended"),
+    [
+        (["tower"], {"tower": ["names"]}, {"laptop": ["python"]}),
+        ([], {}, {"tower": ["names"], "laptop": ["python"]}),
+    ],
+)
+def test_only_what_was_done_is_said_to_be_mended(tmp_path, done, mended, unmended):
+    cluster = Cluster((ExaminedNode(Observation("tower", 0, "192.0.2.1")), ExaminedNode(SEEN)))
+    file = tmp_path / "seen.json"
+    show(cluster, {"tower": ["names"], "laptop": ["python"]}, done, str(file))
+    said = json.loads(file.read_text())
+    assert (said["mended"], said["unmended"]) == (mended, unmended)
+
+
+def test_this_computer_is_known_by_its_connection_and_its_inventory():
+    its = node_of(SEEN, {}, one_computer=True, connection="local")
+    assert (its.alone, its.over_ssh, its.lock) == (True, False, "auto")
+
+
+def test_a_node_that_cannot_be_reached_says_why_in_words_that_help():
+    look = {"unreachable": True, "msg": "Task failed: ssh: me@192.0.2.2: Permission denied (none)."}
+    nodes = [{"name": "laptop", "rank": 1, "address": "192.0.2.2"}]
+    (its,) = seen(nodes, {"laptop": look}, {"laptop": {}}, {"laptop"})
+    assert not its.usable
+    assert "the login as me was refused" in its.gone

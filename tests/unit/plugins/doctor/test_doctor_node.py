@@ -14,13 +14,10 @@ from types import SimpleNamespace
 import pytest
 from ansible.module_utils.hearth_node.doctor import copies
 from support.modules import MODULE_UTILS, call
-from support.plugins import load
 
 from hearth.model.folder import take_stock
 from hearth.supervise.messages import Go
 from hearth.supervise.workers import command
-from hearth.verify.judgement import Observation
-from hearth_controller.doctor.verified import seen
 
 GPU_XML = """<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
@@ -351,63 +348,3 @@ def test_neighbours_are_those_that_have_answered():
 def test_an_address_of_nobody_is_claimed_by_nobody(workspace):
     # Loopback is no card that can be listened on.
     assert doctor(workspace, "claims") == {"claimed_by": ""}
-
-
-# -- what the controller makes of answers ----------------------------------------------------------
-
-plugin = load("action", "hearth_doctor")
-SEEN = Observation("laptop", 1, "192.0.2.2")
-
-
-def test_an_answer_that_did_not_come_is_not_taken_for_a_good_one():
-    its = plugin.node_of(
-        SEEN,
-        {
-            "doctor_root": {"failed": True, "msg": "Task failed: Missing sudo password"},
-            "doctor_rooted": {"skipped": True, "changed": False},
-            "doctor_claims": {"skipped": True, "changed": False},
-            "doctor_plain": {"stages": {"workspace": {"failed": True, "changed": False}}},
-            "python_look": {"failed": True, "changed": False},
-        },
-    )
-    assert its.rootless.startswith("sudo wants a password; add -K")
-    assert (its.code, its.packages, its.claims, its.look) == ({}, {}, {}, {})
-    assert its.stages.keys() == {"workspace"}
-    assert (its.alone, its.over_ssh) == (False, True)
-
-
-@pytest.mark.parametrize(
-    ("check_mode", "mended", "unmended"),
-    [
-        (False, {"tower": ["names"]}, {"laptop": ["python"]}),
-        (True, {}, {"tower": ["names"], "laptop": ["python"]}),
-    ],
-)
-def test_only_what_was_done_is_said_to_be_mended(tmp_path, check_mode, mended, unmended):
-    """On laptop a stage has failed, so that it plays no more."""
-    known = {"tower": {"doctor_mends": ["names"]}, "laptop": {"doctor_mends": ["python"]}}
-    given = {
-        "nodes": [
-            {"name": name, "rank": rank, "address": f"192.0.2.{rank}"}
-            for rank, name in enumerate(known)
-        ],
-        "playbook": "ansible-playbook",
-        "file": str(tmp_path / "seen.json"),
-    }
-    task_vars = {"hostvars": known, "ansible_play_hosts": ["tower"]}
-    plugin.ActionModule._shown(given, task_vars, check_mode)
-    said = json.loads((tmp_path / "seen.json").read_text())
-    assert (said["mended"], said["unmended"]) == (mended, unmended)
-
-
-def test_this_computer_is_known_by_its_connection_and_its_inventory():
-    its = plugin.node_of(SEEN, {"hearth_one_computer": True, "ansible_connection": "local"})
-    assert (its.alone, its.over_ssh, its.lock) == (True, False, "auto")
-
-
-def test_a_node_that_cannot_be_reached_says_why_in_words_that_help():
-    look = {"unreachable": True, "msg": "Task failed: ssh: me@192.0.2.2: Permission denied (none)."}
-    nodes = [{"name": "laptop", "rank": 1, "address": "192.0.2.2"}]
-    (its,) = seen(nodes, {"laptop": {"verify_look": look}}, {"laptop"})
-    assert not its.usable
-    assert "the login as me was refused" in its.gone
