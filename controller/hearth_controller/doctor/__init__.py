@@ -2,7 +2,6 @@
 
 finding.py   result of a check
 node.py      facts about a node, and about the cluster
-verified.py  results of the role verify
 gpus.py      checks of the driver and of other programs on the GPUs
 software.py  checks of packages, code, models and data
 links.py     checks of addresses, links and paths between the nodes

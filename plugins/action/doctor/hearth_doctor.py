@@ -11,7 +11,7 @@ from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.doctor.show import node_of, show
-from hearth_controller.doctor.verified import seen
+from hearth_controller.verify.results import observations
 
 DOCUMENTATION = r"""
 module: hearth_doctor
@@ -160,7 +160,7 @@ class ActionModule(ActionBase):
             for variable in ("verify_look", "verify_talk", "doctor_mends")
         )
         nodes = []
-        for verified in seen(given["nodes"], looks, talks, playing):
+        for verified in observations(given["nodes"], looks, talks, playing):
             its = known[verified.name]
             answers = {word: its.get(variable, {}) for word, variable in _ANSWERS.items()}
             one_computer, connection = its.get("hearth_one_computer"), its.get("ansible_connection")

@@ -21,7 +21,7 @@ from hearth_controller.doctor.finding import not_checked
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.doctor.show import node_of, show
 from hearth_controller.doctor.table import doctor_lines
-from hearth_controller.doctor.verified import seen
+from hearth_controller.verify.results import observations
 
 SCHEMA = json.loads(
     (Path(__file__).resolve().parents[4] / "docs" / "doctor.schema.json").read_text()
@@ -740,6 +740,6 @@ def test_this_computer_is_known_by_its_connection_and_its_inventory():
 def test_a_node_that_cannot_be_reached_says_why_in_words_that_help():
     look = {"unreachable": True, "msg": "Task failed: ssh: me@192.0.2.2: Permission denied (none)."}
     nodes = [{"name": "laptop", "rank": 1, "address": "192.0.2.2"}]
-    (its,) = seen(nodes, {"laptop": look}, {"laptop": {}}, {"laptop"})
+    (its,) = observations(nodes, {"laptop": look}, {"laptop": {}}, {"laptop"})
     assert not its.usable
     assert "the login as me was refused" in its.gone

@@ -1,0 +1,1 @@
+"""Verification of a cluster: each node's steps, their results, and what a person is shown."""

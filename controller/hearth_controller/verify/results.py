@@ -1,0 +1,79 @@
+"""The results of verifying a cluster, from the answers of its nodes to the lines to show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from hearth.verify.judgement import Observation, Sum, judge, remarks, why_no_sum
+from hearth.verify.table import Line, table
+from hearth_controller.base.screen import COLUMNS, ON_TERMINAL
+from hearth_controller.inventory.unreachable import told_by
+
+
+def observations(
+    nodes: Sequence[Mapping[str, Any]],
+    looks: Mapping[str, Mapping[str, Any]],
+    talks: Mapping[str, Mapping[str, Any]],
+    playing: Collection[str],
+) -> list[Observation]:
+    """Return the verify results of each node.
+
+    `looks` and `talks` are by node the answers of the module `hearth_verify`, empty without one;
+    `playing` are the nodes that no earlier stage has lost.
+    """
+    found = []
+    for node in nodes:
+        name = str(node["name"])
+        look = looks[name]
+        found.append(
+            Observation(
+                name=name,
+                rank=int(node["rank"]),
+                address=str(node["address"]),
+                gone=_gone(look, name in playing),
+                findings=tuple(look.get("findings", ())),
+                facts=look.get("facts", {}),
+                talk=talks[name].get("facts", {}),
+            )
+        )
+    return found
+
+
+def _gone(look: Mapping[str, Any], playing: bool) -> str:
+    """Return the reason why a node could not be inspected, or ''."""
+    if look.get("unreachable"):
+        why = told_by(look).splitlines()
+        return f"cannot be reached: is it on, and its cable in? ({why[0] if why else 'no answer'})"
+    if not playing:
+        return "an earlier stage has failed on it or could not reach it, see above"
+    if look.get("failed"):
+        return str(look.get("msg") or "it could not be looked at; -v shows more")
+    return ""
+
+
+def sum_of(answers: Iterable[Mapping[str, Any]]) -> Sum | None:
+    """Return the result of the all-reduce from the nodes' answers, None if it was not tried."""
+    tried = [answer for answer in answers if "facts" in answer]
+    failed = [answer for answer in tried if answer.get("findings")]
+    if failed:
+        return Sum(culprit=failed[0]["facts"].get("culprit"), failure=failed[0]["findings"][0])
+    return Sum(facts=next((a["facts"] for a in tried if a["facts"]), {})) if tried else None
+
+
+def show(
+    nodes: Sequence[Observation], total: Sum | None, playbook: str, locks: Mapping[str, str]
+) -> tuple[list[Line], dict[str, Any]]:
+    """Return the lines to show, and the level of each node and of the all-reduce.
+
+    `playbook` is the command that plays on the same inventory, `locks` each node's `python_lock`.
+    """
+    verdicts = judge(nodes, total, f"{playbook} provision.yml", locks)
+    lines = table(nodes, verdicts, (COLUMNS if ON_TERMINAL else 120) - 2)
+    below = remarks(nodes, total, why_no_sum(nodes) if total is None else "")
+    lines += [(None, line) for line in below]
+    levels = {name: advice.level for name, advice in verdicts.items()}
+    failed = total is not None and bool(total.failure)
+    if "fault" not in levels.values() and not failed:
+        lines.append(("good", f"All {len(nodes)} nodes are verified."))
+    return lines, {"levels": levels, "sum_failed": failed}
