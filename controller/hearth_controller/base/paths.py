@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterable
 
 
 def as_typed(path: str | os.PathLike[str]) -> str:
@@ -13,6 +14,11 @@ def as_typed(path: str | os.PathLike[str]) -> str:
     """
     way = os.path.relpath(path)
     return shlex.quote(os.fspath(path) if way.startswith("..") else way)
+
+
+def playbook_command(sources: Iterable[str]) -> str:
+    """Return the ansible-playbook command with these inventories."""
+    return " ".join(["ansible-playbook", *(f"-i {as_typed(source)}" for source in sources)])
 
 
 def for_shell(path: str) -> str:

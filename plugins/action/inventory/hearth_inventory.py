@@ -5,7 +5,7 @@ Works on the controller alone; no machine is contacted.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,9 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
 
-from hearth_controller.base.paths import as_typed
+from hearth_controller.base.paths import as_typed, playbook_command
 from hearth_controller.inventory.nodes import far_apart, read_nodes
-from hearth_controller.inventory.variables import (
-    Given,
-    asked_for,
-    check,
-    role_options,
-    unknown,
-)
+from hearth_controller.inventory.variables import Given, asked_for, check, role_options, unknown
 
 DOCUMENTATION = r"""
 module: hearth_inventory
@@ -117,7 +111,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return nodes and findings."""
-        result = super().run(tmp, task_vars)
+        result = super().run(tmp, task_vars) | {"changed": False}
         _, arguments = self.validate_argument_spec(
             {
                 "runs": {"type": "path", "required": True},
@@ -140,9 +134,14 @@ class ActionModule(ActionBase):
             sorted(role.name for folder in folders for role in Path(folder).glob("*")),
             {word for words in constants.MAGIC_VARIABLE_MAPPING.values() for word in words},
         )
-        known = set_here | options.keys() | self._asked_for(hostvars, names, set_here)
+        raw = (item for name in names for item in hostvars.raw_get(name).items())
+        used = asked_for([value for variable, value in raw if variable in set_here])
+        known = set_here | options.keys() | used
         if arguments["words"] is not None:
             findings += unknown(sorted(typed), arguments["words"], known)
+        sources = list(context.CLIARGS.get("inventory") or ())
+        if sources == list(constants.DEFAULT_HOST_LIST):
+            sources = []
         limit = context.CLIARGS.get("subset")
         if arguments["whole"] and limit:
             findings.append(
@@ -150,13 +149,12 @@ class ActionModule(ActionBase):
                 "all others; to train on some, name them: -e nodes=A,B"
             )
         return result | {
-            "changed": False,
             "nodes": [asdict(node) for node in nodes],
             "known": sorted(known),
             "remark": far_apart(nodes),
             "findings": findings,
             "runs": arguments["runs"],
-            "playbook": self._playbook(),
+            "playbook": playbook_command(sources),
         }
 
     @staticmethod
@@ -176,22 +174,3 @@ class ActionModule(ActionBase):
                     continue  # a template of a later value; the role that uses it reports errors
             given[name] = Given(value, where(name, raw), name in typed)
         return given
-
-    @staticmethod
-    def _asked_for(hostvars: Any, hosts: Iterable[str], names: Container[str]) -> set[str]:
-        """Return the names that the templates in these variables of the hosts use."""
-        return {
-            asked
-            for host in hosts
-            for name, raw in hostvars.raw_get(host).items()
-            if name in names
-            for asked in asked_for(raw)
-        }
-
-    @staticmethod
-    def _playbook() -> str:
-        """Return the ansible-playbook command with the same inventory."""
-        sources = list(context.CLIARGS.get("inventory") or ())
-        if sources == list(constants.DEFAULT_HOST_LIST):
-            return "ansible-playbook"
-        return " ".join(["ansible-playbook", *(f"-i {as_typed(source)}" for source in sources)])

@@ -10,9 +10,7 @@ import tarfile
 from io import BytesIO
 
 import pytest
-from ansible import context
 from ansible.errors import AnsibleConnectionFailure
-from ansible.module_utils.common.collections import ImmutableDict
 from ansible.parsing.dataloader import DataLoader
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +18,7 @@ from support.plugins import PLUGINS, load
 from support.waiting import HANG
 
 from hearth.base.text import duration
-from hearth_controller.base.paths import as_typed
+from hearth_controller.base.paths import as_typed, playbook_command
 from hearth_controller.base.screen import Screen
 from hearth_controller.report.repeat import variable
 from hearth_controller.runs.outcome import culprits, silent, told
@@ -34,7 +32,6 @@ pin = load("action", "hearth_pin")
 verdict = load("action", "hearth_verdict")
 collect = load("action", "hearth_collect")
 log = load("action", "hearth_log")
-inventory = load("action", "hearth_inventory")
 workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")
 
@@ -290,8 +287,7 @@ def closing(lines, ends, files=FILES, playbook="ansible-playbook", model="tiny")
 def test_the_command_for_the_same_inventory_can_be_pasted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sources = [str(tmp_path / "inventory" / "my home"), "/etc/it's", "one,two,"]
-    monkeypatch.setattr(context, "CLIARGS", ImmutableDict(inventory=sources))
-    typed = shlex.split(inventory.ActionModule._playbook())
+    typed = shlex.split(playbook_command(sources))
     assert (typed[0], typed[1::2]) == ("ansible-playbook", ["-i"] * 3)
     assert typed[2::2] == ["inventory/my home", "/etc/it's", "one,two,"]
 
