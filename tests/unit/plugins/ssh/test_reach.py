@@ -5,13 +5,10 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from support.plugins import load
 
-from hearth_controller.inventory import ssh
+from hearth_controller.inventory import reach, ssh
 from hearth_controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_of
 from hearth_controller.inventory.unreachable import explain, told_by
-
-reach = load("action", "hearth_reach")
 
 A = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIA+uem/Rim3DPkNcO5w3JqDgxwPepweGSrsUgljlAANw")
 B = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIFE7oAujqR2TTWEwuf8WjXSZSGTFXYOJIgJh9e1opygr")
