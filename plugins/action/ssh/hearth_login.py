@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import getpass
-import os
-import platform
-import subprocess
-from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from hearth_controller.inventory import ssh
+from hearth.base.errors import HearthError
 from hearth_controller.inventory.hostkeys import PublicKey
+from hearth_controller.inventory.login import prepare_key, refused
 
 DOCUMENTATION = r"""
 module: hearth_login
@@ -44,79 +39,6 @@ note:
   returned: when it was
 """
 
-# A user's default keys, in the order in which ssh tries them.
-_DEFAULTS = ("id_ed25519", "id_ecdsa", "id_rsa")
-
-
-def agent_keys() -> list[str]:
-    """Return the public keys of this shell's SSH agent; empty without an agent."""
-    done = subprocess.run(
-        ["ssh-add", "-L"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10
-    )
-    return done.stdout.splitlines() if done.returncode == 0 else []
-
-
-def without_passphrase(private: Path) -> str:
-    """Return the public part of a private key file, or '' if it has a passphrase."""
-    done = subprocess.run(
-        ["ssh-keygen", "-y", "-P", "", "-f", private],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=10,
-    )
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def make(private: Path) -> None:
-    """Create a key pair without a passphrase, unless it exists (another fork may be faster)."""
-    private.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = os.open(private.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        if not private.exists():
-            comment = f"{getpass.getuser()}@{platform.node()}"
-            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", private]
-            subprocess.run(command, check=True, capture_output=True, timeout=30)
-    finally:
-        os.close(folder)
-
-
-def choose_key(named: str, agent: list[str], home: Path) -> tuple[str, Path]:
-    """Return the public key to use and '', or '' and the file to create it in.
-
-    `named` is the private key that the inventory names, or ''. Raises AnsibleActionFail if all
-    existing keys need a passphrase.
-    """
-    if named:
-        candidates, new = [Path(named).expanduser()], Path(named).expanduser()
-    elif agent:
-        return agent[0], Path()
-    else:
-        candidates = [home / ".ssh" / name for name in _DEFAULTS]
-        new = candidates[0]
-    there = [path for path in candidates if path.exists()]
-    for path in there:
-        public = without_passphrase(path)
-        if public or any(key.split()[:2] == _public_beside(path) for key in agent):
-            return public or " ".join(_public_beside(path)), Path()
-    if there:
-        names = " and ".join(map(str, there))
-        raise AnsibleActionFail(
-            f"{names}: has a passphrase, and no agent holds it, so nothing could log in without a "
-            'question. Either  eval "$(ssh-agent)" && ssh-add  before you play, or name a key of '
-            "its own by ansible_ssh_private_key_file in the inventory: it is made if it is missing"
-        )
-    return "", new
-
-
-def _public_beside(private: Path) -> list[str]:
-    """Return type and text of the public key in the file beside a private one."""
-    try:
-        return private.with_name(f"{private.name}.pub").read_text().split()[:2]
-    except OSError:
-        return []
-
 
 class ActionModule(ActionBase):
     """Runs on the controller; on the machine the module hearth_authorized."""
@@ -127,17 +49,16 @@ class ActionModule(ActionBase):
         """Return whether the machine was changed; fail if a key does not log in after all."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, arguments = self.validate_argument_spec({"timeout": {"type": "int", "default": 8}})
-        if self._connection.transport != "ssh" or not self._refused(arguments["timeout"]):
+        option, timeout = self._connection.get_option, arguments["timeout"]
+        if self._connection.transport != "ssh" or not refused(option, timeout):
             return result
-        named = self._connection.get_option("private_key_file") or ""
-        public, new = choose_key(named, agent_keys(), Path.home())
         check = self._task.check_mode
-        if not public and check:
-            return result | {"changed": True, "note": f"a key would be made in {new}"}
-        made = ""
-        if not public:
-            make(new)
-            public, made = without_passphrase(new), f", made in {new}"
+        try:
+            public, note = prepare_key(option("private_key_file") or "", check)
+        except HearthError as error:
+            raise AnsibleActionFail(str(error)) from None
+        if check and not public:
+            return result | {"changed": True, "note": note}
         fingerprint = PublicKey.of(public).fingerprint
         answer = self._execute_module(
             "hearth_authorized",
@@ -146,8 +67,8 @@ class ActionModule(ActionBase):
         )
         if answer.get("failed") or answer.get("unreachable"):
             return answer
-        answer["note"] = f"logs in by key {fingerprint}{made}"
-        if not check and (said := self._refused(arguments["timeout"])):
+        answer["note"] = f"logs in by key {fingerprint}{note}"
+        if not check and (said := refused(option, timeout)):
             answer |= {
                 "failed": True,
                 "msg": f"the key {fingerprint} is in ~/.ssh/authorized_keys of "
@@ -156,9 +77,3 @@ class ActionModule(ActionBase):
                 "`journalctl -u ssh`",
             }
         return answer
-
-    def _refused(self, timeout: int) -> str:
-        """Try a new login by key; return why it failed, or ''."""
-        option = self._connection.get_option
-        first = {"PreferredAuthentications": "publickey", "ConnectTimeout": str(timeout)}
-        return ssh.attempt([*ssh.command(option, first), option("host"), "true"], timeout + 10)

@@ -6,10 +6,11 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ansible.errors import AnsibleActionFail
 from support.plugins import load
 
-login = load("action", "hearth_login")
+from hearth.base.errors import HearthError
+from hearth_controller.inventory import login
+
 peers = load("action", "hearth_cluster_ssh")
 module = load("modules", "hearth_cluster_ssh")
 authorized = load("modules", "hearth_authorized")
@@ -50,7 +51,7 @@ def test_where_there_is_none_one_is_to_be_made(tmp_path):
 def test_a_key_with_a_passphrase_that_no_agent_holds_is_explained(tmp_path):
     path = tmp_path / ".ssh" / "id_ed25519"
     public = pair(path, "secret words")
-    with pytest.raises(AnsibleActionFail, match="has a passphrase, and no agent holds it") as said:
+    with pytest.raises(HearthError, match="has a passphrase, and no agent holds it") as said:
         login.choose_key("", [], tmp_path)
     assert "ssh-add" in str(said.value)
     named, _ = login.choose_key(str(path), [AGENTS, public], tmp_path)
