@@ -9,5 +9,6 @@ system.py    checks of the machine, and of the stages of provisioning
 checks.py    all checks, in display order
 examine.py   results as one object, see docs/doctor.schema.json
 table.py     results as text
+message.py   findings of any task on the nodes as one message
 show.py      all of it: results as text, and in a file
 """

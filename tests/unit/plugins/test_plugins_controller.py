@@ -29,7 +29,6 @@ from hearth_controller.watch.progress import Progress, state_text
 
 run = load("action", "hearth_run")
 pin = load("action", "hearth_pin")
-verdict = load("action", "hearth_verdict")
 collect = load("action", "hearth_collect")
 log = load("action", "hearth_log")
 workspace = load("action", "hearth_workspace")
@@ -65,71 +64,6 @@ def test_typed_variables_are_plain_and_train_adds_up(tmp_path):
 )
 def test_a_revision_is_recorded_where_all_nodes_have_the_same(revisions, recorded):
     assert pin.common(revisions) == recorded
-
-
-# -- findings --------------------------------------------------------------------------------------
-
-
-def test_nodes_with_the_same_finding_are_named_together():
-    text = verdict.as_message(
-        {"a": ["full"], "b": ["full"], "c": ["no port"]}, [], "Nothing began."
-    )
-    assert text.splitlines() == ["a, b: full", "c: no port", "Nothing began."]
-
-
-def test_facts_that_nodes_must_not_share_are_found():
-    facts = {"a": {"machine_id": "1f"}, "b": {"machine_id": "1f"}, "c": {"machine_id": ""}, "d": {}}
-    (finding,) = verdict.shared(facts, ["machine_id"])
-    assert finding.startswith("a and b have the same machine_id 1f")
-
-
-def test_an_unreachable_node_is_a_finding():
-    found = verdict.findings_of(
-        [{"unreachable": True, "msg": "Task failed: Failed to connect"}, {"skipped": True}]
-    )
-    assert found == ["cannot be reached: Failed to connect"]
-
-
-AWAY, THERE = [{"skipped": True}, {"unreachable": True, "msg": "timed out"}], [{"facts": {}}]
-
-
-def test_nodes_that_answered_are_the_way_to_go_on_without_one_that_did_not():
-    assert verdict.way_out({"tower": THERE, "laptop": AWAY, "oldbox": THERE}) == (
-        "To go on without laptop: -e nodes=tower,oldbox"
-    )
-    assert verdict.way_out({"tower": THERE, "oldbox": THERE}) == ""
-    assert verdict.way_out({"tower": AWAY, "oldbox": AWAY}) == ""
-    assert verdict.way_out({}) == ""
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"without": True}, "\nTo go on without laptop: -e nodes=tower"),
-        ({}, ""),
-    ],
-)
-def test_the_way_on_is_said_last_and_only_where_there_is_one(monkeypatch, asked, said):
-    arguments = {"of": ["state"], "nodes": ["tower", "laptop", "oldbox"], "then": "Nothing began."}
-    plugin = object.__new__(verdict.ActionModule)
-    arguments = {"same": [], "distinct": [], "without": False} | arguments | asked
-    monkeypatch.setattr(verdict.ActionBase, "run", lambda *_: {})
-    monkeypatch.setattr(plugin, "validate_argument_spec", lambda _: (None, arguments))
-    results = {"tower": THERE[0], "laptop": AWAY[1], "oldbox": THERE[0]}
-    task_vars = {
-        "ansible_play_hosts": ["tower", "laptop"],  # oldbox failed earlier
-        "hostvars": {node: {"state": result} for node, result in results.items()},
-    }
-    assert plugin.run(None, task_vars)["msg"] == (
-        f"laptop: cannot be reached: timed out\noldbox: failed, see above\nNothing began.{said}"
-    )
-
-
-def test_facts_must_be_the_same_everywhere():
-    facts = {"a": {"torch": "2.13", "data": 1}, "b": {"torch": "2.12", "data": 1}, "c": {}}
-    assert verdict.differing(facts, ["torch", "data"]) == [
-        "torch is not the same on all nodes: a 2.13, b 2.12"
-    ]
 
 
 # -- progress --------------------------------------------------------------------------------------

@@ -1,0 +1,107 @@
+"""The findings of all nodes as one message. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from hearth_controller.inventory.unreachable import told_by
+
+
+def message(
+    results: Mapping[str, Sequence[Mapping[str, Any]]],
+    playing: Collection[str],
+    common: Sequence[str] = (),
+    same: Iterable[str] = (),
+    distinct: Iterable[str] = (),
+    then: str = "",
+    without: bool = False,
+) -> str:
+    """Return all findings of the nodes' `results` as one text that ends with `then`, or ''.
+
+    A node that is not `playing` failed earlier. `common` are findings of the controller. The facts
+    `same` must be equal on all nodes, and no two nodes may share one of `distinct`. `without`: the
+    text advises how to continue without unreachable nodes.
+    """
+    by_node = {
+        node: [finding.removeprefix(f"{node}: ") for finding in findings_of(each)]
+        if node in playing
+        else ["failed, see above"]
+        for node, each in results.items()
+    }
+    facts = {
+        node: {name: fact for result in each for name, fact in result.get("facts", {}).items()}
+        for node, each in results.items()
+    }
+    common = [*common, *differing(facts, same), *shared(facts, distinct)]
+    if not common and not any(by_node.values()):
+        return ""
+    advice = way_out({node: results[node] for node in results if node in playing})
+    last = [then, advice if without else ""]
+    return as_message(by_node, common, "\n".join(filter(None, last)))
+
+
+def findings_of(results: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the findings of one node's results, each once."""
+    findings = []
+    for result in results:
+        if result.get("unreachable"):
+            findings.append(f"cannot be reached: {told_by(result)}")
+        elif result.get("failed") and not result.get("findings"):
+            findings.append(told_by(result) or "failed without saying why")
+        findings += result.get("findings", [])
+    return list(dict.fromkeys(findings))
+
+
+def differing(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """Return a finding for each fact of `names` that differs between nodes.
+
+    `facts` are by node; a node that does not have the fact is left out.
+    """
+    findings = []
+    for name in names:
+        values = {node: known[name] for node, known in facts.items() if name in known}
+        if len(set(map(str, values.values()))) > 1:
+            each = ", ".join(f"{node} {value}" for node, value in values.items())
+            findings.append(f"{name} is not the same on all nodes: {each}")
+    return findings
+
+
+def shared(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """Return a finding for each fact of `names` whose value several nodes share.
+
+    A node that does not have the fact, or has it empty, is left out.
+    """
+    findings = []
+    for name in names:
+        nodes: dict[str, list[str]] = {}
+        for node, known in facts.items():
+            nodes.setdefault(str(known.get(name) or node), []).append(node)
+        findings += [
+            f"{' and '.join(alike)} have the same {name} {value}: one machine under two names, or "
+            "a copied disk"
+            for value, alike in nodes.items()
+            if len(alike) > 1
+        ]
+    return findings
+
+
+def way_out(results: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
+    """Return the advice to continue without the unreachable nodes, or ''.
+
+    `results` are by node. There is no advice if all nodes are reachable, or none.
+    """
+    away = [node for node, of in results.items() if any(each.get("unreachable") for each in of)]
+    there = [node for node in results if node not in away]
+    if not away or not there:
+        return ""
+    return f"To go on without {', '.join(away)}: -e nodes={','.join(there)}"
+
+
+def as_message(by_node: Mapping[str, list[str]], common: list[str], then: str) -> str:
+    """Return all findings as one text; nodes with equal findings are named together."""
+    lines = list(common)
+    for findings in dict.fromkeys(tuple(found) for found in by_node.values() if found):
+        nodes = ", ".join(node for node, found in by_node.items() if tuple(found) == findings)
+        lines += [f"{nodes}: {finding}" for finding in findings]
+    return "\n".join([*lines, *([then] if then else [])])
