@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from hearth_controller.supply.target import ONE_BUILD, Target
 
@@ -45,6 +46,11 @@ def read_lock(text: str) -> dict[str, Pin]:
         if name and (hashes := _HASH.findall(line)):
             pins[name] = Pin(name, pins[name].version, (*pins[name].hashes, *hashes))
     return pins
+
+
+def lock_in(folder: Path, kind: str) -> dict[str, Pin]:
+    """Return the pins of the lock file for nodes of a kind, `cpu` or `gpu`."""
+    return read_lock((folder / f"{kind}.lock").read_text())
 
 
 def as_requirements(pins: Iterable[Pin]) -> str:

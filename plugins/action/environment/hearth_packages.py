@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,46 +11,12 @@ from ansible.plugins.action import ActionBase
 
 from hearth.base.text import duration
 from hearth_controller.base.screen import Screen
-from hearth_controller.supply.locks import Pin, as_requirements, not_for, read_lock
-from hearth_controller.supply.target import ONE_BUILD, Target
+from hearth_controller.supply.drift import drift, installation, unsupported
+from hearth_controller.supply.locks import Pin, lock_in
+from hearth_controller.supply.target import Target
 
 KINDS = ("cpu", "gpu")
-_NAMED = 5
 _WORTH_SHOWING = 10 << 20
-
-
-def drift(look: Mapping[str, Any], end: str) -> str:
-    """Return a sentence on a node's differing packages; `end` says what was done about them."""
-    differing = look["differing"]
-    if not look["present"]:
-        return f"{len(differing)} packages {end}"
-    wrong = [
-        f"{each['name']} {each['has']} instead of {each['wants']}"
-        for each in differing
-        if each["has"]
-    ]
-    lacking = [each["name"] for each in differing if not each["has"]]
-    if len(lacking) > _NAMED:
-        wrong.append(f"{len(lacking)} packages missing")
-    elif lacking:
-        wrong.append(f"{', '.join(lacking)} missing")
-    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
-    return f"{', '.join(wrong[:_NAMED])}{more} — {end}"
-
-
-def unsupported(
-    differing: Iterable[Mapping[str, str]], pins: Mapping[str, Pin], target: Target
-) -> list[str]:
-    """Return a finding if the lock has no build of a wanted package for this node."""
-    if target.machine == ONE_BUILD[1]:
-        way_out = "set python_mode: conda, which brings Python 3.11"
-    else:
-        way_out = "leave this node out of the cluster"
-    return [
-        f"{pin} is locked for Python 3.11 on x86_64 only, and here is Python "
-        f"{target.python[0]}.{target.python[1]} on {target.machine}: {way_out}"
-        for pin in not_for((pins[each["name"]] for each in differing), target)
-    ]
 
 
 class ActionModule(ActionBase):
@@ -64,7 +30,7 @@ class ActionModule(ActionBase):
         self._vars = task_vars
         arguments = dict(self._task.args)
         locks = Path(arguments.pop("requirements"))
-        pins = {kind: read_lock((locks / f"{kind}.lock").read_text()) for kind in KINDS}
+        pins = {kind: lock_in(locks, kind) for kind in KINDS}
         if arguments["verb"] == "look":
             return result | self._look(arguments, pins)
         return result | self._install(arguments, pins)
@@ -80,8 +46,8 @@ class ActionModule(ActionBase):
         answer = self._module(arguments)
         target = answer.get("target") or {}
         if answer.get("differing") and target["python"]:
-            platform = Target(tuple(target["python"]), target["machine"], target["glibc"])
-            answer["findings"] += unsupported(answer["differing"], pins[answer["kind"]], platform)
+            lock = pins[answer["kind"]]
+            answer["findings"] += unsupported(answer["differing"], lock, Target.of(target))
         return answer
 
     def _install(
@@ -92,13 +58,7 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             end = "to be mended" if look["present"] else "to be installed"
             return {"changed": True, "note": drift(look, end)}
-        lock = pins[look["kind"]]
-        arguments["locked"] = as_requirements(lock[each["name"]] for each in look["differing"])
-        arguments["wanted"] = {
-            "locked": {each["name"]: each["wants"] for each in look["differing"]}
-        }
-        arguments["files"] = {wheel["name"]: wheel["sha256"] for wheel in wheels}
-        arguments["needed"] = sum(wheel["unpacked"] for wheel in wheels)
+        arguments |= installation(look, wheels, pins[look["kind"]])
         sent = ""
         if self._connection.transport == "local":
             # The node is the controller itself: install from the wheel cache, and keep the wheels.

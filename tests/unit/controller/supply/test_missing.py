@@ -1,0 +1,76 @@
+"""The packages that nodes lack: what is said of them, and what is fetched for whom."""
+
+from __future__ import annotations
+
+import pytest
+from support.stand_in_index import lock_line
+
+from hearth_controller.supply.drift import drift, unsupported
+from hearth_controller.supply.locks import read_lock
+from hearth_controller.supply.missing import by_kind, wanted
+from hearth_controller.supply.target import Target
+
+
+def differ(*triples: tuple[str, str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "has": has, "wants": wants} for name, has, wants in triples]
+
+
+@pytest.mark.parametrize(
+    ("present", "triples", "said"),
+    [
+        (True, [("numpy", "1.26.4", "2.3.1")], "numpy 1.26.4 instead of 2.3.1 — mended"),
+        (True, [("a", "1", "2"), ("b", "", "1")], "a 1 instead of 2, b missing — mended"),
+        (True, [(f"p{i}", "", "1") for i in range(9)], "9 packages missing — mended"),
+        (
+            True,
+            [(f"p{i}", "1", "2") for i in range(7)],
+            ", ".join(f"p{i} 1 instead of 2" for i in range(5)) + " and 2 more — mended",
+        ),
+        (False, [("a", "1", "2"), ("b", "", "1")], "2 packages mended"),
+    ],
+)
+def test_a_drift_is_told_in_one_line(present, triples, said):
+    assert drift({"present": present, "differing": differ(*triples)}, "mended") == said
+
+
+def test_a_build_that_the_lock_does_not_have_for_a_node_is_told_with_the_way_out():
+    pins = read_lock(lock_line("torch", "2.0+cpu", b"x") + lock_line("numpy", "1", b"y", b"z"))
+    wrong = differ(("torch", "", "2.0+cpu"), ("numpy", "", "1"))
+    found = unsupported(wrong, pins, Target((3, 12), "x86_64", 39))
+    assert found == [
+        "torch==2.0+cpu is locked for Python 3.11 on x86_64 only, and here is Python 3.12 on "
+        "x86_64: set python_mode: conda, which brings Python 3.11"
+    ]
+    assert unsupported(wrong, pins, Target((3, 11), "x86_64", 36)) == []
+    assert "leave this node out" in unsupported(wrong, pins, Target((3, 11), "arm", 36))[0]
+
+
+def test_nodes_of_a_kind_share_a_download_and_locks_do_not_mix(tmp_path):
+    (tmp_path / "cpu.lock").write_text(
+        lock_line("torch", "2+cpu", b"x") + lock_line("a", "1", b"a")
+    )
+    (tmp_path / "gpu.lock").write_text(lock_line("torch", "2", b"y"))
+    target = {"python": [3, 11], "machine": "x86_64", "glibc": 36}
+    lacks = {"cpu": differ(("torch", "", "2+cpu")), "gpu": differ(("torch", "", "2"))}
+    looks = {
+        name: {"kind": kind, "target": target, "differing": lacks[kind]}
+        for name, kind in {"tower": "gpu", "laptop": "cpu", "oldbox": "cpu"}.items()
+    }
+    looks["oldbox"]["differing"] = differ(("a", "", "1"))
+    groups = by_kind(looks, wanted(looks, tmp_path))
+    assert {kind[0]: [str(pin) for pin in pins] for kind, pins in groups.items()} == {
+        "gpu": ["torch==2"],
+        "cpu": ["torch==2+cpu", "a==1"],
+    }
+
+
+def test_only_nodes_that_differ_cause_a_download(tmp_path):
+    (tmp_path / "cpu.lock").write_text(lock_line("a", "1", b"x") + lock_line("b", "2", b"y"))
+    looks = {
+        "tower": {"kind": "cpu", "differing": []},
+        "laptop": {"kind": "cpu", "differing": differ(("b", "1", "2"))},
+    }
+    lacking = wanted(looks, tmp_path)
+    assert {name: [str(pin) for pin in pins] for name, pins in lacking.items()} == {
+        "laptop": ["b==2"]
+    }
