@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import filecmp
-import os
 import shlex
-import shutil
-import tempfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.paths import for_shell
-from hearth.base.files import alone
+from hearth_controller.runs.collect import collect, safe
 
 DOCUMENTATION = r"""
 module: hearth_collect
@@ -47,54 +43,6 @@ collected:
   type: list
 """
 
-_COMING = ".coming-"
-"""Prefix of the folder that receives files; the pid of the fetching process follows."""
-
-
-def safe(name: str) -> bool:
-    """Return whether a file name reported by a node stays inside its folder."""
-    parts = PurePosixPath(name).parts
-    return bool(parts) and parts[0] != "/" and ".." not in parts
-
-
-def same(one: Path, other: Path) -> bool:
-    """Return whether two files, or two folders with their contents, are equal."""
-    if one.is_dir() != other.is_dir() or not other.exists():
-        return False
-    if one.is_file():
-        return filecmp.cmp(one, other, shallow=False)
-    names = {path.relative_to(one) for path in one.rglob("*")}
-    return names == {path.relative_to(other) for path in other.rglob("*")} and all(
-        same(one / name, other / name) for name in names
-    )
-
-
-def put(fresh: Path, place: Path, fuller: bool = False) -> bool:
-    """Replace `place` by `fresh`; return whether anything changed.
-
-    With `fuller`, a file is replaced only by a larger one: a longer record is a later one.
-    """
-    if same(fresh, place):
-        return False
-    if fuller and place.is_file() and fresh.stat().st_size <= place.stat().st_size:
-        return False
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.is_dir():
-        shutil.rmtree(place)
-    os.replace(fresh, place)
-    return True
-
-
-def sweep(into: Path) -> None:
-    """Remove the receiving folders of dead processes: Ctrl-C skips their clean-up."""
-    for left in into.glob(f"{_COMING}*"):
-        try:
-            os.kill(int(left.name.removeprefix(_COMING).partition("-")[0]), 0)
-        except ProcessLookupError:
-            shutil.rmtree(left, ignore_errors=True)
-        except (ValueError, PermissionError):
-            continue
-
 
 class ActionModule(ActionBase):
     """Fetches from one node."""
@@ -120,18 +68,12 @@ class ActionModule(ActionBase):
         if there["rc"] != 0:
             return result | {"changed": False, "collected": []}
         workspace = there["stdout"].strip()
-        into = Path(options["into"])
-        into.mkdir(parents=True, exist_ok=True)
-        sweep(into)
-        changed, collected = False, []
-        # Beside its destination, so that a rename completes it.
-        with tempfile.TemporaryDirectory(dir=into, prefix=f"{_COMING}{os.getpid()}-") as folder:
-            for here, there in options["files"].items():
-                fresh = Path(folder) / here
-                if self._fetch(f"{workspace}/{there}", fresh):
-                    with alone(into):
-                        changed |= put(fresh, into / here, options["fuller"])
-                    collected.append(here)
+        changed, collected = collect(
+            Path(options["into"]),
+            options["files"],
+            lambda there, here: self._fetch(f"{workspace}/{there}", here),
+            options["fuller"],
+        )
         return result | {"changed": changed, "collected": collected}
 
     def _fetch(self, there: str, here: Path) -> bool:

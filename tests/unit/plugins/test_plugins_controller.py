@@ -21,6 +21,7 @@ from hearth.base.text import duration
 from hearth_controller.base.paths import as_typed, playbook_command
 from hearth_controller.base.screen import Screen
 from hearth_controller.report.repeat import variable
+from hearth_controller.runs import collect
 from hearth_controller.runs.outcome import culprits, silent, told
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import paragraph, script_or_model, summary, table
@@ -29,7 +30,6 @@ from hearth_controller.watch.progress import Progress, state_text
 
 run = load("action", "hearth_run")
 pin = load("action", "hearth_pin")
-collect = load("action", "hearth_collect")
 log = load("action", "hearth_log")
 workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")

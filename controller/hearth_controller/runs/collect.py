@@ -1,0 +1,82 @@
+"""Bring a run's files from a node to its folder on the controller."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+
+from hearth.base.files import alone
+
+_COMING = ".coming-"
+"""Prefix of the folder that receives files; the pid of the fetching process follows."""
+
+
+def collect(
+    into: Path, files: Mapping[str, str], fetch: Callable[[str, Path], bool], fuller: bool
+) -> tuple[bool, list[str]]:
+    """Bring `files` to the folder `into`; return whether any changed, and those the node had.
+
+    `files` are paths on the node by path in `into`. `fetch` brings one, if the node has it. With
+    `fuller`, a file is replaced only by a larger one.
+    """
+    into.mkdir(parents=True, exist_ok=True)
+    sweep(into)
+    changed, collected = False, []
+    # Beside its destination, so that a rename completes it.
+    with tempfile.TemporaryDirectory(dir=into, prefix=f"{_COMING}{os.getpid()}-") as folder:
+        for here, there in files.items():
+            fresh = Path(folder) / here
+            if fetch(there, fresh):
+                with alone(into):
+                    changed |= put(fresh, into / here, fuller)
+                collected.append(here)
+    return changed, collected
+
+
+def safe(name: str) -> bool:
+    """Return whether a file name reported by a node stays inside its folder."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and parts[0] != "/" and ".." not in parts
+
+
+def same(one: Path, other: Path) -> bool:
+    """Return whether two files, or two folders with their contents, are equal."""
+    if one.is_dir() != other.is_dir() or not other.exists():
+        return False
+    if one.is_file():
+        return filecmp.cmp(one, other, shallow=False)
+    names = {path.relative_to(one) for path in one.rglob("*")}
+    return names == {path.relative_to(other) for path in other.rglob("*")} and all(
+        same(one / name, other / name) for name in names
+    )
+
+
+def put(fresh: Path, place: Path, fuller: bool = False) -> bool:
+    """Replace `place` by `fresh`; return whether anything changed.
+
+    With `fuller`, a file is replaced only by a larger one: a longer record is a later one.
+    """
+    if same(fresh, place):
+        return False
+    if fuller and place.is_file() and fresh.stat().st_size <= place.stat().st_size:
+        return False
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_dir():
+        shutil.rmtree(place)
+    os.replace(fresh, place)
+    return True
+
+
+def sweep(into: Path) -> None:
+    """Remove the receiving folders of dead processes: Ctrl-C skips their clean-up."""
+    for left in into.glob(f"{_COMING}*"):
+        try:
+            os.kill(int(left.name.removeprefix(_COMING).partition("-")[0]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(left, ignore_errors=True)
+        except (ValueError, PermissionError):
+            continue
