@@ -65,9 +65,5 @@ def show(
     examined = examine(cluster, now, mended, unmended)
     if file:
         write_whole(Path(file), json.dumps(examined, indent=1) + "\n")
-    lines = [f"  {line}".rstrip() for line in doctor_lines(examined)]
-    return {
-        "say": "\n".join(lines),
-        "verdict": examined["verdict"],
-        "mends": mends(examined),
-    }
+    text = "\n".join(f"  {line}".rstrip() for line in doctor_lines(examined))
+    return {"say": text, "verdict": examined["verdict"], "mends": mends(examined)}

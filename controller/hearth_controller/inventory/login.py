@@ -74,13 +74,10 @@ def choose_key(named: str, agent: list[str], home: Path) -> tuple[str, Path]:
     `named` is the private key that the inventory names, or ''. Raises `HearthError` if all
     existing keys need a passphrase.
     """
-    if named:
-        candidates, new = [Path(named).expanduser()], Path(named).expanduser()
-    elif agent:
+    if agent and not named:
         return agent[0], Path()
-    else:
-        candidates = [home / ".ssh" / name for name in _DEFAULTS]
-        new = candidates[0]
+    defaults = [home / ".ssh" / name for name in _DEFAULTS]
+    candidates = [Path(named).expanduser()] if named else defaults
     there = [path for path in candidates if path.exists()]
     for path in there:
         public = without_passphrase(path)
@@ -93,7 +90,7 @@ def choose_key(named: str, agent: list[str], home: Path) -> tuple[str, Path]:
             'question. Either  eval "$(ssh-agent)" && ssh-add  before you play, or name a key of '
             "its own by ansible_ssh_private_key_file in the inventory: it is made if it is missing"
         )
-    return "", new
+    return "", candidates[0]
 
 
 def _public_beside(private: Path) -> list[str]:

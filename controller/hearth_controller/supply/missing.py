@@ -1,19 +1,22 @@
-"""The packages that nodes lack, and Miniforge, fetched once for all nodes of one kind."""
+"""The packages that nodes lack: fetched once for all nodes of one kind, and described."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import SupplyError
 from hearth_controller.supply.download import Show, download
-from hearth_controller.supply.locks import Pin, lock_in
-from hearth_controller.supply.target import Target
-from hearth_controller.supply.wheelhouse import Wheel, Wheelhouse
+from hearth_controller.supply.locks import Pin, as_requirements, lock_in, not_for
+from hearth_controller.supply.target import ONE_BUILD, Target
+from hearth_controller.supply.wheelhouse import Wheelhouse
 
 Kind = tuple[str, Target]
 """Lock and platform: nodes of one kind get the same wheels."""
+
+_NAMED = 5
 
 
 def supply(
@@ -39,7 +42,10 @@ def supply(
             for kind, pins in by_kind(looks, lacking).items()
         }
         wheels = {
-            node: [as_dict(fetched[kind_of(looks[node])][pin.name]) for pin in pins]
+            node: [
+                asdict(wheel) | {"path": str(wheel.path), "name": wheel.path.name}
+                for wheel in (fetched[kind_of(looks[node])][pin.name] for pin in pins)
+            ]
             for node, pins in lacking.items()
         }
         if not any(look.get("lacks_miniforge") for look in looks.values()):
@@ -55,7 +61,8 @@ def supply(
 
 def kind_of(look: Mapping[str, Any]) -> Kind:
     """Return lock and platform of a node, from its inspection."""
-    return look["kind"], Target.of(look["target"])
+    target = look["target"]
+    return look["kind"], Target(tuple(target["python"]), target["machine"], target["glibc"])
 
 
 def wanted(looks: Mapping[str, Mapping[str, Any]], locks: Path) -> dict[str, list[Pin]]:
@@ -78,12 +85,49 @@ def by_kind(
     return {kind: list(pins.values()) for kind, pins in groups.items()}
 
 
-def as_dict(wheel: Wheel) -> dict[str, Any]:
-    """Return a wheel as a dict that fits into a task's result."""
+def drift(look: Mapping[str, Any], end: str) -> str:
+    """Return a sentence on a node's differing packages; `end` says what was done about them."""
+    differing = look["differing"]
+    if not look["present"]:
+        return f"{len(differing)} packages {end}"
+    wrong = [
+        f"{each['name']} {each['has']} instead of {each['wants']}"
+        for each in differing
+        if each["has"]
+    ]
+    lacking = [each["name"] for each in differing if not each["has"]]
+    if len(lacking) > _NAMED:
+        wrong.append(f"{len(lacking)} packages missing")
+    elif lacking:
+        wrong.append(f"{', '.join(lacking)} missing")
+    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    return f"{', '.join(wrong[:_NAMED])}{more} — {end}"
+
+
+def unsupported(look: Mapping[str, Any], pins: Mapping[str, Pin]) -> list[str]:
+    """Return a finding if the lock has no build of a wanted package for this node."""
+    if not look["target"]["python"]:
+        return []
+    _, target = kind_of(look)
+    if target.machine == ONE_BUILD[1]:
+        way_out = "set python_mode: conda, which brings Python 3.11"
+    else:
+        way_out = "leave this node out of the cluster"
+    return [
+        f"{pin} is locked for Python 3.11 on x86_64 only, and here is Python "
+        f"{target.python[0]}.{target.python[1]} on {target.machine}: {way_out}"
+        for pin in not_for((pins[each["name"]] for each in look["differing"]), target)
+    ]
+
+
+def installation(
+    look: Mapping[str, Any], wheels: Sequence[Mapping[str, Any]], pins: Mapping[str, Pin]
+) -> dict[str, Any]:
+    """Return arguments of the module `hearth_packages` that install a node's differing packages."""
+    differing = look["differing"]
     return {
-        "path": str(wheel.path),
-        "name": wheel.path.name,
-        "sha256": wheel.sha256,
-        "size": wheel.size,
-        "unpacked": wheel.unpacked,
+        "locked": as_requirements(pins[each["name"]] for each in differing),
+        "wanted": {"locked": {each["name"]: each["wants"] for each in differing}},
+        "files": {wheel["name"]: wheel["sha256"] for wheel in wheels},
+        "needed": sum(wheel["unpacked"] for wheel in wheels),
     }

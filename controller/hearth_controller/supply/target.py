@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
@@ -29,11 +27,6 @@ class Target:
     python: tuple[int, int]
     machine: str
     glibc: int
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Target:
-        """Build a target from the facts that a node reports."""
-        return cls(tuple(facts["python"]), facts["machine"], facts["glibc"])
 
     @property
     def interpreter(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,9 @@ class Distribution:
     shared: str
     direct: float
     looks: Mapping[str, Mapping[str, Any]]
-    choice: Mapping[str, Any] = field(default_factory=dict)
-    offer: Mapping[str, Any] = field(default_factory=dict)
-    secret: str | None = None
+    choice: Mapping[str, Any]
+    offer: Mapping[str, Any]
+    secret: str | None
 
     # -- on the controller -------------------------------------------------------------------------
 

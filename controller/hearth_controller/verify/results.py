@@ -22,22 +22,18 @@ def observations(
     `looks` and `talks` are by node the answers of the module `hearth_verify`, empty without one;
     `playing` are the nodes that no earlier stage has lost.
     """
-    found = []
-    for node in nodes:
-        name = str(node["name"])
-        look = looks[name]
-        found.append(
-            Observation(
-                name=name,
-                rank=int(node["rank"]),
-                address=str(node["address"]),
-                gone=_gone(look, name in playing),
-                findings=tuple(look.get("findings", ())),
-                facts=look.get("facts", {}),
-                talk=talks[name].get("facts", {}),
-            )
+    return [
+        Observation(
+            name,
+            int(node["rank"]),
+            str(node["address"]),
+            gone=_gone(looks[name], name in playing),
+            findings=tuple(looks[name].get("findings", ())),
+            facts=looks[name].get("facts", {}),
+            talk=talks[name].get("facts", {}),
         )
-    return found
+        for name, node in ((str(node["name"]), node) for node in nodes)
+    ]
 
 
 def _gone(look: Mapping[str, Any], playing: bool) -> str:

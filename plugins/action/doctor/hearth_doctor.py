@@ -82,14 +82,6 @@ stages:
 
 # These have action plugins of their own, which supply the module's arguments.
 _WITH_ACTION = ("hearth_time", "hearth_workspace")
-_ANSWERS = {
-    "look": "doctor_look",
-    "plain": "doctor_plain",
-    "rooted": "doctor_rooted",
-    "root": "doctor_root",
-    "claims": "doctor_claims",
-    "packages": "python_look",
-}
 
 
 class ActionModule(ActionBase):
@@ -119,11 +111,8 @@ class ActionModule(ActionBase):
             return result | {"stages": self._stages(given["stages"], task_vars)}
         own = task_vars["inventory_hostname"]
         arguments = {name: given[name] for name in ("verb", "address", "workspace", "models")}
-        arguments["peers"] = {
-            str(node["name"]): str(node["address"])
-            for node in given["nodes"]
-            if node["name"] != own
-        }
+        peers = {str(node["name"]): str(node["address"]) for node in given["nodes"]}
+        arguments["peers"] = {name: peers[name] for name in peers if name != own}
         answer = self._execute_module("hearth_doctor", arguments, task_vars=task_vars)
         if given["verb"] == "home" and "facts" in answer:
             node = ExaminedNode(Observation(own, 0, given["address"]), look=answer["facts"])
@@ -162,7 +151,9 @@ class ActionModule(ActionBase):
         nodes = []
         for verified in observations(given["nodes"], looks, talks, playing):
             its = known[verified.name]
-            answers = {word: its.get(variable, {}) for word, variable in _ANSWERS.items()}
+            words = ("look", "plain", "rooted", "root", "claims")
+            answers = {word: its.get(f"doctor_{word}", {}) for word in words}
+            answers["packages"] = its.get("python_look", {})
             one_computer, connection = its.get("hearth_one_computer"), its.get("ansible_connection")
             lock = its.get("python_lock", "auto")
             nodes.append(node_of(verified, answers, one_computer, connection, lock))

@@ -11,9 +11,8 @@ from ansible.plugins.action import ActionBase
 
 from hearth.base.text import duration
 from hearth_controller.base.screen import Screen
-from hearth_controller.supply.drift import drift, installation, unsupported
 from hearth_controller.supply.locks import Pin, lock_in
-from hearth_controller.supply.target import Target
+from hearth_controller.supply.missing import drift, installation, unsupported
 
 KINDS = ("cpu", "gpu")
 _WORTH_SHOWING = 10 << 20
@@ -44,10 +43,8 @@ class ActionModule(ActionBase):
             kind: {pin.name: pin.version for pin in lock.values()} for kind, lock in pins.items()
         }
         answer = self._module(arguments)
-        target = answer.get("target") or {}
-        if answer.get("differing") and target["python"]:
-            lock = pins[answer["kind"]]
-            answer["findings"] += unsupported(answer["differing"], lock, Target.of(target))
+        if answer.get("differing"):
+            answer["findings"] += unsupported(answer, pins[answer["kind"]])
         return answer
 
     def _install(

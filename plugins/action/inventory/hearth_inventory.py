@@ -87,9 +87,7 @@ def variables_of(inventory: Any, loader: DataLoader) -> set[str]:
     Variables that a role registered or set are not included.
     """
     parts = [*inventory.get_hosts(), *inventory.groups.values()]
-    names: set[str] = set()
-    for part in parts:
-        names |= set(part.get_vars())
+    names = {name for part in parts for name in part.get_vars()}
     # pylint: disable-next=protected-access
     sources = inventory._sources
     return names | set(get_vars_from_inventory_sources(loader, sources, parts, "all"))
@@ -166,11 +164,9 @@ class ActionModule(ActionBase):
         for name, raw in hostvars.raw_get(host).items():
             if name not in wanted:
                 continue
-            value = raw
-            if name in options:
-                try:
-                    value = hostvars[host][name]
-                except AnsibleError:
-                    continue  # a template of a later value; the role that uses it reports errors
+            try:
+                value = hostvars[host][name] if name in options else raw
+            except AnsibleError:
+                continue  # a template of a later value; the role that uses it reports errors
             given[name] = Given(value, where(name, raw), name in typed)
         return given

@@ -62,18 +62,15 @@ class ActionModule(ActionBase):
         )
         if self._task.check_mode:
             return result | {"skipped": True, "msg": "in check mode nothing is fetched"}
-        there = self._low_level_execute_command(
+        entered = self._low_level_execute_command(
             f"cd {for_shell(options['workspace'])} && pwd", sudoable=False
         )
-        if there["rc"] != 0:
+        if entered["rc"] != 0:
             return result | {"changed": False, "collected": []}
-        workspace = there["stdout"].strip()
-        changed, collected = collect(
-            Path(options["into"]),
-            options["files"],
-            lambda there, here: self._fetch(f"{workspace}/{there}", here),
-            options["fuller"],
-        )
+        workspace = entered["stdout"].strip()
+        files = {here: f"{workspace}/{there}" for here, there in options["files"].items()}
+        into, fuller = Path(options["into"]), options["fuller"]
+        changed, collected = collect(into, files, self._fetch, fuller)
         return result | {"changed": changed, "collected": collected}
 
     def _fetch(self, there: str, here: Path) -> bool:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from support.stand_in_index import lock_line
 
-from hearth_controller.supply.drift import drift, unsupported
 from hearth_controller.supply.locks import read_lock
-from hearth_controller.supply.missing import by_kind, wanted
-from hearth_controller.supply.target import Target
+from hearth_controller.supply.missing import by_kind, drift, unsupported, wanted
 
 
 def differ(*triples: tuple[str, str, str]) -> list[dict[str, str]]:
@@ -36,13 +34,17 @@ def test_a_drift_is_told_in_one_line(present, triples, said):
 def test_a_build_that_the_lock_does_not_have_for_a_node_is_told_with_the_way_out():
     pins = read_lock(lock_line("torch", "2.0+cpu", b"x") + lock_line("numpy", "1", b"y", b"z"))
     wrong = differ(("torch", "", "2.0+cpu"), ("numpy", "", "1"))
-    found = unsupported(wrong, pins, Target((3, 12), "x86_64", 39))
-    assert found == [
+
+    def found(python: tuple[int, int], machine: str) -> list[str]:
+        target = {"python": python, "machine": machine, "glibc": 36}
+        return unsupported({"kind": "cpu", "target": target, "differing": wrong}, pins)
+
+    assert found((3, 12), "x86_64") == [
         "torch==2.0+cpu is locked for Python 3.11 on x86_64 only, and here is Python 3.12 on "
         "x86_64: set python_mode: conda, which brings Python 3.11"
     ]
-    assert unsupported(wrong, pins, Target((3, 11), "x86_64", 36)) == []
-    assert "leave this node out" in unsupported(wrong, pins, Target((3, 11), "arm", 36))[0]
+    assert found((3, 11), "x86_64") == []
+    assert "leave this node out" in found((3, 11), "arm")[0]
 
 
 def test_nodes_of_a_kind_share_a_download_and_locks_do_not_mix(tmp_path):
