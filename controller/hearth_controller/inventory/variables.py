@@ -30,8 +30,8 @@ _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
 class Given:
     """A variable of one host.
 
-    `where` is the file and line that set it, or '' if unknown; `typed` is true if it came after
-    `-e`, where every value is text.
+    `where` is the file and line that set it, `-e`, or '' if unknown; `typed` is true if it came
+    after `-e`, where every value is text.
     """
 
     value: Any

@@ -185,7 +185,8 @@ class ActionModule(ActionBase):
                     value = resolved[name]
                 except AnsibleError:
                     continue  # a template of a later value; the role that uses it reports errors
-            given[name] = Given(value, where(name, raw), name not in untyped)
+            source = where(name, raw) if name in untyped else "-e"
+            given[name] = Given(value, source, name not in untyped)
         return given
 
     @staticmethod
