@@ -59,7 +59,7 @@ def _lines(specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         if "main" not in specs:  # those of the verbs
             if not options:
                 continue
-            yield f"**{entry}**: {spec['short_description'].lower()}\n"
+            yield f"**{entry}**: {spec['short_description']}\n"
         elif entry != "main":
             yield f"With `tasks_from: {entry}` ({spec['short_description'].lower()}):\n"
         if not options:

@@ -86,7 +86,7 @@ After.
 
 def test_each_verb_has_a_table():
     verbs = {"bake": SPECS["main"] | {"options": {"bake_on": {"description": "On."}}}}
-    assert "\n**bake**: do it\n\n| option |" in with_options(PLACE, verbs)
+    assert "\n**bake**: Do it\n\n| option |" in with_options(PLACE, verbs)
 
 
 @given(before=st.text(), after=st.text())
