@@ -106,7 +106,10 @@ def variables_of(inventory: Any, loader: DataLoader) -> set[str]:
 
 def where(name: str, value: Any) -> str:
     """Return the file and line that a variable was read from, as a typed path, or ''."""
-    origin = Origin.get_tag(name) or Origin.get_tag(value)
+    origin, of_value = Origin.get_tag(name), Origin.get_tag(value)
+    # A name keeps its first place, such as that of a default, when another file overrides it.
+    if origin is None or (of_value and of_value.path != origin.path):
+        origin = of_value
     if origin is None or not origin.path:
         return ""
     path = as_typed(origin.path)

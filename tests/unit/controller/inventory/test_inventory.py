@@ -357,6 +357,30 @@ def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
     assert "No machine was touched." in done.stdout
 
 
+def test_a_typed_word_of_the_wrong_type_is_refused_before_a_machine_is_touched():
+    done = played("playbooks/logs.yml", "-e", "lines=many", "-e", "follow=true")
+    assert done.returncode == 2
+    assert "logs_lines (-e): 'many' cannot be used; a whole number is wanted" in done.stdout
+    assert "logs_follow" not in done.stdout
+    assert "No machine was touched." in done.stdout
+
+
+def test_an_inventory_overrides_a_verbs_default_wherever_it_sets_it(tmp_path):
+    here = {"cluster_address": "10.0.0.1"}
+    inline = {"vars": {"attach_patience": "long"}}
+    hosts = tmp_path / "hosts.yml"
+    hosts.write_text(yaml.safe_dump({"all": inline, "cluster": {"hosts": {"tower": here}}}))
+    (tmp_path / "group_vars").mkdir()
+    everywhere = tmp_path / "group_vars" / "all.yml"
+    everywhere.write_text("attach_interval: often\ndashboard_state: off\nlaunch_ready_timeout: 5\n")
+    done = played("-i", tmp_path, "playbooks/inventory.yml")
+    assert done.returncode == 2
+    assert f"attach_patience ({hosts}:3): 'long' cannot be used" in done.stdout
+    assert f"attach_interval ({everywhere}:1): 'often' cannot be used" in done.stdout
+    assert "dashboard_state" in done.stdout
+    assert "launch_ready_timeout" not in done.stdout
+
+
 def test_several_faults_come_at_once_with_file_and_line(tmp_path):
     hosts = {
         "tower": {"cluster_address": "10.0.0.1", "clustr_address": "10.0.0.1"},
