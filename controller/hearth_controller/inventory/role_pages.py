@@ -1,4 +1,4 @@
-"""The options of each role as a table in its README, generated from its argument_specs.
+"""The options of each role, and of the verbs, as tables in READMEs, generated from argument_specs.
 
 Run `python -m hearth_controller.inventory.role_pages` at the repository's root to write them.
 """
@@ -15,17 +15,18 @@ from typing import Any
 import yaml
 
 from hearth.base.errors import HearthError
+from hearth_controller.inventory.variables import SPECS
 
 COMMAND = "python -m hearth_controller.inventory.role_pages"
 
-_BEGIN = f"<!-- Made from meta/argument_specs.yml; do not edit:\n     {COMMAND} -->\n"
+_BEGIN = f"<!-- Made from {SPECS}; do not edit:\n     {COMMAND} -->\n"
 _END = "<!-- made up to here -->\n"
 _PART = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
 _MARKUP = re.compile(r"\b[CIMOV]\(([^)]*)\)")  # Ansible's documentation markup
 
 
 def with_options(readme: str, specs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a role's README with its `argument_specs` rendered between the marks.
+    """Return a README with its `argument_specs` rendered between the marks.
 
     Raises:
         HearthError: The marks are missing, or appear more than once.
@@ -37,26 +38,30 @@ def with_options(readme: str, specs: Mapping[str, Mapping[str, Any]]) -> str:
     return _PART.sub(lambda _: f"{_BEGIN}\n{made}\n{_END}", readme)
 
 
-def page_of(role: Path) -> str:
-    """Return the up-to-date README text of the role in this folder.
+def page_of(folder: Path) -> str:
+    """Return the up-to-date README text of a role's folder, or of the folder of playbooks.
 
     Raises:
         HearthError: The README has no place for the table.
     """
-    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text(encoding="utf-8"))
+    specs = yaml.safe_load((folder / SPECS).read_text(encoding="utf-8"))
     try:
         return with_options(
-            (role / "README.md").read_text(encoding="utf-8"), specs["argument_specs"]
+            (folder / "README.md").read_text(encoding="utf-8"), specs["argument_specs"]
         )
     except HearthError as error:
-        raise HearthError(f"{role / 'README.md'}: {error}") from error
+        raise HearthError(f"{folder / 'README.md'}: {error}") from error
 
 
 def _lines(specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for entry, spec in specs.items():
-        if entry != "main":
-            yield f"With `tasks_from: {entry}` ({spec['short_description'].lower()}):\n"
         options = spec.get("options")
+        if "main" not in specs:  # those of the verbs
+            if not options:
+                continue
+            yield f"**{entry}**: {spec['short_description']}\n"
+        elif entry != "main":
+            yield f"With `tasks_from: {entry}` ({spec['short_description'].lower()}):\n"
         if not options:
             yield "There are no options.\n"
             continue
@@ -96,16 +101,19 @@ def _said(text: str | list[str]) -> str:
     return _MARKUP.sub(r"`\1`", " ".join(words.split())).replace("|", r"\|")
 
 
+def folders_in(root: Path) -> list[Path]:
+    """Return the folders below a checkout that declare options: the roles, and the playbooks."""
+    paths = [*root.glob(f"roles/*/{SPECS}"), *root.glob(f"playbooks/{SPECS}")]
+    return sorted(path.parents[1] for path in paths)
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Write the tables of all roles; return 0, or 2 if a README has no place for one."""
+    """Write all tables; return 0, or 2 if a README has no place for one."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.splitlines()[0])
-    parser.add_argument("roles", nargs="?", type=Path, default=Path("roles"), help="default: roles")
-    roles = parser.parse_args(arguments).roles
+    parser.add_argument("root", nargs="?", type=Path, default=Path(), help="default: this folder")
+    root = parser.parse_args(arguments).root
     try:
-        pages = {
-            spec.parents[1] / "README.md": page_of(spec.parents[1])
-            for spec in sorted(roles.glob("*/meta/argument_specs.yml"))
-        }
+        pages = {folder / "README.md": page_of(folder) for folder in folders_in(root)}
     except HearthError as error:
         print(f"hearth: error: {error}", file=sys.stderr)
         return 2

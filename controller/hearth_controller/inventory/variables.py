@@ -1,7 +1,7 @@
-"""Validation of an inventory's variables against the options of the roles.
+"""Validation of an inventory's variables against the options of the roles and of the verbs.
 
 An inventory may hold its owner's own variables. A variable that only looks like an option of Hearth
-is a mistake: its name is similar to an option's, or starts with the prefix of a role.
+is a mistake: its name is similar to an option's, or starts with the prefix of a role or verb.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from jinja2.meta import find_undeclared_variables
 
 from hearth.base.errors import did_you_mean
 
+SPECS = "meta/argument_specs.yml"
+"""Where a role, or the folder of playbooks, declares its options."""
+
 _TRUE_OR_FALSE = {"true", "false", "yes", "no", "on", "off", "1", "0"}
 # Similarity from which a name counts as mistyped. (Ansible's own names differ little.)
 _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
@@ -27,8 +30,8 @@ _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
 class Given:
     """A variable of one host.
 
-    `where` is the file and line that set it, or '' if unknown; `typed` is true if it came after
-    `-e`, where every value is text.
+    `where` is the file and line that set it, `-e`, or '' if unknown; `typed` is true if it came
+    after `-e`, where every value is text.
     """
 
     value: Any
@@ -40,31 +43,42 @@ def role_options(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
     """Return the specifications of all options declared by the roles in `folders`."""
     options: dict[str, dict[str, Any]] = {}
     for folder in folders:
-        for path in sorted(Path(folder).glob("*/meta/argument_specs.yml")):
-            specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
-            for entry in specs.values():
-                options |= entry.get("options", {})
+        for path in sorted(Path(folder).glob(f"*/{SPECS}")):
+            for of_entry in entry_options(path).values():
+                options |= of_entry
     return options
+
+
+def verb_options(playbooks: str | Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the specifications of the options that the folder of playbooks declares, by verb."""
+    return entry_options(Path(playbooks) / SPECS)
+
+
+def entry_options(specs: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the options in a file of argument specs, by entry."""
+    entries = yaml.safe_load(specs.read_text(encoding="utf-8"))["argument_specs"]
+    return {name: entry.get("options", {}) for name, entry in entries.items()}
 
 
 def check(
     hosts: Mapping[str, Mapping[str, Given]],
     options: Mapping[str, Mapping[str, Any]],
-    roles: Iterable[str],
+    owners: Mapping[str, str],
     ansible: Iterable[str],
 ) -> list[str]:
     """Return errors in the variables of all hosts, one sentence each.
 
-    `options` are those of `roles`; `ansible` are Ansible's own connection variables.
+    `owners` describes whose options begin with a prefix, such as `{"network": "the role network"}`;
+    `ansible` are Ansible's own connection variables.
     """
-    roles, ansible = list(roles), list(ansible)
+    ansible = list(ansible)
     said: dict[tuple[str, str, str], list[str]] = {}
     for host, variables in hosts.items():
         for name, given in variables.items():
             if name in options:
                 reason = misfit(given.value, options[name], given.typed)
             else:
-                reason = stray(name, options, roles, ansible)
+                reason = stray(name, options, owners, ansible)
             if reason:
                 said.setdefault((name, given.where, reason), []).append(host)
     findings = []
@@ -91,7 +105,7 @@ def asked_for(value: Any) -> set[str]:
 def unknown(typed: Iterable[str], words: Iterable[str], others: Iterable[str]) -> list[str]:
     """Return errors about names after `-e` that a playbook does not know, one sentence each.
 
-    `words` are the playbook's own; `others` are role options, inventory variables and the names
+    `words` are the playbook's own; `others` are options, inventory variables and the names
     used in their templates.
     """
     known = [*words, *others]
@@ -102,21 +116,23 @@ def unknown(typed: Iterable[str], words: Iterable[str], others: Iterable[str]) -
     ]
 
 
-def stray(name: str, options: Iterable[str], roles: Iterable[str], ansible: Iterable[str]) -> str:
+def stray(
+    name: str, options: Iterable[str], owners: Mapping[str, str], ansible: Iterable[str]
+) -> str:
     """Return the reason why an unknown variable looks like a mistyped option, or ''."""
     if name.startswith("ansible_"):
         near = difflib.get_close_matches(name, set(ansible) - {name}, n=1, cutoff=_ALIKE_ANSIBLE)
         if not near or name in ansible:
             return ""
         return f"Ansible has no such variable (did you mean '{near[0]}'?)"
-    role = next((role for role in roles if name.startswith(f"{role}_")), None)
-    # Names within a role share a prefix, so a lower similarity is enough.
-    near = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6 if role else _ALIKE)
+    prefix = next((prefix for prefix in owners if name.startswith(f"{prefix}_")), None)
+    # Options of one owner share a prefix, so a lower similarity is enough.
+    near = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6 if prefix else _ALIKE)
     meant = f" (did you mean '{near[0]}'?)" if near else ""
-    if role:
+    if prefix:
         return (
-            f"the role {role} has no such option{meant}; a variable of your own needs a name that "
-            f"does not begin with {role}_"
+            f"{owners[prefix]} has no such option{meant}; a variable of your own needs a name that "
+            f"does not begin with {prefix}_"
         )
     return f"there is no such option{meant}; or give your own variable another name" if near else ""
 

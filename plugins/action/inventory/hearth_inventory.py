@@ -20,15 +20,22 @@ from ansible.vars.plugins import get_vars_from_inventory_sources
 
 from hearth_controller.base.paths import as_typed, playbook_command
 from hearth_controller.inventory.nodes import far_apart, read_nodes
-from hearth_controller.inventory.variables import Given, asked_for, check, role_options, unknown
+from hearth_controller.inventory.variables import (
+    Given,
+    asked_for,
+    check,
+    role_options,
+    unknown,
+    verb_options,
+)
 
 DOCUMENTATION = r"""
 module: hearth_inventory
 short_description: Nodes in rank order, and what is wrong with the inventory
 description:
   - Rank is the position in the group C(cluster), unless a host sets C(node_rank).
-  - Variables that look like an option of a role and are none, and options with values that cannot
-    be theirs, are found too.
+  - Variables that look like an option and are none, and options with values that cannot be theirs,
+    are found too.
   - What is wrong comes back as RV(findings) and does not fail the task (see M(hearth_verdict)).
 options:
   runs:
@@ -40,13 +47,15 @@ options:
     type: bool
     default: false
   typed:
-    description: Whether what was typed after C(-e) is looked at like the inventory.
+    description: >-
+      Whether what was typed after C(-e) is looked at like the inventory. The options of the verbs
+      always are.
     type: bool
     default: false
   words:
     description: >-
-      Words of the playbook that may stand after C(-e); what else stands there must be an option of
-      a role, a variable of the inventory or what one is made of. Without it, nothing is looked for.
+      Words of the playbook that may stand after C(-e); what else stands there must be an option, a
+      variable of the inventory or what one is made of. Without it, nothing is looked for.
     type: list
     elements: str
 """
@@ -95,7 +104,10 @@ def variables_of(inventory: Any, loader: DataLoader) -> set[str]:
 
 def where(name: str, value: Any) -> str:
     """Return the file and line that a variable was read from, as a typed path, or ''."""
-    origin = Origin.get_tag(name) or Origin.get_tag(value)
+    origin, of_value = Origin.get_tag(name), Origin.get_tag(value)
+    # A name keeps its first place, such as that of a default, when another file overrides it.
+    if origin is None or (of_value and of_value.path != origin.path):
+        origin = of_value
     if origin is None or not origin.path:
         return ""
     path = as_typed(origin.path)
@@ -122,14 +134,21 @@ class ActionModule(ActionBase):
         names = task_vars["groups"].get("cluster", [])
         nodes, findings = read_nodes({name: hostvars[name] for name in names})
         folders = constants.DEFAULT_ROLES_PATH
-        options = role_options(folders)
+        roles = sorted(role.name for folder in folders for role in Path(folder).glob("*"))
+        verbs = verb_options(task_vars["playbook_dir"])
+        of_verbs = {name: option for each in verbs.values() for name, option in each.items()}
+        options = role_options(folders) | of_verbs
         set_here = variables_of(hostvars._inventory, self._loader)
         typed = set(load_extra_vars(self._loader))
-        wanted = set_here | typed if arguments["typed"] else set_here - typed
+        untyped = set_here - typed
+        wanted = set_here | typed if arguments["typed"] else untyped
+        # A word after -e, such as `lines`, reaches the option of its verb by the option's default.
+        wanted = wanted | of_verbs.keys()
         findings += check(
-            {name: self._given(hostvars, name, wanted, typed, options) for name in names},
+            {name: self._given(hostvars, name, wanted, untyped, options) for name in names},
             options,
-            sorted(role.name for folder in folders for role in Path(folder).glob("*")),
+            {role: f"the role {role}" for role in roles}
+            | {verb: f"the verb {verb}" for verb in verbs},
             {word for words in constants.MAGIC_VARIABLE_MAPPING.values() for word in words},
         )
         raw = (item for name in names for item in hostvars.raw_get(name).items())
@@ -157,16 +176,18 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _given(
-        hostvars: Any, host: str, wanted: set[str], typed: set[str], options: Container[str]
+        hostvars: Any, host: str, wanted: set[str], untyped: set[str], options: Container[str]
     ) -> dict[str, Given]:
         """Return the wanted variables that a host has; only the options' templates are resolved."""
         given = {}
+        resolved = hostvars[host]
         for name, raw in hostvars.raw_get(host).items():
             if name not in wanted:
                 continue
             try:
-                value = hostvars[host][name] if name in options else raw
+                value = resolved[name] if name in options else raw
             except AnsibleError:
                 continue  # a template of a later value; the role that uses it reports errors
-            given[name] = Given(value, where(name, raw), name in typed)
+            source = where(name, raw) if name in untyped else "-e"
+            given[name] = Given(value, source, name not in untyped)
         return given

@@ -682,7 +682,7 @@ def test_a_run_is_warned_of_what_the_home_does_and_of_nothing_else():
 
 @pytest.mark.parametrize("kind", ["check.yml", "script.yml"])
 def test_a_run_of_the_trainer_and_one_of_a_script_are_both_warned(kind):
-    tasks = Path(__file__).resolve().parents[4] / "roles" / "launch" / "tasks"
+    tasks = Path(__file__).resolve().parents[4] / "playbooks" / "tasks" / "launch"
     here = yaml.safe_load((tasks / kind).read_text())
     imported = [each.get("ansible.builtin.import_tasks") for each in here]
     rest = [yaml.safe_load((tasks / file).read_text()) for file in imported if file]

@@ -23,6 +23,7 @@ from hearth_controller.inventory.variables import (
     role_options,
     stray,
     unknown,
+    verb_options,
 )
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -32,7 +33,7 @@ OPTIONS = {
     "network_gateway": {"type": "str"},
     "power_keep_awake": {"type": "bool"},
 }
-ROLES = ["network", "power"]
+OWNERS = {"network": "the role network", "power": "the role power", "bake": "the verb bake"}
 ANSIBLE = ["ansible_user", "ansible_password", "ansible_host"]
 
 
@@ -134,11 +135,12 @@ def test_addresses_that_are_far_apart_are_remarked_upon_only():
         ("netwrok_mode", "did you mean 'network_mode'?"),
         ("network_gatway", "role network has no such option (did you mean 'network_gateway'?)"),
         ("network_colour_of_cable", "does not begin with network_"),
+        ("bake_slowly", "the verb bake has no such option; a variable of your own"),
         ("ansible_usr", "did you mean 'ansible_user'?"),
     ],
 )
 def test_a_misspelt_variable_is_named(name, said):
-    assert said in stray(name, OPTIONS, ROLES, ANSIBLE)
+    assert said in stray(name, OPTIONS, OWNERS, ANSIBLE)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_a_misspelt_variable_is_named(name, said):
     ["my_backup_path", "ansible_user", "ansible_ssh_common_args", "mode", "networks", "lab_state"],
 )
 def test_variables_of_ones_own_are_let_be(name):
-    assert stray(name, OPTIONS, ROLES, ANSIBLE) == ""
+    assert stray(name, OPTIONS, OWNERS, ANSIBLE) == ""
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_one_mistake_of_a_group_is_said_once_with_its_file_and_line():
         "a": {"network_mode": everywhere, "power_keep_awake": Given("no", "hosts.yml:3")},
         "b": {"network_mode": everywhere},
     }
-    findings = check(hosts, OPTIONS, ROLES, ANSIBLE)
+    findings = check(hosts, OPTIONS, OWNERS, ANSIBLE)
     assert len(findings) == 2
     assert findings[0].startswith("network_mode (inventory/home/group_vars/all.yml:7): 'verfy'")
     assert findings[1].startswith('a: power_keep_awake (hosts.yml:3): "no" in quotes')
@@ -219,13 +221,17 @@ def test_one_mistake_of_a_group_is_said_once_with_its_file_and_line():
 
 def test_a_mistake_of_unknown_origin_names_its_hosts():
     hosts = {"a": {"network_mod": Given(1)}, "b": {"network_mod": Given(1)}}
-    assert check(hosts, OPTIONS, ROLES, ANSIBLE)[0].startswith("a, b: network_mod: ")
+    assert check(hosts, OPTIONS, OWNERS, ANSIBLE)[0].startswith("a, b: network_mod: ")
 
 
 # -- what is shipped -------------------------------------------------------------------------------
 
-# What plays give to roles, what belongs together in roles/*/defaults, and what is for one computer
-# alone or for tests.
+VERBS = verb_options(ROOT / "playbooks")
+DECLARED = role_options([ROOT / "roles"]).keys() | {
+    name for each in VERBS.values() for name in each
+}
+# What plays give to roles, what belongs together in roles/*/defaults, what is typed for one verb,
+# and what is for one computer alone or for tests.
 INTERNAL = {
     "attach_run",
     "benchmark_pairs",
@@ -243,10 +249,7 @@ INTERNAL = {
     "logs_lines",
     "logs_nodes",
     "network_force",
-    "plan_resume",
     "plan_runs",
-    "plan_typed",
-    "plan_words",
     "python_miniforge_sha256",
     "python_miniforge_url",
     "python_requirements",
@@ -254,7 +257,6 @@ INTERNAL = {
     "reset_force",
     "reset_remove",
     "reset_yes",
-    "runs_alive",
     "runs_compare",
     "runs_delete",
     "runs_pick",
@@ -266,14 +268,13 @@ INTERNAL = {
 }
 
 
-def test_the_example_names_every_option_of_every_role():
+def test_the_example_names_every_option():
     shown = "\n".join(
         path.read_text() for path in sorted((ROOT / "inventory/homelab.example").rglob("*.yml"))
     )
-    options = role_options([ROOT / "roles"])
     missing = [
         name
-        for name in options.keys() - INTERNAL
+        for name in DECLARED - INTERNAL
         if not re.search(rf"^\s*(# )?{name}:", shown, re.MULTILINE)
     ]
     assert sorted(missing) == []
@@ -281,12 +282,19 @@ def test_the_example_names_every_option_of_every_role():
 
 def test_the_example_names_no_option_that_is_none():
     """Whatever is commented out must still be right once it is not."""
-    options = role_options([ROOT / "roles"])
-    roles = [path.name for path in (ROOT / "roles").iterdir()]
+    prefixes = [*(path.name for path in (ROOT / "roles").iterdir()), *VERBS]
+    owners = dict.fromkeys(prefixes, "it")
     for path in (ROOT / "inventory/homelab.example").rglob("*.yml"):
         for name in re.findall(r"^\s*(?:# )?([a-z][a-z_]+): *\S", path.read_text(), re.MULTILINE):
-            if name not in options:
-                assert stray(name, options, roles, []) == "", f"{path}: {name}"
+            if name not in DECLARED:
+                assert stray(name, DECLARED, owners, []) == "", f"{path}: {name}"
+
+
+def test_every_option_of_a_verb_has_its_prefix_and_a_default():
+    defaults = yaml.safe_load((ROOT / "playbooks/group_vars/all.yml").read_text())
+    assert {name for each in VERBS.values() for name in each} == defaults.keys()
+    for verb, options in VERBS.items():
+        assert all(name.startswith(f"{verb}_") for name in options)
 
 
 def played(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -347,6 +355,30 @@ def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
     assert "-e rnu: this playbook has no such word or option" in done.stdout
     assert "ansible_user" not in done.stdout
     assert "No machine was touched." in done.stdout
+
+
+def test_a_typed_word_of_the_wrong_type_is_refused_before_a_machine_is_touched():
+    done = played("playbooks/logs.yml", "-e", "lines=many", "-e", "follow=true")
+    assert done.returncode == 2
+    assert "logs_lines (-e): 'many' cannot be used; a whole number is wanted" in done.stdout
+    assert "logs_follow" not in done.stdout
+    assert "No machine was touched." in done.stdout
+
+
+def test_an_inventory_overrides_a_verbs_default_wherever_it_sets_it(tmp_path):
+    here = {"cluster_address": "10.0.0.1"}
+    inline = {"vars": {"attach_patience": "long"}}
+    hosts = tmp_path / "hosts.yml"
+    hosts.write_text(yaml.safe_dump({"all": inline, "cluster": {"hosts": {"tower": here}}}))
+    (tmp_path / "group_vars").mkdir()
+    everywhere = tmp_path / "group_vars" / "all.yml"
+    everywhere.write_text("attach_interval: often\ndashboard_state: off\nlaunch_ready_timeout: 5\n")
+    done = played("-i", tmp_path, "playbooks/inventory.yml")
+    assert done.returncode == 2
+    assert f"attach_patience ({hosts}:3): 'long' cannot be used" in done.stdout
+    assert f"attach_interval ({everywhere}:1): 'often' cannot be used" in done.stdout
+    assert "dashboard_state" in done.stdout
+    assert "launch_ready_timeout" not in done.stdout
 
 
 def test_several_faults_come_at_once_with_file_and_line(tmp_path):

@@ -1,4 +1,4 @@
-"""Each role's README has the options that the role has."""
+"""Each README of a role, and that of the playbooks, has the options that are declared beside it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth.base.errors import HearthError
-from hearth_controller.inventory.role_pages import COMMAND, main, page_of, with_options
+from hearth_controller.inventory.role_pages import (
+    COMMAND,
+    folders_in,
+    main,
+    page_of,
+    with_options,
+)
 
 ROOT = Path(__file__).resolve().parents[4]
-ROLES = sorted(path.parents[1] for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"))
+FOLDERS = folders_in(ROOT)
 PLACE = f"""\
 <!-- Made from meta/argument_specs.yml; do not edit:
      {COMMAND} -->
@@ -39,13 +45,15 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_the_readme_of_a_role_has_its_options(role):
-    assert (role / "README.md").read_text() == page_of(role), f"make the tables anew: {COMMAND}"
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_readme_has_the_options(folder):
+    assert (folder / "README.md").read_text() == page_of(folder), f"make the tables anew: {COMMAND}"
 
 
 def test_every_role_is_there():
-    assert len(ROLES) == len(list((ROOT / "roles").glob("*/README.md"))) > 20
+    roles = [path.parent for path in (ROOT / "roles").glob("*/README.md")]
+    assert [ROOT / "playbooks", *sorted(roles)] == FOLDERS
+    assert len(roles) > 10
 
 
 def test_a_table_says_type_choices_default_and_what_it_is():
@@ -76,6 +84,11 @@ After.
     )
 
 
+def test_each_verb_has_a_table():
+    verbs = {"bake": SPECS["main"] | {"options": {"bake_on": {"description": "On."}}}}
+    assert "\n**bake**: Do it\n\n| option |" in with_options(PLACE, verbs)
+
+
 @given(before=st.text(), after=st.text())
 def test_what_stands_around_the_table_stays_and_a_second_time_changes_nothing(before, after):
     once = with_options(f"{before}\n{PLACE}{after}", SPECS)
@@ -98,12 +111,12 @@ def test_the_command_writes_what_differs_and_names_it(tmp_path, capsys):
     )
     readme = role / "README.md"
     readme.write_text(PLACE)
-    assert main([str(tmp_path / "roles")]) == 0
+    assert main([str(tmp_path)]) == 0
     assert "| `kiln_on` | str | – | On. |" in readme.read_text()
     assert capsys.readouterr().out == f"{readme}\n"
-    assert main([str(tmp_path / "roles")]) == 0
+    assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == ""
     readme.write_text("# kiln\n")
-    assert main([str(tmp_path / "roles")]) == 2
+    assert main([str(tmp_path)]) == 2
     assert str(readme) in capsys.readouterr().err
     assert readme.read_text() == "# kiln\n"

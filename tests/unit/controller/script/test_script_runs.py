@@ -76,7 +76,7 @@ def test_a_script_gets_the_token_of_the_shell_and_hearths_own_ranks_do_not(monke
     monkeypatch.setenv("WANDB_API_KEY", "key")
     init_plugin_loader()
     loader = DataLoader()
-    tasks = ROOT / "roles" / "launch" / "tasks" / "start.yml"
+    tasks = ROOT / "playbooks" / "tasks" / "launch" / "start.yml"
     start = loader.load_from_file(str(tasks), trusted_as_template=True)[0]["hearth_supervise"]
     own, script = (
         Templar(loader, variables={"plan_run": described}).template(start["secrets"])
