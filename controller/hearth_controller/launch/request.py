@@ -44,6 +44,7 @@ def requested(
     chosen = {
         "meeting_port": launch.get("meeting_port", 0),
         "nodes": nodes,
+        "asked": [name for name in names if nodes in (["all"], ["auto"]) or name in nodes],
         "elastic": launch.get("elastic", False),
         "min_nodes": launch.get("min_nodes", 0),
     }

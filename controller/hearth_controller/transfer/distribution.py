@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ class Distribution:
         addresses: cluster addresses by node, in order of rank.
         shared: a folder that all nodes see, or ''.
         direct: size in bytes up to which the controller sends a data file to each node.
-        looks: result of the inspection by node; empty for a node that was not inspected.
+        looks: result of the module `hearth_look` by node; empty for a node without one.
         choice: result of `choose`.
         offer: result of the source's relay.
         secret: shared by the relays of this call.
@@ -40,17 +40,21 @@ class Distribution:
     shared: str
     direct: float
     looks: Mapping[str, Mapping[str, Any]]
-    choice: Mapping[str, Any]
-    offer: Mapping[str, Any]
-    secret: str | None
+    choice: Mapping[str, Any] = field(default_factory=dict)
+    offer: Mapping[str, Any] = field(default_factory=dict)
+    secret: str | None = None
 
     # -- on the controller -------------------------------------------------------------------------
 
     def choose(self) -> dict[str, Any]:
-        """Return the plan (download source, receivers, chain) and the text that explains it."""
+        """Return the plan (download source, receivers, chain) and the text that explains it.
+
+        `found` has the findings of nodes whose disks lack space, as far as sizes are known by now.
+        """
         nodes, wanted = self._seen, self._wanted
         if not nodes:
-            return {"source": "", "lacks": {}, "alike": {}, "fetches": [], "copy_to": []}
+            nothing: dict[str, Any] = {"lacks": {}, "alike": {}, "found": {}}
+            return nothing | {"source": "", "fetches": [], "copy_to": []}
         order = order_of(nodes, wanted)
         source = next(node for node in nodes if node.name == order.source)
         fetches = [key for key, known in wanted.items() if not known and not source.holds[key]]
@@ -59,10 +63,14 @@ class Distribution:
         lines = told(order, {key: self._names[key] for key in wanted}, fetches)
         everywhere = list(self.addresses) if not self.shared else []
         copy_to = [order.source] if "data" in wanted else everywhere
-        return {
+        plan = {
             **asdict(order),
             "fetches": fetches,
             "copy_to": copy_to if self.given["dataset"] else [],
+        }
+        planned = replace(self, choice=plan)
+        return plan | {
+            "found": {node.name: planned.room(node.name) for node in nodes},
             **({"say": "\n".join(f"  {line}" for line in lines)} if lines else {}),
         }
 
@@ -97,32 +105,19 @@ class Distribution:
 
     # -- on a node ---------------------------------------------------------------------------------
 
-    def exempt(self, verb: str) -> dict[str, Any] | None:
-        """Return the result of a node that needs no module for `verb`, else None."""
-        if verb in ("look", "prove") and not self._wanted and not self.shared:
-            return {"skipped": True}
-        if verb == "take" and "digest" not in self.offer.get("facts", {}):
-            # The source reports its own findings.
-            return {"findings": [f"{self.order.source} does not send what this node lacks"]}
-        return None
-
     def spec(self, verb: str, own: str) -> dict[str, Any]:
-        """Return the `spec` of the module `hearth_distribute` for a node's part in `verb`."""
-        if verb == "mark":
-            return {"shared": self.shared}
+        """Return the spec of the command `hearth.transfer VERB` on a node."""
         if verb == "fetch":
             return {"keys": self.choice["fetches"]}
-        if verb in ("look", "prove"):
-            return {"address": self.addresses[own], "shared": self.shared}
         order, sources, digest = self.order, [], ""
         lacked = {key for keys in order.lacks.values() for key in keys}
         keys = [key for key in ("model", "data") if key in lacked]
         if verb == "take":
             sources, digest = givers(order.chain, own), self.offer["facts"]["digest"]
             keys = list(order.lacks[own])
+        ports = {name: self.looks[name]["facts"]["copies"]["port"] for name in (own, *sources)}
         ends = {
-            name: {"address": self.addresses[name], "port": self.looks[name]["facts"]["port"]}
-            for name in (own, *sources)
+            name: {"address": self.addresses[name], "port": port} for name, port in ports.items()
         }
         return {
             **ends[own],
@@ -135,7 +130,7 @@ class Distribution:
 
     def proof(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         """Return a node's checksums as facts, and a finding for each thing that is incomplete."""
-        holds = answer.get("facts", {}).get("holds", {})
+        holds = answer.get("facts", {}).get("copies", {}).get("holds", {})
         missing = [
             f"the {key} is not here whole" for key in self._wanted if holds and not holds[key]
         ]
@@ -178,9 +173,9 @@ class Distribution:
     def _seen(self) -> list[NodeCopies]:
         """The files present on each inspected node."""
         return [
-            NodeCopies.of(name, look["facts"])
+            NodeCopies.of(name, look["facts"]["copies"])
             for name, look in self.looks.items()
-            if look.get("facts") and not look.get("findings")
+            if look.get("facts", {}).get("copies") and not look.get("findings")
         ]
 
     def _guessed(self) -> dict[str, int]:

@@ -19,7 +19,7 @@ def observations(
 ) -> list[Observation]:
     """Return the verify results of each node.
 
-    `looks` and `talks` are by node the answers of the module `hearth_verify`, empty without one;
+    `looks` and `talks` are by node the answers of the command `hearth.verify`, empty without one;
     `playing` are the nodes that no earlier stage has lost.
     """
     return [

@@ -14,7 +14,7 @@ _IDLE = 30
 def spec_of(
     verb: str, own: Observation, nodes: Sequence[Observation], nproc: int, limit: float
 ) -> dict[str, Any] | None:
-    """Return the `spec` of the module `hearth_verify` on a node, None if it takes no part.
+    """Return the spec of the command `hearth.verify VERB` on a node, None if it takes no part.
 
     `nproc` processes take part in the all-reduce, 0 is one per GPU; it may take `limit` seconds.
     """

@@ -7,9 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.verify.judgement import Observation
-from hearth_controller.doctor.checks import warnings
-from hearth_controller.doctor.node import Cluster, ExaminedNode
+from hearth_controller.doctor.node import Cluster
 from hearth_controller.doctor.show import node_of, show
 from hearth_controller.verify.results import observations
 
@@ -28,7 +26,7 @@ options:
         C(doctor_rooted) (V(stages) without and with root) and C(doctor_root) (whether there is
         root), C(python_look), and what M(hearth_verify) expects.
     type: str
-    choices: [look, home, claims, tidy, stages, show]
+    choices: [look, claims, tidy, stages, show]
     required: true
   address:
     description: The cluster address of the node.
@@ -92,7 +90,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result, those of the stages, or the table."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        verbs = ["look", "home", "claims", "tidy", "stages", "show"]
+        verbs = ["look", "claims", "tidy", "stages", "show"]
         _, given = self.validate_argument_spec(
             {
                 "verb": {"type": "str", "choices": verbs, "required": True},
@@ -114,9 +112,6 @@ class ActionModule(ActionBase):
         peers = {str(node["name"]): str(node["address"]) for node in given["nodes"]}
         arguments["peers"] = {name: peers[name] for name in peers if name != own}
         answer = self._execute_module("hearth_doctor", arguments, task_vars=task_vars)
-        if given["verb"] == "home" and "facts" in answer:
-            node = ExaminedNode(Observation(own, 0, given["address"]), look=answer["facts"])
-            answer["note"] = "\n".join(warnings(node))
         return result | answer
 
     def _stages(self, stages: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:

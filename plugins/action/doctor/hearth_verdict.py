@@ -26,6 +26,10 @@ options:
     type: list
     elements: str
     default: []
+  found:
+    description: Further findings, by node.
+    type: dict
+    default: {}
   same:
     description: Facts that must be equal on all nodes.
     type: list
@@ -60,15 +64,18 @@ class ActionModule(ActionBase):
             {
                 "of": {"type": "list", "elements": "str", "required": True},
                 "nodes": {"type": "list", "elements": "str", "default": []},
+                "found": {"type": "dict", "default": {}},
                 "same": {"type": "list", "elements": "str", "default": []},
                 "distinct": {"type": "list", "elements": "str", "default": []},
                 "then": {"type": "str", "default": ""},
                 "without": {"type": "bool", "default": False},
             }
         )
-        of, nodes = arguments.pop("of"), arguments.pop("nodes")
+        of, nodes, found = (arguments.pop(name) for name in ("of", "nodes", "found"))
         known = {node: task_vars["hostvars"][node] for node in nodes}
         results = {node: [its[name] for name in of if name in its] for node, its in known.items()}
+        for node, findings in found.items():
+            results[node].append({"findings": findings})
         own = [] if nodes else findings_of(task_vars[name] for name in of if name in task_vars)
         text = message(results, task_vars["ansible_play_hosts"], own, **arguments)
         return result | ({"failed": True, "msg": text} if text else {})

@@ -12,19 +12,23 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.fit.catalogue import fitting, rooms_told
-from hearth_controller.launch.capacities import rooms_of
+from hearth_controller.launch.fit import rooms_of
 
 DOCUMENTATION = r"""
 module: hearth_models
 short_description: Show the presets and the nodes that each of them fits
 description:
-  - Works on the controller, from what M(hearth_memory) has left as C(models_memory) on the nodes.
-    Meant to run once.
+  - Works on the controller. Meant to run once.
 options:
   nodes:
     description: Names of the nodes, in order of rank.
     type: list
     elements: str
+    required: true
+  looks:
+    description: Results of M(hearth_look), in the order of O(nodes).
+    type: list
+    elements: dict
     required: true
 """
 
@@ -48,9 +52,12 @@ class ActionModule(ActionBase):
         """Return the table as text."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(
-            {"nodes": {"type": "list", "elements": "str", "required": True}}
+            {
+                "nodes": {"type": "list", "elements": "str", "required": True},
+                "looks": {"type": "list", "elements": "dict", "required": True},
+            }
         )
-        rooms = rooms_of(given["nodes"], task_vars["hostvars"], "models_memory")
+        rooms = rooms_of(dict(zip(given["nodes"], given["looks"], strict=True)))
         silent = [name for name in given["nodes"] if name not in rooms]
         if not rooms:
             return result | {"failed": True, "msg": "no node has answered: are they on?"}

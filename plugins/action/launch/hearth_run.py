@@ -92,6 +92,10 @@ nodes:
   description: The nodes that were asked for by name, or C(all) or C(auto) alone.
   type: list
   returned: without findings
+asked:
+  description: The nodes among which those that train are chosen, in order of rank.
+  type: list
+  returned: without findings
 elastic:
   description: Whether the others go on when a node is lost.
   type: bool

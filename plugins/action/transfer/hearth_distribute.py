@@ -18,14 +18,12 @@ short_description: Bring model and data of a run to all nodes
 options:
   verb:
     description:
-      - V(look), V(mark), V(fetch), V(offer) and V(take) do that on a node, see the module. V(take)
-        also waits until everything is there, and shows how far it is.
+      - V(fetch), V(offer) and V(take) do that on a node, see C(hearth.transfer). V(take) also waits
+        until everything is there, and shows its progress.
       - V(choose) says who downloads and who sends to whom. Meant to run once, as is V(offer).
-      - V(room) says whether a node has room for what it lacks.
-      - V(prove) looks once more whether everything is there; V(show) says how it stands in the end,
-        and is meant to run once.
-      - The results are expected as C(distribute_look), C(distribute_choice) and
-        C(distribute_offer).
+      - V(room) says whether a node has room for what it lacks, once its size is known.
+      - V(prove) inspects a node once more; V(show) says where everything is in the end, and is
+        meant to run once.
     type: str
     required: true
   run:
@@ -37,6 +35,19 @@ options:
     type: list
     elements: dict
     required: true
+  looks:
+    description: Results of M(hearth_look), in the order of O(nodes).
+    type: list
+    elements: dict
+    required: true
+  choice:
+    description: Result of V(choose); wanted by the verbs after it.
+    type: dict
+    default: {}
+  offer:
+    description: Result of V(offer); wanted by V(room) and V(take).
+    type: dict
+    default: {}
   workspace:
     description: The workspace of the node. May start with C(~).
     type: str
@@ -54,11 +65,11 @@ options:
     type: str
     default: ""
   direct_mb:
-    description: Data files up to so many MB come from the controller to every node.
+    description: Data files up to this size in MB come from the controller to every node.
     type: float
     default: 32
   secret:
-    description: What the nodes of this call prove themselves with to each other.
+    description: Secret that the nodes of this call share.
     type: str
   hub_token:
     description: Token for gated models.
@@ -105,12 +116,16 @@ class ActionModule(ActionBase):
         """Run the requested verb and return its result."""
         result = super().run(tmp, task_vars) | {"changed": False, "findings": []}
         string = {"type": "str", "required": True}
-        verbs = ["look", "mark", "choose", "room", "fetch", "offer", "take", "prove", "show"]
+        listed = {"type": "list", "elements": "dict", "required": True}
+        verbs = ["choose", "room", "fetch", "offer", "take", "prove", "show"]
         _, given = self.validate_argument_spec(
             {
                 "verb": {"type": "str", "choices": verbs, "required": True},
                 "run": {"type": "dict", "required": True},
-                "nodes": {"type": "list", "elements": "dict", "required": True},
+                "nodes": listed,
+                "looks": listed,
+                "choice": {"type": "dict", "default": {}},
+                "offer": {"type": "dict", "default": {}},
                 "workspace": string,
                 "python": string,
                 "models": {"type": "str", "default": ""},
@@ -120,41 +135,45 @@ class ActionModule(ActionBase):
                 "hub_token": {"type": "str", "no_log": True},
             }
         )
-        known, own, verb = task_vars["hostvars"], task_vars["inventory_hostname"], given["verb"]
+        own, verb = task_vars["inventory_hostname"], given["verb"]
         addresses = {str(node["name"]): str(node["address"]) for node in given["nodes"]}
-        choice = task_vars.get("distribute_choice", {})
-        source = choice.get("source")
         distribution = Distribution(
             given["run"],
             addresses,
             given["shared"],
             given["direct_mb"] * 1e6,
-            looks={name: known[name].get("distribute_look", {}) for name in addresses},
-            choice=choice,
-            offer=known[source].get("distribute_offer", {}) if source else {},
-            secret=given["secret"],
+            dict(zip(addresses, given["looks"], strict=True)),
+            given["choice"],
+            given["offer"],
+            given["secret"],
         )
-        if verb == "choose":
-            return result | distribution.choose()
-        if verb == "room":
-            return result | {"findings": distribution.room(own)}
-        if verb == "show":
-            return result | {"say": distribution.describe()}
-        answer = distribution.exempt(verb)
-        if answer is None:
-            arguments = {
-                "verb": "look" if verb == "prove" else verb,
-                "run_file": given["run"]["file"],
-                "node": own,
-                "models": given["models"] or None,
-                "spec": distribution.spec(verb, own),
-                **{name: given[name] for name in ("workspace", "python", "secret", "hub_token")},
-            }
-            answer = self._execute_module("hearth_distribute", arguments, task_vars=task_vars)
+        match verb:
+            case "choose":
+                return result | distribution.choose()
+            case "room":
+                return result | {"findings": distribution.room(own)}
+            case "show":
+                return result | {"say": distribution.describe()}
+            case "take" if "digest" not in given["offer"].get("facts", {}):
+                # The source reports its own findings.
+                source = given["choice"]["source"]
+                return result | {"findings": [f"{source} does not send what this node lacks"]}
+        places = {name: given[name] for name in ("workspace", "python", "models")}
+        arguments = {**places, "run_file": given["run"]["file"], "node": own}
         if verb == "prove":
-            answer |= distribution.proof(answer)
-        elif verb == "take" and not (answer.get("failed") or answer.get("findings")):
-            relay = (own, distribution.order.chain, distribution.call, int(answer["pid"]))
+            wanted = {"address": addresses[own], "copies": True, "shared": given["shared"]}
+            look = arguments | {"spec": wanted}
+            answer = self._execute_module("hearth_look", look, task_vars=task_vars)
+            return result | answer | distribution.proof(answer)
+        command = {"command": ["hearth.transfer", verb], "spec": distribution.spec(verb, own)}
+        secrets = {"hub_token": given["hub_token"]} if verb == "fetch" else {}
+        secrets |= {"secret": given["secret"]} if verb != "fetch" else {}
+        answer = self._execute_module(
+            "hearth_command", arguments | command | secrets, task_vars=task_vars
+        )
+        if verb == "take" and not (answer.get("failed") or answer.get("findings")):
+            pid = int(answer["facts"]["pid"])
+            relay = (own, distribution.order.chain, distribution.call, pid)
             screen = Screen(self._display)
             answer = self._followed(Receiver(*relay, given["workspace"], self._ask, screen))
         return result | answer

@@ -108,11 +108,11 @@ class ActionModule(ActionBase):
         if spec is None:
             return result | {"skipped": True}
         arguments = {
-            "verb": given["verb"],
+            "command": ["hearth.verify", given["verb"].replace("_", "-")],
             "workspace": given["workspace"],
             "python": given["python"],
             "node": own,
             "spec": spec,
-            "token": given["token"] if given["verb"] == "all_reduce" else None,
+            "secret": given["token"],
         }
-        return result | self._execute_module("hearth_verify", arguments, task_vars=task_vars)
+        return result | self._execute_module("hearth_command", arguments, task_vars=task_vars)

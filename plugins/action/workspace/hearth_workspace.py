@@ -58,6 +58,11 @@ class ActionModule(ActionBase):
             changed = answer["changed"]
             answer = self._send(arguments, archive(source, files), task_vars)
             answer["changed"] = bool(answer.get("changed") or changed)
+        if run := answer.get("under_way"):
+            answer["note"] = (
+                f"run '{run}' is under way here and may start again with the training code that it "
+                "began with: the code stays as it is until then"
+            )
         return result | answer
 
     def _send(self, arguments: dict[str, Any], packed: bytes, task_vars: Any) -> dict[str, Any]:

@@ -13,12 +13,11 @@ description:
 options:
   verb:
     description:
-      - V(look) finds out everything; V(home) only what a home does to its nodes beside training, in
-        a moment.
+      - V(look) gathers all facts.
       - V(claims) asks the network whether another machine claims the address. Needs root.
       - V(tidy) removes units and scratch folders of runs that have ended.
     type: str
-    choices: [look, home, claims, tidy]
+    choices: [look, claims, tidy]
     required: true
   address:
     description: The cluster address of the node.
@@ -51,9 +50,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 facts:
-  description: What was found out, see C(home) and C(look) in the module.
+  description: What was found out, see C(look) in the module.
   type: dict
-  returned: with V(look), V(home) and V(claims)
+  returned: with V(look) and V(claims)
 removed:
   description: What was removed (in check mode, what would be), by path.
   type: list
@@ -65,8 +64,9 @@ import subprocess
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
-from ansible.module_utils.hearth_node.doctor import copies, gpu_use, surroundings
+from ansible.module_utils.hearth_node.doctor import copies, surroundings
 from ansible.module_utils.hearth_node.doctor.health import memory
+from ansible.module_utils.hearth_node.doctor.home import home
 from ansible.module_utils.hearth_node.driver import inspect as driver_look
 from ansible.module_utils.hearth_node.driver.cards import NVIDIA
 from ansible.module_utils.hearth_node.driver.cards import card as card_of
@@ -74,16 +74,6 @@ from ansible.module_utils.hearth_node.driver.decision import restart_reason, wor
 from ansible.module_utils.hearth_node.network.neighbours import listen
 from ansible.module_utils.hearth_node.network.nics import see
 from ansible.module_utils.hearth_node.runs import leftovers
-
-
-def home(given: dict) -> dict:
-    """Return the other uses of this machine: battery and GPU programs.
-
-    `on_battery`, `gpus` with their programs, and `gpu_trouble`: the reason if there are none.
-    """
-    kept, lost = leftovers.processes(given["workspace"])
-    gpus, trouble = gpu_use.look(kept | {each["pid"] for each in lost})
-    return {"on_battery": surroundings.on_battery(), "gpus": gpus, "gpu_trouble": trouble}
 
 
 def look(given: dict) -> dict:
@@ -99,7 +89,7 @@ def look(given: dict) -> dict:
     staged, damaged = copies.data(workspace, reader)
     hub_data, hub_sums = copies.hub_data(workspace, reader)
     return {
-        **home(given),
+        **home(workspace),
         "driver": driver(),
         "card": own,
         "paths": surroundings.paths(own["mtu"], given["peers"] if own["name"] != "lo" else {}),
@@ -162,7 +152,7 @@ def main() -> None:
         argument_spec={
             "verb": {
                 "type": "str",
-                "choices": ["look", "home", "claims", "tidy"],
+                "choices": ["look", "claims", "tidy"],
                 "required": True,
             },
             "address": {"type": "str", "required": True},
@@ -177,7 +167,7 @@ def main() -> None:
     given["models"] = absolute(given["models"] or os.path.join(given["workspace"], "models"))
     if given["verb"] == "tidy":
         tidy(module, given["workspace"])
-    facts = {"look": look, "home": home, "claims": claims}[given["verb"]](given)
+    facts = {"look": look, "claims": claims}[given["verb"]](given)
     module.exit_json(changed=False, facts=facts)
 
 

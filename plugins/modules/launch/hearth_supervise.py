@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Ansible module: check, start, stop or inspect a run's supervisor on one node."""
+"""Ansible module: start or stop a run's supervisor on one node."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hearth_supervise
-short_description: Check, start or stop the supervisor of a run on this node
+short_description: Start or stop the supervisor of a run on this node
 description:
   - Calls C(python -m hearth.supervise) from the workspace of the node.
   - What is wrong comes back as RV(findings) and does not fail the task, so that the findings of
@@ -13,28 +13,25 @@ description:
 options:
   verb:
     description:
-      - V(check) looks whether the run could start here, and changes nothing.
       - V(start) lays down the run file and the launch spec, and starts the supervisor. While a run
         is under way here nothing is laid down, unless it was begun with this very spec.
       - V(stop) asks for a stop after the current step; with O(now) it ends the run at once.
     type: str
-    choices: [check, start, stop]
+    choices: [start, stop]
     required: true
   spec:
     description: The launch spec; paths may start with C(~).
     type: dict
     required: true
   token:
-    description: Secret shared by the supervisors of the run; wanted by V(check) and V(start).
+    description: Secret shared by the supervisors of the run; wanted by V(start).
     type: str
   secrets:
     description: Variables for the ranks that nobody else may see, such as an API key.
     type: dict
     default: {}
   run_file:
-    description:
-      - Text of C(run.yml); wanted by V(start). With V(check), that another run has left its files
-        under the name is a finding.
+    description: Text of C(run.yml); wanted by V(start).
     type: str
   now:
     description: Stop at once, without finishing the step.
@@ -46,10 +43,12 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Is everything ready here?
+- name: Start the supervisors
   hearth_supervise:
-    verb: check
-    spec: "{{ launch_spec }}"
+    verb: start
+    spec: "{{ launch_choice.specs[inventory_hostname] }}"
+    token: "{{ launch_token }}"
+    run_file: "{{ launch_agreed.file }}"
 """
 
 RETURN = r"""
@@ -58,13 +57,9 @@ findings:
   returned: always
   type: list
   elements: str
-facts:
-  description: What was found out, such as the interface of the cluster address and a free port.
-  returned: with verb check
-  type: dict
 record:
-  description: What the supervisor says of itself.
-  returned: with verbs start and stop
+  description: The supervisor's record.
+  returned: always
   type: dict
 workspace:
   description: Absolute path of the workspace.
@@ -75,7 +70,6 @@ workspace:
 import fcntl
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -89,22 +83,21 @@ from ansible.module_utils.hearth_node.base import (
     text_of,
     write_private,
 )
-
-_CREATED = re.compile(r"^created: ['\"]?([^'\"\n]+)", re.MULTILINE)
+from ansible.module_utils.hearth_node.runs.command import has_code
 
 
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "verb": {"type": "str", "choices": ["check", "start", "stop"], "required": True},
+            "verb": {"type": "str", "choices": ["start", "stop"], "required": True},
             "spec": {"type": "dict", "required": True},
             "token": {"type": "str", "no_log": True},
             "secrets": {"type": "dict", "default": {}, "no_log": True},
             "run_file": {"type": "str"},
             "now": {"type": "bool", "default": False},
         },
-        required_if=[("verb", "check", ["token"]), ("verb", "start", ["token", "run_file"])],
+        required_if=[("verb", "start", ["token", "run_file"])],
         supports_check_mode=True,
     )
     spec = dict(module.params["spec"])
@@ -113,46 +106,24 @@ def main() -> None:
             spec[path] = absolute(spec[path])
     if module.params["token"]:
         spec["token"] = module.params["token"]
-    verb, workspace = module.params["verb"], spec["workspace"]
-    answer = {"workspace": workspace, "changed": verb != "check", "findings": [], "facts": {}}
-    if not os.path.isdir(os.path.join(workspace, "scripts", "hearth")):
-        if not module.check_mode:
-            answer["findings"] = [f"{workspace} holds no training code; provision.yml lays it down"]
-        module.exit_json(**answer | {"changed": False})
-    if module.check_mode and verb != "check":
-        module.exit_json(**answer)
-
-    report = {"check": check, "start": start, "stop": stop}[verb](module, spec)
-    answer |= {"findings": report.findings, "facts": report.facts}
-    if verb != "check":
-        answer["record"] = report.record
-        answer["changed"] = bool(report.record.get("started") or report.record.get("asked"))
-    module.exit_json(**answer)
+    workspace = spec["workspace"]
+    answer = {"workspace": workspace, "changed": False, "findings": []}
+    if module.check_mode:
+        module.exit_json(**answer | {"changed": True})
+    if not has_code(workspace):
+        lacks = f"{workspace} holds no training code; provision.yml brings it"
+        module.exit_json(**answer | {"findings": [lacks]})
+    report = {"start": start, "stop": stop}[module.params["verb"]](module, spec)
+    changed = bool(report.record.get("started") or report.record.get("asked"))
+    module.exit_json(
+        **answer | {"changed": changed, "findings": report.findings, "record": report.record}
+    )
 
 
 def _call(module: AnsibleModule, spec: dict, *arguments: str) -> Report:
     """Run one verb of the supervisor."""
     variables = environment(spec["workspace"], spec["node"], spec.get("models"), {})
     return hearth(module, spec["python"], ["hearth.supervise", *arguments], variables)
-
-
-def check(module: AnsibleModule, spec: dict) -> Report:
-    """Return the obstacles to the run on this node. The spec is in a file only during the call.
-
-    With a run file, another run of the same name is one: results, checkpoints and code would mix.
-    """
-    path = os.path.join(module.tmpdir, "spec.json")
-    write_private(path, json.dumps(spec))
-    report = _call(module, spec, "check", "--spec", path)
-    folder = os.path.join(spec["workspace"], "results", spec["run"])
-    there = _CREATED.search(text_of(os.path.join(folder, "run.yml")))
-    asked = _CREATED.search(module.params["run_file"] or "")
-    if there and asked and there[1] != asked[1]:
-        report.findings.append(
-            f"run: another run '{spec['run']}' lies in {folder}, made {there[1]}; choose another "
-            f"name, or remove it with playbooks/runs.yml -e delete={spec['run']}"
-        )
-    return report
 
 
 def start(module: AnsibleModule, spec: dict) -> Report:

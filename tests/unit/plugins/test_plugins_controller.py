@@ -29,7 +29,6 @@ from hearth_controller.watch.log import shown
 from hearth_controller.watch.progress import Progress, state_text
 
 run = load("action", "hearth_run")
-pin = load("action", "hearth_pin")
 log = load("action", "hearth_log")
 workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")
@@ -56,14 +55,6 @@ def test_typed_variables_are_plain_and_train_adds_up(tmp_path):
         "wait": False,
     }
     assert all(type(value) in (str, dict, bool) for value in typed.values())
-
-
-@pytest.mark.parametrize(
-    ("revisions", "recorded"),
-    [(["abc", "abc"], "abc"), (["abc", "def"], None), ([None, None], None), (["abc", None], None)],
-)
-def test_a_revision_is_recorded_where_all_nodes_have_the_same(revisions, recorded):
-    assert pin.common(revisions) == recorded
 
 
 # -- progress --------------------------------------------------------------------------------------

@@ -170,33 +170,6 @@ def test_a_place_that_cannot_be_written_is_a_finding_not_a_crash(tmp_path, answe
     assert not answer["changed"]
 
 
-def test_check_leaves_nothing_behind(tmp_path, answering):
-    python = answering('{"ok": false, "findings": ["a: port 1 is taken"], "facts": {"port": 1}}', 2)
-    answer = call("hearth_supervise", verb="check", spec=spec(tmp_path, python), token=SECRET)
-    assert answer["findings"] == ["a: port 1 is taken"]
-    assert answer["facts"] == {"port": 1}
-    assert not answer["changed"]
-    assert not list((tmp_path / "ws" / "config").iterdir())
-
-
-def test_the_files_of_another_run_of_that_name_stand_in_the_way(tmp_path, answering):
-    its = spec(tmp_path, answering('{"ok": true, "findings": [], "facts": {}}'))
-    results = tmp_path / "ws" / "results" / "r"
-    results.mkdir(parents=True)
-    (results / "run.yml").write_text("# By Hearth.\nrun: r\ncreated: '2026-11-20T10:00:00+00:00'\n")
-
-    def findings(**its_file: str) -> list[str]:
-        return call("hearth_supervise", verb="check", spec=its, token=SECRET, **its_file)[
-            "findings"
-        ]
-
-    (found,) = findings(run_file="run: r\ncreated: '2026-11-21T10:00:00+00:00'\n")
-    assert "another run 'r' lies in" in found
-    assert "-e delete=r" in found
-    assert findings(run_file="run: r\ncreated: 2026-11-20T10:00:00+00:00\n") == []
-    assert findings() == []
-
-
 def test_a_node_that_lost_its_record_of_the_run_is_not_asked_to_stop(tmp_path, answering):
     its = spec(tmp_path, answering('{"ok": false, "findings": ["no run"]}', 2))
     answer = call("hearth_supervise", verb="stop", spec=its)
@@ -230,40 +203,54 @@ def test_check_mode_starts_nothing_and_foretells(tmp_path, answering):
 def test_a_command_that_says_nothing_sensible_is_a_finding(
     tmp_path, answering, says, status, finding
 ):
-    answer = call(
-        "hearth_prepare",
-        run_file="run: r\n",
-        node="a",
-        workspace=f"{tmp_path}/ws",
-        python=str(answering(says, status)),
-    )
+    answer = call("hearth_command", **command(tmp_path, answering(says, status)))
     assert finding in answer["findings"][0]
 
 
+def command(tmp_path: Path, python: Path) -> dict:
+    """Return the arguments of a call of one of Hearth's commands in a workspace with its code."""
+    its = spec(tmp_path, python)
+    return {name: its[name] for name in ("node", "workspace", "python")} | {
+        "command": ["hearth.measure", "node"],
+        "run_file": "run: r\n",
+        "spec": {"nproc": 2},
+    }
+
+
 def test_a_missing_python_is_a_finding_with_the_way_out(tmp_path):
-    answer = call(
-        "hearth_prepare", run_file="", node="a", workspace="~/w", python=f"{tmp_path}/no/python"
-    )
+    answer = call("hearth_command", **command(tmp_path, tmp_path / "no" / "python"))
     assert "provision.yml" in answer["findings"][0]
 
 
-def test_prepare_hands_the_token_on_in_the_environment_only(tmp_path, answering):
-    python = answering('{"ok": true, "findings": [], "facts": {"gpus": 0}}')
+def test_a_missing_workspace_is_a_finding_with_the_way_out(tmp_path, answering):
+    given = command(tmp_path, answering('{"facts": {"port": 1}, "findings": []}'))
+    answer = call("hearth_command", **given | {"workspace": f"{tmp_path}/none"})
+    assert f"{tmp_path}/none" in answer["findings"][0]
+    assert "provision.yml" in answer["findings"][0]
+    assert not (tmp_path / "arguments").exists()
+
+
+def test_a_command_gets_its_files_and_the_token_in_the_environment_only(tmp_path, answering):
+    python = answering('{"findings": [], "facts": {"gpus": 0, "changed": true}}')
     answer = call(
-        "hearth_prepare",
-        run_file="run: r\n",
-        node="a",
-        workspace=f"{tmp_path}/ws",
-        python=str(python),
+        "hearth_command",
+        **command(tmp_path, python),
         models=f"{tmp_path}/models",
+        threads=3,
+        secret=f"{SECRET}-too",
         hub_token=SECRET,
     )
-    assert answer["facts"] == {"gpus": 0, "nproc": 1}
-    told = (tmp_path / "environment").read_text()
+    assert answer["facts"]["gpus"] == 0
+    assert answer["changed"]
+    told = (tmp_path / "environment").read_text().splitlines()
     assert f"HF_TOKEN={SECRET}" in told
     assert f"HEARTH_MODELS={tmp_path}/models" in told
     assert f"PYTHONPATH={tmp_path}/ws/scripts" in told
-    assert SECRET not in (tmp_path / "arguments").read_text()
+    assert "OMP_NUM_THREADS=3" in told
+    words = (tmp_path / "arguments").read_text().split()
+    assert words[:3] == ["-m", "hearth.measure", "node"]
+    assert {"--spec", "--run-file"} <= set(words)
+    assert SECRET not in " ".join(words)
     assert SECRET not in json.dumps(answer)
 
 

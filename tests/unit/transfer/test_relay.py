@@ -53,7 +53,7 @@ class Node:
         """Start this node's courier, and return what it says."""
         self.folder.mkdir(exist_ok=True)
         answer = start(self.task(digest, givers), self.folder / "log")
-        self.pid = answer.get("pid", 0)
+        self.pid = answer["facts"].get("pid", 0)
         return answer
 
     def task(self, digest: str, givers: Sequence[Giver]) -> Task:
@@ -241,7 +241,7 @@ def test_a_disk_that_fills_up_is_what_the_record_says(nodes, held):
 def test_a_second_call_takes_the_place_of_the_first(nodes, held):
     table, first = held
     first.most = 5
-    earlier = nodes[1].begin(table.digest, [nodes[0].giver])["pid"]
+    earlier = nodes[1].begin(table.digest, [nodes[0].giver])["facts"]["pid"]
     until(lambda: len(first.asked) >= 5)
     first.most = 1000
     nodes[1].port = free_port(nodes[1].address)

@@ -1,4 +1,4 @@
-"""Measure the speed at which this rank, or each rank of this node, computes the rows of a run.
+"""Prepare this node for a run and measure the speed of each rank, or measure this rank alone.
 
 The measurements are cached for later runs. Prints one line of JSON at the end.
 """
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,6 +26,9 @@ from hearth.config.layout import Layout
 from hearth.model.load import prime_backend
 from hearth.ranks.memory import free_gib, limit_memory
 
+if TYPE_CHECKING:
+    from hearth.prepare.node import Prepared
+
 _OF_FREE = 0.8
 """Fraction of a computer's free memory that all its CPU ranks together may use for probing."""
 
@@ -34,17 +37,15 @@ _IDLE = 60.0
 
 
 def main() -> int:
-    """Run one verb; return the exit status: 0, or 2 if not even one row fits."""
+    """Run one verb; return the exit status: 0, or 2 if there are findings."""
     parser = argparse.ArgumentParser(prog="python -m hearth.measure", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     rank = verbs.add_parser("rank", help="measure this rank, in this very process")
-    node = verbs.add_parser("node", help="say how fast each rank of this node is")
+    node = verbs.add_parser("node", help="prepare this node for the run, and measure its ranks")
     for sub, verb in ((rank, _rank), (node, _node)):
         sub.add_argument("--run-file", type=Path, required=True, metavar="FILE")
         sub.set_defaults(verb=verb)
-    node.add_argument("--ranks", type=int, default=1, help="how many the node has")
-    node.add_argument("--address", help="answer the other nodes here meanwhile")
-    node.add_argument("--allowed", nargs="*", default=[], help="addresses to answer")
+    node.add_argument("--spec", type=Path, required=True, help="what to do (JSON)")
     given = parser.parse_args()
     answer: dict[str, Any] = {"facts": {}, "findings": []}
     with redirect_stdout(sys.stderr):
@@ -57,25 +58,39 @@ def main() -> int:
 
 
 def _node(given: argparse.Namespace) -> dict[str, Any]:
-    """Return the measurements of each rank, and the port at which this node answers the others."""
-    run, layout = read_run(given.run_file), Layout.from_environment()
-    facts: dict[str, Any] = {"ranks": []}
-    if run.settings.wants_speeds:
-        facts["ranks"] = _ranks(run, layout, given.ranks)
-    if given.address:
-        from hearth.verify.listener import start
+    """Prepare this node for the run; return the facts about it, and the speed of its ranks.
 
-        facts["port"] = start(given.address, given.allowed, _IDLE)
+    The spec says whether to `fetch` what is missing (else the node is only checked), the number of
+    ranks (`nproc`, 0: one per GPU), whether to `measure`, and for the link tests this node's
+    `address` and the addresses that it answers (`allowed`).
+    """
+    run, layout = read_run(given.run_file), Layout.from_environment()
+    wanted = json.loads(given.spec.read_text())
+    with loading():
+        from hearth.base.quiet import hush
+        from hearth.prepare.facts import prepared_facts
+        from hearth.prepare.node import check, prepare
+
+    hush()
+    if not wanted["fetch"]:
+        check(run, layout)
+        return {}
+    prepared = prepare(run, layout, say=print)
+    facts = prepared_facts(run, layout, prepared)
+    facts["nproc"] = wanted["nproc"] or max(1, facts["gpus"])
+    if wanted["measure"]:
+        speeds = run.settings.wants_speeds
+        facts["ranks"] = _ranks(run, layout, prepared, facts["nproc"]) if speeds else []
+        if len(wanted["allowed"]) > 1:
+            from hearth.verify.listener import start
+
+            facts["port"] = start(wanted["address"], wanted["allowed"], _IDLE)
     return facts
 
 
-def _ranks(run: Run, layout: Layout, count: int) -> list[dict[str, Any]]:
+def _ranks(run: Run, layout: Layout, prepared: Prepared, count: int) -> list[dict[str, Any]]:
     """Measure `count` ranks, all at the same time as they will train."""
-    with loading():
-        from hearth.measure.own_speed import measured_here
-        from hearth.prepare.node import prepare
-
-    prepared = prepare(run, layout, say=print)
+    from hearth.measure.own_speed import measured_here
 
     def measured(rank: int) -> dict[str, Any]:
         own = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count)}

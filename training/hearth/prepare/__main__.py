@@ -1,44 +1,32 @@
-"""Prepare this node for a run: check its requirements, fetch model and data into its caches."""
+"""Inspect this node for a run, and change nothing. Prints one line of JSON."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
 
 from hearth.base.errors import HearthError
-from hearth.base.imports import loading
-from hearth.config import read_run
-from hearth.config.layout import Layout
+from hearth.prepare.look import look
 
 
 def main() -> int:
-    """Prepare this node for the run in --run-file and print the outcome as one line of JSON."""
+    """Inspect this node; return the exit status: 0, or 2 if there are findings."""
     parser = argparse.ArgumentParser(prog="python -m hearth.prepare", description=__doc__)
     parser.add_argument("--run-file", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--check", action="store_true", help="fetch nothing, only look")
+    parser.add_argument("--spec", type=Path, required=True, help="the parts to inspect (JSON)")
     given = parser.parse_args()
-    with loading():
-        from hearth.base.quiet import hush
-        from hearth.prepare.facts import prepared_facts
-        from hearth.prepare.node import check
-
-    hush()
-    outcome: dict[str, Any] = {"ok": True, "findings": [], "facts": {}}
     with redirect_stdout(sys.stderr):
         try:
-            run, layout = read_run(given.run_file), Layout.from_environment()
-            if given.check:
-                check(run, layout)
-            else:
-                outcome["facts"] = prepared_facts(run, layout)
+            wanted = json.loads(given.spec.read_text())
+            answer = look(given.run_file, wanted, Path(os.environ["HEARTH_WORKSPACE"]))
         except HearthError as error:
-            outcome |= {"ok": False, "findings": error.findings}
-    print(json.dumps(outcome))
-    return 0 if outcome["ok"] else 2
+            answer = {"facts": {}, "findings": error.findings}
+    print(json.dumps(answer))
+    return 2 if answer["findings"] else 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from hearth.model.code import code_in, may_run
 from hearth.model.compatibility import weights_in
 from hearth.model.fetch import ModelFolder
 from hearth.model.precision import DTYPES, choose, supported
-from hearth.prepare.node import Prepared, device_kind, facts_of, prepare
+from hearth.prepare.node import Prepared, device_kind, facts_of
 from hearth.record.checkpoint import newest
 
 
@@ -47,12 +47,8 @@ def _told(run: Run, model: ModelFolder) -> str:
     return f"model: {run.source.name} from {where[model.origin]}, in {model.path}{code}"
 
 
-def prepared_facts(run: Run, layout: Layout) -> dict[str, Any]:
-    """Prepare this node and return the facts that the play shows and compares.
-
-    Raises `HearthError` with all problems found.
-    """
-    prepared = prepare(run, layout, say=print)
+def prepared_facts(run: Run, layout: Layout, prepared: Prepared) -> dict[str, Any]:
+    """Return the facts about this prepared node that the play shows and compares."""
     return facts_of(prepared) | {
         "python": platform.python_version(),
         "gpus": torch.cuda.device_count(),

@@ -15,7 +15,7 @@ from typing import Any
 
 from hearth.base.errors import HearthError, LaunchError
 from hearth.supervise.cause import ENDS
-from hearth.supervise.preflight import check, ready
+from hearth.supervise.preflight import ready
 from hearth.supervise.record import held_by, lock_holder, read_record
 from hearth.supervise.restart import close_record, last_record, ready_again
 from hearth.supervise.spec import Spec, forget_secrets, load_spec, stop_file, with_secrets
@@ -49,7 +49,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m hearth.supervise", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     for name, verb, text in (
-        ("check", _check, "say whether the run can start on this node; change nothing"),
         ("start", _start, "start the supervisor in the background and return"),
         ("run", _run, "be the supervisor, in the foreground; go on with a run that was cut off"),
         ("leave", _leave, "tidy up after a supervisor that was a unit of systemd"),
@@ -70,12 +69,6 @@ def _parser() -> argparse.ArgumentParser:
         if name == "stop":
             sub.add_argument("--now", action="store_true", help="kill, do not wait for the step")
     return parser
-
-
-def _check(given: argparse.Namespace) -> int:
-    result = check(load_spec(given.spec))
-    _show(result)
-    return 0 if result["ok"] else 2
 
 
 def _run(given: argparse.Namespace) -> int:

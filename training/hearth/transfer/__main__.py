@@ -27,7 +27,6 @@ def main(arguments: list[str] | None = None) -> int:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     for name, verb, text in (
         ("mark", _mark, "mark the folder that all nodes are to share"),
-        ("look", _look, "say what this node has"),
         ("fetch", _fetch, "download what no node has"),
         ("offer", _begin, "cut what this node has into pieces and give them"),
         ("take", _begin, "take what this node lacks, and give it on"),
@@ -57,13 +56,6 @@ def _mark(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
     from hearth.transfer.own_copies import mark
 
     return {"facts": {"changed": mark(Path(spec["shared"]).expanduser())}}
-
-
-def _look(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
-    """Inspect this node; `address` is its own, `shared` the shared folder or ""."""
-    from hearth.transfer.own_copies import look
-
-    return look(run, layout, spec["address"], spec["shared"])
 
 
 def _fetch(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:

@@ -334,7 +334,8 @@ def start(task: Task, log: Path) -> dict[str, Any]:
     if not line:
         last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
         return {"findings": [f"the courier on this node ended at once ({last[0]}); {log}"]}
-    return {"facts": {}} | json.loads(line) | {"pid": child.pid}
+    answer: dict[str, Any] = {"facts": {}, "findings": []} | json.loads(line)
+    return answer | {"facts": answer["facts"] | {"pid": child.pid}}
 
 
 def end_earlier(record: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _look(path: Path) -> dict[str, Any]:
-    """Gather facts and start a listener; takes `address`, `workspace`, `allowed` and `idle` (s)."""
+    """Gather facts and start a listener; takes `address`, `allowed` and `idle` (s)."""
     given = json.loads(path.read_text())
-    answer = look(given["address"], Path(given["workspace"]))
+    answer = look(given["address"], Path(os.environ["HEARTH_WORKSPACE"]))
     if not answer["findings"]:
         answer["facts"]["port"] = start(given["address"], given["allowed"], given["idle"])
         answer["facts"]["meeting_port"] = free_port(given["address"])
@@ -57,10 +58,15 @@ def _talk(path: Path) -> dict[str, Any]:
 
 
 def _all_reduce(path: Path) -> dict[str, Any]:
-    """Take part in the all-reduce of the launch spec `launch`, for at most `limit` seconds."""
+    """Take part in the all-reduce of the launch spec `launch`, for at most `limit` seconds.
+
+    `secret` is the one that the supervisors share.
+    """
     given = json.loads(path.read_text())
+    own = {"workspace": os.environ["HEARTH_WORKSPACE"], "python": sys.executable}
     launch = path.with_name("launch.json")
-    launch.write_text(json.dumps(given["launch"]))  # the folder is readable by its owner alone
+    # The folder is readable by its owner alone.
+    launch.write_text(json.dumps(given["launch"] | own | {"token": given["secret"]}))
     return all_reduce(load_spec(launch), given["limit"])
 
 

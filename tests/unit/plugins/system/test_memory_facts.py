@@ -9,7 +9,7 @@ import pytest
 from ansible.module_utils.hearth_node.system.memory import look
 
 from hearth.fit.capacity import GIB, Room
-from hearth_controller.launch.capacities import rooms_of
+from hearth_controller.launch.fit import rooms_of
 
 
 @pytest.fixture
@@ -59,13 +59,15 @@ def test_a_driver_that_fails_is_none(driver, meminfo):
 
 
 def test_nodes_of_one_computer_share_it_and_who_is_silent_is_left_out():
-    facts = {"gpus": [], "free_mib": 12_288, "cuda": False}
-    here = {"hearth_one_computer": True, "hearth_nproc": 1, "answer": {"facts": facts}}
-    alone = {"answer": {"facts": facts}}
-    assert rooms_of(["a", "b"], {"a": here, "b": here}, "answer") == {
+    def answer(one_computer: bool) -> dict:
+        own = {"nproc": 0, "one_computer": one_computer}
+        memory = {"gpus": [], "free_mib": 12_288, "cuda": False}
+        return {"facts": {"own": own, "memory": memory}}
+
+    here, alone, off = answer(True), answer(False), {"unreachable": True}
+    assert rooms_of({"a": here, "b": here}) == {
         "a": Room(6 * GIB, ranks=2),
         "b": Room(6 * GIB, ranks=2),
     }
-    off = {"answer": {"unreachable": True}}
-    assert rooms_of(["a", "b"], {"a": alone, "b": off}, "answer") == {"a": Room(12 * GIB)}
-    assert rooms_of(["a"], {"a": alone}, "answer", 2.0)["a"].told.startswith("memory_limit")
+    assert rooms_of({"a": alone, "b": off}) == {"a": Room(12 * GIB)}
+    assert rooms_of({"a": alone}, 2.0)["a"].told.startswith("memory_limit")

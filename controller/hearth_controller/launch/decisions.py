@@ -1,0 +1,170 @@
+"""The three decisions of a launch, each made here from what all nodes have answered.
+
+    plan     after every node was inspected: does the model fit, who sends what to whom?
+    agree    after every node was prepared: have all the same model, data and versions?
+    choose   after speeds and links were measured: which nodes train, and each node's launch spec
+
+Findings are by node; the play shows them together and stops. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hearth.base.errors import LaunchError
+from hearth.config import pinned, run_of, run_text
+from hearth.verify.judgement import Observation
+from hearth_controller.doctor.checks import warnings
+from hearth_controller.doctor.node import ExaminedNode
+from hearth_controller.launch.fit import check_fit
+from hearth_controller.launch.prediction import NodeFacts, choose_nodes
+from hearth_controller.launch.spec import node_specs
+from hearth_controller.transfer.distribution import Distribution
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A run and the nodes asked to train it, by rank, with their answers so far.
+
+    Attributes:
+        run: as `hearth_controller.launch.request` returns it.
+        addresses: cluster addresses by node.
+        answers: by step (`state`, `look`, `prepared`, `links`) the results by node.
+    """
+
+    run: Mapping[str, Any]
+    addresses: Mapping[str, str]
+    answers: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def facts(self, step: str) -> dict[str, dict[str, Any]]:
+        """Return the facts of a step by node; empty for a node that has none."""
+        answers = self.answers.get(step, {})
+        return {name: answers.get(name, {}).get("facts") or {} for name in self.addresses}
+
+    @property
+    def scripted(self) -> bool:
+        """Whether the ranks run a person's script."""
+        return "spec" in self.run
+
+    # -- plan ------------------------------------------------------------------------------------
+
+    def plan(self, shared: str, direct: float) -> dict[str, Any]:
+        """Return `found` (findings by node), the `transfer` and whether the nodes may `fetch`.
+
+        `shared` and `direct` (bytes) are those of `Distribution`.
+        """
+        run, names, looks = self.run, list(self.addresses), self.answers["look"]
+        count = f"{len(names)} node{'s' * (len(names) > 1)}"
+        lines = [f"{run['name']}: {run['title']}, {count} ({', '.join(names)})"]
+        found: dict[str, list[str]] = {}
+        transfer: dict[str, Any] = {"source": names[0], "lacks": {}, "fetches": [], "found": {}}
+        if not self.scripted:
+            found, notes = check_fit(run, {name: looks.get(name, {}) for name in names})
+            lines += notes
+            transfer["copy_to"] = names if run["dataset"] else []
+            # Nodes on one computer have one cache.
+            if len(names) > 1 and not self._one_computer():
+                distribution = Distribution(run, self.addresses, shared, direct, looks)
+                transfer = distribution.choose()
+                lines += transfer.pop("say", "").splitlines()
+                for name, findings in transfer["found"].items():
+                    found[name] = [*found.get(name, []), *findings]
+        brings = bool(
+            transfer["lacks"] or transfer["fetches"] or (not self.scripted and run["dataset"])
+        )
+        return {
+            "found": found,
+            "transfer": transfer | {"brings": brings},
+            "fetch": not any(found.values()) and all(map(self._sound, names)),
+            "say": "\n".join(f"  {line.strip()}" for line in lines),
+        }
+
+    def _one_computer(self) -> bool:
+        own = (facts.get("own", {}) for facts in self.facts("look").values())
+        return any(each.get("one_computer") for each in own)
+
+    def _sound(self, name: str) -> bool:
+        """Return whether a node has answered so far, and found nothing wrong."""
+        answers = [answers.get(name, {}) for answers in self.answers.values()]
+        return all("findings" in answer and not answer["findings"] for answer in answers)
+
+    # -- agree -----------------------------------------------------------------------------------
+
+    def agree(self) -> dict[str, Any]:
+        """Return the run's `file` with the model's revision, and the spec of the link tests.
+
+        `talk` has the spec by node; it is empty if there are no links to measure.
+        """
+        prepared = self.facts("prepared")
+        lines = list(self.run.get("told", ()))
+        file, talk = self.run["file"], {}
+        if not self.scripted:
+            lines += next(iter(prepared.values()))["summary"]
+            revisions = [facts["model_revision"] for facts in prepared.values()]
+            file = run_text(pinned(run_of(file, "the run"), common(revisions)))
+        peers = [
+            {"name": name, "address": self.addresses[name], "port": facts["port"]}
+            for name, facts in prepared.items()
+            if "port" in facts
+        ]
+        if len(peers) > 1:
+            talk = {name: {"own": name, "peers": peers, "speed": True} for name in prepared}
+        lines += [
+            f"{name}: {warning}"
+            for name, facts in self.facts("look").items()
+            for warning in warnings(
+                ExaminedNode(Observation(name, 0, self.addresses[name]), look=facts["home"])
+            )
+        ]
+        return {"file": file, "talk": talk, "say": "\n".join(f"  {line}" for line in lines)}
+
+    # -- choose ----------------------------------------------------------------------------------
+
+    def choose(self, timeouts: Mapping[str, float]) -> dict[str, Any]:
+        """Return the `names` that train and their `specs`.
+
+        Raises `LaunchError` with everything that keeps these nodes from training together.
+        """
+        prepared, looks = self.facts("prepared"), self.facts("look")
+        if self.scripted:
+            # A person's script has a minute to end.
+            choice: dict[str, Any] = {"names": list(self.addresses), "stop_grace": 60.0}
+            nproc = {name: _ranks_of_script(facts) for name, facts in looks.items()}
+            each = ", ".join(f"{name} {count}" for name, count in nproc.items())
+            choice["say"] = f"  ranks: {each}"
+        else:
+            links = self.facts("links")
+            nodes = {
+                name: NodeFacts(facts, facts if "ranks" in facts else {}, links[name])
+                for name, facts in prepared.items()
+            }
+            choice = choose_nodes(self.run, nodes)
+            nproc = {name: facts["nproc"] for name, facts in prepared.items()}
+        if choice.get("findings"):
+            raise LaunchError(*choice["findings"])
+        names, split = choice["names"], self.run.get("split", [])
+        ranks = sum(nproc[name] for name in names)
+        if split and len(split) != ranks:
+            raise LaunchError(
+                f"split: {':'.join(map(str, split))} has {len(split)} shares, but the run has "
+                f"{ranks} ranks; give one share per rank"
+            )
+        timeouts = {**timeouts, "stop_grace": choice["stop_grace"]}
+        specs = node_specs(self.run, names, self.addresses, looks, nproc, timeouts)
+        return {"names": names, "specs": specs, "say": choice.get("say", "")}
+
+
+def common(revisions: Sequence[str | None]) -> str | None:
+    """Return the revision that all nodes have, or None.
+
+    Two revisions can have the same files, and only the files matter to the ranks.
+    """
+    return revisions[0] if len(set(revisions)) == 1 else None
+
+
+def _ranks_of_script(facts: Mapping[str, Any]) -> int:
+    """Return a node's number of ranks for a script: the inventory's, or one per usable GPU."""
+    memory = facts["memory"]
+    return facts["own"]["nproc"] or max(1, len(memory["gpus"]) if memory["cuda"] else 0)

@@ -1,0 +1,57 @@
+"""The launch spec of each node: everything that its supervisor has to know of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def node_specs(
+    run: Mapping[str, Any],
+    names: Sequence[str],
+    addresses: Mapping[str, str],
+    facts: Mapping[str, Mapping[str, Any]],
+    nproc: Mapping[str, int],
+    timeouts: Mapping[str, float],
+) -> dict[str, dict[str, Any]]:
+    """Return the spec by node for `run` on the nodes `names`, in order of rank.
+
+    `facts` are those of the module `hearth_look`, also of nodes that do not train: none of them may
+    know a later generation of the run. Of other nodes a spec says no more than their names and
+    where rank 0 is; `timeouts` are in seconds. See `hearth.supervise.spec.Spec`.
+    """
+    first = names[0]
+    common = {
+        "run": run["name"],
+        "nodes": list(names),
+        "meeting": {
+            "address": addresses[first],
+            "port": run["meeting_port"] or facts[first]["port"],
+        },
+        "generation": max(its.get("generation", 0) for its in facts.values()),
+        **timeouts,
+        "elastic": run["elastic"],
+        # By default more than half of them: two halves of a cut network never train side by side.
+        "min_nodes": min(run["min_nodes"] or len(names) // 2 + 1, len(names)),
+        **run.get("spec", {}),
+    }
+    return {
+        name: common | _own_part(name, rank, addresses[name], facts[name]["own"], nproc[name])
+        for rank, name in enumerate(names)
+    }
+
+
+def _own_part(
+    name: str, rank: int, address: str, own: Mapping[str, Any], nproc: int
+) -> dict[str, Any]:
+    """Return the part of a spec that is about its node."""
+    return {
+        "node": name,
+        "rank": rank,
+        "address": address,
+        "nproc": nproc,
+        **{place: own[place] for place in ("python", "workspace", "models")},
+        # Two nodes on one computer would share the unit, and it is not ours to change.
+        "unit": not own["one_computer"],
+        "environment": {"OMP_NUM_THREADS": str(own["threads"])} if own["threads"] else {},
+    }

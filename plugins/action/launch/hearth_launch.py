@@ -1,0 +1,152 @@
+"""Action plugin: the decisions of a launch, from the answers of all nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from hearth.base.errors import LaunchError
+from hearth_controller.doctor.message import message
+from hearth_controller.launch.decisions import Launch
+
+DOCUMENTATION = r"""
+module: hearth_launch
+short_description: Decide how a run is launched
+description:
+  - Works on the controller, from registered results of all nodes. Meant to run once.
+  - V(agree) and V(choose) fail with all findings of all nodes, if there are any.
+options:
+  verb:
+    description:
+      - V(plan) says whether the model fits and who sends what to whom, after all were inspected.
+      - V(agree) stops the launch if a node found anything or differs from the others.
+      - V(choose) returns the nodes that train and the launch spec of each.
+    type: str
+    choices: [plan, agree, choose]
+    required: true
+  run:
+    description: The run, as M(hearth_run) returns it.
+    type: dict
+    required: true
+  nodes:
+    description: The nodes of the inventory with C(name) and C(address), in order of rank.
+    type: list
+    elements: dict
+    required: true
+  answers:
+    description: Names of the registered results, by step of the launch.
+    type: dict
+    required: true
+  found:
+    description: Findings by node from V(plan), for V(agree).
+    type: dict
+    default: {}
+  shared:
+    description: The folder that all nodes share, if any; for V(plan).
+    type: str
+    default: ""
+  direct_mb:
+    description: Largest data file in MB that the controller sends to every node; for V(plan).
+    type: float
+    default: 32
+  timeouts:
+    description: Timeouts of the supervisors in seconds, for V(choose).
+    type: dict
+    default: {}
+"""
+
+RETURN = r"""
+found:
+  description: Findings by node.
+  type: dict
+  returned: with V(plan)
+fetch:
+  description: Whether the nodes may fetch model and data, since nothing is wrong so far.
+  type: bool
+  returned: with V(plan)
+transfer:
+  description: The C(source), what each node C(lacks), and which nodes the data file is copied to.
+  type: dict
+  returned: with V(plan)
+file:
+  description: Text of the C(run.yml), with the revision of the model.
+  type: str
+  returned: with V(agree)
+talk:
+  description: Spec of the link tests by node; empty if there are none.
+  type: dict
+  returned: with V(agree)
+names:
+  description: The nodes that train, in order of rank.
+  type: list
+  returned: with V(choose)
+specs:
+  description: Launch spec by node.
+  type: dict
+  returned: with V(choose)
+say:
+  description: Text to show.
+  type: str
+  returned: if there is anything to show
+"""
+
+_NOTHING = "Nothing was started on any node."
+
+
+class ActionModule(ActionBase):
+    """Runs on the controller."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
+        """Return the decision, or fail with the findings of all nodes."""
+        result = super().run(tmp, task_vars) | {"changed": False}
+        verbs = ["plan", "agree", "choose"]
+        _, given = self.validate_argument_spec(
+            {
+                "verb": {"type": "str", "choices": verbs, "required": True},
+                "run": {"type": "dict", "required": True},
+                "nodes": {"type": "list", "elements": "dict", "required": True},
+                "answers": {"type": "dict", "required": True},
+                "found": {"type": "dict", "default": {}},
+                "shared": {"type": "str", "default": ""},
+                "direct_mb": {"type": "float", "default": 32},
+                "timeouts": {"type": "dict", "default": {}},
+            }
+        )
+        run, known = given["run"], task_vars["hostvars"]
+        addresses = {
+            str(node["name"]): str(node["address"])
+            for node in given["nodes"]
+            if node["name"] in run["asked"]
+        }
+        answers = {
+            step: {name: known[name].get(variable, {}) for name in addresses}
+            for step, variable in given["answers"].items()
+        }
+        launch = Launch(run, addresses, answers)
+        if given["verb"] == "plan":
+            return result | launch.plan(given["shared"], given["direct_mb"] * 1e6)
+        results = {
+            name: [{"findings": given["found"].get(name, [])}]
+            + [answer[name] for answer in answers.values()]
+            for name in addresses
+        }
+        text = message(
+            results,
+            task_vars["ansible_play_hosts"],
+            same=["torch", "data", "model", "shared"],
+            then=_NOTHING,
+            without=True,
+        )
+        if text:
+            return result | {"failed": True, "msg": text}
+        if self._task.check_mode:
+            return result
+        if given["verb"] == "agree":
+            return result | launch.agree()
+        try:
+            return result | launch.choose(given["timeouts"])
+        except LaunchError as error:
+            return result | {"failed": True, "msg": "\n".join([*error.findings, _NOTHING])}

@@ -1,0 +1,63 @@
+"""Run one of Hearth's own commands on this node, with a run file and a spec."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ansible.module_utils.hearth_node.base import (
+    Report,
+    absolute,
+    environment,
+    hearth,
+    write_private,
+)
+
+COMMAND_OPTIONS: dict[str, Any] = {
+    "workspace": {"type": "str", "required": True},
+    "python": {"type": "str", "required": True},
+    "node": {"type": "str", "required": True},
+    "models": {"type": "str", "default": ""},
+    "threads": {"type": "int", "default": 0},
+    "run_file": {"type": "str", "default": ""},
+    "spec": {"type": "dict", "required": True},
+    "secret": {"type": "str", "no_log": True},
+    "hub_token": {"type": "str", "no_log": True},
+}
+"""Argument spec of a module that runs a command; its documentation is a fragment."""
+
+
+def places(given: dict[str, Any]) -> dict[str, str]:
+    """Return the absolute `workspace`, `python` and, if set, `models` of this node."""
+    names = ("workspace", "python", "models")
+    return {name: absolute(given[name]) if given[name] else "" for name in names}
+
+
+def has_code(workspace: str) -> bool:
+    """Return whether the training code is in the workspace."""
+    return os.path.isdir(os.path.join(workspace, "scripts", "hearth"))
+
+
+def run_command(module: Any, words: Sequence[str]) -> Report:
+    """Run `python -m WORDS --spec FILE`, with `--run-file FILE` if there is one."""
+    given, here = module.params, places(module.params)
+    if not has_code(here["workspace"]):
+        lacks = f"{here['workspace']} holds no training code; provision.yml brings it"
+        return Report([lacks])
+    spec = given["spec"] | ({"secret": given["secret"]} if given["secret"] else {})
+    files = {"spec": json.dumps(spec)}
+    if given["run_file"]:
+        files["run-file"] = given["run_file"]
+    words = list(words)
+    for name, text in files.items():
+        path = os.path.join(module.tmpdir, name)
+        write_private(path, text)
+        words += [f"--{name}", path]
+    variables = environment(
+        here["workspace"], given["node"], here["models"], {"HF_TOKEN": given["hub_token"]}
+    )
+    if given["threads"]:
+        variables["OMP_NUM_THREADS"] = str(given["threads"])
+    return hearth(module, here["python"], words, variables)

@@ -1,0 +1,68 @@
+#!/usr/bin/python
+"""Ansible module: run one of Hearth's own commands on a node."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_command
+short_description: Run one of Hearth's own commands on this node
+description:
+  - Calls C(python -m COMMAND) with the training code of the workspace, whose last line of output is
+    one JSON object with C(findings) and C(facts).
+  - What is wrong comes back as RV(findings) and does not fail the task, so that the findings of all
+    nodes can be shown together (see M(hearth_verdict)).
+options:
+  command:
+    description: The module of the training code and its words, such as C([hearth.verify, talk]).
+    type: list
+    elements: str
+    required: true
+extends_documentation_fragment: hearth_command
+attributes:
+  check_mode:
+    support: none
+    details: In check mode nothing is called.
+"""
+
+EXAMPLES = r"""
+- name: Speak with the other nodes
+  hearth_command:
+    command: [hearth.verify, talk]
+    workspace: "{{ hearth_workspace }}"
+    python: "{{ hearth_python }}"
+    node: "{{ inventory_hostname }}"
+    spec: "{{ launch_agreed.talk[inventory_hostname] }}"
+"""
+
+RETURN = r"""
+findings:
+  description: Everything wrong, one sentence each; empty if nothing is.
+  returned: always
+  type: list
+  elements: str
+facts:
+  description: The command's facts.
+  returned: always
+  type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.runs.command import COMMAND_OPTIONS, run_command
+
+
+def main() -> None:
+    """Run the module."""
+    command = {"type": "list", "elements": "str", "required": True}
+    module = AnsibleModule(
+        argument_spec={"command": command, **COMMAND_OPTIONS}, supports_check_mode=True
+    )
+    if module.check_mode:
+        module.exit_json(changed=False, findings=[], facts={}, skipped=True)
+    report = run_command(module, module.params["command"])
+    module.exit_json(
+        changed=bool(report.facts.get("changed")), findings=report.findings, facts=report.facts
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+#!/usr/bin/python
+"""Ansible module: inspect a node before a run or a transfer."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hearth_look
+short_description: Inspect this node before a run, and change nothing
+description:
+  - Memory and other uses of the machine; then C(python -m hearth.prepare) for everything that the
+    training code knows - address, port, other runs, copies of model and data.
+  - With an empty O(spec), or in check mode without training code, only the first part.
+options:
+  nproc:
+    description: Ranks that the inventory sets for this node; 0 is one per NVIDIA GPU.
+    type: int
+    default: 0
+  one_computer:
+    description: Whether the nodes of the inventory share one computer.
+    type: bool
+    default: false
+extends_documentation_fragment: hearth_command
+attributes:
+  check_mode:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Inspect every node
+  hearth_look:
+    workspace: "{{ hearth_workspace }}"
+    python: "{{ hearth_python }}"
+    node: "{{ inventory_hostname }}"
+    run_file: "{{ plan_run.file }}"
+    spec:
+      run: "{{ plan_run.name }}"
+      address: "{{ cluster_address }}"
+      port: 0
+"""
+
+RETURN = r"""
+findings:
+  description: Everything wrong, one sentence each; empty if nothing is.
+  returned: always
+  type: list
+  elements: str
+facts:
+  description: >-
+    The C(memory) for ranks; C(home), other uses of the machine; C(own), the
+    absolute paths and the options of the node; and what C(hearth.prepare) found.
+  returned: always
+  type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import Report
+from ansible.module_utils.hearth_node.doctor.home import home
+from ansible.module_utils.hearth_node.runs.command import (
+    COMMAND_OPTIONS,
+    has_code,
+    places,
+    run_command,
+)
+from ansible.module_utils.hearth_node.system.memory import look
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=COMMAND_OPTIONS
+        | {
+            "nproc": {"type": "int", "default": 0},
+            "one_computer": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    own = places(module.params)
+    facts = {
+        "own": own | {name: module.params[name] for name in ("threads", "nproc", "one_computer")},
+        "memory": look(own["python"]),
+        "home": home(own["workspace"]),
+    }
+    bare = not module.params["spec"] or (module.check_mode and not has_code(own["workspace"]))
+    report = Report([]) if bare else run_command(module, ["hearth.prepare"])
+    module.exit_json(changed=False, findings=report.findings, facts=facts | report.facts)
+
+
+if __name__ == "__main__":
+    main()

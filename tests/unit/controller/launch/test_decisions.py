@@ -1,0 +1,228 @@
+"""The decisions of a launch, from the answers of all nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from hearth.base.errors import LaunchError
+from hearth.config import run_of
+from hearth_controller.launch.decisions import Launch, common
+from hearth_controller.launch.request import requested
+
+ADDRESSES = {"desk": "10.0.0.1", "laptop": "10.0.0.2", "oldbox": "10.0.0.3"}
+TIMEOUTS = {"ready_timeout": 60.0, "silence_timeout": 15.0, "return_timeout": 0.0}
+GIB = 1 << 10
+SPEED = {"sizes": [1, 2], "seconds": [1.0, 1.5]}
+
+
+def asked(tmp_path, **typed):
+    """Return a run as the play has it."""
+    names = list(ADDRESSES)
+    run = requested({"model": "smollm2-135m", **typed}, tmp_path, [], names, False)
+    assert not run["findings"]
+    return run
+
+
+def look(free_mib=64 * GIB, one_computer=False, nproc=0, threads=0, gpus=(), **facts):
+    own = {"python": "/p", "workspace": "/w", "models": "/m", "threads": threads}
+    memory = {"gpus": list(gpus), "free_mib": free_mib, "cuda": bool(gpus)}
+    places = {
+        name: dict.fromkeys(("model", "data"), f"{name}")
+        for name in ("folders", "places", "disks")
+    }
+    copies = {
+        **places,
+        "holds": {"model": "abc"},
+        "free": {"model": 1 << 40},
+        "arrived": {"model": 0},
+        "downloaded": {"model": 0},
+        "mbit": 1000,
+        "wireless": False,
+        "port": 7,
+    }
+    return {
+        "findings": [],
+        "facts": {
+            "own": own | {"nproc": nproc, "one_computer": one_computer},
+            "memory": memory,
+            "home": {"on_battery": False, "gpus": [], "gpu_trouble": "no nvidia-smi"},
+            "copies": copies,
+            "port": 2000,
+            "generation": 0,
+            **facts,
+        },
+    }
+
+
+def prepared(nproc=1, **facts):
+    rank = {"speed": SPEED, "row_tokens": 100, "exchange_bytes": 1000, "saturated": True}
+    return {
+        "findings": [],
+        "facts": {
+            "nproc": nproc,
+            "ranks": [rank] * nproc,
+            "summary": ["model: here"],
+            "model_revision": None,
+            "held_out_rows": 0,
+            "checkpoint": None,
+            "port": 9,
+            **facts,
+        },
+    }
+
+
+LINKS = {
+    "findings": [],
+    "facts": {
+        "mbit": dict.fromkeys(ADDRESSES, 940.0),
+        "milliseconds": dict.fromkeys(ADDRESSES, 0.2),
+    },
+}
+
+
+def launch(run, looks, **steps):
+    return Launch(run, {name: ADDRESSES[name] for name in looks}, {"look": looks} | steps)
+
+
+# -- plan ------------------------------------------------------------------------------------------
+
+
+def test_a_node_too_small_for_the_model_is_found_before_anything_is_fetched(tmp_path):
+    looks = {"desk": look(), "laptop": look(free_mib=200)}
+    plan = launch(asked(tmp_path), looks).plan("", 32e6)
+    assert [name for name, found in plan["found"].items() if found] == ["laptop"]
+    assert not plan["fetch"]
+
+
+def test_nothing_is_fetched_while_a_node_is_silent_or_found_something(tmp_path):
+    run = asked(tmp_path)
+    good = {"desk": look(), "laptop": look()}
+    assert launch(run, good).plan("", 32e6)["fetch"]
+    assert not launch(run, good | {"laptop": {"unreachable": True}}).plan("", 32e6)["fetch"]
+    assert not launch(run, good | {"laptop": {"findings": ["x"]}}).plan("", 32e6)["fetch"]
+
+
+def test_nodes_of_one_computer_send_each_other_nothing(tmp_path):
+    lacking = look()
+    lacking["facts"]["copies"] |= {"holds": {"model": ""}, "places": {"model": "elsewhere"}}
+    apart = launch(asked(tmp_path), {"desk": look(), "laptop": lacking}).plan("", 32e6)
+    assert list(apart["transfer"]["lacks"]) == ["laptop"]
+    assert apart["transfer"]["brings"]
+    for each in (one := {"desk": look(), "laptop": lacking}).values():
+        each["facts"]["own"]["one_computer"] = True
+    assert not launch(asked(tmp_path), one).plan("", 32e6)["transfer"]["brings"]
+
+
+# -- agree -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("revisions", "recorded"),
+    [(["abc", "abc"], "abc"), (["abc", "def"], None), ([None, None], None), (["abc", None], None)],
+)
+def test_a_revision_is_recorded_where_all_nodes_have_the_same(tmp_path, revisions, recorded):
+    assert common(revisions) == recorded
+    nodes = {
+        name: prepared(model_revision=revision)
+        for name, revision in zip(ADDRESSES, revisions, strict=False)
+    }
+    agreed = launch(asked(tmp_path), {name: look() for name in nodes}, prepared=nodes).agree()
+    assert run_of(agreed["file"], "it").source.revision == recorded
+
+
+def test_each_node_tests_its_links_to_the_nodes_that_answer(tmp_path):
+    looks = {"desk": look(), "laptop": look()}
+    nodes = {"desk": prepared(port=11), "laptop": prepared(port=12)}
+    talk = launch(asked(tmp_path), looks, prepared=nodes).agree()["talk"]
+    assert {name: spec["own"] for name, spec in talk.items()} == {
+        "desk": "desk",
+        "laptop": "laptop",
+    }
+    peers = [(peer["address"], peer["port"]) for peer in talk["desk"]["peers"]]
+    assert peers == [("10.0.0.1", 11), ("10.0.0.2", 12)]
+    alone = launch(asked(tmp_path), {"desk": look()}, prepared={"desk": prepared()}).agree()
+    assert alone["talk"] == {}
+
+
+def test_a_node_on_battery_is_warned_of_by_name(tmp_path):
+    looks = {"desk": look(), "laptop": look()}
+    looks["laptop"]["facts"]["home"] |= {"on_battery": True}
+    nodes = dict.fromkeys(looks, prepared())
+    (line,) = [
+        line
+        for line in launch(asked(tmp_path), looks, prepared=nodes).agree()["say"].splitlines()
+        if "battery" in line
+    ]
+    assert "laptop" in line
+
+
+# -- choose ----------------------------------------------------------------------------------------
+
+
+def chosen(run, looks, nodes):
+    steps = {"prepared": nodes, "links": dict.fromkeys(looks, LINKS)}
+    return launch(run, looks, **steps).choose(TIMEOUTS)
+
+
+def test_each_node_gets_its_own_part_of_the_run(tmp_path):
+    looks = {"desk": look(port=2001), "laptop": look(threads=3, generation=4)}
+    choice = chosen(asked(tmp_path, nodes="all"), looks, dict.fromkeys(looks, prepared(2)))
+    desk, laptop = choice["specs"]["desk"], choice["specs"]["laptop"]
+    assert choice["names"] == ["desk", "laptop"]
+    assert [(spec["node"], spec["rank"]) for spec in (desk, laptop)] == [
+        ("desk", 0),
+        ("laptop", 1),
+    ]
+    assert (desk["address"], laptop["address"]) == ("10.0.0.1", "10.0.0.2")
+    assert desk["meeting"] == laptop["meeting"] == {"address": "10.0.0.1", "port": 2001}
+    assert desk["generation"] == laptop["generation"] == 4
+    assert (desk["environment"], laptop["environment"]) == ({}, {"OMP_NUM_THREADS": "3"})
+    assert (desk["nproc"], desk["unit"], desk["workspace"]) == (2, True, "/w")
+    assert TIMEOUTS.items() <= desk.items()
+    assert desk["stop_grace"] > 0
+
+
+@pytest.mark.parametrize(
+    ("least", "count", "in_spec"), [(0, 3, 2), (0, 2, 2), (1, 3, 1), (9, 2, 2)]
+)
+def test_a_run_needs_more_than_half_of_its_nodes_or_as_many_as_typed(
+    tmp_path, least, count, in_spec
+):
+    looks = {name: look() for name in list(ADDRESSES)[:count]}
+    run = asked(tmp_path, nodes="all") | {"min_nodes": least}
+    specs = chosen(run, looks, dict.fromkeys(looks, prepared()))["specs"]
+    assert specs["desk"]["min_nodes"] == in_spec
+
+
+def test_a_split_needs_one_share_per_rank(tmp_path):
+    looks = {"desk": look(), "laptop": look()}
+    run = asked(tmp_path, split="2:1:1", nodes="all")
+    with pytest.raises(LaunchError) as error:
+        chosen(run, looks, dict.fromkeys(looks, prepared()))
+    assert "2:1:1" in str(error.value)
+    assert "2 ranks" in str(error.value)
+    assert chosen(run, looks, {"desk": prepared(2), "laptop": prepared()})["names"] == list(looks)
+
+
+def test_a_script_has_one_rank_per_usable_gpu_or_as_many_as_the_inventory_says(tmp_path):
+    program = tmp_path / "mine" / "train.py"
+    program.parent.mkdir()
+    program.write_text("print()\n")
+    run = requested({"script": str(program)}, tmp_path, [], list(ADDRESSES), False)
+    card = {"name": "RTX", "memory_mib": 8000}
+    looks = {"desk": look(gpus=[card, card]), "laptop": look(), "oldbox": look(nproc=3)}
+    looks["laptop"]["facts"]["memory"] |= {"gpus": [card], "cuda": False}
+    choice = launch(run, looks).choose(TIMEOUTS)
+    assert {name: spec["nproc"] for name, spec in choice["specs"].items()} == {
+        "desk": 2,
+        "laptop": 1,
+        "oldbox": 3,
+    }
+    assert choice["specs"]["desk"]["folder"]
+
+
+def test_a_port_that_was_typed_is_the_one_where_the_supervisors_meet(tmp_path):
+    looks = {"desk": look(), "laptop": look()}
+    run = asked(tmp_path, meeting_port=4444)
+    specs = chosen(run, looks, dict.fromkeys(looks, prepared()))["specs"]
+    assert {spec["meeting"]["port"] for spec in specs.values()} == {4444}

@@ -1,0 +1,71 @@
+"""Inspect this node before a run: address, port, other runs, copies of model and data.
+
+Imports no torch: the answer takes a second, and everything wrong is found before anything is
+fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hearth.base.errors import HearthError
+from hearth.config import read_run
+from hearth.config.layout import Layout
+from hearth.fit.published import shape_beforehand
+from hearth.supervise.preflight import check
+from hearth.transfer import own_copies
+
+_CREATED = re.compile(r"^created: ['\"]?([^'\"\n]+)", re.MULTILINE)
+
+
+def look(run_file: Path, wanted: Mapping[str, Any], workspace: Path) -> dict[str, Any]:
+    """Return the `findings` and `facts` of this node for the run in `run_file`.
+
+    `wanted` has the cluster `address` of this node and names the parts to inspect:
+        run: the name of the run: can it start here? `port` is the one that rank 0 must use, 0 any.
+        copies: the model and data that are here; `shared` is the folder that all nodes share or "".
+        shape: the sizes of the model, also from the Hub.
+    """
+    facts: dict[str, Any] = {}
+    findings: list[str] = []
+    if name := wanted.get("run"):
+        answer = check(workspace, name, wanted["address"], wanted["port"])
+        facts |= answer["facts"]
+        findings += answer["findings"]
+        findings += another_run(workspace / "results" / name, run_file.read_text(encoding="utf-8"))
+    if wanted.get("copies"):
+        layout = Layout.from_environment()
+        answer = own_copies.look(
+            read_run(run_file), layout, wanted["address"], wanted.get("shared", "")
+        )
+        facts |= {"copies": answer["facts"], "shared": answer["facts"].get("shared")}
+        findings += answer["findings"]
+    if wanted.get("shape"):
+        try:
+            shape = shape_beforehand(read_run(run_file), Layout.from_environment())
+            facts["shape"] = asdict(shape) if shape else {}
+        except HearthError as error:
+            findings += error.findings
+    return {"facts": facts, "findings": list(dict.fromkeys(findings))}
+
+
+def another_run(folder: Path, text: str) -> list[str]:
+    """Return a finding if `folder` holds a run other than the one with the run file `text`.
+
+    Results, checkpoints and code of the two would mix.
+    """
+    try:
+        there = _CREATED.search((folder / "run.yml").read_text(encoding="utf-8"))
+    except OSError:
+        return []
+    here = _CREATED.search(text)
+    if not there or not here or there[1] == here[1]:
+        return []
+    return [
+        f"run: another run '{folder.name}' lies in {folder}, made {there[1]}; choose another name, "
+        f"or remove it with playbooks/runs.yml -e delete={folder.name}"
+    ]
