@@ -86,9 +86,12 @@ class Launch:
         return any(each.get("one_computer") for each in own)
 
     def _sound(self, name: str) -> bool:
-        """Return whether a node has answered so far, and found nothing wrong."""
+        """Return whether a node was inspected, and nothing wrong was found on it so far."""
         answers = [answers.get(name, {}) for answers in self.answers.values()]
-        return all("findings" in answer and not answer["findings"] for answer in answers)
+        wrong = any(
+            answer.get(word) for answer in answers for word in ("findings", "failed", "unreachable")
+        )
+        return bool(self.facts("look")[name]) and not wrong
 
     # -- agree -----------------------------------------------------------------------------------
 

@@ -147,7 +147,7 @@ def _check_dataset(run: Run, layout: Layout) -> None:
 
 
 def check(run: Run, layout: Layout) -> None:
-    """Run all checks of this node that need neither the model nor a download.
+    """Run all checks of this node that need neither the model nor the data.
 
     Raises `HearthError` with all problems found.
     """
@@ -157,7 +157,6 @@ def check(run: Run, layout: Layout) -> None:
         lambda: _check_name(run, layout.run_dir(run.name)),
         lambda: _check_folder(layout.run_dir(run.name), _LEAST_FREE_BYTES),
         lambda: _check_folder(layout.checkpoint_dir(run.name), _LEAST_FREE_BYTES),
-        lambda: _check_dataset(run, layout),
     ):
         try:
             look()
@@ -188,6 +187,7 @@ def prepare(
 
     settings = run.settings
     attempt(lambda: check(run, layout))
+    attempt(lambda: _check_dataset(run, layout))
     fits = not judge_fit or attempt(lambda: check_fit(run, layout, say) or True)
     fetch = functools.partial(
         fetch_model,
