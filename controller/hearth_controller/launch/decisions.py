@@ -44,6 +44,14 @@ class Launch:
         return {name: answers.get(name, {}).get("facts") or {} for name in self.addresses}
 
     @property
+    def prepared(self) -> dict[str, dict[str, Any]]:
+        """The facts of the prepared nodes; those of an earlier run if all of them have any."""
+        looks = self.facts("look")
+        if all("prepared" in facts for facts in looks.values()):
+            return {name: facts["prepared"] for name, facts in looks.items()}
+        return self.facts("prepared")
+
+    @property
     def scripted(self) -> bool:
         """Whether the ranks run a person's script."""
         return "spec" in self.run
@@ -53,6 +61,7 @@ class Launch:
     def plan(self, shared: str, direct: float) -> dict[str, Any]:
         """Return `found` (findings by node), the `transfer` and whether the nodes may `fetch`.
 
+        `prepared` is whether all are prepared since an earlier run with the same inputs.
         `shared` and `direct` (bytes) are those of `Distribution`.
         """
         run, names, looks = self.run, list(self.addresses), self.answers["look"]
@@ -74,10 +83,12 @@ class Launch:
         brings = bool(
             transfer["lacks"] or transfer["fetches"] or (not self.scripted and run["dataset"])
         )
+        fetch = not any(found.values()) and all(map(self._sound, names))
         return {
             "found": found,
             "transfer": transfer | {"brings": brings},
-            "fetch": not any(found.values()) and all(map(self._sound, names)),
+            "fetch": fetch,
+            "prepared": fetch and all("prepared" in self.facts("look")[name] for name in names),
             "say": "\n".join(f"  {line.strip()}" for line in lines),
         }
 
@@ -100,7 +111,7 @@ class Launch:
 
         `talk` has the spec by node; it is empty if there are no links to measure.
         """
-        prepared = self.facts("prepared")
+        prepared = self.prepared
         lines = list(self.run.get("told", ()))
         file, talk = self.run["file"], {}
         if not self.scripted:
@@ -130,7 +141,7 @@ class Launch:
 
         Raises `LaunchError` with everything that keeps these nodes from training together.
         """
-        prepared, looks = self.facts("prepared"), self.facts("look")
+        prepared, looks = self.prepared, self.facts("look")
         if self.scripted:
             # A person's script has a minute to end.
             choice: dict[str, Any] = {"names": list(self.addresses), "stop_grace": 60.0}

@@ -129,7 +129,7 @@ class ActionModule(ActionBase):
         if given["verb"] == "plan":
             return result | launch.plan(given["shared"], given["direct_mb"] * 1e6)
         results = {
-            name: [{"findings": given["found"].get(name, [])}]
+            name: [{"findings": given["found"].get(name, []), "facts": launch.prepared[name]}]
             + [answer[name] for answer in answers.values()]
             for name in addresses
         }

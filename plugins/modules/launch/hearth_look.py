@@ -81,6 +81,7 @@ def main() -> None:
         "home": home(own["workspace"]),
     }
     bare = not module.params["spec"] or (module.check_mode and not has_code(own["workspace"]))
+    module.params["spec"] |= {"nproc": module.params["nproc"], "gpus": facts["memory"]["gpus"]}
     report = Report([]) if bare else run_command(module, ["hearth.prepare"])
     module.exit_json(changed=False, findings=report.findings, facts=facts | report.facts)
 

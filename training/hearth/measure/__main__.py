@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 _OF_FREE = 0.8
 """Fraction of a computer's free memory that all its CPU ranks together may use for probing."""
 
-_IDLE = 60.0
-"""Seconds without a request after which the listener for the other nodes exits."""
-
 
 def main() -> int:
     """Run one verb; return the exit status: 0, or 2 if there are findings."""
@@ -61,15 +58,17 @@ def _node(given: argparse.Namespace) -> dict[str, Any]:
     """Prepare this node for the run; return the facts about it, and the speed of its ranks.
 
     The spec says whether to `fetch` what is missing (else the node is only checked), the number of
-    ranks (`nproc`, 0: one per GPU), whether to `measure`, and for the link tests this node's
-    `address` and the addresses that it answers (`allowed`).
+    ranks (`nproc`, 0: one per GPU), the `gpus` that the driver lists, whether to `measure`, and for
+    the link tests this node's `address` and the addresses that it answers (`allowed`).
     """
     run, layout = read_run(given.run_file), Layout.from_environment()
     wanted = json.loads(given.spec.read_text())
     with loading():
         from hearth.base.quiet import hush
         from hearth.prepare.facts import prepared_facts
+        from hearth.prepare.look import answering
         from hearth.prepare.node import check, prepare
+        from hearth.prepare.outcome import outcome_file, write_outcome
 
     hush()
     if not wanted["fetch"]:
@@ -81,11 +80,8 @@ def _node(given: argparse.Namespace) -> dict[str, Any]:
     if wanted["measure"]:
         speeds = run.settings.wants_speeds
         facts["ranks"] = _ranks(run, layout, prepared, facts["nproc"]) if speeds else []
-        if len(wanted["allowed"]) > 1:
-            from hearth.verify.listener import start
-
-            facts["port"] = start(wanted["address"], wanted["allowed"], _IDLE)
-    return facts
+    write_outcome(outcome_file(run, layout, wanted["nproc"], wanted["gpus"]), facts)
+    return facts | answering(wanted)
 
 
 def _ranks(run: Run, layout: Layout, prepared: Prepared, count: int) -> list[dict[str, Any]]:

@@ -16,8 +16,14 @@ from hearth.base.errors import HearthError
 from hearth.config import read_run
 from hearth.config.layout import Layout
 from hearth.fit.published import shape_beforehand
+from hearth.prepare.folders import check_folder
+from hearth.prepare.outcome import outcome_file, read_outcome
 from hearth.supervise.preflight import check
 from hearth.transfer import own_copies
+from hearth.verify.listener import start
+
+IDLE = 60.0
+"""Seconds without a request after which the listener for the other nodes' link tests exits."""
 
 _CREATED = re.compile(r"^created: ['\"]?([^'\"\n]+)", re.MULTILINE)
 
@@ -29,6 +35,8 @@ def look(run_file: Path, wanted: Mapping[str, Any], workspace: Path) -> dict[str
         run: the name of the run: can it start here? `port` is the one that rank 0 must use, 0 any.
         copies: the model and data that are here; `shared` is the folder that all nodes share or "".
         shape: the sizes of the model, also from the Hub.
+        kept: with `nproc` and `gpus`, the outcome of an earlier preparation (`prepared`); then this
+            node also answers the addresses `allowed` in their link tests.
     """
     facts: dict[str, Any] = {}
     findings: list[str] = []
@@ -37,6 +45,7 @@ def look(run_file: Path, wanted: Mapping[str, Any], workspace: Path) -> dict[str
         facts |= answer["facts"]
         findings += answer["findings"]
         findings += another_run(workspace / "results" / name, run_file.read_text(encoding="utf-8"))
+        findings += _folders(workspace, name)
     if wanted.get("copies"):
         layout = Layout.from_environment()
         answer = own_copies.look(
@@ -50,7 +59,29 @@ def look(run_file: Path, wanted: Mapping[str, Any], workspace: Path) -> dict[str
             facts["shape"] = asdict(shape) if shape else {}
         except HearthError as error:
             findings += error.findings
+    if wanted.get("kept") and not findings:
+        run, layout = read_run(run_file), Layout.from_environment()
+        if kept := read_outcome(outcome_file(run, layout, wanted["nproc"], wanted["gpus"])):
+            facts["prepared"] = kept | answering(wanted)
     return {"facts": facts, "findings": list(dict.fromkeys(findings))}
+
+
+def answering(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `port` at which this node now answers the link tests of the others, if any."""
+    if not wanted["measure"] or len(wanted["allowed"]) < 2:
+        return {}
+    return {"port": start(wanted["address"], wanted["allowed"], IDLE)}
+
+
+def _folders(workspace: Path, run: str) -> list[str]:
+    """Return findings about the folders that a run writes to."""
+    findings = []
+    for folder in ("results", "checkpoints"):
+        try:
+            check_folder(workspace / folder / run)
+        except HearthError as error:
+            findings += error.findings
+    return findings
 
 
 def another_run(folder: Path, text: str) -> list[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import platform
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -35,10 +33,8 @@ from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.load import backend_here
 from hearth.model.optimizer import choose_optimizer, means_here
 from hearth.model.precision import choose, supported
+from hearth.prepare.folders import check_folder
 from hearth.ranks.world import has_nvidia_gpu
-
-# Enough for the checkpoints, metrics and adapter of a LoRA run, with a wide margin.
-_LEAST_FREE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -110,29 +106,7 @@ def _check_whole_model(run: Run, model: Path, own_code: bool, layout: Layout) ->
     places = (checkpoints, layout.run_dir(run.name))
     kept = {path for place in places for path in place.rglob("*") if path.is_file()}
     held = sum(path.stat().st_size for path in kept)  # by a resumed run
-    _check_folder(checkpoints, _room(run.settings, model, own_code) - held)
-
-
-def _check_folder(folder: Path, least_free: int) -> None:
-    """Raise if `folder` cannot be created or written, or has too little space.
-
-    The test writes to the nearest existing parent, so that a refused run leaves nothing behind. (It
-    really writes, since even root cannot write everywhere.)
-    """
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        raise HearthError(
-            f"{folder} cannot be written ({error.strerror}); give this user the right to, or "
-            "choose another folder"
-        ) from error
-    free = shutil.disk_usage(there).free
-    if free < least_free:
-        raise HearthError(
-            f"{folder} has {free >> 20} MiB left on its disk; a run needs {least_free >> 20} MiB"
-        )
+    check_folder(checkpoints, _room(run.settings, model, own_code) - held)
 
 
 def _check_dataset(run: Run, layout: Layout) -> None:
@@ -155,8 +129,8 @@ def check(run: Run, layout: Layout) -> None:
     for look in (
         lambda: _check_machine(run),
         lambda: _check_name(run, layout.run_dir(run.name)),
-        lambda: _check_folder(layout.run_dir(run.name), _LEAST_FREE_BYTES),
-        lambda: _check_folder(layout.checkpoint_dir(run.name), _LEAST_FREE_BYTES),
+        lambda: check_folder(layout.run_dir(run.name)),
+        lambda: check_folder(layout.checkpoint_dir(run.name)),
     ):
         try:
             look()

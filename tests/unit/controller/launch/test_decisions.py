@@ -27,8 +27,7 @@ def look(free_mib=64 * GIB, one_computer=False, nproc=0, threads=0, gpus=(), **f
     own = {"python": "/p", "workspace": "/w", "models": "/m", "threads": threads}
     memory = {"gpus": list(gpus), "free_mib": free_mib, "cuda": bool(gpus)}
     places = {
-        name: dict.fromkeys(("model", "data"), f"{name}")
-        for name in ("folders", "places", "disks")
+        name: dict.fromkeys(("model", "data"), f"{name}") for name in ("folders", "places", "disks")
     }
     copies = {
         **places,

@@ -1,0 +1,1 @@
+"""Measure how soon a run takes its first step: `python -m tests.bench.launch --help`."""

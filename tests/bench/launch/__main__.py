@@ -1,0 +1,136 @@
+"""Measure the way from the command to the first step: by hand with torchrun, and by train.yml.
+
+    .venv/bin/python -m tests.bench.launch
+
+trains a tiny model for two steps with two ranks on loopback, by turns with torchrun by hand
+(`torchrun --nproc-per-node 2 training/train_distributed.py`) and with `train.yml`, after one turn
+that fills the caches. Then it counts the tasks of one more `train.yml`, the programs that it
+executes (with strace) and the interpreters of Hearth among them. It takes two minutes on two cores,
+on which nothing else should run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.bench.command import Bench, at_least
+from tests.bench.lab import ROOT, CommandFailed
+from tests.bench.launch.report import table
+
+sys.path.insert(0, str(ROOT / "tests"))  # tests/support is found as in tests
+from support.house import NODES, TINY, House
+from support.tiny_model import make_model
+
+STEPS = 2
+LONGEST = 300.0
+"""Seconds after which a command counts as hung."""
+
+
+def timed(
+    command: list[str], record: Path, folder: Path, environment: Mapping[str, str]
+) -> dict[str, float]:
+    """Run a command; return the seconds until its first step is in `record`, and until its end.
+
+    Raises `CommandFailed` if it fails.
+    """
+    began, first = time.monotonic(), None
+    with (folder / "screen").open("w") as screen:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=screen, stderr=screen
+        )
+        while process.poll() is None and time.monotonic() - began < LONGEST:
+            if first is None and record.exists() and '"kind": "step"' in record.read_text():
+                first = time.monotonic() - began
+            time.sleep(0.02)
+    if process.poll() is None:
+        process.kill()
+    if process.wait() or first is None:
+        raise CommandFailed((folder / "screen").read_text()[-2000:])
+    return {"first_step": first, "end": time.monotonic() - began}
+
+
+class Contest:
+    """The two ways to train the same thing, each with a run of its own every time."""
+
+    def __init__(self, folder: Path) -> None:
+        model, data = folder / "tiny", folder / "words.jsonl"
+        make_model(model)
+        data.write_text("".join(f'{{"text": "word {n} of many"}}\n' for n in range(200)))
+        self.house = House(folder / "house", model, data)
+        self.turn = 0
+
+    def by_hand(self) -> dict[str, float]:
+        """Return the seconds with torchrun."""
+        self.turn += 1
+        name = f"hand{self.turn}"
+        settings = {**TINY, "model": self.house.model, "dataset": self.house.data}
+        settings |= {"max_steps": STEPS, "run_name": name}
+        words = [
+            word
+            for setting, value in settings.items()
+            for word in (f"--{setting.replace('_', '-')}", str(value))
+        ]
+        script = self.house.checkout / "training" / "train_distributed.py"
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        record = self.house.checkout / "runs" / name / "metrics.jsonl"
+        command = [*torchrun, str(script), *words]
+        return timed(command, record, self.house.checkout, self.house.environment)
+
+    def play(self, *before: str, shown: str = "") -> dict[str, float]:
+        """Return the seconds with train.yml; `before` are words in front of the command."""
+        self.turn += 1
+        run = f"play{self.turn}"
+        settings = self.house.tiny(run=run, max_steps=STEPS)
+        command = [*before, "ansible-playbook", "train.yml", *settings, *shown.split()]
+        record = self.house.workspace(NODES[0]) / "results" / run / "metrics.jsonl"
+        return timed(command, record, self.house.checkout, self.house.environment)
+
+    def counts(self) -> dict[str, float]:
+        """Return the number of tasks, executed programs, and interpreters of Hearth per node."""
+        self.play(shown="-v")
+        screen = (self.house.checkout / "screen").read_text()
+        traced = self.house.folder / "execve"
+        self.play("strace", "-f", "-qq", "-s", "300", "-e", "trace=execve", "-o", str(traced))
+        executed = [
+            line for line in traced.read_text(errors="replace").splitlines() if line.endswith("= 0")
+        ]
+        ours = [line for line in executed if '"hearth.' in line or "train_distributed.py" in line]
+        return {
+            "tasks": screen.count("\nTASK ["),
+            "processes": len(executed),
+            "interpreters_per_node": len(ours) / len(NODES),
+        }
+
+
+def measure(given: Namespace, folder: Path) -> dict[str, Any]:
+    """Return the figures."""
+    if not shutil.which("strace"):
+        raise CommandFailed("strace is missing, which counts the programs")
+    contest = Contest(folder)
+    contest.by_hand()
+    contest.play()
+    hand, play = [], []
+    for _ in range(given.repeat):
+        hand.append(contest.by_hand())
+        play.append(contest.play())
+        print(f"bench: {hand[-1]['first_step']:.1f} s, {play[-1]['first_step']:.1f} s", flush=True)
+    return {"hand": hand, "play": play, "counts": contest.counts(), "cores": os.cpu_count()}
+
+
+def main() -> int:
+    """Measure and publish; return the exit status."""
+    bench = Bench("launch", __doc__, table)
+    bench.option("--repeat", type=at_least(1, "a turn is needed"), default=3, help="turns")
+    return bench.run(measure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

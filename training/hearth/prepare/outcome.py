@@ -1,0 +1,109 @@
+"""The outcome of this node's preparation, kept for the next run with the same inputs.
+
+A launch that finds it need not import torch before the ranks do. They prepare the node again
+themselves and find everything cached, so that an outcome that is out of date costs a failed start,
+never a wrong result. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from hearth.base.errors import HearthError
+from hearth.base.files import sha256_of, write_whole
+from hearth.config import Run
+from hearth.config.layout import Layout
+from hearth.data.locate import HubDataset, locate
+from hearth.model.fetch import fetch_model, held_model
+
+_NOT_OF_THE_INPUTS = ("run", "resume", "wandb", "wandb_project")
+"""Settings that change neither what is prepared nor how fast it is."""
+
+_KEPT = 50
+"""Number of outcomes on a node; the oldest are removed."""
+
+
+def outcome_file(run: Run, layout: Layout, nproc: int, gpus: Any) -> Path | None:
+    """Return the file of the outcome for these inputs, or None if it cannot be reused.
+
+    `nproc` is the number of ranks that was asked for, `gpus` the GPUs that the driver lists. A
+    resumed run is always prepared anew, since its checkpoints count.
+    """
+    model = _model(run, layout)
+    data = _data(run, layout)
+    if run.resumes or model is None or data is None:
+        return None
+    settings = run.settings.model_dump(mode="json")
+    inputs = {
+        "settings": {key: settings[key] for key in settings if key not in _NOT_OF_THE_INPUTS},
+        "model": model,
+        "data": data,
+        "code": _code(Path(__file__).resolve().parents[2]),
+        "packages": sorted(f"{each.name} {each.version}" for each in distributions()),
+        "machine": [platform.node(), platform.machine(), os.cpu_count(), gpus],
+        "ranks": [nproc, os.environ.get("OMP_NUM_THREADS", "")],
+    }
+    text = json.dumps(inputs, sort_keys=True).encode()
+    return layout.data / "prepared" / f"{hashlib.sha256(text).hexdigest()[:20]}.json"
+
+
+def read_outcome(path: Path | None) -> dict[str, Any]:
+    """Return the facts that were kept, or {}."""
+    if path is not None:
+        with suppress(OSError, ValueError):
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            return facts if isinstance(facts, dict) else {}
+    return {}
+
+
+def write_outcome(path: Path | None, facts: Mapping[str, Any]) -> None:
+    """Keep the facts; a folder that cannot be written only costs time at the next run."""
+    if path is None:
+        return
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(facts, indent=1) + "\n")
+        by_age = sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)
+        for old in by_age[:-_KEPT]:
+            old.unlink(missing_ok=True)
+
+
+def _model(run: Run, layout: Layout) -> str | None:
+    """Return the fingerprint of the run's model on this node, None if it is not complete."""
+    try:
+        if run.source.kind == "folder":
+            weights = not run.settings.scratch
+            return fetch_model(run.source, layout.models, weights=weights).fingerprint
+        held = held_model(run.source, layout.models)
+        return held and held.fingerprint
+    except HearthError:
+        return None
+
+
+def _data(run: Run, layout: Layout) -> str | None:
+    """Return an identity of the run's data on this node, None if it is missing."""
+    if run.dataset_sha256:
+        path = Path(layout.dataset(run))
+        found = path.is_file() and sha256_of(path)
+        return run.dataset_sha256 if found == run.dataset_sha256 else None
+    if isinstance(locate(run.settings.dataset), HubDataset):
+        path = layout.kept(run.settings.dataset)
+        return f"{path.stat().st_size} {path.stat().st_mtime_ns}" if path.is_file() else None
+    return "shipped"  # with the code
+
+
+def _code(folder: Path) -> str:
+    """Return a checksum of the training code and the data sets that come with it."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    digest = hashlib.sha256()
+    for path in sorted(path for path in files if "__pycache__" not in path.parts):
+        digest.update(f"{path.relative_to(folder)} {sha256_of(path)}\n".encode())
+    return digest.hexdigest()
