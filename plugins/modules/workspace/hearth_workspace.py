@@ -37,14 +37,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: Workspace and training code
-  hearth_workspace:
-    path: ~/ai-cluster
-    folders: [data, models, scripts, logs, config, results, checkpoints]
-    source: "{{ playbook_dir | dirname }}/training"
-"""
-
 RETURN = r"""
 path:
   description: Absolute path of the workspace.
@@ -55,6 +47,14 @@ differing:
   returned: always
   type: list
   elements: str
+user:
+  description: The user who owns it; empty without systemd.
+  returned: where there is no finding
+  type: str
+lingers:
+  description: Whether that user's services already outlast the login; also without systemd.
+  returned: where there is no finding
+  type: bool
 under_way:
   description: The run for which the code was let be although it differs; empty if there is none.
   returned: always
@@ -62,6 +62,7 @@ under_way:
 """
 
 import os
+import pwd
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, run_under_way
@@ -71,6 +72,9 @@ from ansible.module_utils.hearth_node.workspace.folder import (
     take_place,
     unpack,
 )
+
+_LINGERING = "/var/lib/systemd/linger"
+_SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
 
 
 def found(scripts: str) -> dict[str, str]:
@@ -124,9 +128,13 @@ def main() -> None:
                 "give this user the right to, or set hearth_workspace to another folder"
             ],
         )
+    owner = os.stat(path).st_uid if os.path.exists(path) else os.geteuid()
+    user = pwd.getpwuid(owner).pw_name if os.path.isdir(_SYSTEMD) else ""
     module.exit_json(
         changed=bool(missing or (differing and not under_way)),
         path=path,
+        user=user,
+        lingers=not user or os.path.exists(f"{_LINGERING}/{user}"),
         differing=differing,
         under_way=under_way,
         findings=[],

@@ -7,7 +7,6 @@ is recognised by it; only files still as Hearth left them are restored.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import json
@@ -20,6 +19,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ansible.module_utils.hearth.base.files import alone
 
 FOLDER = "/var/lib/hearth/record"
 ORIGINALS = "/var/lib/hearth/originals"
@@ -164,19 +166,6 @@ class Journal:
 
             return self._change(path, here, wanted, content, put, stage, then, check)
 
-    def remove(
-        self,
-        path: str,
-        *,
-        stage: str,
-        then: list[list[str]] | None = None,
-        check: bool = False,
-    ) -> Change:
-        """Remove the file or link at `path`."""
-        with self._alone(check):
-            here, gone = look(path), PathState("absent")
-            return self._change(path, here, gone, b"", lambda: os.unlink(path), stage, then, check)
-
     def block(
         self,
         path: str,
@@ -207,10 +196,15 @@ class Journal:
     def before(self, path: str, *, stage: str, then: list[list[str]] | None = None) -> None:
         """Save `path` as it is now, before another program changes it."""
         with self._alone():
-            if path not in self._entries:
-                self._remember(path, look(path), stage)
+            self._remember(path, look(path), stage)
             self._extend(path, then)
             self._entries[path].now = None
+            self._save()
+
+    def after(self, path: str) -> None:
+        """Record `path` as another program has left it, so that later changes are recognised."""
+        with self._alone():
+            self._entries[path].now = look(path)
             self._save()
 
     def note(self, stage: str, text: str) -> bool:
@@ -285,13 +279,9 @@ class Journal:
             yield
             return
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with alone(Path(self._folder)):
             self._load()
             yield
-        finally:
-            os.close(descriptor)
 
     def _change(
         self,
