@@ -60,6 +60,7 @@ import os
 from contextlib import suppress
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import output
 from ansible.module_utils.hearth_node.changes.record import (
     FOLDER,
     ChangedPath,
@@ -87,14 +88,6 @@ def undo(record: Journal, later: list[str], check: bool) -> tuple[list[Undone], 
     return done, failed
 
 
-def ufw_rules(module: AnsibleModule) -> list[list[str]]:
-    """Return the commands that remove Hearth's rules from ufw, enabled or not."""
-    if not module.get_bin_path("ufw"):
-        return []
-    _, out, _ = module.run_command(["ufw", "show", "added"], environ_update={"LC_ALL": "C"})
-    return ufw_commands(out, [])
-
-
 def foretold(done: list[Undone], rules: list[list[str]], kept: list[str]) -> list[str]:
     """Return a line for each thing that an undo would do, or could not do."""
     words = {"removed": "remove", "restored": "put back", "left": "leave"}
@@ -120,7 +113,7 @@ def main() -> None:
         record = Journal()
         stages = list(dict.fromkeys(entry.stage for entry in record.entries()))
         kept = [note["text"] for note in record.notes()]
-        rules = [] if "firewall" in later else ufw_rules(module)
+        rules = [] if "firewall" in later else ufw_commands(output("ufw", "show", "added"), [])
         done, failed = undo(record, later, check)
         failed += [] if check else run_all(rules)
         if not check and not record.entries() and os.path.isdir(FOLDER):

@@ -61,7 +61,6 @@ removed:
 """
 
 import os
-import subprocess
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
@@ -151,7 +150,7 @@ def tidy(module: AnsibleModule, workspace: str) -> None:
     """Remove the leftovers of ended runs, and exit the module."""
     try:
         gone = (leftovers.files if module.check_mode else leftovers.tidy)(workspace)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         module.fail_json(msg=f"not all that is left of ended runs could be removed: {error}")
     module.exit_json(changed=bool(gone), removed=gone)
 

@@ -62,6 +62,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import run
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.driver import inspect
 from ansible.module_utils.hearth_node.driver.decision import after_install, restart_reason, works
@@ -71,8 +72,8 @@ def load(look: dict) -> tuple[bool, str]:
     """Load the installed driver; return whether it loaded, and the error output if not."""
     if look["loaded"] or restart_reason(look):
         return False, ""
-    status, said = inspect.run("modprobe", "nvidia", seconds=60)
-    return status == 0, said
+    done = run("modprobe", "nvidia", seconds=60)
+    return done.returncode == 0, (done.stdout + done.stderr).strip()
 
 
 def note(packages: list[str], installed: dict[str, str]) -> str:

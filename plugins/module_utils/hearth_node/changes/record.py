@@ -14,7 +14,6 @@ import os
 import pwd
 import shutil
 import stat
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ansible.module_utils.hearth.base.files import alone
+from ansible.module_utils.hearth_node.base import run, text_of
 
 FOLDER = "/var/lib/hearth/record"
 ORIGINALS = "/var/lib/hearth/originals"
@@ -183,10 +183,10 @@ class Journal:
         The lines around it belong to the owner: a reset removes the block and keeps them.
         """
         with self._alone(check):
-            present = _text(path)
-            if present is None and text is None:
+            present = text_of(path)
+            if not present and text is None:
                 return Change(False)
-            content = with_block(present or "", marker, text).encode(errors="surrogateescape")
+            content = with_block(present, marker, text).encode(errors="surrogateescape")
             known = self._entries.get(path)
             pure = known is None or bool(known.blocks)
             here, wanted, put = _file(path, content, mode, owner)
@@ -406,7 +406,7 @@ class Journal:
     ) -> Undone:
         """Remove Hearth's part of a file; the rest stays, even if it differs from the original."""
         path, first = entry.path, entry.first
-        kept = plain(_text(path) or "").encode(errors="surrogateescape")
+        kept = plain(text_of(path)).encode(errors="surrogateescape")
         original = b""
         if first.kind == "file":
             with open(self._copy(first), "rb") as file:
@@ -447,17 +447,11 @@ class Journal:
         )
 
 
-def run_all(commands: list[list[str]], seconds: float = 60) -> list[str]:
+def run_all(commands: list[list[str]]) -> list[str]:
     """Run commands, each once, in the order given; return a sentence for each that failed."""
     failed = []
     for command in dict.fromkeys(map(tuple, commands)):
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            failed.append(f"`{' '.join(command)}` could not be run: {error}")
-            continue
+        done = run(*command, seconds=60)
         if done.returncode:
             last = (done.stderr or done.stdout).strip().splitlines()[-1:]
             failed.append(f"`{' '.join(command)}` ended with status {done.returncode}: {last}")
@@ -523,18 +517,10 @@ def _without_blocks(text: str, markers: list[str]) -> str:
     return text
 
 
-def _text(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
 def _diff(path: str, here: PathState, content: bytes, wanted: PathState) -> dict[str, str]:
     """Return the two sides that Ansible shows with `--diff`."""
     if here.kind == "file":
-        before = _text(path) or ""
+        before = text_of(path)
     else:
         before = f"-> {here.target}\n" if here.kind == "link" else ""
     after = content.decode(errors="replace")

@@ -16,7 +16,7 @@ import subprocess
 import time
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import text_of, write_private
+from ansible.module_utils.hearth_node.base import run_for_user, text_of, write_private
 
 HOST = "127.0.0.1"
 PORT = 6006
@@ -28,7 +28,6 @@ UNIT = "hearth.tensorboard.service"
 _START = 90.0
 _MISSED = 5  # consecutive checks, a fifth of a second apart
 _END = 10.0
-_ANSWER = 30.0
 # The only variables that TensorBoard needs; tokens must not reach it.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
@@ -173,7 +172,7 @@ def _as_process(command: list[str], variables: dict[str, str], log: str) -> int:
 def _as_unit(command: list[str], variables: dict[str, str], log: str) -> int:
     """Start a transient unit of the user's systemd; return its main pid."""
     _systemctl("stop", UNIT)
-    done = _run(
+    done = run_for_user(
         *("systemd-run", "--user", "--quiet", "--collect", "--service-type=exec"),
         *(f"--unit={UNIT}", "--description=Hearth: TensorBoard"),
         *(f"--property=Standard{way}=append:{log}" for way in ("Output", "Error")),
@@ -188,19 +187,4 @@ def _as_unit(command: list[str], variables: dict[str, str], log: str) -> int:
 
 def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
     """Call systemctl for the user's systemd, at its usual address if the login has no session."""
-    return _run("systemctl", "--user", *words)
-
-
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a systemd command; a timeout counts as failure."""
-    try:
-        return subprocess.run(
-            command,
-            env={"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER,
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no answer within {_ANSWER:g} s")
+    return run_for_user("systemctl", "--user", *words)

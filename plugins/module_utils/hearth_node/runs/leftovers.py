@@ -6,11 +6,10 @@ import glob
 import os
 import pwd
 import shutil
-import subprocess
 from typing import Any
 
 from ansible.module_utils.hearth.base.places import SUPERVISED, TORCHRUN
-from ansible.module_utils.hearth_node.base import run_under_way, text_of
+from ansible.module_utils.hearth_node.base import run_for_user, run_under_way, text_of
 
 
 def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[str, Any]]]:
@@ -86,23 +85,9 @@ def tidy(workspace: str) -> list[str]:
         if os.path.lexists(wanted):
             os.unlink(wanted)
         os.unlink(path)
-        _forget_units()
+        run_for_user("systemctl", "--user", "daemon-reload")
     return gone
 
 
 def _units() -> str:
     return os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".config", "systemd", "user")
-
-
-def _forget_units() -> None:
-    """Let the user's systemd, if there is one, reload its units."""
-    if shutil.which("systemctl") is None:
-        return
-    subprocess.run(
-        ["systemctl", "--user", "daemon-reload"],
-        env={"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=30,
-        check=False,
-    )
