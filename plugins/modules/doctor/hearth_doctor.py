@@ -65,7 +65,6 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
 from ansible.module_utils.hearth_node.doctor import copies, gpu_use, surroundings
-from ansible.module_utils.hearth_node.doctor.health import memory
 from ansible.module_utils.hearth_node.driver import inspect as driver_look
 from ansible.module_utils.hearth_node.driver.cards import NVIDIA
 from ansible.module_utils.hearth_node.driver.cards import card as card_of
@@ -73,6 +72,7 @@ from ansible.module_utils.hearth_node.driver.decision import restart_reason, wor
 from ansible.module_utils.hearth_node.network.neighbours import listen
 from ansible.module_utils.hearth_node.network.nics import see
 from ansible.module_utils.hearth_node.runs import leftovers
+from ansible.module_utils.hearth_node.system.memory import host_memory
 
 
 def home(given: dict) -> dict:
@@ -105,7 +105,7 @@ def look(given: dict) -> dict:
         # After the pings, which fill the neighbour table.
         "neighbours": surroundings.asked_neighbours(),
         "disks": surroundings.disks({"workspace": workspace, "models": models}),
-        "memory": memory(text_of("/proc/meminfo")),
+        "memory": host_memory(text_of("/proc/meminfo")),
         "identity": surroundings.identity(),
         "busy": run_under_way(workspace),
         "orphans": leftovers.processes(workspace)[1],

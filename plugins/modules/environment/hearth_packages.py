@@ -141,12 +141,12 @@ missing:
 """
 
 import contextlib
-import hashlib
 import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, write_private
+from ansible.module_utils.hearth_node.driver.inspect import loaded
 from ansible.module_utils.hearth_node.environment.python import (
     call,
     differing,
@@ -157,18 +157,9 @@ from ansible.module_utils.hearth_node.environment.python import (
     machine,
     was_interrupted,
 )
+from ansible.module_utils.hearth_node.workspace.folder import checksum
 
-_DRIVER = "/proc/driver/nvidia"
-
-
-def driver() -> tuple[str, int]:
-    """Return the loaded NVIDIA driver's version text, and its number of GPUs."""
-    try:
-        with open(os.path.join(_DRIVER, "version"), encoding="utf-8") as file:
-            version = file.read()
-        return version, len(os.listdir(os.path.join(_DRIVER, "gpus")))
-    except OSError:
-        return "", 0
+_GPUS = "/proc/driver/nvidia/gpus"
 
 
 def base_version(module: AnsibleModule, base: str) -> tuple[list[int] | None, str]:
@@ -215,7 +206,8 @@ def conda_findings(python: str, miniforge: str, url: str, lacks: bool) -> list[s
 def do_look(module: AnsibleModule) -> dict:
     """Return the packages that differ from the lock, and the facts needed to correct them."""
     params, findings = module.params, []
-    kind = lock_for(params["lock"], *driver(), params["driver_floor"])
+    gpus = len(os.listdir(_GPUS)) if os.path.isdir(_GPUS) else 0
+    kind = lock_for(params["lock"], loaded()[0], gpus, params["driver_floor"])
     python = absolute(params["python"])
     here = look(module, python)
     wrong = differing(params["wanted"].get(kind, {}), here.packages if here else {})
@@ -249,21 +241,14 @@ def do_look(module: AnsibleModule) -> dict:
     }
 
 
-def sha256_of(path: str) -> str:
-    """Return the checksum of a file, or '' if there is none."""
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    except OSError:
-        return ""
-    return digest.hexdigest()
-
-
 def not_whole(folder: str, files: dict[str, str]) -> list[str]:
     """Return the files that are missing from the folder or do not match their checksums."""
-    return [name for name, sum in files.items() if sha256_of(os.path.join(folder, name)) != sum]
+    paths = {name: os.path.join(folder, name) for name in files}
+    return [
+        name
+        for name, path in paths.items()
+        if not os.path.isfile(path) or checksum(path) != files[name]
+    ]
 
 
 def do_stock(module: AnsibleModule) -> dict:

@@ -66,28 +66,10 @@ import pwd
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, run_under_way
-from ansible.module_utils.hearth_node.workspace.folder import (
-    checksum,
-    files_below,
-    take_place,
-    unpack,
-)
+from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
 
 _LINGERING = "/var/lib/systemd/linger"
 _SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
-
-
-def found(scripts: str) -> dict[str, str]:
-    """Return the checksum of every file below `scripts`, by relative path."""
-    files = files_below(scripts, let_be=["__pycache__"])
-    return {name: checksum(os.path.join(scripts, name)) for name in files}
-
-
-def replace(scripts: str, archive: str, temporary: str) -> None:
-    """Replace `scripts` by the content of `archive`."""
-    fresh = f"{scripts}.new"
-    unpack(archive, fresh)
-    take_place(fresh, scripts, temporary)
 
 
 def main() -> None:
@@ -110,13 +92,11 @@ def main() -> None:
         if not module.check_mode:
             for folder in missing:
                 os.makedirs(folder, exist_ok=True)
-        here = found(scripts)
-        differing = sorted(
-            name for name in here.keys() | code.keys() if here.get(name) != code.get(name)
-        )
-        under_way = run_under_way(path) if differing else ""
-        if differing and not under_way and module.params["archive"] and not module.check_mode:
-            replace(scripts, module.params["archive"], module.tmpdir)
+        wrong = differing(scripts, code, let_be=["__pycache__"])
+        under_way = run_under_way(path) if wrong else ""
+        if wrong and not under_way and module.params["archive"] and not module.check_mode:
+            unpack(module.params["archive"], f"{scripts}.new")
+            take_place(f"{scripts}.new", scripts, module.tmpdir)
     except OSError as error:
         module.exit_json(
             changed=False,
@@ -131,11 +111,11 @@ def main() -> None:
     owner = os.stat(path).st_uid if os.path.exists(path) else os.geteuid()
     user = pwd.getpwuid(owner).pw_name if os.path.isdir(_SYSTEMD) else ""
     module.exit_json(
-        changed=bool(missing or (differing and not under_way)),
+        changed=bool(missing or (wrong and not under_way)),
         path=path,
         user=user,
         lingers=not user or os.path.exists(f"{_LINGERING}/{user}"),
-        differing=differing,
+        differing=wrong,
         under_way=under_way,
         findings=[],
     )

@@ -59,6 +59,12 @@ class Change:
     diff: dict[str, str] = field(default_factory=dict)
 
 
+def result(changes: list[Change]) -> dict[str, object]:
+    """Return a module's `changed` and `diff` for several changes."""
+    made = [change for change in changes if change.changed]
+    return {"changed": bool(made), "diff": [change.diff for change in made if change.diff]}
+
+
 @dataclass(frozen=True)
 class Undone:
     """Result of undoing a path: `restored`, `removed` or `left`, and the reason for `left`."""

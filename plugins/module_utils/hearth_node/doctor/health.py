@@ -14,6 +14,7 @@ from typing import Any
 from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi
 from ansible.module_utils.hearth_node.network.nics import see
+from ansible.module_utils.hearth_node.system.memory import host_memory
 
 # Reasons for reduced clocks, by bit: nvmlClocksEventReasons of nvml.h
 # (https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html). The bits
@@ -56,7 +57,7 @@ def look(address: str, moment: float = 1.0) -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),
         "cpu_percent": cpu_percent(before, text_of("/proc/stat")),
-        "memory": memory(text_of("/proc/meminfo")),
+        "memory": host_memory(text_of("/proc/meminfo")),
         "network": {"interface": interface, "received": rates[0], "sent": rates[1]}
         if interface
         else None,
@@ -82,13 +83,6 @@ def cpu_percent(before: str, after: str) -> float | None:
     spent = [new - old for old, new in zip(*times, strict=True)]
     idle = sum(spent[3:5])
     return round(100 * (1 - idle / sum(spent)), 1) if sum(spent) > 0 else None
-
-
-def memory(meminfo: str) -> dict[str, int]:
-    """Return memory in MiB, from /proc/meminfo; reclaimable memory counts as unused."""
-    lines = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
-    total, free = (int(lines[name].split()[0]) >> 10 for name in ("MemTotal", "MemAvailable"))
-    return {"used_mib": total - free, "total_mib": total}
 
 
 def ask_gpus() -> tuple[list[dict[str, Any]], str]:

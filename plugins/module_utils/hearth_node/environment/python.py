@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible.module_utils.hearth_node.driver.machine import major
+
 _PROBE = """
 import importlib.metadata, importlib.util, json, sys
 print(json.dumps({
@@ -86,17 +88,11 @@ def machine() -> str:
     return platform.machine()
 
 
-def driver_branch(version: str) -> int:
-    """Return the branch of the NVIDIA driver from the text of /proc/driver/nvidia/version, or 0."""
-    found = re.search(r"Kernel Module.*?\s(\d+)\.", version)
-    return int(found[1]) if found else 0
-
-
-def lock_for(choice: str, version: str, gpus: int, floor: int) -> str:
+def lock_for(choice: str, driver: str, gpus: int, floor: int) -> str:
     """Return `gpu` or `cpu`; `auto` means `gpu` if the driver is new enough and has a GPU."""
     if choice != "auto":
         return choice
-    return "gpu" if driver_branch(version) >= floor and gpus else "cpu"
+    return "gpu" if major(driver) >= floor and gpus else "cpu"
 
 
 @contextmanager

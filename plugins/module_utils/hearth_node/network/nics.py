@@ -62,11 +62,15 @@ class Nic:
         """Whether it is not a program's virtual NIC."""
         return not _MADE_BY_PROGRAMS.fullmatch(self.name)
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All its addresses, IPv4 first."""
+        return (*(held.address for held in self.held), *self.sixes)
+
     def carries(self, address: str) -> bool:
         """Return whether the NIC has this address, IPv4 or IPv6."""
         wanted = ipaddress.ip_address(address)
-        own = (*(held.address for held in self.held), *self.sixes)
-        return any(ipaddress.ip_address(each) == wanted for each in own)
+        return any(ipaddress.ip_address(each) == wanted for each in self.addresses)
 
     def has(self, address: str) -> Held | None:
         """Return the NIC's entry for this address, or None."""

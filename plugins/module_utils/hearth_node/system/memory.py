@@ -21,12 +21,19 @@ def look(python: str, meminfo: Path = Path("/proc/meminfo")) -> dict[str, Any]:
     said, _ = nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
     gpus = [_gpu(line) for line in said.splitlines() if line.count(",") == 1]
     built_for = output(python, "-c", _CUDA).strip()
-    lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    memory = host_memory(meminfo.read_text())
     return {
         "gpus": gpus,
-        "free_mib": int(lines["MemAvailable"].split()[0]) >> 10,
+        "free_mib": memory["total_mib"] - memory["used_mib"],
         "cuda": bool(gpus) and built_for != "None",
     }
+
+
+def host_memory(meminfo: str) -> dict[str, int]:
+    """Return memory in MiB, from /proc/meminfo; reclaimable memory counts as unused."""
+    lines = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
+    total, free = (int(lines[name].split()[0]) >> 10 for name in ("MemTotal", "MemAvailable"))
+    return {"used_mib": total - free, "total_mib": total}
 
 
 def _gpu(line: str) -> dict[str, Any]:
