@@ -21,16 +21,19 @@ options:
     type: list
     elements: str
     default: []
+  remove:
+    description: For V(look), paths that another task removes, to be named with the rest.
+    type: list
+    elements: path
+    default: []
+  keep:
+    description: For V(look), paths that stay, to be named too.
+    type: list
+    elements: path
+    default: []
 attributes:
   check_mode:
     support: full
-"""
-
-EXAMPLES = r"""
-- name: Everything but what the controller comes in by
-  hearth_reset:
-    verb: undo
-    later: [network, ssh]
 """
 
 RETURN = r"""
@@ -50,10 +53,14 @@ kept:
   type: list
   elements: str
 lines:
-  description: With V(look) what would be done, for people.
+  description: With V(look) what would be done; empty if there is nothing to undo.
   returned: success
   type: list
   elements: str
+note:
+  description: With V(look) the same for people, with what stays.
+  returned: success
+  type: str
 """
 
 import os
@@ -98,12 +105,20 @@ def foretold(done: list[Undone], rules: list[list[str]], kept: list[str]) -> lis
     ]
 
 
+def announcement(lines: list[str], keep: list[str]) -> str:
+    """Return the text that is shown before anything is undone."""
+    head = ["to be undone:", *lines] if lines else ["nothing to undo"]
+    return "\n".join([*head, *(f"keep {path}" for path in keep)])
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "verb": {"type": "str", "choices": ["look", "undo"], "required": True},
             "later": {"type": "list", "elements": "str", "default": []},
+            "remove": {"type": "list", "elements": "path", "default": []},
+            "keep": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
@@ -126,9 +141,11 @@ def main() -> None:
     answer = {"stages": stages, "left": left, "kept": kept}
     if failed:
         module.fail_json(msg="\n".join(failed), **answer)
-    undoes = module.params["verb"] == "undo"
-    lines = [] if undoes else foretold(done, rules, kept)
-    module.exit_json(changed=bool(done or rules) and undoes, lines=lines, **answer)
+    if module.params["verb"] == "undo":
+        module.exit_json(changed=bool(done or rules), **answer)
+    lines = foretold(done, rules, kept) + [f"remove {path}" for path in module.params["remove"]]
+    note = announcement(lines, module.params["keep"])
+    module.exit_json(changed=False, lines=lines, note=note, **answer)
 
 
 if __name__ == "__main__":

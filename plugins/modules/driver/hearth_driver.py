@@ -11,6 +11,10 @@ description:
   - With O(installed) it loads the driver where nothing stands against it, notes what was
     installed in the record of changes, and says in RV(findings) what a person must do.
 options:
+  options:
+    description: The role's options for this machine, as M(hearth_driver_plan) wants them.
+    type: dict
+    default: {}
   installed:
     description: Packages that were installed, or an empty list if there was nothing to install.
     type: list
@@ -32,15 +36,13 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: Look at GPUs and drivers
-  hearth_driver:
-  register: driver_look
-"""
-
 RETURN = r"""
 look:
-  description: All that M(hearth_driver_plan) needs to know.
+  description: What was seen.
+  returned: always
+  type: dict
+machine:
+  description: All that M(hearth_driver_plan) needs to know, C(look) and O(options).
   returned: always
   type: dict
 boot:
@@ -87,6 +89,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
+            "options": {"type": "dict", "default": {}},
             "installed": {"type": "list", "elements": "str"},
             "how": {"type": "str", "default": "sudo systemctl reboot"},
             "may_restart": {"type": "bool", "default": False},
@@ -120,6 +123,7 @@ def main() -> None:
         changed=changed,
         boot=inspect.boot(),
         look=look,
+        machine={"look": look, **asked["options"]},
         works=works_now,
         restart=restart_reason(look),
         findings=findings,
