@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,7 +50,17 @@ def nearest_folder(path: str) -> str:
     return path
 
 
-def run(*command: str, seconds: float = 30, **variables: str) -> subprocess.CompletedProcess[str]:
+def remove_path(path: str) -> None:
+    """Remove a file or link, or a folder with its contents."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def run(
+    *command: str, seconds: float | None = 30, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command in the C locale, as root's PATH finds it.
 
     It never raises: the status is 127 if the command cannot be run and TIMED_OUT after a timeout,

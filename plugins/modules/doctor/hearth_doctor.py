@@ -41,14 +41,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: What each node is
-  hearth_doctor:
-    verb: look
-    address: "{{ cluster_address }}"
-    workspace: "{{ hearth_workspace }}"
-"""
-
 RETURN = r"""
 facts:
   description: What was found out, see C(home) and C(look) in the module.

@@ -19,13 +19,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: How each node is doing
-  hearth_health:
-    address: "{{ cluster_address }}"
-  register: status_health
-"""
-
 RETURN = r"""
 health:
   description: What was found, see C(look) in C(module_utils/hearth_node/doctor/health.py).

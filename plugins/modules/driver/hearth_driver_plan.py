@@ -20,14 +20,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: Decide which machine gets which driver
-  hearth_driver_plan:
-    machines: "{{ driver_machines }}"
-  delegate_to: localhost
-  run_once: true
-"""
-
 RETURN = r"""
 plans:
   description:

@@ -96,15 +96,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: Look at the packages
-  hearth_packages:
-    verb: look
-    python: "{{ hearth_python }}"
-    requirements: "{{ python_requirements }}"
-  register: python_look
-"""
-
 RETURN = r"""
 findings:
   description: What stands in the way, one sentence each; empty if nothing does.
@@ -145,10 +136,9 @@ import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import absolute, write_private
+from ansible.module_utils.hearth_node.base import absolute, run, write_private
 from ansible.module_utils.hearth_node.driver.inspect import loaded
 from ansible.module_utils.hearth_node.environment.python import (
-    call,
     differing,
     folder_of,
     glibc,
@@ -162,18 +152,18 @@ from ansible.module_utils.hearth_node.workspace.folder import checksum
 _GPUS = "/proc/driver/nvidia/gpus"
 
 
-def base_version(module: AnsibleModule, base: str) -> tuple[list[int] | None, str]:
+def base_version(base: str) -> tuple[list[int] | None, str]:
     """Return the version of the Python that creates a venv, or None and the reason."""
     code = "import sys; print(*sys.version_info[:2]); import ensurepip, venv"
-    status, out, errors = call(module, [base, "-c", code])
-    if status and not out.strip():
-        why = (errors.strip() or "it says nothing").splitlines()[-1]
+    done = run(base, "-c", code)
+    if done.returncode and not done.stdout.strip():
+        why = (done.stderr.strip() or "it says nothing").splitlines()[-1]
         return None, (
             f"python_base {base} cannot be run here ({why}): name another, or set python_mode: "
             "conda"
         )
-    version = [int(part) for part in out.split()]
-    if status:
+    version = [int(part) for part in done.stdout.split()]
+    if done.returncode:
         minor = "{}.{}".format(*version)
         return None, (
             f"{base} (Python {minor}) cannot make virtual environments, a part that Debian and "
@@ -209,7 +199,7 @@ def do_look(module: AnsibleModule) -> dict:
     gpus = len(os.listdir(_GPUS)) if os.path.isdir(_GPUS) else 0
     kind = lock_for(params["lock"], loaded()[0], gpus, params["driver_floor"])
     python = absolute(params["python"])
-    here = look(module, python)
+    here = look(python)
     wrong = differing(params["wanted"].get(kind, {}), here.packages if here else {})
     version: list[int] | None = None
     lacks_miniforge = False
@@ -227,7 +217,7 @@ def do_look(module: AnsibleModule) -> dict:
         lacks_miniforge = was_interrupted(miniforge) or not os.access(conda, os.X_OK)
         findings = conda_findings(python, miniforge, params["miniforge_url"], lacks_miniforge)
     else:
-        version, why = base_version(module, params["base"])
+        version, why = base_version(params["base"])
         findings = [why] if why else []
     if wrong and not glibc():
         findings.append("this machine has no glibc, which all wheels of the lock are built for")
@@ -270,7 +260,7 @@ def do_install(module: AnsibleModule) -> dict:
     params = module.params
     python, folder = absolute(params["python"]), absolute(params["folder"])
     wanted = params["wanted"]["locked"]
-    before = look(module, python)
+    before = look(python)
     wrong = differing(wanted, before.packages if before else {})
     if not wrong:
         return {"differing": [], "changed": False}
@@ -280,18 +270,16 @@ def do_install(module: AnsibleModule) -> dict:
     write_private(path, params["locked"])
     # Isolated: the user's own pip settings (index, proxy, target) must not apply. Compiling all
     # modules would take longer than the rest; Python compiles the imported ones.
-    status, out, errors = call(
-        module,
-        [
-            *(python, "-m", "pip", "--isolated", "install", "--quiet", "--no-input"),
-            *("--disable-pip-version-check", "--no-warn-script-location", "--no-compile"),
-            *("--no-index", "--find-links", folder, "--no-deps", "--require-hashes", "-r", path),
-        ],
+    done = run(
+        *(python, "-m", "pip", "--isolated", "install", "--quiet", "--no-input"),
+        *("--disable-pip-version-check", "--no-warn-script-location", "--no-compile"),
+        *("--no-index", "--find-links", folder, "--no-deps", "--require-hashes", "-r", path),
+        seconds=None,
     )
-    after = look(module, python)
+    after = look(python)
     left = differing(wanted, after.packages if after else {})
-    if status or left:
-        last = "\n".join((out + errors).strip().splitlines()[-6:])
+    if done.returncode or left:
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-6:])
         module.fail_json(msg=f"pip could not install {len(left)} packages into {python}:\n{last}")
     if not params["keep"]:
         shutil.rmtree(folder, ignore_errors=True)

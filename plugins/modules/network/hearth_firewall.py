@@ -26,12 +26,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: The other nodes may come in
-  hearth_firewall:
-    peers: [192.168.1.41, 192.168.1.42]
-"""
-
 RETURN = r"""
 firewall:
   description: What decides on this machine.

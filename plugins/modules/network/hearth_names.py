@@ -31,21 +31,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: Names
-  hearth_names:
-    node: tower
-    nodes: {tower: 192.168.1.40, laptop: 192.168.1.41}
-"""
-
-RETURN = r"""
-findings:
-  description: What stands in the way, in sentences.
-  returned: failure
-  type: list
-  elements: str
-"""
-
 import os
 import re
 import socket

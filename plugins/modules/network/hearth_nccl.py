@@ -27,12 +27,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: The cluster's network, for NCCL and Gloo
-  hearth_nccl:
-    address: "{{ cluster_address }}"
-"""
-
 RETURN = r"""
 findings:
   description: What stands in the way, one sentence each; empty if nothing does.

@@ -86,14 +86,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: The address of this node
-  hearth_network:
-    mode: static
-    address: "{{ cluster_address }}"
-  register: network_state
-"""
-
 RETURN = r"""
 findings:
   description: What is wrong, one sentence each.

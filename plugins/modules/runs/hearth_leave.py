@@ -44,10 +44,9 @@ kept:
 """
 
 import os
-import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import absolute, run_under_way
+from ansible.module_utils.hearth_node.base import absolute, remove_path, run_under_way
 
 _ENVIRONMENT = "~/.local/share/hearth"
 
@@ -74,14 +73,6 @@ def found(workspace: str) -> dict[str, list[str]]:
     }
 
 
-def remove(path: str) -> None:
-    """Remove a file, or a folder with its contents."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.remove(path)
-
-
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -101,7 +92,7 @@ def main() -> None:
     gone = [path for kind in module.params["remove"] for path in present.pop(kind, [])]
     try:
         for path in [] if module.check_mode else gone:
-            remove(path)
+            remove_path(path)
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be removed: {error.strerror}")
     kept = [path for paths in present.values() for path in paths]

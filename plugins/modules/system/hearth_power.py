@@ -24,19 +24,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: A node stays awake
-  hearth_power:
-"""
-
-RETURN = r"""
-findings:
-  description: What stands in the way, in sentences.
-  returned: failure
-  type: list
-  elements: str
-"""
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
 

@@ -50,16 +50,6 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: The script's folder
-  hearth_tree:
-    workspace: ~/ai-cluster
-    place: code/evening
-    source: /home/you/project
-    files: "{{ plan_run.code.files }}"
-    size: "{{ plan_run.code.size }}"
-"""
-
 RETURN = r"""
 wanted:
   description: Whether the files are to be sent.

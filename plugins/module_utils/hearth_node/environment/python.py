@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
+from ansible.module_utils.hearth_node.base import run
 from ansible.module_utils.hearth_node.driver.machine import major
 
 _PROBE = """
@@ -41,24 +41,14 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def call(module: Any, command: list[str], **variables: str) -> tuple[int, str, str]:
-    """Run a command; return status (127 if there is no such command), stdout and stderr."""
-    try:
-        return module.run_command(
-            command, environ_update=variables or None, handle_exceptions=False
-        )
-    except OSError as error:
-        return 127, "", f"{error.strerror}: {command[0]}"
-
-
-def look(module: Any, python: str) -> Environment | None:
+def look(python: str) -> Environment | None:
     """Return the environment of `python`, or None if it is missing or unfinished."""
     if not os.access(python, os.X_OK) or os.path.exists(_mark(folder_of(python))):
         return None
-    status, out, _ = call(module, [python, "-c", _PROBE])
-    if status:
+    done = run(python, "-c", _PROBE, seconds=None)
+    if done.returncode:
         return None
-    said = json.loads(out)
+    said = json.loads(done.stdout)
     packages = {normal(name): version for name, version in said["packages"] if name}
     return Environment(tuple(said["version"]), said["pip"], packages)
 

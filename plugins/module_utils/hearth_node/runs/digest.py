@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import run_under_way, text_of
+from ansible.module_utils.hearth_node.base import remove_path, run_under_way, text_of
 
 # Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
 _STEP = b'{"kind": "step"'
@@ -161,11 +160,7 @@ def remove(workspace: str, run: str) -> None:
     Raises `OSError` if a file cannot be removed.
     """
     for path in reversed(paths(workspace, run)):
-        whole = os.path.join(workspace, path)
-        if os.path.isdir(whole) and not os.path.islink(whole):
-            shutil.rmtree(whole)
-        else:
-            os.unlink(whole)
+        remove_path(os.path.join(workspace, path))
 
 
 def _json(text: str) -> dict[str, Any] | None:

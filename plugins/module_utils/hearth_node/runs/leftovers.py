@@ -5,11 +5,10 @@ from __future__ import annotations
 import glob
 import os
 import pwd
-import shutil
 from typing import Any
 
 from ansible.module_utils.hearth.base.places import SUPERVISED, TORCHRUN
-from ansible.module_utils.hearth_node.base import run_for_user, run_under_way, text_of
+from ansible.module_utils.hearth_node.base import remove_path, run_for_user, run_under_way, text_of
 
 
 def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[str, Any]]]:
@@ -78,13 +77,11 @@ def tidy(workspace: str) -> list[str]:
     """Remove and return the paths from `files`. Raises `OSError` if one cannot be removed."""
     gone = files(workspace)
     for path in gone:
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-            continue
         wanted = os.path.join(_units(), "default.target.wants", os.path.basename(path))
         if os.path.lexists(wanted):
             os.unlink(wanted)
-        os.unlink(path)
+        remove_path(path)
+    if any(path.endswith(".service") for path in gone):
         run_for_user("systemctl", "--user", "daemon-reload")
     return gone
 
