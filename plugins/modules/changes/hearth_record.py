@@ -34,9 +34,6 @@ options:
   note:
     description: What no reset undoes, in a sentence, such as a package that was installed.
     type: str
-attributes:
-  check_mode:
-    support: full
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -31,9 +31,6 @@ options:
     type: list
     elements: path
     default: []
-attributes:
-  check_mode:
-    support: full
 """
 
 RETURN = r"""

@@ -36,9 +36,6 @@ options:
     description: The node's model cache; empty is C(models/) in the workspace.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
 """
 
 RETURN = r"""

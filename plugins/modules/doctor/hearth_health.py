@@ -14,9 +14,6 @@ options:
     description: The cluster address of the node; the rate is that of the interface that carries it.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 RETURN = r"""

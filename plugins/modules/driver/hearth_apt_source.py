@@ -33,9 +33,6 @@ options:
     description: Stage of provisioning, for the record.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 import urllib.request

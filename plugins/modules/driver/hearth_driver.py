@@ -31,9 +31,6 @@ options:
     description: Whether it is the machine that plays the playbook, which is never restarted.
     type: bool
     default: false
-attributes:
-  check_mode:
-    support: full
 """
 
 RETURN = r"""

@@ -15,9 +15,6 @@ options:
         C(repository), C(url) and C(key) of the role driver."
     type: dict
     required: true
-attributes:
-  check_mode:
-    support: full
 """
 
 RETURN = r"""

@@ -39,9 +39,6 @@ options:
     description: With O(mode=conda), where conda gets that Python from; a name or an address.
     type: str
     default: conda-forge
-attributes:
-  check_mode:
-    support: full
 """
 
 import os

@@ -91,9 +91,6 @@ options:
     description: Whether the wheels stay on the node after they were installed.
     type: bool
     default: false
-attributes:
-  check_mode:
-    support: full
 """
 
 RETURN = r"""

@@ -19,11 +19,6 @@ options:
     type: list
     elements: str
     required: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 RETURN = r"""

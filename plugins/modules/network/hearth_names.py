@@ -24,11 +24,6 @@ options:
     description: V(false) leaves the host name; in /etc/hosts it then stands beside the node's.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 import os

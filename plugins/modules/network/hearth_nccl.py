@@ -20,11 +20,6 @@ options:
     description: The cluster address of this node.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 RETURN = r"""

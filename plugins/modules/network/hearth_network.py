@@ -79,11 +79,6 @@ options:
     description: What O(state=arm) returned of that folder.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 RETURN = r"""

@@ -21,11 +21,6 @@ options:
     description: Name of the block.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 RETURN = r"""

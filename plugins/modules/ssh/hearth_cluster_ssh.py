@@ -24,11 +24,6 @@ options:
     type: list
     elements: str
     default: []
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 RETURN = r"""

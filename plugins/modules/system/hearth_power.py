@@ -17,11 +17,6 @@ options:
     description: V(false) takes back what an earlier call has done.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -10,11 +10,6 @@ description:
   - Any NTP client that is active is let be. Where there is none, systemd-timesyncd is switched on,
     and installed if need be. The clock itself and the time zone are never set.
   - The action plugin of the same name compares the clock with the controller's.
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 RETURN = r"""

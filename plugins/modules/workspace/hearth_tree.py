@@ -45,9 +45,6 @@ options:
   archive:
     description: Archive on the node with all files. From the action plugin.
     type: path
-attributes:
-  check_mode:
-    support: full
 """
 
 RETURN = r"""

@@ -32,9 +32,6 @@ options:
   archive:
     description: Archive on the node with all files of O(code). From the action plugin.
     type: path
-attributes:
-  check_mode:
-    support: full
 """
 
 RETURN = r"""

@@ -156,14 +156,13 @@ class Journal:
         target: str,
         *,
         stage: str,
-        owner: str | None = None,
         then: list[list[str]] | None = None,
         check: bool = False,
     ) -> Change:
         """Make `path` a symbolic link, such as one to /dev/null that masks a unit."""
         with self._alone(check):
             here = look(path)
-            uid, gid = _ids(owner, here)
+            uid, gid = _ids(None, here)
             wanted = PathState("link", uid=uid, gid=gid, target=target)
             content = f"-> {target}\n".encode()
 
@@ -181,7 +180,6 @@ class Journal:
         stage: str,
         mode: int | None = None,
         owner: str | None = None,
-        then: list[list[str]] | None = None,
         check: bool = False,
     ) -> Change:
         """Keep `text` as a managed block in the file at `path`; None removes the block.
@@ -197,7 +195,7 @@ class Journal:
             pure = known is None or bool(known.blocks)
             here, wanted, put = _file(path, content, mode, owner)
             blocks = [marker] if pure else []
-            return self._change(path, here, wanted, content, put, stage, then, check, blocks)
+            return self._change(path, here, wanted, content, put, stage, None, check, blocks)
 
     def before(self, path: str, *, stage: str, then: list[list[str]] | None = None) -> None:
         """Save `path` as it is now, before another program changes it."""
