@@ -48,15 +48,11 @@ options:
     default: ""
   lock:
     description: >-
-      Which lock holds; V(auto) is C(gpu) where an NVIDIA driver of at least O(driver_floor) is
-      loaded and drives a GPU, else C(cpu).
+      Which lock holds; V(auto) is C(gpu) where an NVIDIA driver that torch can use is loaded and
+      drives a GPU, else C(cpu).
     type: str
     choices: [auto, cpu, gpu]
     default: auto
-  driver_floor:
-    description: Oldest branch of the NVIDIA driver that the GPU lock runs with.
-    type: int
-    default: 580
   wanted:
     description: Versions by package, by lock. From the action plugin.
     type: dict
@@ -194,7 +190,7 @@ def do_look(module: AnsibleModule) -> dict:
     """Return the packages that differ from the lock, and the facts needed to correct them."""
     params, findings = module.params, []
     gpus = len(os.listdir(_GPUS)) if os.path.isdir(_GPUS) else 0
-    kind = lock_for(params["lock"], loaded()[0], gpus, params["driver_floor"])
+    kind = lock_for(params["lock"], loaded()[0], gpus)
     python = absolute(params["python"])
     here = look(python)
     wrong = differing(params["wanted"].get(kind, {}), here.packages if here else {})
@@ -297,7 +293,6 @@ def main() -> None:
             "miniforge": {"type": "str", "default": "~/.local/share/hearth/miniforge"},
             "miniforge_url": {"type": "str", "default": ""},
             "lock": {"type": "str", "choices": ["auto", "cpu", "gpu"], "default": "auto"},
-            "driver_floor": {"type": "int", "default": 580},
             "wanted": {"type": "dict", "default": {}},
             "files": {"type": "dict", "default": {}},
             "locked": {"type": "str", "default": ""},

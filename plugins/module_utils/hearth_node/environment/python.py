@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ansible.module_utils.hearth_node.base import run
-from ansible.module_utils.hearth_node.driver.machine import major
+from ansible.module_utils.hearth_node.driver.machine import FLOOR, major
 
 _PROBE = """
 import importlib.metadata, importlib.util, json, sys
@@ -78,11 +78,11 @@ def machine() -> str:
     return platform.machine()
 
 
-def lock_for(choice: str, driver: str, gpus: int, floor: int) -> str:
+def lock_for(choice: str, driver: str, gpus: int) -> str:
     """Return `gpu` or `cpu`; `auto` means `gpu` if the driver is new enough and has a GPU."""
     if choice != "auto":
         return choice
-    return "gpu" if major(driver) >= floor and gpus else "cpu"
+    return "gpu" if major(driver) >= FLOOR and gpus else "cpu"
 
 
 @contextmanager

@@ -14,8 +14,10 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.hearth.base.files import read_object
 from ansible.module_utils.hearth_node.base import run_for_user, text_of, write_private
 
 HOST = "127.0.0.1"
@@ -55,11 +57,8 @@ def record_file(workspace: str) -> str:
 
 def read_record(workspace: str) -> dict[str, Any]:
     """Return `run`, `logdir`, `port`, `pid` and `unit` of the node's TensorBoard; {} for none."""
-    try:
-        record = json.loads(text_of(record_file(workspace)))
-    except ValueError:
-        return {}
-    return record if isinstance(record, dict) and alive(record) else {}
+    record = read_object(Path(record_file(workspace)))
+    return record if record and alive(record) else {}
 
 
 def alive(record: dict[str, Any]) -> bool:

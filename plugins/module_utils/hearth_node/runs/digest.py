@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.hearth.base.files import bytes_below
 from ansible.module_utils.hearth_node.base import remove_path, run_under_way, text_of
 
 # Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
@@ -144,14 +146,11 @@ def size(path: str) -> int:
 
     The run may be writing there: files that vanish meanwhile count as 0.
     """
-    files = [path]
     if os.path.isdir(path) and not os.path.islink(path):
-        files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    total = 0
-    for file in files:
-        with suppress(FileNotFoundError):
-            total += os.lstat(file).st_size
-    return total
+        return bytes_below(Path(path))
+    with suppress(FileNotFoundError):
+        return os.lstat(path).st_size
+    return 0
 
 
 def remove(workspace: str, run: str) -> None:

@@ -34,7 +34,7 @@ ALPHA = make_wheel("alpha", "1.0")
 def test_the_gpu_lock_is_for_a_driver_that_is_new_enough_and_drives_a_gpu(
     choice, version, gpus, lock
 ):
-    assert node.lock_for(choice, version, gpus, 580) == lock
+    assert node.lock_for(choice, version, gpus) == lock
 
 
 # -- what differs ----------------------------------------------------------------------------------
