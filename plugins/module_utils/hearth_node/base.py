@@ -91,12 +91,6 @@ def output(*command: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def run_for_user(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that calls the user's systemd, also where the login has no session."""
-    place = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
-    return run(*command, XDG_RUNTIME_DIR=place)
-
-
 def run_under_way(workspace: str) -> str:
     """Return the name of the run whose supervisor holds the node's lock, or ''."""
     try:

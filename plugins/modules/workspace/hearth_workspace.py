@@ -62,10 +62,10 @@ import os
 import pwd
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.systemd import LINGER
 from ansible.module_utils.hearth_node.base import absolute, run_under_way
 from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
 
-_LINGERING = "/var/lib/systemd/linger"
 _SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
 
 
@@ -111,7 +111,7 @@ def main() -> None:
         changed=bool(missing or (wrong and not under_way)),
         path=path,
         user=user,
-        lingers=not user or os.path.exists(f"{_LINGERING}/{user}"),
+        lingers=not user or (LINGER / user).exists(),
         differing=wrong,
         under_way=under_way,
         findings=[],

@@ -8,8 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import pwd
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.hearth.base.files import read_object
-from ansible.module_utils.hearth_node.base import run_for_user, text_of, write_private
+from ansible.module_utils.hearth.base.systemd import call, has_manager, user_systemctl
+from ansible.module_utils.hearth_node.base import text_of, write_private
 
 HOST = "127.0.0.1"
 PORT = 6006
@@ -135,7 +134,7 @@ def stop(record: dict[str, Any]) -> None:
         if not alive(record):
             return
         if record["unit"] and number == signal.SIGTERM:
-            _systemctl("stop", record["unit"])
+            user_systemctl("stop", record["unit"])
         else:
             os.kill(record["pid"], number)
         until = time.monotonic() + _END
@@ -143,15 +142,6 @@ def stop(record: dict[str, Any]) -> None:
             time.sleep(0.1)
     if alive(record):
         raise DashboardError(f"process {record['pid']} does not end")
-
-
-def has_manager() -> bool:
-    """Return whether this user's systemd answers and outlives a logout (linger)."""
-    if shutil.which("systemd-run") is None:
-        return False
-    user = pwd.getpwuid(os.getuid()).pw_name
-    lingers = os.path.exists(os.path.join("/var/lib/systemd/linger", user))
-    return lingers and _systemctl("show", "--property=Version").returncode == 0
 
 
 def _as_process(command: list[str], variables: dict[str, str], log: str) -> int:
@@ -170,8 +160,8 @@ def _as_process(command: list[str], variables: dict[str, str], log: str) -> int:
 
 def _as_unit(command: list[str], variables: dict[str, str], log: str) -> int:
     """Start a transient unit of the user's systemd; return its main pid."""
-    _systemctl("stop", UNIT)
-    done = run_for_user(
+    user_systemctl("stop", UNIT)
+    done = call(
         *("systemd-run", "--user", "--quiet", "--collect", "--service-type=exec"),
         *(f"--unit={UNIT}", "--description=Hearth: TensorBoard"),
         *(f"--property=Standard{way}=append:{log}" for way in ("Output", "Error")),
@@ -181,9 +171,4 @@ def _as_unit(command: list[str], variables: dict[str, str], log: str) -> int:
     )
     if done.returncode:
         raise DashboardError(f"systemd-run --user failed: {done.stderr.strip()}")
-    return int(_systemctl("show", "--property=MainPID", "--value", UNIT).stdout.strip() or 0)
-
-
-def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
-    """Call systemctl for the user's systemd, at its usual address if the login has no session."""
-    return run_for_user("systemctl", "--user", *words)
+    return int(user_systemctl("show", "--property=MainPID", "--value", UNIT).stdout.strip() or 0)

@@ -8,7 +8,8 @@ import pwd
 from typing import Any
 
 from ansible.module_utils.hearth.base.places import SUPERVISED, TORCHRUN
-from ansible.module_utils.hearth_node.base import remove_path, run_for_user, run_under_way, text_of
+from ansible.module_utils.hearth.base.systemd import user_systemctl
+from ansible.module_utils.hearth_node.base import remove_path, run_under_way, text_of
 
 
 def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[str, Any]]]:
@@ -82,7 +83,7 @@ def tidy(workspace: str) -> list[str]:
             os.unlink(wanted)
         remove_path(path)
     if any(path.endswith(".service") for path in gone):
-        run_for_user("systemctl", "--user", "daemon-reload")
+        user_systemctl("daemon-reload")
     return gone
 
 
