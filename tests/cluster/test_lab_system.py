@@ -227,6 +227,6 @@ def test_a_reset_makes_etc_what_it_was_but_for_what_it_names(bare, cluster):
 def test_a_second_reset_has_nothing_to_undo(bare, cluster):
     status, screen = cluster.play("playbooks/reset.yml")
     assert status == 0
-    assert "tower, laptop, oldbox: nothing to undo" in screen
+    assert "laptop, oldbox, tower: nothing to undo" in screen
     for node in ADDRESSES:
         assert f"{node} changed=0" in screen

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
+import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +15,9 @@ from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK
 # Removed from a command's environment, so that a controller's shell does not leak them into runs
 # on this computer: a command that needs a token gets it explicitly.
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN")
+
+TIMED_OUT = 124
+"""Status of a command that did not end in time, as of timeout(1)."""
 
 
 @dataclass
@@ -30,12 +35,60 @@ def absolute(path: str) -> str:
 
 
 def text_of(path: str) -> str:
-    """Return the text of a small file, or '' if it cannot be read."""
+    """Return the text of a small file, line ends included, or '' if it cannot be read."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             return file.read()
     except OSError:
         return ""
+
+
+def nearest_folder(path: str) -> str:
+    """Return `path`, or its nearest parent that exists."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def remove_path(path: str) -> None:
+    """Remove a file or link, or a folder with its contents."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def run(
+    *command: str, seconds: float | None = 30, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in the C locale, as root's PATH finds it.
+
+    It never raises: the status is 127 if the command cannot be run and TIMED_OUT after a timeout,
+    with the reason as error output.
+    """
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            env=os.environ | {"LC_ALL": "C", "PATH": path} | variables,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(
+            command, TIMED_OUT, "", f"no answer within {seconds:g} s"
+        )
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 127, "", f"cannot be run: {error.strerror}")
+
+
+def output(*command: str) -> str:
+    """Run a command and return its output; '' if it is missing, fails or times out."""
+    done = run(*command)
+    return done.stdout if done.returncode == 0 else ""
 
 
 def run_under_way(workspace: str) -> str:
@@ -109,5 +162,7 @@ def write_private(path: str, text: str) -> bool:
     temporary = f"{path}.new"
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, path)
     return True

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hearth_record
-short_description: Remember what another task is about to change, or what no reset undoes
+short_description: Remember what other tasks change, or what no reset undoes
 description:
+  - Stands in front of a task that changes a file with another module, with O(before), and behind
+    it, with O(after), so that C(playbooks/reset.yml) puts back the original, and leaves the file
+    where somebody has changed it since.
   - Changes nothing but the record of this machine, so it never reports a change.
 options:
   stage:
@@ -14,7 +17,12 @@ options:
     type: str
     required: true
   before:
-    description: Files to remember as they are now.
+    description: Files to remember as they are now, if they are not on the record yet.
+    type: list
+    elements: path
+    default: []
+  after:
+    description: Files of O(before) as the tasks in between have left them.
     type: list
     elements: path
     default: []
@@ -26,16 +34,6 @@ options:
   note:
     description: What no reset undoes, in a sentence, such as a package that was installed.
     type: str
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: What a reset leaves
-  hearth_record:
-    stage: driver
-    note: package nvidia-open 580.126.09 was installed
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -48,10 +46,11 @@ def main() -> None:
         argument_spec={
             "stage": {"type": "str", "required": True},
             "before": {"type": "list", "elements": "path", "default": []},
+            "after": {"type": "list", "elements": "path", "default": []},
             "then": {"type": "list", "elements": "list", "default": []},
             "note": {"type": "str"},
         },
-        required_one_of=[("before", "note")],
+        required_one_of=[("before", "after", "note")],
         supports_check_mode=True,
     )
     if not module.check_mode:
@@ -59,6 +58,8 @@ def main() -> None:
             record = Journal()
             for path in module.params["before"]:
                 record.before(path, stage=module.params["stage"], then=module.params["then"])
+            for path in module.params["after"]:
+                record.after(path)
             if module.params["note"]:
                 record.note(module.params["stage"], module.params["note"])
         except (RecordError, OSError) as error:

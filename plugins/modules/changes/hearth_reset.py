@@ -21,16 +21,16 @@ options:
     type: list
     elements: str
     default: []
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Everything but what the controller comes in by
-  hearth_reset:
-    verb: undo
-    later: [network, ssh]
+  remove:
+    description: For V(look), paths that another task removes, to be named with the rest.
+    type: list
+    elements: path
+    default: []
+  keep:
+    description: For V(look), paths that stay, to be named too.
+    type: list
+    elements: path
+    default: []
 """
 
 RETURN = r"""
@@ -50,16 +50,21 @@ kept:
   type: list
   elements: str
 lines:
-  description: With V(look) what would be done, for people.
+  description: With V(look) what would be done; empty if there is nothing to undo.
   returned: success
   type: list
   elements: str
+note:
+  description: With V(look) the same for people, with what stays.
+  returned: success
+  type: str
 """
 
 import os
 from contextlib import suppress
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import output
 from ansible.module_utils.hearth_node.changes.record import (
     FOLDER,
     ChangedPath,
@@ -87,14 +92,6 @@ def undo(record: Journal, later: list[str], check: bool) -> tuple[list[Undone], 
     return done, failed
 
 
-def ufw_rules(module: AnsibleModule) -> list[list[str]]:
-    """Return the commands that remove Hearth's rules from ufw, enabled or not."""
-    if not module.get_bin_path("ufw"):
-        return []
-    _, out, _ = module.run_command(["ufw", "show", "added"], environ_update={"LC_ALL": "C"})
-    return ufw_commands(out, [])
-
-
 def foretold(done: list[Undone], rules: list[list[str]], kept: list[str]) -> list[str]:
     """Return a line for each thing that an undo would do, or could not do."""
     words = {"removed": "remove", "restored": "put back", "left": "leave"}
@@ -105,12 +102,20 @@ def foretold(done: list[Undone], rules: list[list[str]], kept: list[str]) -> lis
     ]
 
 
+def announcement(lines: list[str], keep: list[str]) -> str:
+    """Return the text that is shown before anything is undone."""
+    head = ["to be undone:", *lines] if lines else ["nothing to undo"]
+    return "\n".join([*head, *(f"keep {path}" for path in keep)])
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "verb": {"type": "str", "choices": ["look", "undo"], "required": True},
             "later": {"type": "list", "elements": "str", "default": []},
+            "remove": {"type": "list", "elements": "path", "default": []},
+            "keep": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
@@ -120,7 +125,7 @@ def main() -> None:
         record = Journal()
         stages = list(dict.fromkeys(entry.stage for entry in record.entries()))
         kept = [note["text"] for note in record.notes()]
-        rules = [] if "firewall" in later else ufw_rules(module)
+        rules = [] if "firewall" in later else ufw_commands(output("ufw", "show", "added"), [])
         done, failed = undo(record, later, check)
         failed += [] if check else run_all(rules)
         if not check and not record.entries() and os.path.isdir(FOLDER):
@@ -133,9 +138,11 @@ def main() -> None:
     answer = {"stages": stages, "left": left, "kept": kept}
     if failed:
         module.fail_json(msg="\n".join(failed), **answer)
-    undoes = module.params["verb"] == "undo"
-    lines = [] if undoes else foretold(done, rules, kept)
-    module.exit_json(changed=bool(done or rules) and undoes, lines=lines, **answer)
+    if module.params["verb"] == "undo":
+        module.exit_json(changed=bool(done or rules), **answer)
+    lines = foretold(done, rules, kept) + [f"remove {path}" for path in module.params["remove"]]
+    note = announcement(lines, module.params["keep"])
+    module.exit_json(changed=False, lines=lines, note=note, **answer)
 
 
 if __name__ == "__main__":

@@ -35,17 +35,6 @@ options:
     description: The node's model cache; empty is C(models/) in the workspace.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: What each node is
-  hearth_doctor:
-    verb: look
-    address: "{{ cluster_address }}"
-    workspace: "{{ hearth_workspace }}"
 """
 
 RETURN = r"""
@@ -60,12 +49,10 @@ removed:
 """
 
 import os
-import subprocess
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
 from ansible.module_utils.hearth_node.doctor import copies, surroundings
-from ansible.module_utils.hearth_node.doctor.health import memory
 from ansible.module_utils.hearth_node.doctor.home import home
 from ansible.module_utils.hearth_node.driver import inspect as driver_look
 from ansible.module_utils.hearth_node.driver.cards import NVIDIA
@@ -74,6 +61,7 @@ from ansible.module_utils.hearth_node.driver.decision import restart_reason, wor
 from ansible.module_utils.hearth_node.network.neighbours import listen
 from ansible.module_utils.hearth_node.network.nics import see
 from ansible.module_utils.hearth_node.runs import leftovers
+from ansible.module_utils.hearth_node.system.memory import host_memory
 
 
 def look(given: dict) -> dict:
@@ -96,7 +84,7 @@ def look(given: dict) -> dict:
         # After the pings, which fill the neighbour table.
         "neighbours": surroundings.asked_neighbours(),
         "disks": surroundings.disks({"workspace": workspace, "models": models}),
-        "memory": memory(text_of("/proc/meminfo")),
+        "memory": host_memory(text_of("/proc/meminfo")),
         "identity": surroundings.identity(),
         "busy": run_under_way(workspace),
         "orphans": leftovers.processes(workspace)[1],
@@ -141,7 +129,7 @@ def tidy(module: AnsibleModule, workspace: str) -> None:
     """Remove the leftovers of ended runs, and exit the module."""
     try:
         gone = (leftovers.files if module.check_mode else leftovers.tidy)(workspace)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         module.fail_json(msg=f"not all that is left of ended runs could be removed: {error}")
     module.exit_json(changed=bool(gone), removed=gone)
 

@@ -14,16 +14,6 @@ options:
     description: The cluster address of the node; the rate is that of the interface that carries it.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: How each node is doing
-  hearth_health:
-    address: "{{ cluster_address }}"
-  register: status_health
 """
 
 RETURN = r"""

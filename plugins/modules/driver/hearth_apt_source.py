@@ -33,32 +33,12 @@ options:
     description: Stage of provisioning, for the record.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: NVIDIA's repository
-  hearth_apt_source:
-    name: nvidia
-    url: https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/
-    key_url: https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/3bf863cc.pub
-    fingerprint: EB693B3035CD5710E231E123A4B469963BF863CC
-    stage: driver
-"""
-
-RETURN = r"""
-path:
-  description: The file that names the repository.
-  returned: always
-  type: str
 """
 
 import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
 from ansible.module_utils.hearth_node.driver.openpgp import public_key
 
 _SECONDS = 30
@@ -114,20 +94,20 @@ def main() -> None:
         module.fail_json(msg=f"{asked['url']} needs a key: give key_url and fingerprint.")
     trust = "Trusted: yes" if local else f"Signed-By: {key_path}"
     text = f"# Written by Hearth.\nTypes: deb\nURIs: {asked['url']}\nSuites: /\n{trust}\n"
+    how = {"stage": asked["stage"], "check": check}
     try:
         record = Journal()
-        changed = False
+        changes = []
         if not local:
             key = present(key_path, asked["fingerprint"])
             if not key and check:
-                module.exit_json(changed=True, path=path)
+                module.exit_json(changed=True)
             key = key or checked(fetched(asked["key_url"]), asked["fingerprint"], asked["key_url"])
-            changed = record.write(key_path, key, stage=asked["stage"], check=check).changed
-        change = record.write(path, text.encode(), stage=asked["stage"], check=check)
+            changes.append(Change(record.write(key_path, key, **how).changed))  # binary: no diff
+        changes.append(record.write(path, text.encode(), **how))
     except (RecordError, OSError, ValueError) as error:
         module.fail_json(msg=f"{asked['url']} is not set up: {error}")
-    shown = {"diff": change.diff} if change.changed else {}
-    module.exit_json(changed=changed or change.changed, path=path, **shown)
+    module.exit_json(**result(changes))
 
 
 if __name__ == "__main__":

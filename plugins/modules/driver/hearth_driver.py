@@ -11,6 +11,10 @@ description:
   - With O(installed) it loads the driver where nothing stands against it, notes what was
     installed in the record of changes, and says in RV(findings) what a person must do.
 options:
+  options:
+    description: The role's options for this machine, as M(hearth_driver_plan) wants them.
+    type: dict
+    default: {}
   installed:
     description: Packages that were installed, or an empty list if there was nothing to install.
     type: list
@@ -27,20 +31,15 @@ options:
     description: Whether it is the machine that plays the playbook, which is never restarted.
     type: bool
     default: false
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Look at GPUs and drivers
-  hearth_driver:
-  register: driver_look
 """
 
 RETURN = r"""
 look:
-  description: All that M(hearth_driver_plan) needs to know.
+  description: What was seen.
+  returned: always
+  type: dict
+machine:
+  description: All that M(hearth_driver_plan) needs to know, C(look) and O(options).
   returned: always
   type: dict
 boot:
@@ -62,6 +61,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import run
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.driver import inspect
 from ansible.module_utils.hearth_node.driver.decision import after_install, restart_reason, works
@@ -71,8 +71,8 @@ def load(look: dict) -> tuple[bool, str]:
     """Load the installed driver; return whether it loaded, and the error output if not."""
     if look["loaded"] or restart_reason(look):
         return False, ""
-    status, said = inspect.run("modprobe", "nvidia", seconds=60)
-    return status == 0, said
+    done = run("modprobe", "nvidia", seconds=60)
+    return done.returncode == 0, (done.stdout + done.stderr).strip()
 
 
 def note(packages: list[str], installed: dict[str, str]) -> str:
@@ -86,6 +86,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
+            "options": {"type": "dict", "default": {}},
             "installed": {"type": "list", "elements": "str"},
             "how": {"type": "str", "default": "sudo systemctl reboot"},
             "may_restart": {"type": "bool", "default": False},
@@ -119,6 +120,7 @@ def main() -> None:
         changed=changed,
         boot=inspect.boot(),
         look=look,
+        machine={"look": look, **asked["options"]},
         works=works_now,
         restart=restart_reason(look),
         findings=findings,

@@ -15,17 +15,6 @@ options:
         C(repository), C(url) and C(key) of the role driver."
     type: dict
     required: true
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Decide which machine gets which driver
-  hearth_driver_plan:
-    machines: "{{ driver_machines }}"
-  delegate_to: localhost
-  run_once: true
 """
 
 RETURN = r"""

@@ -39,25 +39,14 @@ options:
     description: With O(mode=conda), where conda gets that Python from; a name or an address.
     type: str
     default: conda-forge
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: The interpreter
-  hearth_interpreter:
-    python: "{{ hearth_python }}"
-    mode: venv
 """
 
 import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import absolute
+from ansible.module_utils.hearth_node.base import absolute, run
 from ansible.module_utils.hearth_node.environment.python import (
-    call,
     folder_of,
     look,
     unfinished,
@@ -65,12 +54,11 @@ from ansible.module_utils.hearth_node.environment.python import (
 )
 
 
-def run(module: AnsibleModule, command: list[str], **variables: str) -> str:
+def said_by(*command: str, **variables: str) -> str:
     """Run a command; return '', or the last lines of its output if it failed."""
-    status, out, errors = call(module, command, **variables)
-    return (
-        "\n".join((errors + out).strip().splitlines()[-8:]) or "it said nothing" if status else ""
-    )
+    done = run(*command, seconds=None, **variables)
+    last = "\n".join((done.stderr + done.stdout).strip().splitlines()[-8:])
+    return (last or "it said nothing") if done.returncode else ""
 
 
 def clear(folder: str) -> None:
@@ -81,19 +69,19 @@ def clear(folder: str) -> None:
         raise Failed(f"{folder} is there and does not work: move it away, then call this again")
 
 
-def make_venv(module: AnsibleModule, folder: str, base: str) -> None:
+def make_venv(folder: str, base: str) -> None:
     """Create a venv. Raises Failed."""
     clear(folder)
     with unfinished(folder):
-        if said := run(module, [base, "-m", "venv", folder]):
+        if said := said_by(base, "-m", "venv", folder):
             raise Failed(f"{base} -m venv {folder} does not work here: {said}")
 
 
-def install_miniforge(module: AnsibleModule, folder: str, installer: str) -> None:
+def install_miniforge(folder: str, installer: str) -> None:
     """Install Miniforge. Raises Failed."""
     clear(folder)
     with unfinished(folder):
-        if said := run(module, ["bash", installer, "-b", "-p", folder], **_apart(folder)):
+        if said := said_by("bash", installer, "-b", "-p", folder, **_apart(folder)):
             raise Failed(f"Miniforge could not be installed into {folder}: {said}")
 
 
@@ -107,7 +95,7 @@ def make_conda(module: AnsibleModule, folder: str, miniforge: str) -> None:
         *("--override-channels", "-c", channel, f"python={version}"),
     ]
     with unfinished(folder):
-        if said := run(module, command, **_apart(miniforge)):
+        if said := said_by(*command, **_apart(miniforge)):
             raise Failed(
                 f"conda could not make {name} with Python {version} from the channel {channel}. "
                 "This machine must reach that channel once: connect it, name a mirror by "
@@ -146,7 +134,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     python = absolute(module.params["python"])
-    if look(module, python):
+    if look(python):
         module.exit_json(changed=False)
     if not module.check_mode:
         try:
@@ -162,11 +150,11 @@ def make(module: AnsibleModule, folder: str) -> None:
     """Create the environment in `folder`. Raises Failed."""
     params = module.params
     if params["mode"] == "venv":
-        make_venv(module, folder, params["base"])
+        make_venv(folder, params["base"])
         return
     miniforge = absolute(params["miniforge"])
     if params["installer"]:
-        install_miniforge(module, miniforge, params["installer"])
+        install_miniforge(miniforge, params["installer"])
     make_conda(module, folder, miniforge)
 
 

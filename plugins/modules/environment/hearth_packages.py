@@ -48,15 +48,11 @@ options:
     default: ""
   lock:
     description: >-
-      Which lock holds; V(auto) is C(gpu) where an NVIDIA driver of at least O(driver_floor) is
-      loaded and drives a GPU, else C(cpu).
+      Which lock holds; V(auto) is C(gpu) where an NVIDIA driver that torch can use is loaded and
+      drives a GPU, else C(cpu).
     type: str
     choices: [auto, cpu, gpu]
     default: auto
-  driver_floor:
-    description: Oldest branch of the NVIDIA driver that the GPU lock runs with.
-    type: int
-    default: 580
   wanted:
     description: Versions by package, by lock. From the action plugin.
     type: dict
@@ -91,18 +87,6 @@ options:
     description: Whether the wheels stay on the node after they were installed.
     type: bool
     default: false
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Look at the packages
-  hearth_packages:
-    verb: look
-    python: "{{ hearth_python }}"
-    requirements: "{{ python_requirements }}"
-  register: python_look
 """
 
 RETURN = r"""
@@ -141,14 +125,13 @@ missing:
 """
 
 import contextlib
-import hashlib
 import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import absolute, write_private
+from ansible.module_utils.hearth_node.base import absolute, run, write_private
+from ansible.module_utils.hearth_node.driver.inspect import loaded
 from ansible.module_utils.hearth_node.environment.python import (
-    call,
     differing,
     folder_of,
     glibc,
@@ -157,32 +140,23 @@ from ansible.module_utils.hearth_node.environment.python import (
     machine,
     was_interrupted,
 )
+from ansible.module_utils.hearth_node.workspace.folder import checksum
 
-_DRIVER = "/proc/driver/nvidia"
-
-
-def driver() -> tuple[str, int]:
-    """Return the loaded NVIDIA driver's version text, and its number of GPUs."""
-    try:
-        with open(os.path.join(_DRIVER, "version"), encoding="utf-8") as file:
-            version = file.read()
-        return version, len(os.listdir(os.path.join(_DRIVER, "gpus")))
-    except OSError:
-        return "", 0
+_GPUS = "/proc/driver/nvidia/gpus"
 
 
-def base_version(module: AnsibleModule, base: str) -> tuple[list[int] | None, str]:
+def base_version(base: str) -> tuple[list[int] | None, str]:
     """Return the version of the Python that creates a venv, or None and the reason."""
     code = "import sys; print(*sys.version_info[:2]); import ensurepip, venv"
-    status, out, errors = call(module, [base, "-c", code])
-    if status and not out.strip():
-        why = (errors.strip() or "it says nothing").splitlines()[-1]
+    done = run(base, "-c", code)
+    if done.returncode and not done.stdout.strip():
+        why = (done.stderr.strip() or "it says nothing").splitlines()[-1]
         return None, (
             f"python_base {base} cannot be run here ({why}): name another, or set python_mode: "
             "conda"
         )
-    version = [int(part) for part in out.split()]
-    if status:
+    version = [int(part) for part in done.stdout.split()]
+    if done.returncode:
         minor = "{}.{}".format(*version)
         return None, (
             f"{base} (Python {minor}) cannot make virtual environments, a part that Debian and "
@@ -215,9 +189,10 @@ def conda_findings(python: str, miniforge: str, url: str, lacks: bool) -> list[s
 def do_look(module: AnsibleModule) -> dict:
     """Return the packages that differ from the lock, and the facts needed to correct them."""
     params, findings = module.params, []
-    kind = lock_for(params["lock"], *driver(), params["driver_floor"])
+    gpus = len(os.listdir(_GPUS)) if os.path.isdir(_GPUS) else 0
+    kind = lock_for(params["lock"], loaded()[0], gpus)
     python = absolute(params["python"])
-    here = look(module, python)
+    here = look(python)
     wrong = differing(params["wanted"].get(kind, {}), here.packages if here else {})
     version: list[int] | None = None
     lacks_miniforge = False
@@ -235,7 +210,7 @@ def do_look(module: AnsibleModule) -> dict:
         lacks_miniforge = was_interrupted(miniforge) or not os.access(conda, os.X_OK)
         findings = conda_findings(python, miniforge, params["miniforge_url"], lacks_miniforge)
     else:
-        version, why = base_version(module, params["base"])
+        version, why = base_version(params["base"])
         findings = [why] if why else []
     if wrong and not glibc():
         findings.append("this machine has no glibc, which all wheels of the lock are built for")
@@ -249,21 +224,14 @@ def do_look(module: AnsibleModule) -> dict:
     }
 
 
-def sha256_of(path: str) -> str:
-    """Return the checksum of a file, or '' if there is none."""
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    except OSError:
-        return ""
-    return digest.hexdigest()
-
-
 def not_whole(folder: str, files: dict[str, str]) -> list[str]:
     """Return the files that are missing from the folder or do not match their checksums."""
-    return [name for name, sum in files.items() if sha256_of(os.path.join(folder, name)) != sum]
+    paths = {name: os.path.join(folder, name) for name in files}
+    return [
+        name
+        for name, path in paths.items()
+        if not os.path.isfile(path) or checksum(path) != files[name]
+    ]
 
 
 def do_stock(module: AnsibleModule) -> dict:
@@ -285,7 +253,7 @@ def do_install(module: AnsibleModule) -> dict:
     params = module.params
     python, folder = absolute(params["python"]), absolute(params["folder"])
     wanted = params["wanted"]["locked"]
-    before = look(module, python)
+    before = look(python)
     wrong = differing(wanted, before.packages if before else {})
     if not wrong:
         return {"differing": [], "changed": False}
@@ -295,18 +263,16 @@ def do_install(module: AnsibleModule) -> dict:
     write_private(path, params["locked"])
     # Isolated: the user's own pip settings (index, proxy, target) must not apply. Compiling all
     # modules would take longer than the rest; Python compiles the imported ones.
-    status, out, errors = call(
-        module,
-        [
-            *(python, "-m", "pip", "--isolated", "install", "--quiet", "--no-input"),
-            *("--disable-pip-version-check", "--no-warn-script-location", "--no-compile"),
-            *("--no-index", "--find-links", folder, "--no-deps", "--require-hashes", "-r", path),
-        ],
+    done = run(
+        *(python, "-m", "pip", "--isolated", "install", "--quiet", "--no-input"),
+        *("--disable-pip-version-check", "--no-warn-script-location", "--no-compile"),
+        *("--no-index", "--find-links", folder, "--no-deps", "--require-hashes", "-r", path),
+        seconds=None,
     )
-    after = look(module, python)
+    after = look(python)
     left = differing(wanted, after.packages if after else {})
-    if status or left:
-        last = "\n".join((out + errors).strip().splitlines()[-6:])
+    if done.returncode or left:
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-6:])
         module.fail_json(msg=f"pip could not install {len(left)} packages into {python}:\n{last}")
     if not params["keep"]:
         shutil.rmtree(folder, ignore_errors=True)
@@ -327,7 +293,6 @@ def main() -> None:
             "miniforge": {"type": "str", "default": "~/.local/share/hearth/miniforge"},
             "miniforge_url": {"type": "str", "default": ""},
             "lock": {"type": "str", "choices": ["auto", "cpu", "gpu"], "default": "auto"},
-            "driver_floor": {"type": "int", "default": 580},
             "wanted": {"type": "dict", "default": {}},
             "files": {"type": "dict", "default": {}},
             "locked": {"type": "str", "default": ""},

@@ -19,17 +19,6 @@ options:
     type: list
     elements: str
     required: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: The other nodes may come in
-  hearth_firewall:
-    peers: [192.168.1.41, 192.168.1.42]
 """
 
 RETURN = r"""
@@ -46,10 +35,10 @@ findings:
 """
 
 import json
-import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import output, text_of
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
 from ansible.module_utils.hearth_node.network.firewall import (
     firewalld_sources,
@@ -63,41 +52,29 @@ _ZONE = "/etc/firewalld/zones/hearth.xml"
 _RELOAD = ["firewall-cmd", "--reload"]
 
 
-def said(module: AnsibleModule, *command: str) -> str:
-    """Return a command's output, or '' if it is missing or fails."""
-    if not module.get_bin_path(command[0]):
-        return ""
-    status, out, _ = module.run_command([*command], environ_update={"LC_ALL": "C"})
-    return out if status == 0 else ""
-
-
-def ufw_is_active(module: AnsibleModule) -> bool:
+def ufw_is_active() -> bool:
     """Return whether ufw is active; queried only if it is enabled, since the query is slow."""
-    try:
-        with open("/etc/ufw/ufw.conf", encoding="utf-8") as file:
-            enabled = re.search(r"^ENABLED=[\"']?yes", file.read(), re.M | re.I)
-    except OSError:
-        return False
-    return bool(enabled) and "Status: active" in said(module, "ufw", "status")
+    enabled = re.search(r"^ENABLED=[\"']?yes", text_of("/etc/ufw/ufw.conf"), re.M | re.I)
+    return bool(enabled) and "Status: active" in output("ufw", "status")
 
 
-def with_ufw(module: AnsibleModule, peers: list[str]) -> tuple[list[str], list[str]]:
+def with_ufw(peers: list[str], check: bool) -> tuple[list[str], list[str]]:
     """Bring ufw's rules up to date; return the changes, and findings."""
-    commands = ufw_commands(said(module, "ufw", "show", "added"), peers)
-    findings = [] if module.check_mode else run_all(commands)
+    commands = ufw_commands(output("ufw", "show", "added"), peers)
+    findings = [] if check else run_all(commands)
     return [" ".join(command) for command in commands], findings
 
 
-def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], list[str]]:
+def with_firewalld(peers: list[str], check: bool) -> tuple[list[str], list[str]]:
     """Bring firewalld's zone up to date; return the changes, and findings."""
-    record, check = Journal(), module.check_mode
+    record = Journal()
     how = {"stage": "firewall", "then": [_RELOAD], "check": check}
     if not peers:
         ours = [entry.path for entry in record.entries() if entry.path == _ZONE]
         for path in ours:
             record.restore(path, check=check)
         return ours, [] if check else record.settle()
-    zones = firewalld_sources(said(module, "firewall-cmd", "--get-active-zones"))
+    zones = firewalld_sources(output("firewall-cmd", "--get-active-zones"))
     findings = [
         f"firewalld has {peer} in the zone {zones[peer]}, where Hearth lets it be; for the other "
         f"nodes to come in: firewall-cmd --permanent --zone={zones[peer]} --remove-source={peer} "
@@ -114,15 +91,15 @@ def with_firewalld(module: AnsibleModule, peers: list[str]) -> tuple[list[str], 
     return [], []
 
 
-def with_own_rules(module: AnsibleModule, peers: list[str]) -> tuple[str, list[str]]:
+def with_own_rules(peers: list[str]) -> tuple[str, list[str]]:
     """Return the packet filter of a machine without ufw and firewalld, and findings."""
     if not peers:
         return "none", []
-    way = re.search(r" dev (\S+)", said(module, "ip", "-oneline", "route", "get", peers[0]))
+    way = re.search(r" dev (\S+)", output("ip", "-oneline", "route", "get", peers[0]))
     card = way[1] if way else ""
-    if listed := said(module, "nft", "--json", "list", "ruleset"):
+    if listed := output("nft", "--json", "list", "ruleset"):
         return "nftables", shut_by_nftables(json.loads(listed), peers, card)
-    if listed := said(module, "iptables", "-S"):
+    if listed := output("iptables", "-S"):
         return "iptables", shut_by_iptables(listed, peers, card)
     return "none", []
 
@@ -133,19 +110,17 @@ def main() -> None:
         argument_spec={"peers": {"type": "list", "elements": "str", "required": True}},
         supports_check_mode=True,
     )
-    peers = module.params["peers"]
+    peers, check = module.params["peers"], module.check_mode
     changed: list[str] = []
     try:
-        if ufw_is_active(module):
+        if ufw_is_active():
             firewall = "ufw"
-            changed, findings = with_ufw(module, peers)
-        elif os.path.isdir("/etc/firewalld") and "running" in said(
-            module, "firewall-cmd", "--state"
-        ):
+            changed, findings = with_ufw(peers, check)
+        elif "running" in output("firewall-cmd", "--state"):
             firewall = "firewalld"
-            changed, findings = with_firewalld(module, peers)
+            changed, findings = with_firewalld(peers, check)
         else:
-            firewall, findings = with_own_rules(module, peers)
+            firewall, findings = with_own_rules(peers)
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"the firewall cannot be opened for the other nodes: {error}")
     answer = {"changed": bool(changed), "firewall": firewall}

@@ -24,26 +24,6 @@ options:
     description: V(false) leaves the host name; in /etc/hosts it then stands beside the node's.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Names
-  hearth_names:
-    node: tower
-    nodes: {tower: 192.168.1.40, laptop: 192.168.1.41}
-"""
-
-RETURN = r"""
-findings:
-  description: What stands in the way, in sentences.
-  returned: failure
-  type: list
-  elements: str
 """
 
 import os
@@ -51,7 +31,8 @@ import re
 import socket
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError
+from ansible.module_utils.hearth_node.base import text_of
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
 from ansible.module_utils.hearth_node.network.hosts import (
     before_files,
     elsewhere,
@@ -71,19 +52,10 @@ preserve_hostname: true
 _CLOUD_ASKED = "/var/lib/cloud/instance/cloud-config.txt"
 
 
-def read(path: str) -> str:
-    """Return a file's text, or '' if there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""
-
-
 def set_name(record: Journal, name: str, check: bool) -> list[Change]:
     """Set the machine's host name, at once and for the next boot."""
     changes = []
-    if read(_HOSTNAME).strip() != name:
+    if text_of(_HOSTNAME).strip() != name:
         known = os.path.exists(_HOSTNAME)
         back = ["hostname", "--file", _HOSTNAME] if known else ["hostname", socket.gethostname()]
         changes.append(
@@ -106,7 +78,9 @@ def calm_cloud(record: Journal, check: bool) -> list[Change]:
 
 def cloud_insists() -> list[str]:
     """Return a finding if this machine's cloud-init is set to rewrite /etc/hosts."""
-    if asked := re.search(r"^manage_etc_hosts:\s*(?!false)(\S+)", read(_CLOUD_ASKED), re.M | re.I):
+    if asked := re.search(
+        r"^manage_etc_hosts:\s*(?!false)(\S+)", text_of(_CLOUD_ASKED), re.M | re.I
+    ):
         return [
             f"cloud-init rewrites /etc/hosts at every boot, since this machine's user data says "
             f"manage_etc_hosts: {asked[1]}; set it to false there"
@@ -124,7 +98,7 @@ def resolved(name: str) -> set[str]:
 
 def misled(nodes: dict[str, str]) -> list[str]:
     """Return a finding for each name that this machine does not resolve to its node's address."""
-    first = ", ".join(before_files(read("/etc/nsswitch.conf")))
+    first = ", ".join(before_files(text_of("/etc/nsswitch.conf")))
     hint = f"; /etc/nsswitch.conf asks {first} first: put files before it" if first else ""
     findings = []
     for name, address in nodes.items():
@@ -146,7 +120,7 @@ def main() -> None:
     )
     node, nodes, check = module.params["node"], module.params["nodes"], module.check_mode
     wanted = module.params["set_hostname"]
-    hosts = read(_HOSTS)
+    hosts = text_of(_HOSTS)
     findings = wrong_names(nodes) or [*elsewhere(hosts, nodes), *cloud_insists()]
     if findings:
         module.fail_json(msg="\n".join(findings), findings=findings)
@@ -164,10 +138,7 @@ def main() -> None:
     asked |= {also: nodes[node]} if also else {}
     if findings := [] if check else misled(asked):
         module.fail_json(msg="\n".join(findings), findings=findings)
-    module.exit_json(
-        changed=any(change.changed for change in changes),
-        diff=[change.diff for change in changes if change.diff],
-    )
+    module.exit_json(**result(changes))
 
 
 if __name__ == "__main__":

@@ -20,17 +20,6 @@ options:
     description: The cluster address of this node.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: The cluster's network, for NCCL and Gloo
-  hearth_nccl:
-    address: "{{ cluster_address }}"
 """
 
 RETURN = r"""
@@ -50,10 +39,11 @@ variables:
 """
 
 import ipaddress
-import json
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError
+from ansible.module_utils.hearth_node.base import text_of
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
+from ansible.module_utils.hearth_node.network.nics import see
 
 NCCL = "/etc/nccl.conf"
 VARIABLES = "/etc/default/hearth"
@@ -70,16 +60,6 @@ _SCRIPT = f"""\
     set +a
 fi
 """
-
-
-def interface_of(links: list[dict], address: str) -> str:
-    """Return the interface that carries `address`, from the output of `ip -json address`."""
-    wanted = ipaddress.ip_address(address)
-    for link in links:
-        for each in link.get("addr_info", []):
-            if "local" in each and ipaddress.ip_address(each["local"]) == wanted:
-                return link["ifname"]
-    return ""
 
 
 def variables(interface: str, address: str) -> dict[str, str]:
@@ -115,21 +95,13 @@ def main() -> None:
         argument_spec={"address": {"type": "str", "required": True}}, supports_check_mode=True
     )
     address = module.params["address"]
-    _, out, _ = module.run_command(
-        [module.get_bin_path("ip", required=True), "-json", "address"], check_rc=True
-    )
-    links = json.loads(out)
-    interface = interface_of(links, address)
+    nics, _ = see()
+    interface = next((nic.name for nic in nics if nic.carries(address)), "")
     if not interface and module.check_mode:
         # Check mode: the earlier stage, which sets the address, has not set it either.
         module.exit_json(changed=True, findings=[], interface="", variables={})
     if not interface:
-        known = ", ".join(
-            f"{link['ifname']} {each['local']}"
-            for link in links
-            for each in link.get("addr_info", [])
-            if each.get("scope") == "global" and "local" in each
-        )
+        known = ", ".join(f"{nic.name} {' '.join(nic.addresses)}" for nic in nics if nic.ordinary)
         why = (
             f"no interface of this machine carries the cluster address {address} (there is "
             f"{known or 'none with an address'}): set cluster_address of this host in the inventory"
@@ -138,7 +110,7 @@ def main() -> None:
     told = variables(interface, address)
     findings = [
         f"{NCCL} has the line `{line}`, which overrules the cluster's: remove it"
-        for line in overruled(_text(NCCL), told)
+        for line in overruled(text_of(NCCL), told)
     ]
     changes: list[Change] = []
     if not findings:
@@ -146,41 +118,21 @@ def main() -> None:
             changes = write(told, module.check_mode)
         except (RecordError, OSError) as error:
             module.fail_json(msg=f"the files for NCCL cannot be changed: {error}")
-    module.exit_json(
-        changed=any(change.changed for change in changes),
-        findings=findings,
-        interface=interface,
-        variables=told,
-        diff=[change.diff for change in changes if change.changed],
-    )
+    module.exit_json(findings=findings, interface=interface, variables=told, **result(changes))
 
 
 def write(told: dict[str, str], check: bool) -> list[Change]:
     """Write the variables to the three files."""
-    record, stage = Journal(), "nccl"
+    record, how = Journal(), {"stage": "nccl", "check": check}
     # NCCL reads lines verbatim, and knows no Gloo variables.
     block = [f"{name}={value}" for name, value in told.items() if name.startswith("NCCL_")]
     # Quoted, since some shells expand a word that begins with = to a command's path.
     lines = [f'{name}="{value}"' for name, value in told.items()]
     return [
-        record.block(NCCL, _MARKER, "\n".join(block), stage=stage, check=check),
-        record.write(
-            VARIABLES,
-            "\n".join([_HEAD.rstrip(), *lines, ""]).encode(),
-            mode=0o644,
-            stage=stage,
-            check=check,
-        ),
-        record.write(PROFILE, _SCRIPT.encode(), mode=0o644, stage=stage, check=check),
+        record.block(NCCL, _MARKER, "\n".join(block), **how),
+        record.write(VARIABLES, (_HEAD + "\n".join([*lines, ""])).encode(), mode=0o644, **how),
+        record.write(PROFILE, _SCRIPT.encode(), mode=0o644, **how),
     ]
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""
 
 
 if __name__ == "__main__":

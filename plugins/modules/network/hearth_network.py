@@ -79,19 +79,6 @@ options:
     description: What O(state=arm) returned of that folder.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: The address of this node
-  hearth_network:
-    mode: static
-    address: "{{ cluster_address }}"
-  register: network_state
 """
 
 RETURN = r"""

@@ -28,29 +28,25 @@ attributes:
     support: full
 """
 
-EXAMPLES = r"""
-- name: Is a run under way?
-  hearth_leave:
-    workspace: ~/ai-cluster
-  register: reset_home
-"""
-
 RETURN = r"""
 run:
   description: Name of the run that has the node now, or nothing.
   returned: always
   type: str
-present:
-  description: What there is, paths by kind.
+removed:
+  description: Paths that were removed (in check mode, that would be).
   returned: always
-  type: dict
+  type: list
+kept:
+  description: Paths of Hearth's that stay.
+  returned: always
+  type: list
 """
 
 import os
-import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import absolute, run_under_way
+from ansible.module_utils.hearth_node.base import absolute, remove_path, run_under_way
 
 _ENVIRONMENT = "~/.local/share/hearth"
 
@@ -71,19 +67,10 @@ def environment(folder: str) -> list[str]:
 
 def found(workspace: str) -> dict[str, list[str]]:
     """Return the existing paths, by kind."""
-    present = {
+    return {
         "workspace": [workspace] if is_workspace(workspace) else [],
         "environment": environment(absolute(_ENVIRONMENT)),
     }
-    return {kind: paths for kind, paths in present.items() if paths}
-
-
-def remove(path: str) -> None:
-    """Remove a file, or a folder with its contents."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.remove(path)
 
 
 def main() -> None:
@@ -102,13 +89,14 @@ def main() -> None:
     )
     workspace = absolute(module.params["workspace"])
     present = found(workspace)
-    gone = [path for kind in module.params["remove"] for path in present.get(kind, [])]
+    gone = [path for kind in module.params["remove"] for path in present.pop(kind, [])]
     try:
         for path in [] if module.check_mode else gone:
-            remove(path)
+            remove_path(path)
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be removed: {error.strerror}")
-    module.exit_json(changed=bool(gone), run=run_under_way(workspace), present=present)
+    kept = [path for paths in present.values() for path in paths]
+    module.exit_json(changed=bool(gone), run=run_under_way(workspace), removed=gone, kept=kept)
 
 
 if __name__ == "__main__":

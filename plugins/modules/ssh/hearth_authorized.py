@@ -21,11 +21,6 @@ options:
     description: Name of the block.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 RETURN = r"""
@@ -38,17 +33,9 @@ user:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError
+from ansible.module_utils.hearth_node.base import text_of
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
 from ansible.module_utils.hearth_node.system.user import in_ssh, login_user, writable_by_others
-
-
-def lines_of(path: str) -> list[str]:
-    """Return the lines of a file; empty if there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return [line.strip() for line in file]
-    except FileNotFoundError:
-        return []
 
 
 def has(lines: list[str], wanted: str) -> bool:
@@ -68,7 +55,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     line, marker = module.params["line"].strip(), module.params["marker"]
-    user = login_user()
+    user, check = login_user(), module.check_mode
     path = in_ssh(user, "authorized_keys")
     if line and writable_by_others(user.pw_dir):
         module.fail_json(
@@ -77,32 +64,25 @@ def main() -> None:
         )
     os.umask(0o077)  # only the owner may read a new .ssh
     try:
-        change = Change(False)
-        record = Journal()
-        there = lines_of(path)
+        record, changes = Journal(), []
+        there = [each.strip() for each in text_of(path).splitlines()]
         if line:
             right = has(there, line) and not writable_by_others(path)
         else:
             right = f"# hearth: {marker} begin" not in there
         if not right:
-            change = record.block(
-                path,
-                marker,
-                line or None,
-                stage="ssh",
-                mode=0o600,
-                owner=user.pw_name,
-                check=module.check_mode,
-            )
+            how = {"stage": "ssh", "mode": 0o600, "owner": user.pw_name, "check": check}
+            changes.append(record.block(path, marker, line or None, **how))
         folder = os.path.dirname(path)
         open_to_others = bool(line) and writable_by_others(folder)
-        if open_to_others and not module.check_mode:
+        if open_to_others and not check:
             os.chmod(folder, 0o700)
             record.note("ssh", f"{folder} is now writable by its owner only")
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"{path} cannot be changed: {error}")
-    shown = {"diff": change.diff} if change.changed else {}
-    module.exit_json(changed=change.changed or open_to_others, user=user.pw_name, **shown)
+    if open_to_others:
+        changes.append(Change(True))
+    module.exit_json(user=user.pw_name, **result(changes))
 
 
 if __name__ == "__main__":

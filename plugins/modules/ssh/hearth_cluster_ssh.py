@@ -24,11 +24,6 @@ options:
     type: list
     elements: str
     default: []
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
 """
 
 RETURN = r"""
@@ -50,7 +45,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError
+from ansible.module_utils.hearth_node.base import text_of
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
 from ansible.module_utils.hearth_node.system.user import in_ssh, login_user
 
 KEY = "hearth_cluster"
@@ -135,13 +131,12 @@ def main() -> None:
     user = login_user()
     key, known = in_ssh(user, KEY), in_ssh(user, KNOWN)
     os.umask(0o077)  # only the owner may read a new .ssh
-    changes = [Change(False)]
-    public, findings = "", []
+    changes = []
+    findings = []
     try:
         record = Journal()
         if os.path.exists(key) and os.path.exists(f"{key}.pub"):
-            with open(f"{key}.pub", encoding="utf-8") as file:
-                public = file.read().strip()
+            public = text_of(f"{key}.pub").strip()
         else:
             public = "" if check else make_key(user, record)
             changes.append(Change(True))
@@ -156,12 +151,7 @@ def main() -> None:
                 findings = refusals(user, module.params["attempt"])
     except (RecordError, OSError, subprocess.SubprocessError) as error:
         module.fail_json(msg=f"the SSH files of {user.pw_name} cannot be written: {error}")
-    module.exit_json(
-        changed=any(change.changed for change in changes),
-        diff=[change.diff for change in changes if change.diff],
-        public=public,
-        findings=findings,
-    )
+    module.exit_json(public=public, findings=findings, **result(changes))
 
 
 if __name__ == "__main__":

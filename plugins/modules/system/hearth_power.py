@@ -17,24 +17,6 @@ options:
     description: V(false) takes back what an earlier call has done.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: A node stays awake
-  hearth_power:
-"""
-
-RETURN = r"""
-findings:
-  description: What stands in the way, in sentences.
-  returned: failure
-  type: list
-  elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -59,7 +59,6 @@ findings:
   returned: always
 """
 
-import glob
 import os
 import platform
 import shutil
@@ -69,7 +68,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import absolute, text_of
+from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
+from ansible.module_utils.hearth_node.driver import inspect
+from ansible.module_utils.hearth_node.driver.cards import NVIDIA
 
 # Supported systems, by id and version of /etc/os-release.
 KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
@@ -79,19 +80,13 @@ ENVIRONMENT_GB = {"cpu": 6, "gpu": 20}
 WORK_GB = 2
 
 
-def os_release(text: str) -> dict[str, str]:
-    """Return the fields of an os-release file."""
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-    return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
-
-
 def unknown_os(release: dict[str, str]) -> str:
     """Return the finding about an unsupported operating system, or ''."""
-    if release.get("VERSION_ID", "") in KNOWN.get(release.get("ID", ""), ()):
+    if release["version"] in KNOWN.get(release["id"], ()):
         return ""
     known = ", ".join(f"{name.title()} {' and '.join(each)}" for name, each in KNOWN.items())
     return (
-        f"runs {release.get('PRETTY_NAME', 'an unknown system')}; Hearth knows {known}. For a "
+        f"runs {release['name'] or 'an unknown system'}; Hearth knows {known}. For a "
         "system that derives from one of them, preflight_other_os: true goes on"
     )
 
@@ -123,13 +118,6 @@ def too_full(folder: str, free_gb: float, wanted_gb: int, why: str) -> str:
     return f"{free_gb:.1f} GB are free in {folder}; {wanted_gb} GB are needed {why}"
 
 
-def existing(path: str) -> str:
-    """Return `path`, or its nearest existing parent."""
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    return path
-
-
 def has_address(address: str) -> bool:
     """Return whether this machine has an address on any interface."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -150,26 +138,14 @@ def answers(host: str, port: int) -> bool:
     return True
 
 
-def nvidia() -> bool:
-    """Return whether the PCI bus has an NVIDIA display controller, with or without a driver."""
-    for device in glob.glob("/sys/bus/pci/devices/*"):
-        try:
-            with open(f"{device}/vendor") as vendor, open(f"{device}/class") as kind:
-                if vendor.read().strip() == "0x10de" and kind.read().startswith("0x03"):
-                    return True
-        except OSError:
-            continue
-    return False
-
-
 def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
     """Return the findings about the disks of the environment and the workspace."""
     python, workspace = absolute(given["python"]), absolute(given["workspace"])
     lock = given["lock"] if given["lock"] != "auto" else "gpu" if gpu else "cpu"
-    needs = [(existing(workspace), WORK_GB, "for the workspace")]
+    needs = [(nearest_folder(workspace), WORK_GB, "for the workspace")]
     if not os.path.exists(python):
         wanted = given["disk_gb"] or ENVIRONMENT_GB[lock]
-        folder = existing(os.path.dirname(python))
+        folder = nearest_folder(os.path.dirname(python))
         needs.append((folder, wanted, f"for the Python environment ({lock}.lock)"))
     findings = []
     for folder, wanted, why in needs:
@@ -179,8 +155,8 @@ def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
 
 def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the facts about this machine, and findings."""
-    release = os_release(text_of("/etc/os-release"))
-    gpu = nvidia()
+    release = inspect.system()
+    gpu = any(card["vendor"] == NVIDIA for card in inspect.cards())
     with ThreadPoolExecutor(len(given["peers"]) + 1) as threads:
         index = threads.submit(answers, given["index"], 443)
         asked = {name: threads.submit(answers, at, 22) for name, at in given["peers"].items()}
@@ -193,10 +169,12 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if not os.path.isdir("/run/systemd/system"):
         findings.append("it was not started by systemd, which runs are started with")
     facts = {
-        "os": release.get("PRETTY_NAME", "?"),
+        "os": release["name"] or "?",
         "arch": platform.machine(),
         "python": platform.python_version(),
-        "free_gb": round(shutil.disk_usage(existing(absolute(given["workspace"]))).free / 1e9),
+        "free_gb": round(
+            shutil.disk_usage(nearest_folder(absolute(given["workspace"]))).free / 1e9
+        ),
         "machine_id": text_of("/etc/machine-id").strip(),
         "has_address": has_address(given["address"]),
         "peers": sorted(name for name, answer in asked.items() if answer.result()),

@@ -10,16 +10,6 @@ description:
   - Any NTP client that is active is let be. Where there is none, systemd-timesyncd is switched on,
     and installed if need be. The clock itself and the time zone are never set.
   - The action plugin of the same name compares the clock with the controller's.
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Something keeps the clock
-  hearth_time:
 """
 
 RETURN = r"""
@@ -42,6 +32,7 @@ findings:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import run
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
 from ansible.module_utils.hearth_node.system.clock import (
     CLIENTS,
@@ -62,15 +53,16 @@ def units(module: AnsibleModule) -> list[dict[str, str]]:
     return parse(out)
 
 
-def install(module: AnsibleModule, record: Journal) -> list[str]:
+def install(record: Journal) -> list[str]:
     """Install systemd-timesyncd, whose package enables it; return findings."""
-    command = ["apt-get", "install", "--yes", "--no-install-recommends", "systemd-timesyncd"]
-    quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-    status, out, errors = module.run_command(
-        [*command, "--option=DPkg::Lock::Timeout=120"], environ_update=quiet
+    done = run(
+        *("apt-get", "install", "--yes", "--no-install-recommends", "systemd-timesyncd"),
+        "--option=DPkg::Lock::Timeout=120",
+        seconds=None,
+        DEBIAN_FRONTEND="noninteractive",
     )
-    if status != 0:
-        last = "\n".join((errors or out).strip().splitlines()[-3:])
+    if done.returncode:
+        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-3:])
         return [
             "nothing keeps the clock, and systemd-timesyncd could not be installed: "
             f"install it, or chrony. apt said:\n{last}"
@@ -102,7 +94,7 @@ def main() -> None:
                 commands = [["systemctl", "daemon-reload"], ["systemctl", "start", choice.unit]]
                 findings = run_all(commands)
         elif choice.do == "install":
-            findings = [] if check else install(module, Journal())
+            findings = [] if check else install(Journal())
         elif choice.finding:
             findings = [choice.finding]
     except (RecordError, OSError) as error:

@@ -45,19 +45,6 @@ options:
   archive:
     description: Archive on the node with all files. From the action plugin.
     type: path
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: The script's folder
-  hearth_tree:
-    workspace: ~/ai-cluster
-    place: code/evening
-    source: /home/you/project
-    files: "{{ plan_run.code.files }}"
-    size: "{{ plan_run.code.size }}"
 """
 
 RETURN = r"""
@@ -78,25 +65,9 @@ import shutil
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute
-from ansible.module_utils.hearth_node.workspace.folder import (
-    checksum,
-    files_below,
-    take_place,
-    unpack,
-)
+from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
 
 _SHOWN = 3
-
-
-def differing(folder: str, files: dict[str, str], keep: bool) -> list[str]:
-    """Return the files that are missing, different or, unless `keep`, surplus; sorted."""
-    here = set(files_below(folder))
-    wrong = {
-        name
-        for name, wanted in files.items()
-        if name not in here or checksum(os.path.join(folder, name)) != wanted
-    }
-    return sorted(wrong if keep else wrong | (here - files.keys()))
 
 
 def no_room(workspace: str, temporary: str, size: int) -> list[str]:
@@ -124,7 +95,7 @@ def lay(archive: str, folder: str, files: dict[str, str], temporary: str) -> lis
     except OSError:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
-    if wrong := differing(fresh, files, keep=False):
+    if wrong := differing(fresh, files):
         shutil.rmtree(fresh)
         return [f"{named(wrong)} changed on the controller while it was sent; start the run again"]
     take_place(fresh, folder, temporary)

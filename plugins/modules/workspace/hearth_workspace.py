@@ -32,17 +32,6 @@ options:
   archive:
     description: Archive on the node with all files of O(code). From the action plugin.
     type: path
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Workspace and training code
-  hearth_workspace:
-    path: ~/ai-cluster
-    folders: [data, models, scripts, logs, config, results, checkpoints]
-    source: "{{ playbook_dir | dirname }}/training"
 """
 
 RETURN = r"""
@@ -55,6 +44,14 @@ differing:
   returned: always
   type: list
   elements: str
+user:
+  description: The user who owns it; empty without systemd.
+  returned: where there is no finding
+  type: str
+lingers:
+  description: Whether that user's services already outlast the login; also without systemd.
+  returned: where there is no finding
+  type: bool
 under_way:
   description: The run for which the code was let be although it differs; empty if there is none.
   returned: always
@@ -62,28 +59,14 @@ under_way:
 """
 
 import os
+import pwd
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.systemd import LINGER
 from ansible.module_utils.hearth_node.base import absolute, run_under_way
-from ansible.module_utils.hearth_node.workspace.folder import (
-    checksum,
-    files_below,
-    take_place,
-    unpack,
-)
+from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
 
-
-def found(scripts: str) -> dict[str, str]:
-    """Return the checksum of every file below `scripts`, by relative path."""
-    files = files_below(scripts, let_be=["__pycache__"])
-    return {name: checksum(os.path.join(scripts, name)) for name in files}
-
-
-def replace(scripts: str, archive: str, temporary: str) -> None:
-    """Replace `scripts` by the content of `archive`."""
-    fresh = f"{scripts}.new"
-    unpack(archive, fresh)
-    take_place(fresh, scripts, temporary)
+_SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
 
 
 def main() -> None:
@@ -106,13 +89,11 @@ def main() -> None:
         if not module.check_mode:
             for folder in missing:
                 os.makedirs(folder, exist_ok=True)
-        here = found(scripts)
-        differing = sorted(
-            name for name in here.keys() | code.keys() if here.get(name) != code.get(name)
-        )
-        under_way = run_under_way(path) if differing else ""
-        if differing and not under_way and module.params["archive"] and not module.check_mode:
-            replace(scripts, module.params["archive"], module.tmpdir)
+        wrong = differing(scripts, code, let_be=["__pycache__"])
+        under_way = run_under_way(path) if wrong else ""
+        if wrong and not under_way and module.params["archive"] and not module.check_mode:
+            unpack(module.params["archive"], f"{scripts}.new")
+            take_place(f"{scripts}.new", scripts, module.tmpdir)
     except OSError as error:
         module.exit_json(
             changed=False,
@@ -124,10 +105,14 @@ def main() -> None:
                 "give this user the right to, or set hearth_workspace to another folder"
             ],
         )
+    owner = os.stat(path).st_uid if os.path.exists(path) else os.geteuid()
+    user = pwd.getpwuid(owner).pw_name if os.path.isdir(_SYSTEMD) else ""
     module.exit_json(
-        changed=bool(missing or (differing and not under_way)),
+        changed=bool(missing or (wrong and not under_way)),
         path=path,
-        differing=differing,
+        user=user,
+        lingers=not user or (LINGER / user).exists(),
+        differing=wrong,
         under_way=under_way,
         findings=[],
     )

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from hearth.base.errors import LaunchError
+from hearth.base.systemd import call, user_systemctl
 from hearth.supervise.spec import Spec
-
-LINGER = Path("/var/lib/systemd/linger")
-"""Folder with a file named after each user whose services start at boot and survive logout."""
 
 STOP_MARGIN = 45
 """Seconds beyond the spec's grace for a stop: closing the hub, and killing remaining ranks."""
@@ -26,7 +22,6 @@ MOST_RESTARTS = 3
 """Maximum number of restarts of a run's killed supervisor by systemd."""
 
 _ABNORMAL = frozenset({"signal", "core-dump", "watchdog", "timeout", "oom-kill"})
-_ANSWER = 30.0
 
 
 def unit_name(run: str) -> str:
@@ -77,14 +72,6 @@ WantedBy=default.target
 """
 
 
-def has_manager() -> bool:
-    """Return whether this user's systemd is available and outlasts the login."""
-    if shutil.which("systemctl") is None:
-        return False
-    lingers = (LINGER / pwd.getpwuid(os.getuid()).pw_name).exists()
-    return lingers and _systemctl("show", "--property=Version").returncode == 0
-
-
 def start_unit(spec: Spec, spec_file: Path) -> str:
     """Write, enable and start the unit of a run; return its name.
 
@@ -93,7 +80,7 @@ def start_unit(spec: Spec, spec_file: Path) -> str:
     """
     name, path = unit_name(spec.run), unit_file(spec.run)
     # An earlier unit of this name may still be stopping, and would remove the new file.
-    _systemctl("stop", name)
+    user_systemctl("stop", name)
     path.parent.mkdir(parents=True, exist_ok=True)
     code = Path(__file__).resolve().parents[2]
     with path.open("w", encoding="utf-8") as file:
@@ -101,7 +88,7 @@ def start_unit(spec: Spec, spec_file: Path) -> str:
         file.flush()
         os.fsync(file.fileno())
     for words in (["daemon-reload"], ["enable", "--now", name]):
-        done = _systemctl(*words)
+        done = user_systemctl(*words)
         if done.returncode:
             remove_unit(spec.run)
             raise LaunchError(
@@ -112,9 +99,7 @@ def start_unit(spec: Spec, spec_file: Path) -> str:
 
 def machine_stops() -> bool:
     """Return whether this machine is being shut down or restarted in an orderly way."""
-    if shutil.which("systemctl") is None:
-        return False
-    return _run("systemctl", "is-system-running").stdout.strip() == "stopping"
+    return call("systemctl", "is-system-running").stdout.strip() == "stopping"
 
 
 def comes_back(name: str) -> bool:
@@ -122,45 +107,25 @@ def comes_back(name: str) -> bool:
     if machine_stops():
         return True
     abnormal = os.environ.get("SERVICE_RESULT") in _ABNORMAL
-    restarts = _systemctl("show", "--property=NRestarts", "--value", name).stdout.strip()
+    restarts = user_systemctl("show", "--property=NRestarts", "--value", name).stdout.strip()
     return abnormal and restarts.isdecimal() and int(restarts) < MOST_RESTARTS
 
 
 def is_active(name: str) -> bool:
     """Return whether a unit is active, starting or stopping."""
-    return _systemctl("is-active", name).stdout.strip() not in ("inactive", "failed", "unknown")
+    return user_systemctl("is-active", name).stdout.strip() not in ("inactive", "failed", "unknown")
 
 
 def stop_unit(name: str) -> None:
     """Ask systemd to stop a unit, without waiting for it."""
-    _systemctl("stop", "--no-block", name)
+    user_systemctl("stop", "--no-block", name)
 
 
 def remove_unit(run: str) -> None:
     """Disable the unit of a run and remove its file."""
-    _systemctl("disable", unit_name(run))
+    user_systemctl("disable", unit_name(run))
     unit_file(run).unlink(missing_ok=True)
-    _systemctl("daemon-reload")
-
-
-def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run `systemctl --user`; without a login session, at the manager's usual address."""
-    return _run("systemctl", "--user", *words)
-
-
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of systemd; a timeout counts as failure."""
-    try:
-        return subprocess.run(
-            command,
-            env={"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER,
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no answer within {_ANSWER:g} s")
+    user_systemctl("daemon-reload")
 
 
 def _plain(text: str) -> str:

@@ -7,7 +7,6 @@ is recognised by it; only files still as Hearth left them are restored.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import json
@@ -15,11 +14,14 @@ import os
 import pwd
 import shutil
 import stat
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ansible.module_utils.hearth.base.files import alone
+from ansible.module_utils.hearth_node.base import run, text_of
 
 FOLDER = "/var/lib/hearth/record"
 ORIGINALS = "/var/lib/hearth/originals"
@@ -55,6 +57,12 @@ class Change:
 
     changed: bool
     diff: dict[str, str] = field(default_factory=dict)
+
+
+def result(changes: list[Change]) -> dict[str, object]:
+    """Return a module's `changed` and `diff` for several changes."""
+    made = [change for change in changes if change.changed]
+    return {"changed": bool(made), "diff": [change.diff for change in made if change.diff]}
 
 
 @dataclass(frozen=True)
@@ -148,14 +156,13 @@ class Journal:
         target: str,
         *,
         stage: str,
-        owner: str | None = None,
         then: list[list[str]] | None = None,
         check: bool = False,
     ) -> Change:
         """Make `path` a symbolic link, such as one to /dev/null that masks a unit."""
         with self._alone(check):
             here = look(path)
-            uid, gid = _ids(owner, here)
+            uid, gid = _ids(None, here)
             wanted = PathState("link", uid=uid, gid=gid, target=target)
             content = f"-> {target}\n".encode()
 
@@ -163,19 +170,6 @@ class Journal:
                 _replace(path, lambda place: _link(place, wanted))
 
             return self._change(path, here, wanted, content, put, stage, then, check)
-
-    def remove(
-        self,
-        path: str,
-        *,
-        stage: str,
-        then: list[list[str]] | None = None,
-        check: bool = False,
-    ) -> Change:
-        """Remove the file or link at `path`."""
-        with self._alone(check):
-            here, gone = look(path), PathState("absent")
-            return self._change(path, here, gone, b"", lambda: os.unlink(path), stage, then, check)
 
     def block(
         self,
@@ -186,7 +180,6 @@ class Journal:
         stage: str,
         mode: int | None = None,
         owner: str | None = None,
-        then: list[list[str]] | None = None,
         check: bool = False,
     ) -> Change:
         """Keep `text` as a managed block in the file at `path`; None removes the block.
@@ -194,23 +187,28 @@ class Journal:
         The lines around it belong to the owner: a reset removes the block and keeps them.
         """
         with self._alone(check):
-            present = _text(path)
-            if present is None and text is None:
+            present = text_of(path)
+            if not present and text is None:
                 return Change(False)
-            content = with_block(present or "", marker, text).encode(errors="surrogateescape")
+            content = with_block(present, marker, text).encode(errors="surrogateescape")
             known = self._entries.get(path)
             pure = known is None or bool(known.blocks)
             here, wanted, put = _file(path, content, mode, owner)
             blocks = [marker] if pure else []
-            return self._change(path, here, wanted, content, put, stage, then, check, blocks)
+            return self._change(path, here, wanted, content, put, stage, None, check, blocks)
 
     def before(self, path: str, *, stage: str, then: list[list[str]] | None = None) -> None:
         """Save `path` as it is now, before another program changes it."""
         with self._alone():
-            if path not in self._entries:
-                self._remember(path, look(path), stage)
+            self._remember(path, look(path), stage)
             self._extend(path, then)
             self._entries[path].now = None
+            self._save()
+
+    def after(self, path: str) -> None:
+        """Record `path` as another program has left it, so that later changes are recognised."""
+        with self._alone():
+            self._entries[path].now = look(path)
             self._save()
 
     def note(self, stage: str, text: str) -> bool:
@@ -285,13 +283,9 @@ class Journal:
             yield
             return
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with alone(Path(self._folder)):
             self._load()
             yield
-        finally:
-            os.close(descriptor)
 
     def _change(
         self,
@@ -416,7 +410,7 @@ class Journal:
     ) -> Undone:
         """Remove Hearth's part of a file; the rest stays, even if it differs from the original."""
         path, first = entry.path, entry.first
-        kept = plain(_text(path) or "").encode(errors="surrogateescape")
+        kept = plain(text_of(path)).encode(errors="surrogateescape")
         original = b""
         if first.kind == "file":
             with open(self._copy(first), "rb") as file:
@@ -457,17 +451,11 @@ class Journal:
         )
 
 
-def run_all(commands: list[list[str]], seconds: float = 60) -> list[str]:
+def run_all(commands: list[list[str]]) -> list[str]:
     """Run commands, each once, in the order given; return a sentence for each that failed."""
     failed = []
     for command in dict.fromkeys(map(tuple, commands)):
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            failed.append(f"`{' '.join(command)}` could not be run: {error}")
-            continue
+        done = run(*command, seconds=60)
         if done.returncode:
             last = (done.stderr or done.stdout).strip().splitlines()[-1:]
             failed.append(f"`{' '.join(command)}` ended with status {done.returncode}: {last}")
@@ -533,18 +521,10 @@ def _without_blocks(text: str, markers: list[str]) -> str:
     return text
 
 
-def _text(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
 def _diff(path: str, here: PathState, content: bytes, wanted: PathState) -> dict[str, str]:
     """Return the two sides that Ansible shows with `--diff`."""
     if here.kind == "file":
-        before = _text(path) or ""
+        before = text_of(path)
     else:
         before = f"-> {here.target}\n" if here.kind == "link" else ""
     after = content.decode(errors="replace")

@@ -14,6 +14,7 @@ import os
 from typing import Any
 
 from ansible.module_utils.hearth.base.places import HUB_ROWS, MANIFEST, STAGED_NAME
+from ansible.module_utils.hearth_node.workspace.folder import checksum
 
 MOST_BYTES = 2 << 30
 """Limit on the bytes to read; files beyond it are listed as unread."""
@@ -33,11 +34,7 @@ class Reader:
             self.unread.append(path)
             return None
         self._left -= size
-        digest = hashlib.sha256()
-        with open(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-        return digest.hexdigest()
+        return checksum(path)
 
 
 def models(folder: str, reader: Reader) -> dict[str, dict[str, Any]]:

@@ -6,35 +6,18 @@ The parser is pure; `look` runs `nvidia-smi`. Only its XML output lists graphics
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Collection
 from typing import Any
 from xml.etree import ElementTree
 
-_SECONDS = 20
-"""Timeout, after which a driver that does not answer counts as broken."""
+from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi
 
 
 def look(ours: Collection[int]) -> tuple[list[dict[str, Any]], str]:
     """Return the NVIDIA GPUs of this machine as `gpus_of` does, and the reason if there is none."""
-    if shutil.which("nvidia-smi") is None:
-        return [], "no nvidia-smi"
+    said, trouble = nvidia_smi("-q", "-x")
     try:
-        done = subprocess.run(
-            ["nvidia-smi", "-q", "-x"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return [], f"nvidia-smi cannot be asked: {error}"
-    if done.returncode:
-        said = (done.stdout.strip() or done.stderr.strip()).partition("\n")[0]
-        return [], f"nvidia-smi fails: {said or 'it does not say why'}"
-    try:
-        return gpus_of(done.stdout, ours), ""
+        return [] if trouble else gpus_of(said, ours), trouble
     except ElementTree.ParseError:
         return [], "nvidia-smi does not say who uses the GPU"
 

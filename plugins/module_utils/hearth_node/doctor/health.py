@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.hearth_node.base import text_of
+from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi
 from ansible.module_utils.hearth_node.network.nics import see
+from ansible.module_utils.hearth_node.system.memory import host_memory
 
 # Reasons for reduced clocks, by bit: nvmlClocksEventReasons of nvml.h
 # (https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html). The bits
@@ -39,8 +39,6 @@ _FIELDS = (
 )
 # Field names: from driver 535 on, and before.
 _REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
-_SECONDS = 20
-"""Timeout, after which a driver that does not answer counts as broken."""
 
 
 def look(address: str, moment: float = 1.0) -> dict[str, Any]:
@@ -59,7 +57,7 @@ def look(address: str, moment: float = 1.0) -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),
         "cpu_percent": cpu_percent(before, text_of("/proc/stat")),
-        "memory": memory(text_of("/proc/meminfo")),
+        "memory": host_memory(text_of("/proc/meminfo")),
         "network": {"interface": interface, "received": rates[0], "sent": rates[1]}
         if interface
         else None,
@@ -73,7 +71,7 @@ def interface_of(address: str) -> str:
     if ipaddress.ip_address(address).is_loopback:
         return "lo"
     nics, _ = see()
-    return next((nic.name for nic in nics if nic.has(address) or address in nic.sixes), "")
+    return next((nic.name for nic in nics if nic.carries(address)), "")
 
 
 def cpu_percent(before: str, after: str) -> float | None:
@@ -87,36 +85,15 @@ def cpu_percent(before: str, after: str) -> float | None:
     return round(100 * (1 - idle / sum(spent)), 1) if sum(spent) > 0 else None
 
 
-def memory(meminfo: str) -> dict[str, int]:
-    """Return memory in MiB, from /proc/meminfo; reclaimable memory counts as unused."""
-    lines = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
-    total, free = (int(lines[name].split()[0]) >> 10 for name in ("MemTotal", "MemAvailable"))
-    return {"used_mib": total - free, "total_mib": total}
-
-
 def ask_gpus() -> tuple[list[dict[str, Any]], str]:
     """Return the NVIDIA GPUs of this machine, and the reason if there are none."""
-    if shutil.which("nvidia-smi") is None:
-        return [], "no nvidia-smi"
-    said = ""
     for reasons in _REASONS:
         query = ",".join((*_FIELDS, reasons))
-        command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            return [], f"nvidia-smi does not answer within {_SECONDS} s"
-        except OSError as error:
-            return [], f"nvidia-smi cannot be run: {error.strerror}"
-        if done.returncode == 0:
-            gpus = [_gpu(line) for line in done.stdout.splitlines() if line.strip()]
-            return gpus, "" if gpus else "nvidia-smi sees no GPU"
-        said = (done.stdout.strip() or done.stderr.strip()).partition("\n")[0]
-        if "not a valid field" not in said:
+        said, trouble = nvidia_smi(f"--query-gpu={query}", "--format=csv,noheader,nounits")
+        if "not a valid field" not in trouble:
             break
-    return [], f"nvidia-smi fails: {said or 'it does not say why'}"
+    gpus = [_gpu(line) for line in said.splitlines() if line.strip()]
+    return gpus, trouble if gpus or trouble else "nvidia-smi sees no GPU"
 
 
 def _gpu(line: str) -> dict[str, Any]:

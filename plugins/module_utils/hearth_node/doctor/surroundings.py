@@ -10,14 +10,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import text_of
+from ansible.module_utils.hearth_node.base import nearest_folder, output, run, text_of
 from ansible.module_utils.hearth_node.doctor.health import interface_of
-from ansible.module_utils.hearth_node.network.nics import run
 
 _HEADERS = {4: 28, 6: 48}
 """Bytes of IP and ICMP headers, by IP version."""
@@ -45,8 +43,7 @@ def disks(folders: Mapping[str, str]) -> list[dict[str, Any]]:
     """
     found: dict[int, dict[str, Any]] = {}
     for what, folder in folders.items():
-        while not os.path.isdir(folder):
-            folder = os.path.dirname(folder)
+        folder = nearest_folder(folder)
         usage = shutil.disk_usage(folder)
         disk = {"what": what, "folder": folder}
         found.setdefault(
@@ -94,7 +91,7 @@ def neighbours(said: str) -> dict[str, str]:
 
 def asked_neighbours() -> dict[str, str]:
     """Return the neighbour table of this machine, as `neighbours` does."""
-    return neighbours(run(["ip", "-j", "neigh", "show"]))
+    return neighbours(output("ip", "-j", "neigh", "show"))
 
 
 def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]]:
@@ -122,17 +119,5 @@ def _path(address: str, mtu: int) -> dict[str, Any]:
 
 
 def _ping(address: str, *words: str) -> tuple[bool, str]:
-    command: Sequence[str] = ["ping", "-n", "-c", "1", "-W", "1", *words, address]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=5,
-            env=os.environ | {"LC_ALL": "C"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False, ""
-    return done.returncode == 0, done.stdout
+    done = run("ping", "-n", "-c", "1", "-W", "1", *words, address, seconds=5)
+    return done.returncode == 0, done.stdout + done.stderr

@@ -9,8 +9,10 @@ import glob
 import os
 import platform
 import re
-import subprocess
+import shutil
 from typing import Any
+
+from ansible.module_utils.hearth_node.base import output, run, text_of
 
 _EFI_SECURE_BOOT = (
     "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"  # UEFI 2.10, 3.3
@@ -25,31 +27,19 @@ _LIBRARY = "libnvidia-ml.so.1"
 _LIBRARY_FOLDERS = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib")
 
 
-def run(*command: str, seconds: float = 30) -> tuple[int, str]:
-    """Run a command; return its status (127 if it cannot be run) and its output."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            env=os.environ
-            | {"LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 127, str(error)
-    return done.returncode, done.stdout.strip()
+def nvidia_smi(*options: str) -> tuple[str, str]:
+    """Return the output of nvidia-smi, and the reason in words if it gives none."""
+    if shutil.which("nvidia-smi") is None:
+        return "", "no nvidia-smi"
+    done = run("nvidia-smi", *options)
+    if done.returncode == 0:
+        return done.stdout, ""
+    said = (done.stdout.strip() or done.stderr.strip()).partition("\n")[0]
+    return "", f"nvidia-smi fails: {said or 'it does not say why'}"
 
 
 def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    return text_of(path).strip()
 
 
 def boot() -> str:
@@ -137,7 +127,7 @@ def kernels_with_module(root: str = "/") -> list[str]:
 
 def _installed() -> dict[str, str]:
     """Return the versions of the installed packages."""
-    _, text = run(
+    text = output(
         "dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package} ${Version}\\n"
     )
     return {
@@ -150,8 +140,7 @@ def _installed() -> dict[str, str]:
 def _owner(path: str) -> str:
     """Return the package that owns a file, or ''."""
     for each in (path, path.replace("/usr/lib/", "/lib/", 1), os.path.realpath(path)):
-        status, text = run("dpkg-query", "--search", each)
-        if status == 0:
+        if text := output("dpkg-query", "--search", each):
             return text.split(":")[0]
     return ""
 
@@ -184,10 +173,10 @@ def look() -> dict[str, Any]:
     answer["loaded"], answer["modules"] = loaded()
     answer["library"], path = library()
     answer["library_package"] = _owner(path) if path else ""
-    status, text = run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-    answer["answers"] = status == 0 and bool(text)
+    text, _ = nvidia_smi("--query-gpu=name", "--format=csv,noheader")
+    answer["answers"] = bool(text.strip())
     answer["secure_boot"] = secure_boot()
     if answer["secure_boot"]:
-        _, text = run("mokutil", "--test-key", f"/{_MOK}")
-        answer["signing_key_enrolled"] = "already enrolled" in text
+        done = run("mokutil", "--test-key", f"/{_MOK}")
+        answer["signing_key_enrolled"] = "already enrolled" in done.stdout + done.stderr
     return answer

@@ -13,7 +13,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+
+from ansible.module_utils.hearth_node.base import run
+from ansible.module_utils.hearth_node.driver.machine import FLOOR, major
 
 _PROBE = """
 import importlib.metadata, importlib.util, json, sys
@@ -39,24 +41,14 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def call(module: Any, command: list[str], **variables: str) -> tuple[int, str, str]:
-    """Run a command; return status (127 if there is no such command), stdout and stderr."""
-    try:
-        return module.run_command(
-            command, environ_update=variables or None, handle_exceptions=False
-        )
-    except OSError as error:
-        return 127, "", f"{error.strerror}: {command[0]}"
-
-
-def look(module: Any, python: str) -> Environment | None:
+def look(python: str) -> Environment | None:
     """Return the environment of `python`, or None if it is missing or unfinished."""
     if not os.access(python, os.X_OK) or os.path.exists(_mark(folder_of(python))):
         return None
-    status, out, _ = call(module, [python, "-c", _PROBE])
-    if status:
+    done = run(python, "-c", _PROBE, seconds=None)
+    if done.returncode:
         return None
-    said = json.loads(out)
+    said = json.loads(done.stdout)
     packages = {normal(name): version for name, version in said["packages"] if name}
     return Environment(tuple(said["version"]), said["pip"], packages)
 
@@ -86,17 +78,11 @@ def machine() -> str:
     return platform.machine()
 
 
-def driver_branch(version: str) -> int:
-    """Return the branch of the NVIDIA driver from the text of /proc/driver/nvidia/version, or 0."""
-    found = re.search(r"Kernel Module.*?\s(\d+)\.", version)
-    return int(found[1]) if found else 0
-
-
-def lock_for(choice: str, version: str, gpus: int, floor: int) -> str:
+def lock_for(choice: str, driver: str, gpus: int) -> str:
     """Return `gpu` or `cpu`; `auto` means `gpu` if the driver is new enough and has a GPU."""
     if choice != "auto":
         return choice
-    return "gpu" if driver_branch(version) >= floor and gpus else "cpu"
+    return "gpu" if major(driver) >= FLOOR and gpus else "cpu"
 
 
 @contextmanager

@@ -12,12 +12,12 @@ import os
 import secrets
 import shlex
 import shutil
-import subprocess
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ansible.module_utils.hearth_node.base import TIMED_OUT, run, text_of, write_private
 from ansible.module_utils.hearth_node.network.change import Candidate
 
 FOLDER = "/run/hearth/network"
@@ -127,7 +127,7 @@ def finish(armed: Armed) -> None:
     with suppress(FileNotFoundError):  # an interrupted confirmation removed it
         os.unlink(armed.candidate.shadow)
     for command in armed.candidate.then:
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        run(*command, seconds=60)
     _put("kept", "")
 
 
@@ -172,11 +172,7 @@ def untold() -> str:
 
 def said() -> str:
     """Return the last error output of the commands that applied the change."""
-    try:
-        with open(f"{FOLDER}/said", encoding="utf-8", errors="replace") as file:
-            return "\n".join(file.read().strip().splitlines()[-6:])
-    except OSError:
-        return ""
+    return "\n".join(text_of(f"{FOLDER}/said").strip().splitlines()[-6:])
 
 
 def wait_undone(seconds: float) -> bool:
@@ -194,19 +190,18 @@ def _start(unit: str, seconds: int) -> None:
         *("systemd-run", "--quiet", f"--unit={unit}", f"--on-active={seconds}"),
         *("--timer-property=AccuracySec=100ms", "/bin/sh", script),
     ]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30
-    )
+    done = run(*command)
     if done.returncode:
         _systemctl("stop", f"{_UNDO}.timer")
         raise NotArmed(f"{unit} did not start: {done.stderr.strip()}")
 
 
 def _systemctl(*words: str) -> int:
-    command = ["systemctl", *words]
-    return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30
-    ).returncode
+    """Return the status of a systemctl command. Raises TimeoutError if systemd does not answer."""
+    done = run("systemctl", *words)
+    if done.returncode == TIMED_OUT:
+        raise TimeoutError(f"systemctl {words[0]}: {done.stderr}")
+    return done.returncode
 
 
 def _save(armed: Armed) -> None:
@@ -214,7 +209,4 @@ def _save(armed: Armed) -> None:
 
 
 def _put(name: str, text: str) -> None:
-    path = f"{FOLDER}/{name}"
-    with open(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    os.rename(f"{path}.new", path)
+    write_private(f"{FOLDER}/{name}", text)

@@ -12,11 +12,11 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 import tempfile
 import uuid
 from dataclasses import dataclass, field
 
+from ansible.module_utils.hearth_node.base import run, write_private
 from ansible.module_utils.hearth_node.network import keyfile
 from ansible.module_utils.hearth_node.network.nics import Manager, Nic
 from ansible.module_utils.hearth_node.network.plan import Wanted
@@ -200,25 +200,11 @@ def _validate(path: str, content: str) -> None:
             there = root + folder
             if os.path.isdir(folder):
                 shutil.copytree(folder, there)
-        _write_private(root + path, content)
-        try:
-            done = subprocess.run(
-                ["netplan", "generate", "--root-dir", root],
-                capture_output=True,
-                text=True,
-                timeout=30,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise Unable(f"netplan cannot be run: {error}") from None
+        write_private(root + path, content)
+        done = run("netplan", "generate", "--root-dir", root)
     if done.returncode:
         said = without_secrets(done.stderr.replace(root, "").strip())
         raise Unable(f"netplan refuses {path} with the address in it: {said}")
-
-
-def _write_private(path: str, content: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(content)
 
 
 def _read(path: str) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, replace
 
+from ansible.module_utils.hearth_node.base import write_private
 from ansible.module_utils.hearth_node.changes.record import FOLDER
 from ansible.module_utils.hearth_node.network import keyfile
 from ansible.module_utils.hearth_node.network.change import Candidate, without_secrets
@@ -29,12 +30,7 @@ def keep(candidate: Candidate, addresses: list[str]) -> None:
         addresses, undo = known.addresses, known.candidate.undo
         candidate = replace(candidate, undo=undo)
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-    fresh = f"{_FILE}.new"
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump({"candidate": asdict(candidate), "addresses": addresses}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, _FILE)
+    write_private(_FILE, json.dumps({"candidate": asdict(candidate), "addresses": addresses}))
 
 
 def load() -> Past | None:

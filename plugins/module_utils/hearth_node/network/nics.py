@@ -1,6 +1,6 @@
 """Inspect this machine's network: its NICs, and the manager of each.
 
-The parsers are pure; `see` and `manager_of` run the commands.
+The parsers are pure; `see` and `manager_of` run commands.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ import ipaddress
 import json
 import os
 import re
-import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import text_of
-
-Run = Callable[[list[str]], str]
+from ansible.module_utils.hearth_node.base import output, text_of
 
 # Virtual NICs that programs create; none is chosen as the cluster's NIC automatically.
 _MADE_BY_PROGRAMS = re.compile(
     r"lo|(docker|virbr|tailscale|wg|tun|tap|zt|vmnet|cni|flannel|podman|lxc|lxdbr)\d*.*"
     r"|(br-|veth|cali|dummy).*"
 )
+
+
+def is_ipv4(text: str) -> bool:
+    """Return whether `text` is an IPv4 address."""
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,16 @@ class Nic:
         """Whether it is not a program's virtual NIC."""
         return not _MADE_BY_PROGRAMS.fullmatch(self.name)
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All its addresses, IPv4 first."""
+        return (*(held.address for held in self.held), *self.sixes)
+
+    def carries(self, address: str) -> bool:
+        """Return whether the NIC has this address, IPv4 or IPv6."""
+        wanted = ipaddress.ip_address(address)
+        return any(ipaddress.ip_address(each) == wanted for each in self.addresses)
+
     def has(self, address: str) -> Held | None:
         """Return the NIC's entry for this address, or None."""
         return next((held for held in self.held if held.address == address), None)
@@ -76,22 +91,6 @@ class Manager:
     file: str = ""
     uuid: str = ""
     dns: tuple[str, ...] = ()
-
-
-def run(words: list[str]) -> str:
-    """Run a command and return its output; '' if it is missing, fails or hangs."""
-    try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=20,
-            env=os.environ | {"LC_ALL": "C"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
 
 
 def nics_of(links: str, routes: str, wireless: set[str]) -> list[Nic]:
@@ -143,8 +142,8 @@ def see() -> tuple[list[Nic], str]:
         for kind in ("wireless", "phy80211")
         for path in glob.glob(f"/sys/class/net/*/{kind}")
     }
-    routes = run(["ip", "-j", "-4", "route", "show", "default"])
-    return nics_of(run(["ip", "-j", "address"]), routes, wireless), default_of(routes)
+    routes = output("ip", "-j", "-4", "route", "show", "default")
+    return nics_of(output("ip", "-j", "address"), routes, wireless), default_of(routes)
 
 
 def networkd_of(state: str) -> Manager | None:
@@ -158,7 +157,7 @@ def networkd_of(state: str) -> Manager | None:
         "networkd",
         definition=written_by_netplan[1] if written_by_netplan else "",
         file=file,
-        dns=_only_ipv4(said.get("DNS", "").split()),
+        dns=tuple(filter(is_ipv4, said.get("DNS", "").split())),
     )
 
 
@@ -193,7 +192,7 @@ def networkmanager_of(device: str, profiles: str) -> Manager | None:
         definition=written_by_netplan[1] if written_by_netplan else "",
         file=file,
         uuid=uuid,
-        dns=_only_ipv4(dns),
+        dns=tuple(filter(is_ipv4, dns)),
     )
 
 
@@ -205,29 +204,15 @@ def ifupdown_of(texts: dict[str, str], name: str) -> Manager | None:
     return None
 
 
-def _only_ipv4(words: list[str]) -> tuple[str, ...]:
-    found = []
-    for word in words:
-        try:
-            found.append(str(ipaddress.IPv4Address(word)))
-        except ValueError:
-            continue
-    return tuple(found)
-
-
 def manager_of(nic: Nic) -> Manager:
     """Return the manager that configures this NIC."""
-    asked = ["nmcli", "-t", "-f", "GENERAL.CON-UUID,IP4.DNS", "device", "show", nic.name]
+    interfaces = ["/etc/network/interfaces", *sorted(glob.glob("/etc/network/interfaces.d/*"))]
     return (
         networkd_of(text_of(f"/run/systemd/netif/links/{nic.index}"))
         or networkmanager_of(
-            run(asked), run(["nmcli", "-t", "-f", "UUID,FILENAME", "connection", "show"])
+            output("nmcli", "-t", "-f", "GENERAL.CON-UUID,IP4.DNS", "device", "show", nic.name),
+            output("nmcli", "-t", "-f", "UUID,FILENAME", "connection", "show"),
         )
-        or ifupdown_of(_interfaces(), nic.name)
+        or ifupdown_of({path: text_of(path) for path in interfaces}, nic.name)
         or Manager()
     )
-
-
-def _interfaces() -> dict[str, str]:
-    paths = ["/etc/network/interfaces", *sorted(glob.glob("/etc/network/interfaces.d/*"))]
-    return {path: text_of(path) for path in paths}

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible.module_utils.hearth_node.network.nics import Held, Manager, Nic
+from ansible.module_utils.hearth_node.network.nics import Held, Manager, Nic, is_ipv4
 
 _RESERVE = (
     "in your router's DHCP settings reserve {address} for the MAC {mac}, then restart the machine"
@@ -60,15 +60,6 @@ def near(address: str, wanted: Wanted) -> bool:
     """Return whether an address is in the network of the wanted one."""
     network = ipaddress.IPv4Interface(f"{wanted.address}/{wanted.prefix}").network
     return is_ipv4(address) and ipaddress.IPv4Address(address) in network
-
-
-def is_ipv4(text: str) -> bool:
-    """Return whether `text` is an IPv4 address."""
-    try:
-        ipaddress.IPv4Address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def carrier(nics: Sequence[Nic], addresses: Iterable[str], default: str = "") -> Nic | None:
@@ -216,7 +207,7 @@ def around(nic: Nic, address: str, gateway: str, answers: Mapping[str, str]) -> 
 
 def absent(nics: Sequence[Nic], asked: AddressRequest, default: str = "") -> list[str]:
     """Return a finding with possible remedies, if no NIC carries the address."""
-    if any(nic.has(asked.address) or asked.address in nic.sixes for nic in nics):
+    if any(nic.carries(asked.address) for nic in nics):
         return []
     nic = carrier(nics, asked.reached, default)
     if nic is None:

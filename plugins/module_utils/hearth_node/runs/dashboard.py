@@ -8,14 +8,15 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import pwd
-import shutil
 import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.hearth.base.files import read_object
+from ansible.module_utils.hearth.base.systemd import call, has_manager, user_systemctl
 from ansible.module_utils.hearth_node.base import text_of, write_private
 
 HOST = "127.0.0.1"
@@ -28,7 +29,6 @@ UNIT = "hearth.tensorboard.service"
 _START = 90.0
 _MISSED = 5  # consecutive checks, a fifth of a second apart
 _END = 10.0
-_ANSWER = 30.0
 # The only variables that TensorBoard needs; tokens must not reach it.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
@@ -56,11 +56,8 @@ def record_file(workspace: str) -> str:
 
 def read_record(workspace: str) -> dict[str, Any]:
     """Return `run`, `logdir`, `port`, `pid` and `unit` of the node's TensorBoard; {} for none."""
-    try:
-        record = json.loads(text_of(record_file(workspace)))
-    except ValueError:
-        return {}
-    return record if isinstance(record, dict) and alive(record) else {}
+    record = read_object(Path(record_file(workspace)))
+    return record if record and alive(record) else {}
 
 
 def alive(record: dict[str, Any]) -> bool:
@@ -137,7 +134,7 @@ def stop(record: dict[str, Any]) -> None:
         if not alive(record):
             return
         if record["unit"] and number == signal.SIGTERM:
-            _systemctl("stop", record["unit"])
+            user_systemctl("stop", record["unit"])
         else:
             os.kill(record["pid"], number)
         until = time.monotonic() + _END
@@ -145,15 +142,6 @@ def stop(record: dict[str, Any]) -> None:
             time.sleep(0.1)
     if alive(record):
         raise DashboardError(f"process {record['pid']} does not end")
-
-
-def has_manager() -> bool:
-    """Return whether this user's systemd answers and outlives a logout (linger)."""
-    if shutil.which("systemd-run") is None:
-        return False
-    user = pwd.getpwuid(os.getuid()).pw_name
-    lingers = os.path.exists(os.path.join("/var/lib/systemd/linger", user))
-    return lingers and _systemctl("show", "--property=Version").returncode == 0
 
 
 def _as_process(command: list[str], variables: dict[str, str], log: str) -> int:
@@ -172,8 +160,8 @@ def _as_process(command: list[str], variables: dict[str, str], log: str) -> int:
 
 def _as_unit(command: list[str], variables: dict[str, str], log: str) -> int:
     """Start a transient unit of the user's systemd; return its main pid."""
-    _systemctl("stop", UNIT)
-    done = _run(
+    user_systemctl("stop", UNIT)
+    done = call(
         *("systemd-run", "--user", "--quiet", "--collect", "--service-type=exec"),
         *(f"--unit={UNIT}", "--description=Hearth: TensorBoard"),
         *(f"--property=Standard{way}=append:{log}" for way in ("Output", "Error")),
@@ -183,24 +171,4 @@ def _as_unit(command: list[str], variables: dict[str, str], log: str) -> int:
     )
     if done.returncode:
         raise DashboardError(f"systemd-run --user failed: {done.stderr.strip()}")
-    return int(_systemctl("show", "--property=MainPID", "--value", UNIT).stdout.strip() or 0)
-
-
-def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
-    """Call systemctl for the user's systemd, at its usual address if the login has no session."""
-    return _run("systemctl", "--user", *words)
-
-
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a systemd command; a timeout counts as failure."""
-    try:
-        return subprocess.run(
-            command,
-            env={"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER,
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no answer within {_ANSWER:g} s")
+    return int(user_systemctl("show", "--property=MainPID", "--value", UNIT).stdout.strip() or 0)

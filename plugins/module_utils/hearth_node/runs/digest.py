@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import run_under_way, text_of
+from ansible.module_utils.hearth.base.files import bytes_below
+from ansible.module_utils.hearth_node.base import remove_path, run_under_way, text_of
 
 # Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
 _STEP = b'{"kind": "step"'
@@ -145,14 +146,11 @@ def size(path: str) -> int:
 
     The run may be writing there: files that vanish meanwhile count as 0.
     """
-    files = [path]
     if os.path.isdir(path) and not os.path.islink(path):
-        files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    total = 0
-    for file in files:
-        with suppress(FileNotFoundError):
-            total += os.lstat(file).st_size
-    return total
+        return bytes_below(Path(path))
+    with suppress(FileNotFoundError):
+        return os.lstat(path).st_size
+    return 0
 
 
 def remove(workspace: str, run: str) -> None:
@@ -161,11 +159,7 @@ def remove(workspace: str, run: str) -> None:
     Raises `OSError` if a file cannot be removed.
     """
     for path in reversed(paths(workspace, run)):
-        whole = os.path.join(workspace, path)
-        if os.path.isdir(whole) and not os.path.islink(whole):
-            shutil.rmtree(whole)
-        else:
-            os.unlink(whole)
+        remove_path(os.path.join(workspace, path))
 
 
 def _json(text: str) -> dict[str, Any] | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import glob
 import os
 import pwd
-import shutil
-import subprocess
 from typing import Any
 
 from ansible.module_utils.hearth.base.places import SUPERVISED, TORCHRUN
-from ansible.module_utils.hearth_node.base import run_under_way, text_of
+from ansible.module_utils.hearth.base.systemd import user_systemctl
+from ansible.module_utils.hearth_node.base import remove_path, run_under_way, text_of
 
 
 def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[str, Any]]]:
@@ -79,30 +78,14 @@ def tidy(workspace: str) -> list[str]:
     """Remove and return the paths from `files`. Raises `OSError` if one cannot be removed."""
     gone = files(workspace)
     for path in gone:
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-            continue
         wanted = os.path.join(_units(), "default.target.wants", os.path.basename(path))
         if os.path.lexists(wanted):
             os.unlink(wanted)
-        os.unlink(path)
-        _forget_units()
+        remove_path(path)
+    if any(path.endswith(".service") for path in gone):
+        user_systemctl("daemon-reload")
     return gone
 
 
 def _units() -> str:
     return os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".config", "systemd", "user")
-
-
-def _forget_units() -> None:
-    """Let the user's systemd, if there is one, reload its units."""
-    if shutil.which("systemctl") is None:
-        return
-    subprocess.run(
-        ["systemctl", "--user", "daemon-reload"],
-        env={"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=30,
-        check=False,
-    )

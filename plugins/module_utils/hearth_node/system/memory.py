@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
-_NVIDIA_SMI = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+from ansible.module_utils.hearth_node.base import output
+from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi
+
 # Prints torch's CUDA version without importing torch, which takes seconds.
 _CUDA = """
 import importlib.util, pathlib, runpy
 place = importlib.util.find_spec("torch").origin
 print(runpy.run_path(str(pathlib.Path(place).with_name("version.py")))["cuda"])
 """
-_SECONDS = 30
-"""Timeout, after which a driver that does not answer counts as missing."""
 
 
 def look(python: str, meminfo: Path = Path("/proc/meminfo")) -> dict[str, Any]:
     """Return `gpus`, `free_mib` and `cuda` of this node; `python` is its environment's Python."""
-    gpus = [_gpu(line) for line in _said(_NVIDIA_SMI).splitlines() if line.count(",") == 1]
-    built_for = _said([python, "-c", _CUDA]).strip()
-    lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    said, _ = nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+    gpus = [_gpu(line) for line in said.splitlines() if line.count(",") == 1]
+    built_for = output(python, "-c", _CUDA).strip()
+    memory = host_memory(meminfo.read_text())
     return {
         "gpus": gpus,
-        "free_mib": int(lines["MemAvailable"].split()[0]) >> 10,
+        "free_mib": memory["total_mib"] - memory["used_mib"],
         "cuda": bool(gpus) and built_for != "None",
     }
 
 
-def _said(command: list[str]) -> str:
-    """Return a command's output; '' if it is missing, fails or times out."""
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+def host_memory(meminfo: str) -> dict[str, int]:
+    """Return memory in MiB, from /proc/meminfo; reclaimable memory counts as unused."""
+    lines = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
+    total, free = (int(lines[name].split()[0]) >> 10 for name in ("MemTotal", "MemAvailable"))
+    return {"used_mib": total - free, "total_mib": total}
 
 
 def _gpu(line: str) -> dict[str, Any]:

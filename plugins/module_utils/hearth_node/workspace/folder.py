@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _PIECE = 1 << 20
 
@@ -31,6 +31,19 @@ def files_below(folder: str, let_be: Iterable[str] = ()) -> list[str]:
         folders[:] = [name for name in folders if name not in let_be]
         found += [os.path.relpath(os.path.join(place, name), folder) for name in files]
     return found
+
+
+def differing(
+    folder: str, files: Mapping[str, str], keep: bool = False, let_be: Iterable[str] = ()
+) -> list[str]:
+    """Return the files that differ from these checksums, are missing or, unless `keep`, surplus."""
+    here = set(files_below(folder, let_be))
+    wrong = {
+        name
+        for name, wanted in files.items()
+        if name not in here or checksum(os.path.join(folder, name)) != wanted
+    }
+    return sorted(wrong if keep else wrong | (here - files.keys()))
 
 
 def unpack(archive: str, folder: str) -> None:

@@ -19,7 +19,6 @@ from ansible.module_utils.hearth_node.changes.record import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from support.modules import call
 from support.waiting import HANG
 
 STAGE = {"stage": "power"}
@@ -124,6 +123,18 @@ def test_what_another_program_changes_is_remembered_first(tmp_path, open_record)
     assert path.read_text() == "rules\n"
 
 
+def test_what_somebody_has_changed_after_another_program_is_left(tmp_path, open_record):
+    path = tmp_path / "new"
+    for content in ("theirs\n", "theirs again\n"):  # provisioned twice
+        open_record().before(str(path), **STAGE)
+        path.write_text(content)
+        open_record().after(str(path))
+    assert open_record().restore(str(path), check=True).state == "removed"
+    path.write_text("the owner's\n")
+    assert open_record().restore(str(path)).state == "left"
+    assert path.read_text() == "the owner's\n"
+
+
 def test_what_somebody_adds_after_a_change_that_was_cut_off_is_not_thrown_away(
     tmp_path, open_record, monkeypatch
 ):
@@ -224,15 +235,6 @@ def test_a_block_is_idempotent_and_goes_without_a_trace(around, block, other):
 def test_a_block_without_its_end_is_not_guessed_at():
     with pytest.raises(RecordError, match="names end"):
         with_block("# hearth: names begin\nlost\n", "names", "new")
-
-
-def test_the_module_of_a_file_refuses_what_is_no_single_wish():
-    for wrong in ({}, {"content": "x", "link": "/y"}, {"block": "x"}, {"link": "x", "marker": "m"}):
-        answer = call("hearth_file", path="/nowhere/file", stage="power", **wrong)
-        assert answer["failed"], wrong
-    answer = call("hearth_file", check=True, path="/nowhere/file", stage="power", content="x")
-    assert answer["changed"]
-    assert not Path("/nowhere").exists()
 
 
 def test_lines_that_others_add_between_two_of_our_changes_survive(tmp_path, open_record):

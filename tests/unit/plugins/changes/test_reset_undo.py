@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, Undone
 from support.plugins import load
 
 reset = load("modules", "hearth_reset")
@@ -49,3 +49,20 @@ def test_what_one_that_was_cut_off_has_put_back_counts_after_the_next(tmp_path, 
     told.unlink()
     assert reset.undo(open_record(), [], check=False) == ([], [])
     assert not told.exists()
+
+
+def test_what_is_to_be_undone_is_said_first_and_what_stays_last():
+    lines = reset.foretold(
+        [Undone("/etc/a", "removed"), Undone("/etc/b", "left", "somebody has changed it since")],
+        [["ufw", "delete", "allow", "from", "10.0.0.2"]],
+        ["package x"],
+    )
+    assert reset.announcement(lines, ["/home/me/ai-cluster"]).splitlines() == [
+        "to be undone:",
+        "remove /etc/a",
+        "leave /etc/b (somebody has changed it since)",
+        "remove the rule `ufw allow from 10.0.0.2`",
+        "leave package x",
+        "keep /home/me/ai-cluster",
+    ]
+    assert reset.announcement([], []) == "nothing to undo"

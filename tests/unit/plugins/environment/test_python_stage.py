@@ -14,7 +14,6 @@ from support.stand_in_index import lock_line, make_wheel
 
 AS_LOCKED = {"cpu": {"pyyaml": yaml.__version__}, "gpu": {"pyyaml": "0.1"}}
 ALPHA = make_wheel("alpha", "1.0")
-DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}.65.06  Release Build\n"
 
 
 # -- which lock ------------------------------------------------------------------------------------
@@ -24,23 +23,18 @@ DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}.65.06  Rel
     ("choice", "version", "gpus", "lock"),
     [
         ("auto", "", 0, "cpu"),
-        ("auto", DRIVER.format(580), 1, "gpu"),
-        ("auto", DRIVER.format(610), 2, "gpu"),
-        ("auto", DRIVER.format(575), 1, "cpu"),
-        ("auto", DRIVER.format(580), 0, "cpu"),  # loaded, but it drives none
-        ("cpu", DRIVER.format(580), 1, "cpu"),
+        ("auto", "580.65.06", 1, "gpu"),
+        ("auto", "610.65.06", 2, "gpu"),
+        ("auto", "575.65.06", 1, "cpu"),
+        ("auto", "580.65.06", 0, "cpu"),  # loaded, but it drives none
+        ("cpu", "580.65.06", 1, "cpu"),
         ("gpu", "", 0, "gpu"),
     ],
 )
 def test_the_gpu_lock_is_for_a_driver_that_is_new_enough_and_drives_a_gpu(
     choice, version, gpus, lock
 ):
-    assert node.lock_for(choice, version, gpus, 580) == lock
-
-
-def test_the_version_of_the_closed_driver_is_read_too():
-    text = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC\n"
-    assert node.driver_branch(text) == 580
+    assert node.lock_for(choice, version, gpus) == lock
 
 
 # -- what differs ----------------------------------------------------------------------------------

@@ -11,27 +11,6 @@ from hearth.supervise.spec import Meeting, Spec
 
 nccl = load("modules", "hearth_nccl")
 
-LINKS = [
-    {"ifname": "lo", "addr_info": [{"local": "127.0.0.1"}, {"local": "::1"}]},
-    {"ifname": "docker0", "addr_info": [{"local": "172.17.0.1"}]},
-    {"ifname": "enp5s0", "addr_info": [{"local": "192.168.1.40"}, {"local": "fd00::28"}]},
-    {"ifname": "enp5s0.7", "addr_info": [{"local": "192.168.1.4"}]},
-    {"ifname": "tun0", "addr_info": [{}]},
-]
-
-
-@pytest.mark.parametrize(
-    ("address", "interface"),
-    [
-        ("192.168.1.40", "enp5s0"),
-        ("192.168.1.4", "enp5s0.7"),
-        ("fd00:0:0::28", "enp5s0"),
-        ("192.168.1.41", ""),
-    ],
-)
-def test_the_interface_is_the_one_that_carries_the_address(address, interface):
-    assert nccl.interface_of(LINKS, address) == interface
-
 
 @pytest.mark.parametrize("address", ["192.168.1.40", "fd00::28"])
 def test_the_launcher_and_the_machine_say_the_same(tmp_path, address, monkeypatch):

@@ -290,3 +290,9 @@ def test_a_question_names_its_sender(sender, target, mac):
 def test_what_is_no_answer_is_passed_over(frame):
     said = arp.answer_in(frame)
     assert said is None or frame[14:20] == b"\x00\x01\x08\x00\x06\x04"
+
+
+def test_a_nic_carries_its_addresses_however_they_are_written():
+    nic = replace(HOME, held=(Held("192.168.1.40", 24, False),), sixes=("fd00::28",))
+    assert [nic.carries(each) for each in ("192.168.1.40", "fd00:0:0::28")] == [True, True]
+    assert not nic.carries("192.168.1.4")

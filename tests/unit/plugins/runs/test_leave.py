@@ -19,11 +19,8 @@ def home(tmp_path, monkeypatch):
 
 def test_it_says_what_there_is_and_removes_nothing_unasked(home):
     answer = call("hearth_leave", workspace="~/ai-cluster")
-    assert answer["present"] == {
-        "workspace": [str(home / "ai-cluster")],
-        "environment": [str(home / ".local/share/hearth")],
-    }
-    assert (answer["run"], answer["changed"]) == ("", False)
+    assert answer["kept"] == [str(home / "ai-cluster"), str(home / ".local/share/hearth")]
+    assert (answer["run"], answer["removed"], answer["changed"]) == ("", [], False)
 
 
 @pytest.mark.parametrize(
@@ -32,9 +29,9 @@ def test_it_says_what_there_is_and_removes_nothing_unasked(home):
 def test_only_what_is_asked_for_is_removed_and_in_check_mode_not_even_that(home, kind, gone):
     for check in (True, False):
         answer = call("hearth_leave", check=check, workspace="~/ai-cluster", remove=[kind])
-        assert answer["changed"]
+        assert (answer["changed"], len(answer["kept"])) == (True, 1)
         assert (home / gone).exists() == check
-    assert len(call("hearth_leave", workspace="~/ai-cluster")["present"]) == 1
+    assert len(call("hearth_leave", workspace="~/ai-cluster")["kept"]) == 1
     assert not call("hearth_leave", workspace="~/ai-cluster", remove=[kind])["changed"]
 
 
@@ -48,7 +45,7 @@ def test_the_environment_goes_without_the_runs_of_nodes_that_live_beside_it(home
     assert answer["changed"]
     assert sorted(path.name for path in beside.iterdir()) == ["desk", "link"]
     assert (beside / "desk/checkpoints").exists()
-    assert "environment" not in call("hearth_leave", workspace="~/ai-cluster")["present"]
+    assert call("hearth_leave", workspace="~/ai-cluster")["kept"] == [str(home / "ai-cluster")]
 
 
 def test_a_folder_without_the_training_code_is_no_workspace(home):

@@ -1,0 +1,48 @@
+"""Calls to systemd, above all to the user's own instance.
+
+Standard library only: modules ship this file to machines that have no Hearth yet.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from pathlib import Path
+
+LINGER = Path("/var/lib/systemd/linger")
+"""Folder with a file named after each user whose services start at boot and survive logout."""
+
+_ANSWER = 30.0
+
+
+def has_manager() -> bool:
+    """Return whether this user's systemd is available and outlasts the login."""
+    if shutil.which("systemctl") is None:
+        return False
+    lingers = (LINGER / pwd.getpwuid(os.getuid()).pw_name).exists()
+    return lingers and user_systemctl("show", "--property=Version").returncode == 0
+
+
+def user_systemctl(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run `systemctl --user`."""
+    return call("systemctl", "--user", *words)
+
+
+def call(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of systemd; without a login session, at the manager's usual address.
+
+    It never raises: no answer and no such command count as failure.
+    """
+    try:
+        return subprocess.run(
+            command,
+            env={"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))
