@@ -35,7 +35,7 @@ from support.waiting import HANG
 
 from hearth.base.files import sha256_of
 from hearth.config import resolve
-from hearth.data import load_data
+from hearth.data.load import load_data
 from hearth.model.load import load_model
 from hearth.trainer.compute import Compute
 

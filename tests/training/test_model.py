@@ -25,7 +25,8 @@ from transformers import (
 )
 
 from hearth.config import ConfigError, load_preset, resolve
-from hearth.data import Batch, load_data
+from hearth.data.load import load_data
+from hearth.data.rows import Batch
 from hearth.model import precision
 from hearth.model.load import choose_backend, load_model
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
 from hearth.config import resolve
-from hearth.data import Batch
+from hearth.data.rows import Batch
 from hearth.model.load import load_model
 from hearth.model.sharded import shard
 

@@ -11,7 +11,7 @@ import pytest
 from support.tiny_model import make_tokenizer
 
 from hearth.base.errors import DataError
-from hearth.data import load_data
+from hearth.data.load import load_data
 
 GOOD = json.dumps({"prompt": "Which rank is first?", "completion": "Rank 0."})
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth.data.documents import Documents
-from hearth.data.packing import one_a_row, pack
+from hearth.data.packing import pack
 from hearth.data.rows import IGNORED, Rows, cut_to_length
 
 PAD = 9999
@@ -36,7 +36,7 @@ def make_documents(lengths: list[int], plain: list[bool]) -> Documents:
 
 def make_rows(documents: Documents, longest: int, packed: bool = True) -> Rows:
     pieces = cut_to_length(documents, np.arange(len(documents)), longest).pieces
-    rows = pack(pieces.lengths, longest, 0) if packed else one_a_row(len(pieces.starts))
+    rows = pack(pieces.lengths, longest, 0) if packed else [[n] for n in range(len(pieces.starts))]
     return Rows(documents, pieces, rows, "x.jsonl", PAD)
 
 

@@ -42,8 +42,3 @@ def pack(lengths: np.ndarray, capacity: int, seed: int) -> list[list[int]]:
         with_room[left].append(row)
         rooms |= 1 << left
     return rows
-
-
-def one_a_row(documents: int) -> list[list[int]]:
-    """Return rows of one document each, in order, without packing."""
-    return [[document] for document in range(documents)]

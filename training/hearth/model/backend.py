@@ -15,7 +15,7 @@ import torch
 
 from hearth.base.errors import CheckpointError
 from hearth.base.files import level_modes
-from hearth.data import Batch
+from hearth.data.rows import Batch
 
 
 class TrainableModel(ABC):

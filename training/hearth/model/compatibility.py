@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from hearth.base.errors import ModelError, did_you_mean
-from hearth.data import TokenData
+from hearth.data.load import TokenData
 
 
 def outline(folder: Path, own_code: bool) -> PreTrainedModel:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import RevisionNotFoundError
 from huggingface_hub.utils import disable_progress_bars
 
 from hearth.base.errors import ModelError, did_you_mean
 from hearth.base.files import bytes_below
-from hearth.base.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
+from hearth.base.hub import PROBE_SECONDS, first_line, hub_api, is_unreachable, refusal, scrub
 from hearth.base.lock import locked
 from hearth.base.places import MANIFEST
 from hearth.config.source import ModelSource
@@ -260,7 +260,7 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
             return None
         if isinstance(error, OSError) and error.errno:
             raise  # a local problem, such as a full disk
-        raise _told(source, error, known) from None
+        raise _download_error(source, error, known) from None
     _clear(folder / ".cache")
     return info.sha
 
@@ -283,28 +283,14 @@ def _refuse_full_disk(folder: Path, needed: int) -> None:
         )
 
 
-def _told(source: ModelSource, error: Exception, known: Sequence[str]) -> ModelError:
+def _download_error(source: ModelSource, error: Exception, known: Sequence[str]) -> ModelError:
     """Translate the Hub's refusal into a message for the user, without the token."""
-    refused = isinstance(error, RepositoryNotFoundError) or is_refused(error)
-    if isinstance(error, GatedRepoError) or (source.gated and refused):
-        return ModelError(
-            f"{source.id}: this model is gated; accept its licence at "
-            f"https://huggingface.co/{source.id}, then set HF_TOKEN to a token of that account"
-        )
     if isinstance(error, RevisionNotFoundError):
         return ModelError(f"{source.id}: the Hub has no revision {source.revision} of this model")
-    if isinstance(error, RepositoryNotFoundError):
-        return ModelError(
-            f"{source.id}: the Hub has no such model{did_you_mean(source.id, known)}; check the "
-            "name, or set HF_TOKEN if the model is private"
-        )
-    if is_refused(error):
-        return ModelError(
-            f"{source.id}: the Hub refuses your token; make a new one at "
-            "https://huggingface.co/settings/tokens and set HF_TOKEN to it"
-        )
-    first_line = scrub(error).strip().split("\n")[0]
-    return ModelError(f"{source.id}: the download from the Hub failed ({first_line}); try again")
+    similar = did_you_mean(source.id, known)
+    reason = refusal(error, "model", source.id, similar, source.gated)
+    failed = f"the download from the Hub failed ({first_line(error)}); try again"
+    return ModelError(f"{source.id}: {reason or failed}")
 
 
 def _from_hub_cache(source: ModelSource, folder: Path, say: Say) -> str | None:

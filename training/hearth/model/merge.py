@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from hearth.base.errors import ModelError
 from hearth.base.files import level_modes
 from hearth.config import preset_names, read_run
-from hearth.data import ensure_chat_template
+from hearth.data.template import ensure_chat_template
 from hearth.model.code import code_to_run
 from hearth.model.fetch import fetch_model
 

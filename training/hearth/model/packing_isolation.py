@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from hearth.base.errors import ModelError
-from hearth.data import IGNORED, Batch
+from hearth.data.rows import IGNORED, Batch
 from hearth.model.backend import TrainableModel
 
 _LENGTHS = (6, 6)

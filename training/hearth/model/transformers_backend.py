@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from hearth.config import Settings
-from hearth.data import IGNORED, Batch
+from hearth.data.rows import IGNORED, Batch
 from hearth.model.backend import TrainableModel
 from hearth.model.code import may_run
 from hearth.model.precision import DTYPES

@@ -16,7 +16,7 @@ from unsloth_zoo.temporary_patches.utils import apply_pending_eager_fallbacks
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
-from hearth.data import Batch
+from hearth.data.rows import Batch
 from hearth.model.backend import TrainableModel
 from hearth.model.precision import DTYPES
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hearth.data import Rows
+from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.memory import is_out_of_memory, release, row_too_large, too_large_together

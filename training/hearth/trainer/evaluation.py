@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from hearth.config import Settings
-from hearth.data import TokenData, encode_prompt
+from hearth.data.load import TokenData
+from hearth.data.template import encode_prompt
 from hearth.model.backend import TrainableModel
 from hearth.plan.planner import Planner
 from hearth.ranks.world import World
@@ -78,7 +79,7 @@ class Judge:
 
     def _answer(self, when: str, step: int, telemetry: Telemetry) -> None:
         """Record the model's answer to the first held-out question, on rank 0."""
-        for question in self._data.questions(limit=1):
+        if question := self._data.question():
             with self._autocast():
                 answer = self._model.generate(
                     encode_prompt(self._model.tokenizer, question.messages), _ANSWER_TOKENS

@@ -14,7 +14,8 @@ import torch
 from hearth.base.errors import HearthError
 from hearth.config import Run
 from hearth.config.layout import Layout
-from hearth.data import Rows, ensure_chat_template
+from hearth.data.rows import Rows
+from hearth.data.template import ensure_chat_template
 from hearth.measure.probe import Measured
 from hearth.model import precision
 from hearth.model.backend import TrainableModel

@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from hearth.config import Settings
-from hearth.data import Rows
+from hearth.data.rows import Rows
 from hearth.plan.planner import Planner, Replayed
 from hearth.plan.row_order import RowOrder
 from hearth.plan.split import Plan, Plans
