@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from hearth import __version__
 from hearth.base.errors import ConfigError
@@ -22,7 +22,7 @@ from hearth.base.files import sha256_of, write_whole
 from hearth.config.problems import describe
 from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import Settings, for_run_name
-from hearth.config.source import ModelSource, WheelSource
+from hearth.config.source import ModelSource
 
 # Settings that may differ when a run is resumed: none of them changes which rows make up a step
 # or the result of training on them.
@@ -220,13 +220,12 @@ def run_of(text: str, where: str) -> Run:
     """
     try:
         content = yaml.safe_load(text)
-        wheel = content["source"].pop("wheel", None)
         return Run(
             name=content["run"],
             created=content["created"],
             settings=Settings.model_validate(content["settings"]),
             origins=content["origins"],
-            source=ModelSource(**content["source"], wheel=WheelSource(**wheel) if wheel else None),
+            source=TypeAdapter(ModelSource).validate_python(content["source"]),
             dataset_sha256=content["dataset_sha256"],
             launch=dict(content.get("launch", {})),  # files of earlier versions have none
         )
@@ -234,8 +233,9 @@ def run_of(text: str, where: str) -> Run:
         raise ConfigError(*describe(error, where, Settings.model_fields)) from error
     except (KeyError, TypeError, AttributeError) as error:
         if isinstance(content, dict) and "script" in content:
-            said = f"{where}: this run is of a script, not of Hearth's trainer"
-            raise ConfigError(said) from None
+            raise ConfigError(
+                f"{where}: this run is of a script, not of Hearth's trainer"
+            ) from None
         raise ConfigError(f"{where}: this is not a run file ({error!r})") from error
 
 
