@@ -226,7 +226,7 @@ def test_a_settings_file_counts_for_a_resumed_run_too(tmp_path):
 
 
 def test_the_run_that_was_asked_for_last_is_the_newest(tmp_path):
-    with pytest.raises(ConfigError, match=r"resume: there is no run in .* that could go on"):
+    with pytest.raises(ConfigError, match=r"resume: there is no run in .* to resume"):
         newest_run(tmp_path)
     for name, day in (("monday", 16), ("friday", 20), ("tuesday", 17)):
         run = resolve_run(PRESET | {"run": name}, tmp_path, now=datetime(2026, 11, day, tzinfo=UTC))
@@ -269,7 +269,7 @@ def test_settings_from_two_layers_are_looked_at_together(tmp_path):
 
 def test_what_learns_cannot_change_when_a_run_goes_on(tmp_path):
     write_run(resolve_run(PRESET | {"run": "night"}, tmp_path), tmp_path / "night" / "run.yml")
-    with pytest.raises(ConfigError, match="lora: a resumed run keeps what it began with"):
+    with pytest.raises(ConfigError, match="lora: a resumed run keeps its value"):
         resolve_run({"resume": "night", "lora": "off"}, tmp_path)
 
 

@@ -100,8 +100,8 @@ def resolve_run(
     name = resolved.settings.run or f"{model}-{now:%Y%m%d-%H%M%S}"
     if (runs / name / "run.yml").exists():
         raise ConfigError(
-            f"run: '{name}' exists already in {runs}; go on with it by resume={name}, "
-            "or choose another name"
+            f"run: '{name}' exists already in {runs}; continue it with resume={name}, or choose "
+            "another name"
         )
     return Run(
         name=name,
@@ -125,7 +125,7 @@ def newest_run(runs: Path) -> str:
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
             found.append((str(content["created"]), str(content["run"])))
     if not found:
-        raise ConfigError(f"resume: there is no run in {runs} that could go on")
+        raise ConfigError(f"resume: there is no run in {runs} to resume")
     return max(found)[1]
 
 
@@ -149,8 +149,8 @@ def _resumed(
     recorded = earlier.settings.model_dump(exclude={"resume"})
     resolved = resolve({**recorded, "resume": name, **from_file, **given}, given_as)
     findings = [
-        f"{key}: a resumed run keeps what it began with ({recorded[key]!r}, not {value!r}); "
-        "start a new run to change it"
+        f"{key}: a resumed run keeps its value ({recorded[key]!r}, not {value!r}); start a new "
+        "run to change it"
         for key, value in resolved.settings.model_dump(exclude={"resume"}).items()
         if key not in _FREE_ON_RESUME and value != recorded[key]
     ]

@@ -47,7 +47,7 @@ def cached_documents(
             try:
                 return _read(entry)
             except (OSError, ValueError, KeyError, TypeError) as error:
-                say(f"tokens: the cached ones are damaged ({error}); making them anew")
+                say(f"tokens: the cached tokens are damaged ({error}); tokenising again")
                 with _disk_errors(cache):
                     shutil.rmtree(entry)
         documents = make()
@@ -63,7 +63,7 @@ def _disk_errors(cache: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"{cache}: the tokens cannot be kept here ({error.strerror or error}); free some "
+            f"{cache}: the tokens cannot be stored here ({error.strerror or error}); free some "
             "space, or make this folder writable for you"
         ) from error
 

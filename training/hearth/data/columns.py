@@ -64,8 +64,8 @@ def to_example(fields: dict[str, Any]) -> Example:
         return Example(messages, held_out=held_out)
     if "text" in fields:
         return Example(text=_text(fields["text"], "text"), held_out=held_out)
-    there = ", ".join(map(str, fields)) or "nothing"
-    raise Problem(f"no usable column: there is {there}; what is read is {ACCEPTED}")
+    found = ", ".join(map(str, fields)) or "none"
+    raise Problem(f"no usable columns (found {found}); use {ACCEPTED}")
 
 
 def _messages(fields: dict[str, Any]) -> tuple[Message, ...]:
@@ -111,7 +111,7 @@ def _conversation(column: str, value: Any) -> tuple[Message, ...]:
         raise Problem(f"{column} must be a list of {{role, content}} with at least one answer")
     messages = tuple(_message(number, message) for number, message in enumerate(value, start=1))
     if not any(role == "assistant" for role, _ in messages):
-        raise Problem("no message has the role assistant, so there is no answer to learn")
+        raise Problem("no message has the role assistant, so there is no answer to train on")
     return messages
 
 
@@ -133,7 +133,7 @@ def _message(number: int, message: Any) -> Message:
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise Problem(f"{what} is {_kind(value)}, but text is wanted")
+        raise Problem(f"{what} is {_kind(value)}, not text")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -53,7 +53,7 @@ def keep_hub_rows(data: HubDataset, path: Path) -> None:
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise DataError(
-            f"{path}: the rows of {data.name} cannot be kept here ({error.strerror or error}); "
+            f"{path}: the rows of {data.name} cannot be stored here ({error.strerror or error}); "
             "free some space, or make this folder writable for you"
         ) from error
 

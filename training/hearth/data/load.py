@@ -137,7 +137,7 @@ def load_data(
     documents = cached_documents(cache, key, make, say)
     name, empty = records.name, int(documents.empty[0])
     if not len(documents):
-        raise DataError(f"{name}: there is nothing to learn from: every text or answer is blank")
+        raise DataError(f"{name}: there is nothing to train on: every text or answer is blank")
     chosen = held_out_mask(documents.hashes, documents.marks, held_out)
     if chosen.all():
         raise DataError(_nothing_left(name, documents, held_out))

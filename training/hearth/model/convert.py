@@ -89,25 +89,17 @@ def _repair_model(model: PreTrainedModel, tokenizer: Any) -> None:
 
 
 def _check(folder: Path) -> None:
-    """Raise `ValueError` if the model in `folder` does not load, render and compute."""
+    """Raise `ValueError` if the model in `folder` does not load and compute."""
     tokenizer = AutoTokenizer.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
     model = AutoModelForCausalLM.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
-    if tokenizer.chat_template:
-        question = [{"role": "user", "content": "Hello"}]
-        prompt = tokenizer.apply_chat_template(question, tokenize=False, add_generation_prompt=True)
-        if "Hello" not in prompt:
-            raise ValueError("the chat template does not render")
-    else:
-        prompt = "Hello"
+    prompt = "Hello"
     ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
     if tokenizer.decode(ids[0], skip_special_tokens=False) != prompt:
-        raise ValueError("the tokenizer does not give back what it was given")
-    if model.generation_config.eos_token_id != tokenizer.eos_token_id:
-        raise ValueError("model and tokenizer disagree on the end-of-sequence token")
+        raise ValueError(f"the tokenizer does not decode {prompt} to itself")
     with torch.no_grad():
         logits = model(ids).logits
     if not torch.isfinite(logits).all():

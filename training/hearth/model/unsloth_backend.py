@@ -29,7 +29,7 @@ class UnslothModel(TrainableModel):
     """A PEFT model with Unsloth's kernels for forward, loss and backward."""
 
     joins_rows = True
-    keeps_apart = "backend=transformers"
+    isolation_setting = "backend=transformers"
 
     def before_step(self) -> None:
         """Let Unsloth switch compiled functions back to eager between steps, never within one."""
