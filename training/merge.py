@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Make one plain model folder of a run's adapter and the model that it was trained on.
+"""Merge a run's adapter into the model that it was trained on: one plain model folder.
 
     python training/merge.py runs/evening --to models/evening
 
-The folder loads with Transformers alone, and so with whatever reads its models. It takes as much
-disk and memory as the base model, and appears when it is whole or not at all. Its weights are
-rounded to the numbers that the base is stored in, mostly bf16; the adapter, which stays as it is,
-is not. After training in 4 bits the base is the model in 16 bits.
+The folder loads with Transformers alone. It takes as much disk and memory as the base model, and
+appears only when complete. Its weights are rounded to the precision of the base model, mostly bf16;
+the adapter stays unchanged. After training in 4 bits the base is the model in 16 bits.
 """
 
 from __future__ import annotations
@@ -27,15 +26,17 @@ def main() -> int:
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run: runs/NAME")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
     parser.add_argument(
-        "--best", action="store_true", help="the adapter of the lowest held-out loss (best/)"
+        "--best",
+        action="store_true",
+        help="merge the adapter with the lowest held-out loss (best/)",
     )
     parser.add_argument(
         "--trust-remote-code",
         action="store_true",
-        help="let Python code run that comes with the base model; read it first",
+        help="run Python code that comes with the base model; read it first",
     )
     given = parser.parse_args()
-    # Imported late, so that --help is answered soon and nobody has to read what libraries say.
+    # Imported late, so that --help is answered soon and the libraries' warnings stay hidden.
     from hearth.base.quiet import hush
 
     hush()

@@ -6,8 +6,8 @@ This is the script that `train.yml` starts on every node, and the same that you 
     python training/train_distributed.py --model smollm2-135m --max-steps 5
     torchrun --nproc-per-node 2 training/train_distributed.py --model smollm2-135m
 
-`--help` explains every setting, `--list-models` shows the presets, `--dry-run` which value of a
-setting holds and where it came from.
+`--help` explains every setting, `--list-models` shows the presets, `--dry-run` the value of every
+setting and its origin.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hearth.fit.catalogue import listing
 
 
 def requested_run(typed: CommandLine, layout: Layout) -> Run:
-    """Return the run to train: the one in --run-file, or the one that was typed."""
+    """Return the run to train, from --run-file or from the typed settings."""
     if typed.run_file:
         return read_run(typed.run_file)
     return resolve_run(typed.given, layout.results, file=typed.config)
@@ -49,7 +49,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     run = pinned(run, prepared.model.commit)
     measured = measured_here(run, layout, prepared, say)
     world = join()
-    # By hand every rank made up its own name from the time; rank 0's holds.
+    # By hand every rank derived its own run name from the time; all use rank 0's.
     run = world.from_leader(run)
     folder = layout.run_dir(run.name)
     trainer = Trainer(run, layout, prepared, measured, world)
@@ -58,7 +58,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     try:
         outcome = trainer.train()
     except KeyboardInterrupt:
-        print(f"\ninterrupted; go on with --resume {run.name}", file=sys.stderr)
+        print(f"\ninterrupted; continue with --resume {run.name}", file=sys.stderr)
         raise
     if world.leads:
         print(f"{outcome}: {folder}", flush=True)
@@ -67,7 +67,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
 
 @record
 def main() -> int:
-    """Run the command line; return the exit status: 0, or 2 if the run cannot be."""
+    """Run the command line; return the exit status: 0, or 2 for an error of the user's."""
     try:
         typed = parse_command_line()
         if typed.list_models:
@@ -80,7 +80,7 @@ def main() -> int:
             return 0
         train(run, layout, by_hand=typed.run_file is None)
     except HearthError as error:
-        # What was typed is equally wrong on all ranks; said once it is enough.
+        # A wrong setting fails on all ranks; report it once.
         if rank_from_environment() == 0 or not isinstance(error, ConfigError):
             for finding in error.findings:
                 print(f"hearth: error: {finding}", file=sys.stderr, flush=True)

@@ -47,7 +47,7 @@ def gradients(model, autocast, data: str, sizes: list[int]) -> dict[str, torch.T
     """Return loss and gradients of six rows, computed in micro-batches of these sizes."""
     from transformers import AutoTokenizer
 
-    from hearth.data import load_data
+    from hearth.data.load import load_data
 
     with tempfile.TemporaryDirectory() as cache:
         rows = load_data(
@@ -71,7 +71,7 @@ def losses_of_a_neighbour(model, autocast) -> dict[str, torch.Tensor]:
 
     Once as it is, once with a token of the first changed, once with one of its own changed.
     """
-    from hearth.data import IGNORED, Batch
+    from hearth.data.rows import IGNORED, Batch
 
     def loss(change: int | None) -> torch.Tensor:
         ids = np.random.default_rng(0).integers(5, 200, (1, 300))

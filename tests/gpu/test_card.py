@@ -68,7 +68,7 @@ def test_rows_that_do_not_fit_are_computed_in_smaller_pieces_to_the_same_end(
     trained, crowded_card, large
 ):
     crowded, said = trained("crowded", 1, *large, "--micro-batch", 96)
-    assert "rows at once do not fit into the memory; going on with" in said
+    assert "rows at once do not fit into memory; continuing with" in said
     careful, said = trained("careful", 1, *large, "--micro-batch", 4)
     assert "do not fit" not in said
     assert losses(crowded) == pytest.approx(losses(careful), rel=1e-5)

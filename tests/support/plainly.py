@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from hearth.data import load_data
+from hearth.data.load import load_data
 from support.tiny_model import make_tokenizer
 
 

@@ -191,7 +191,7 @@ def rank(number, port):
     world = join()
     exchange = Exchange([torch.nn.Parameter(torch.zeros(100_000))], world)
     for _ in range(2):
-        exchange.run(0.0, False, False, 1, 0.1, 1.0, 0.0, 1)
+        exchange.run({"stop": False, "keep": False}, tokens=1)
     leave(world)
 
 def free_port():

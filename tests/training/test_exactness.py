@@ -35,7 +35,7 @@ from support.waiting import HANG
 
 from hearth.base.files import sha256_of
 from hearth.config import resolve
-from hearth.data import load_data
+from hearth.data.load import load_data
 from hearth.model.load import load_model
 from hearth.trainer.compute import Compute
 
@@ -257,7 +257,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path, argu
     expected = trained(tmp_path, "whole", 1, *more)
     kill_after(3, tmp_path, "broken", 1, *more)
     done = train_forked(tmp_path, 1, "--resume", "broken")
-    assert "beginning at step 0" in done.stdout
+    assert "starting at step 0" in done.stdout
     found = learned(tmp_path, "broken")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
@@ -369,7 +369,7 @@ def test_a_run_does_not_go_on_from_other_data_or_another_model(
     tensors = load_file(weights)
     tensors["model.norm.weight"] += 1
     save_file(tensors, weights, {"format": "pt"})
-    said = refused("model: run 'night' began with another model")
+    said = refused("model: run 'night' started with another model")
     assert "data:" not in said.partition("error:")[2]
     weights.write_bytes(kept)
 
@@ -378,7 +378,7 @@ def test_a_run_does_not_go_on_from_other_data_or_another_model(
     record = (folder / "run.yml").read_text()
     data.write_text(lines.replace("lamp", "bulb"))
     (folder / "run.yml").write_text(record.replace(sha256_of(tiny_data), sha256_of(data)))
-    said = refused("data: run 'night' began with another data set")
+    said = refused("data: run 'night' started with another data set")
     assert "model:" not in said.partition("error:")[2]
 
     # The same bytes in another folder are the same.

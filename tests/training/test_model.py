@@ -24,10 +24,11 @@ from transformers import (
     Qwen3Config,
 )
 
-from hearth.config import ConfigError, load_preset, resolve
-from hearth.data import Batch, load_data
+from hearth.config import ConfigError, Settings, load_preset, resolve
+from hearth.data.load import load_data
+from hearth.data.rows import Batch
 from hearth.model import precision
-from hearth.model.load import choose_backend, load_model
+from hearth.model.load import backend_here, load_model
 
 
 def packed(first, second, padding=0):
@@ -129,14 +130,18 @@ def test_the_adapter_is_plain_peft_with_the_same_held_out_loss(
     assert config["base_model_name_or_path"] == str(tiny_model)
 
 
-def test_unsloth_by_name_without_a_gpu_is_an_error_and_auto_is_not():
+def test_unsloth_by_name_without_a_gpu_is_an_error_and_auto_is_not(monkeypatch):
+    def chosen(backend, device, installed=True):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: name if installed else None)
+        return backend_here(Settings(model="any", backend=backend), torch.device(device))
+
     with pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
-        choose_backend("unsloth", gpu=False, unsloth_installed=True)
+        chosen("unsloth", "cpu")
     with pytest.raises(ConfigError, match="not installed"):
-        choose_backend("unsloth", gpu=True, unsloth_installed=False)
-    assert choose_backend("auto", gpu=False, unsloth_installed=True) == "transformers"
-    assert choose_backend("auto", gpu=True, unsloth_installed=True) == "unsloth"
-    assert choose_backend("transformers", gpu=True, unsloth_installed=True) == "transformers"
+        chosen("unsloth", "cuda", installed=False)
+    assert chosen("auto", "cpu") == "transformers"
+    assert chosen("auto", "cuda") == "unsloth"
+    assert chosen("transformers", "cuda") == "transformers"
 
 
 def test_unsloth_can_be_imported_before_all_that_it_patches(tmp_path):

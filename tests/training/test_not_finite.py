@@ -18,7 +18,7 @@ from hearth.model import precision
 from hearth.model.load import load_model
 from hearth.prepare.node import prepare
 from hearth.ranks.world import join
-from hearth.trainer import parallel
+from hearth.trainer import loop
 from hearth.trainer.loop import Trainer
 
 POISON = "~"
@@ -62,7 +62,7 @@ def test_the_step_is_skipped_on_all_ranks_and_the_line_named(tmp_path, poisoned)
     (skip,) = metrics(tmp_path / "runs" / "night", "skip")
     (line,) = skip["rows"]
     assert line.endswith("x.jsonl:7")
-    assert f"step {skip['step']} skipped: not finite is the gradient of row {line}" in done.stdout
+    assert f"step {skip['step']} skipped: non-finite gradient in row {line}" in done.stdout
     steps = metrics(tmp_path / "runs" / "night", "step")
     assert [step["step"] for step in steps if step["skipped"]] == [skip["step"]]
     assert done.stdout.count("  1 skipped as not finite") == 1
@@ -75,7 +75,7 @@ def test_the_step_is_skipped_on_all_ranks_and_the_line_named(tmp_path, poisoned)
 def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned):
     done = trained(tmp_path, poisoned, set(range(1, 25)))
     assert done.returncode != 0
-    assert "the gradient was not finite in 3 steps in a row, the last being step 3" in done.stderr
+    assert "the gradient was not finite in 3 steps in a row, the last of them step 3" in done.stderr
     assert "x.jsonl:" in done.stderr
     assert "start a new run with a lower learning_rate or precision=fp32" in done.stderr
     assert len(metrics(tmp_path / "runs" / "night", "skip")) == 3
@@ -87,8 +87,8 @@ def test_a_rank_that_learns_by_itself_skips_by_itself_and_names_its_line(tmp_pat
     (skip,) = metrics(tmp_path / "runs" / "night", "skip")
     (line,) = skip["rows"]
     assert line.endswith("x.jsonl:7")
-    said = f"1 local step skipped in the 2 before step {skip['step'] + 1}: not finite is the "
-    assert f"{said}gradient of row {line}" in done.stdout
+    said = f"1 local step skipped in the 2 before step {skip['step'] + 1}: non-finite "
+    assert f"{said}gradient in row {line}" in done.stdout
     steps = metrics(tmp_path / "runs" / "night", "step")
     assert [step["skipped"] for step in steps if step["step"] == skip["step"]] == [1]
     assert sum(step["skipped"] for step in steps) == 1
@@ -102,7 +102,7 @@ def test_a_rank_that_learns_by_itself_skips_by_itself_and_names_its_line(tmp_pat
 def test_three_rounds_in_a_row_end_the_run(tmp_path, poisoned):
     done = trained(tmp_path, poisoned, set(range(1, 25)), "--sync-every", 2, "--epochs", 2)
     assert done.returncode != 0
-    assert "not finite in 3 rounds in a row, the last being that up to step 6" in done.stderr
+    assert "not finite in 3 rounds in a row, the last of them up to step 6" in done.stderr
     assert "x.jsonl:" in done.stderr
 
 
@@ -134,7 +134,7 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
         with one_at_a_time:
             return load_model(*arguments)
 
-    monkeypatch.setattr(parallel, "load_model", load)
+    monkeypatch.setattr(loop, "load_model", load)
 
     def train(world, runs, **changed):
         given = {
@@ -183,6 +183,9 @@ class TrainingWorld(ThreadWorld):
     @property
     def size(self):
         return self.table.size
+
+    def say(self, text):
+        print(text)
 
     def sum_(self, buffer):
         buffer.copy_(torch.stack(self.gather(buffer.clone())).sum(dim=0))

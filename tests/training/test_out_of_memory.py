@@ -81,7 +81,7 @@ def test_held_out_rows_too_are_taken_fewer_at_once(folder, arguments):
     for name, asked in (("much", (*more, "--memory-limit", LIMIT)), ("little", few)):
         done = train_forked(folder, 1, "--run-name", name, *arguments, "--split", "1", *asked)
         assert done.returncode == 0, done.stderr
-        assert ("held-out rows at once do not fit" in done.stdout) == (name == "much")
+        assert ("33 rows at once do not fit" in done.stdout) == (name == "much")
         losses.append([each["loss"] for each in metrics(folder / "runs" / name, "evaluate")])
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
 
@@ -94,7 +94,7 @@ def test_where_ranks_compute_together_the_run_ends_and_says_how_to_go_on(
     done = train_forked(folder, 2, "--run-name", "parts", *parts, "--checkpoint-every", 1)
     assert done.returncode != 0
     assert "6 rows at once do not fit into the memory of this rank" in done.stderr
-    assert "resume and micro_batch=3" in done.stderr
+    assert "resume with micro_batch=3" in done.stderr
     done = train_forked(folder, 2, "--resume", "parts", "--micro-batch", 3)
     assert done.returncode == 0, done.stderr
     assert furthest(learned(folder, "parts"), careful) < 1e-9

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
 from hearth.config import resolve
-from hearth.data import Batch
+from hearth.data.rows import Batch
 from hearth.model.load import load_model
 from hearth.model.sharded import shard
 
@@ -56,7 +56,7 @@ def test_unequal_rows_and_an_idle_rank_equal_one_process(one_process, tmp_path):
     parts, whole = start["weight_bytes_by_rank"], start["weight_bytes"]
     assert sum(parts) == whole
     assert max(parts) < 0.4 * whole
-    assert "micro-batches a step: 3." in done.stdout
+    assert "micro-batches per step: 3;" in done.stdout
     assert "fetches up to" in done.stdout
     assert [len(metrics(folder, "sample")) for folder in folders] == [2, 0]
 

@@ -110,7 +110,7 @@ def told(message: str, log: str, by_rank: bool) -> str:
     cause is mentioned only for an error of a rank (`by_rank`).
     """
     own = last_error(last_launch(log))
-    if own and own.told and own.message == message:
+    if own and own.has_cure and own.message == message:
         return message
     found = diagnosis(message, log)
     return "\n".join([message, *(explained(found) if found or by_rank else [])])

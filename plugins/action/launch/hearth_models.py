@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.fit.catalogue import fitting, rooms_told
+from hearth.fit.catalogue import describe_rooms, fitting
 from hearth_controller.launch.fit import rooms_of
 
 DOCUMENTATION = r"""
@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
         silent = [name for name in given["nodes"] if name not in rooms]
         if not rooms:
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
-        lines = [*fitting(rooms, COLUMNS - 2), "", *rooms_told(rooms, COLUMNS - 2)]
+        lines = [*fitting(rooms, COLUMNS - 2), "", *describe_rooms(rooms, COLUMNS - 2)]
         if silent:
             lines.append(f"not answered: {', '.join(silent)}")
         return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}

@@ -25,7 +25,8 @@ from transformers.utils import logging
 
 from hearth.config import load_preset, resolve
 from hearth.config.layout import Layout
-from hearth.data import Rows, load_data
+from hearth.data.load import load_data
+from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.model.fetch import fetch_model
 from hearth.model.load import load_model

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hearth.data import IGNORED, Batch, Rows
+from hearth.data.rows import IGNORED, Batch, Rows
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.trainer.compute import Compute

@@ -11,7 +11,7 @@ import pytest
 from support.tiny_model import make_tokenizer
 
 from hearth.base.errors import DataError
-from hearth.data import load_data
+from hearth.data.load import load_data
 
 GOOD = json.dumps({"prompt": "Which rank is first?", "completion": "Rank 0."})
 
@@ -147,8 +147,8 @@ def test_more_than_five_different_problems_are_counted(findings):
 
 def test_no_usable_column_lists_what_is_there_and_what_is_read(findings):
     assert findings("x.csv", "question,answer\na,b\nc,d\n") == [
-        "x.csv:2: no usable column: there is question, answer; what is read is messages, "
-        "conversations, prompt + completion, instruction (+ input) + output, or text (also line 3)"
+        "x.csv:2: no usable columns (found question, answer); use messages, conversations, "
+        "prompt + completion, instruction (+ input) + output, or text (also line 3)"
     ]
 
 
@@ -174,11 +174,11 @@ def test_no_usable_column_lists_what_is_there_and_what_is_read(findings):
         ([{"role": "user", "content": "x"}], "no message has the role assistant"),
         (
             [{"role": "user", "content": "x"}, {"role": "assistant", "content": ["y"]}],
-            "the content of message 2 is a list, but text is wanted",
+            "the content of message 2 is a list, not text",
         ),
         (
             [{"role": "user", "content": None}, {"role": "assistant", "content": "y"}],
-            "the content of message 1 is null, but text is wanted",
+            "the content of message 1 is null, not text",
         ),
     ],
 )
@@ -191,7 +191,7 @@ def test_wrong_messages_are_named_by_line_and_message(findings, messages, told):
 @pytest.mark.parametrize(
     ("record", "told"),
     [
-        ({"text": 5}, "text is a int, but text is wanted"),
+        ({"text": 5}, "text is a int, not text"),
         ({"prompt": "a", "completion": True}, "completion is true or false"),
         ({"instruction": "a", "input": {}, "output": "b"}, "input is an object"),
         ({"text": "x", "split": "test"}, "split is 'test'; use 'train' or 'held_out'"),
@@ -206,7 +206,7 @@ def test_wrong_types_are_named_by_line_and_column(findings, record, told):
 
 def test_binary_garbage_is_recognised(findings):
     (finding,) = findings("x.txt", bytes(range(256)) * 20)
-    assert finding.startswith("x.txt: this is binary data, not text (control byte at byte 0)")
+    assert finding.startswith("x.txt: this is binary data, not text;")
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.txt", "x.csv"])
@@ -239,7 +239,7 @@ def test_all_examples_too_long_says_how_long_they_are(findings):
 
 def test_blank_answers_only_leave_nothing_to_learn(findings):
     assert findings("x.jsonl", json.dumps({"prompt": "a", "completion": " "})) == [
-        "x.jsonl: there is nothing to learn from: every text or answer is blank"
+        "x.jsonl: there is nothing to train on: every text or answer is blank"
     ]
 
 
@@ -288,4 +288,4 @@ def test_a_misspelt_shipped_name_is_corrected(tokenizer, tmp_path):
 def test_a_cache_that_cannot_be_written_is_named(findings, tmp_path):
     (tmp_path / "cache").write_text("in the way")
     (finding,) = findings("x.jsonl", GOOD)
-    assert finding.startswith("cache: the tokens cannot be kept here (")
+    assert finding.startswith("cache: the tokens cannot be stored here (")

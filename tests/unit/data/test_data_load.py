@@ -12,7 +12,9 @@ from support.tiny_model import make_tokenizer
 
 import datasets
 from hearth.base.errors import DataError
-from hearth.data import IGNORED, TokenData, encode_prompt, load_data
+from hearth.data.load import TokenData, load_data
+from hearth.data.rows import IGNORED
+from hearth.data.template import encode_prompt
 
 SETTINGS = {"sequence_length": 128, "packing": True, "held_out": 0.1, "seed": 1}
 
@@ -99,10 +101,9 @@ def test_marks_in_the_file_win(load, tmp_path):
 def test_a_held_out_question_can_be_asked_as_it_was_trained(load, tmp_path, tokenizer):
     records = [{"text": "no question", "split": "held_out"}, chat(1), chat(2, split="held_out")]
     data, _ = load(write(tmp_path / "x.jsonl", records))
-    (question,) = data.questions(limit=5)
+    question = data.question()
     assert question.text == "How much is 2?"
     assert question.expected == "2 much."
-    assert question.source == f"{tmp_path}/x.jsonl:3"
     prompt = encode_prompt(tokenizer, question.messages)
     batch = data.held_out.batch([0])
     assert f" {' '.join(map(str, prompt))} " in f" {' '.join(map(str, batch.input_ids[0]))} "
@@ -115,7 +116,7 @@ def test_a_greeting_is_no_answer_to_a_question(load, tmp_path):
     told = {"role": "system", "content": "be kind"}
     records += [{"messages": [told, hello, *turns], "split": "held_out"}, chat(1)]
     data, _ = load(write(tmp_path / "x.jsonl", records))
-    (question,) = data.questions(limit=5)
+    question = data.question()
     assert (question.text, question.expected) == ("ping", "pong")
 
 
@@ -132,7 +133,7 @@ def test_texts_only_have_no_question(load, tmp_path):
     path.write_text("\n\n".join(f"paragraph {number}" for number in range(30)))
     data, _ = load(path)
     assert data.report.held_out_examples > 0
-    assert data.questions() == []
+    assert data.question() is None
 
 
 def test_without_packing_a_row_is_an_example_in_the_order_of_the_file(load, tmp_path):
@@ -153,7 +154,7 @@ def test_the_shipped_data_set_loads_by_name(load):
     data, _ = load("homelab-qa", sequence_length=4096)
     assert data.report.examples > data.report.held_out_examples > 0
     assert data.report.dropped == 0
-    assert data.questions()[0].text
+    assert data.question().text
 
 
 def test_tokens_are_made_once(load, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.data.packing import one_a_row, pack
+from hearth.data.packing import pack
 from hearth.data.split import held_out_mask
 
 CAPACITIES = st.integers(1, 64)
@@ -59,19 +59,10 @@ def test_short_documents_fill_the_gaps():
     assert sorted(sorted(row) for row in rows) == [[0, 2], [1, 3, 4]]
 
 
-def test_a_document_that_is_too_long_is_a_mistake():
-    with pytest.raises(ValueError, match="from 1 to 4"):
-        pack(np.array([5]), 4, 0)
-
-
 def test_a_hundred_thousand_documents_take_seconds_at_most():
     lengths = np.random.default_rng(0).integers(20, 900, 100_000)
     rows = pack(lengths, 1024, 0)
     assert lengths.sum() / (len(rows) * 1024) > 0.99
-
-
-def test_without_packing_each_document_has_a_row():
-    assert one_a_row(3) == [[0], [1], [2]]
 
 
 HASHES = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=60).map(

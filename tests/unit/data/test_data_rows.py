@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth.data.documents import Documents
-from hearth.data.packing import one_a_row, pack
+from hearth.data.packing import pack
 from hearth.data.rows import IGNORED, Rows, cut_to_length
 
 PAD = 9999
@@ -36,7 +35,7 @@ def make_documents(lengths: list[int], plain: list[bool]) -> Documents:
 
 def make_rows(documents: Documents, longest: int, packed: bool = True) -> Rows:
     pieces = cut_to_length(documents, np.arange(len(documents)), longest).pieces
-    rows = pack(pieces.lengths, longest, 0) if packed else one_a_row(len(pieces.starts))
+    rows = pack(pieces.lengths, longest, 0) if packed else [[n] for n in range(len(pieces.starts))]
     return Rows(documents, pieces, rows, "x.jsonl", PAD)
 
 
@@ -95,12 +94,9 @@ def test_a_batch_is_consistent(documents, longest):
 @given(DOCUMENTS, LONGEST)
 def test_without_rows_a_batch_is_short_and_teaches_nothing(documents, longest):
     rows = make_rows(documents, longest)
-    blank = rows.batch_or_blank(np.array([], dtype=np.int64))
+    blank = rows.batch(np.array([], dtype=np.int64))
     assert (blank.labels == IGNORED).all()
     assert blank.input_ids.shape == blank.position_ids.shape == (1, blank.packed_seq_lengths[0])
-    for row in range(len(rows)):
-        one = rows.batch_or_blank(np.array([row]))
-        assert one.input_ids.tolist() == rows.batch([row]).input_ids.tolist()
 
 
 @given(DOCUMENTS, LONGEST)
@@ -135,8 +131,3 @@ def test_the_fingerprint_sees_tokens_labels_and_rows():
     ]
     assert len(set(prints)) == 3
     assert make_rows(documents, 8).fingerprint() == prints[0]
-
-
-def test_a_batch_needs_a_row():
-    with pytest.raises(ValueError, match="at least one row"):
-        make_rows(make_documents([4], [True]), 4).batch([])

@@ -110,7 +110,7 @@ def test_the_supervisors_own_lines_are_no_errors():
 def test_all_findings_of_hearth_are_kept_once():
     log = "hearth: error: a.jsonl:3: not JSON\nhearth: error: b.csv: no column\n"
     error = last_error(log + log + sample("rank-raised"))
-    assert error == RankError(1, "a.jsonl:3: not JSON\nb.csv: no column", told=True)
+    assert error == RankError(1, "a.jsonl:3: not JSON\nb.csv: no column", has_cure=True)
 
 
 def test_an_exception_in_a_destructor_does_not_hide_the_real_one():

@@ -52,7 +52,7 @@ def test_of_two_failures_the_earlier_counts():
 
 def test_a_node_that_is_gone_has_no_error_but_its_peers_know():
     found = failure_of({"desk": ECHO + LOST, "laptop": began("laptop") + "step 3\n"})
-    assert (found.node, found.told) == ("laptop", False)
+    assert (found.node, found.has_cure) == ("laptop", False)
     assert found.message.startswith("laptop was silent for 15 s")
 
 
@@ -74,7 +74,7 @@ def test_an_error_of_an_earlier_launch_is_over():
 
 def test_findings_of_several_lines_stay_together():
     log = began("desk") + said("10:20", "failed: laptop: it lacks a\n    and lacks b")
-    assert failure_of({"desk": log}) == Failure("laptop", "it lacks a\nand lacks b", told=True)
+    assert failure_of({"desk": log}) == Failure("laptop", "it lacks a\nand lacks b", has_cure=True)
 
 
 def test_other_texts_are_searched_line_by_line():

@@ -6,7 +6,7 @@ import pytest
 
 from hearth.config import preset_names
 from hearth.fit.capacity import GIB, Room
-from hearth.fit.catalogue import fitting, listing, rooms_told
+from hearth.fit.catalogue import describe_rooms, fitting, listing
 
 HOME = {
     "tower": Room(16 * GIB, "RTX 5070 Ti"),
@@ -51,11 +51,11 @@ def test_long_names_are_wrapped_within_the_screen(columns):
     whole = " ".join(" ".join(lines).split())
     for name in list(many)[::2]:  # the others are too small for most
         assert name in whole
-    assert max(map(len, rooms_told(many, columns))) <= columns
+    assert max(map(len, describe_rooms(many, columns))) <= columns
 
 
 def test_what_the_table_goes_by_is_said():
-    said = " ".join(rooms_told(HOME, 78))
+    said = " ".join(describe_rooms(HOME, 78))
     assert "not verified on GPUs" in said
     assert "laptop: RTX 4070 has 8.0 GiB" in said
-    assert "not verified" not in " ".join(rooms_told({"desk": Room(GIB)}, 78))
+    assert "not verified" not in " ".join(describe_rooms({"desk": Room(GIB)}, 78))

@@ -49,14 +49,14 @@ def test_a_model_that_is_drawn_must_know_every_token_of_the_data(prepared):
 
 def test_a_configuration_that_describes_no_model_is_named(prepared):
     with pytest.raises(
-        HearthError, match=r"(?s)config\.json: no model can be made of it \(.*heads"
+        HearthError, match=r"(?s)config\.json: it does not describe a model \(.*heads"
     ):
         prepared({"num_attention_heads": 7}, **SCRATCH)
 
 
 def test_quantised_weights_cannot_learn_themselves(prepared):
     quantised = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
-    with pytest.raises(HearthError, match="are quantised, and with lora=off they cannot learn"):
+    with pytest.raises(HearthError, match="are quantised and cannot be trained"):
         prepared(quantised, **WHOLE)
 
 

@@ -229,7 +229,7 @@ def test_an_unreachable_hub_is_told_with_the_way_round(tmp_path):
 def test_offline_is_honoured_and_named(hub, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "the Hub is not asked (HF_HUB_OFFLINE)" in refused(SOURCE, tmp_path)
+    assert "the Hub is switched off (HF_HUB_OFFLINE)" in refused(SOURCE, tmp_path)
     assert hub.asked == []
 
 
@@ -247,7 +247,7 @@ def test_what_huggingface_hub_has_cached_is_used_offline(hub, tmp_path, monkeypa
 def test_a_cache_that_cannot_be_written_is_named(hub, tmp_path):
     (tmp_path / "models").write_text("in the way")
     told = refused(SOURCE, tmp_path)
-    assert "models: the model cannot be kept here (" in told
+    assert "models: the model cannot be stored here (" in told
     assert "HEARTH_MODELS" in told
 
 
@@ -376,9 +376,9 @@ def _bad_config(folder: Path) -> None:
     [
         (_only_pickle, "the weights are in pickle form"),
         (_adapter, "this is an adapter, not a model"),
-        (_torn, "model.safetensors: this file is cut short ("),
+        (_torn, "model.safetensors: this is not a complete safetensors file"),
         (_pointer, "this is a git-lfs pointer, not the weights; run git lfs pull"),
-        (_garbage, "this is not a safetensors file"),
+        (_garbage, "this is not a complete safetensors file"),
         (_missing_part, "model-1.safetensors: this part of the weights is missing"),
         (_bad_config, "config.json: this is not a model's configuration"),
     ],

@@ -60,7 +60,7 @@ def test_code_of_another_repository_and_a_file_that_is_missing_are_refused(hermi
         {"model_type": "unheard-of", "auto_map": {"AutoModel": "a/b--modeling_x.X"}}
     )
     (problem,) = code_problems(elsewhere, "me/x", True, None)
-    assert "me/x: its code lies in another repository (a/b--modeling_x.py)" in problem
+    assert "me/x: its code is in another repository (a/b--modeling_x.py)" in problem
     (hermit / CODE[1]).unlink()
     (problem,) = code_problems(code_in(hermit), "hermit", True, hermit)
     assert problem.startswith(f"{hermit / CODE[1]}: this file of the model's own code is missing")

@@ -19,7 +19,6 @@ from hearth.plan.split import (
     by_shares,
     by_speed,
     divide,
-    lost_to_whole_rows,
     seconds_of,
     shares_for,
 )
@@ -178,6 +177,13 @@ def test_a_curve_that_cannot_be_is_refused(sizes, times):
 
 
 # ---- advice -------------------------------------------------------------------------------------
+
+
+def lost_to_whole_rows(rows, speeds, exchange):
+    """Return the part of a step's time that is lost because a row cannot be cut in two."""
+    computed = seconds_of(by_speed([rows], speeds), speeds)
+    ideal = rows / sum(speed.rows_per_second for speed in speeds)
+    return 1 - (ideal + exchange) / (computed + exchange)
 
 
 def test_a_step_of_too_few_rows_gets_a_better_size_proposed():

@@ -16,11 +16,9 @@ LLAMA_2_7B = 2 * 6_738_415_616
 
 def test_seven_billion_weights_over_three_nodes_on_a_home_network_take_minutes():
     assert fetch_seconds(LLAMA_2_7B, 3) == pytest.approx(144, abs=1)
-    assert network_cost(LLAMA_2_7B, 3) == (
-        "parallel=fsdp: each of 3 ranks keeps its part of 13.5 GB of weights and fetches up to "
-        "18.0 GB in every micro-batch: 2 min 24 s at 1000 Mbit/s (assumed). A larger micro_batch "
-        "fetches less often; where the model fits every card, parallel=ddp is far faster"
-    )
+    said = network_cost(LLAMA_2_7B, 3)
+    for fact in ("3 ranks", "13.5 GB", "18.0 GB", "2 min 24 s at 1000 Mbit/s (assumed)"):
+        assert fact in said
 
 
 def test_a_measured_link_takes_the_place_of_the_assumed_one():

@@ -32,7 +32,7 @@ def test_an_evaluation_that_is_still_owed_is_recorded_once(metrics):
         json.dumps({"kind": "evaluate", "step": step, "when": "during"}) + "\n" for step in (1, 2)
     ]
     metrics.write_text(lines(1) + judged[0] + lines(2) + judged[1])
-    forget_after(metrics, 2, unjudged=True)
+    forget_after(metrics, 2, evaluation_due=True)
     assert metrics.read_text() == lines(1) + judged[0] + lines(2)
 
 

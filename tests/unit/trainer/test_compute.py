@@ -53,8 +53,6 @@ class SomeRows:
             4, dtype=float
         )
 
-    batch_or_blank = batch  # of no rows this is a tensor without numbers
-
 
 def computed(model, most, say=print, turns=0):
     torch.nn.init.ones_(model.network.weight)
@@ -79,8 +77,8 @@ def test_what_does_not_fit_is_computed_anew_in_smaller_pieces(error):
     assert small.loss == pytest.approx(roomy.loss, rel=1e-12)
     assert (roomy.micro_batch, small.micro_batch) == (11, 2)
     assert said == [  # eleven rows in pieces of at most five are 4 + 4 + 3
-        "11 rows at once do not fit into the memory; going on with 5",
-        "4 rows at once do not fit into the memory; going on with 2",
+        "11 rows at once do not fit into memory; continuing with 5",
+        "4 rows at once do not fit into memory; continuing with 2",
     ]
 
 
@@ -100,7 +98,7 @@ def test_ranks_that_compute_together_take_as_many_turns_and_blank_ones_change_no
 @pytest.mark.parametrize(
     ("holds", "said"),
     [
-        (3, r"4 rows at once do not fit .* parallel=fsdp .* resume and micro_batch=2"),
+        (3, r"4 rows at once do not fit .* parallel=fsdp .* resume with micro_batch=2"),
         (0, r"1 row at once does not fit .* parallel=fsdp .* gradient_checkpointing=true"),
     ],
 )

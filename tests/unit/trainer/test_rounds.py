@@ -74,7 +74,7 @@ class Rank:
                 state["exp_avg_sq"].fill_(moved**2)
                 state["step"] += taken
         local = Local(labels=labels, of_all=of_all, taken=taken, norms=moved * taken)
-        return self.rounds.end(local, stop=False, keep=False, peak_memory_mib=0.0, celsius=0.0)
+        return self.rounds.end(local, {"stop": False, "keep": False})
 
     def numbers(self):
         return torch.cat([parameter.detach().flatten() for parameter in self.parameters])

@@ -18,13 +18,13 @@ COMPUTED, UPDATED = 10.0, 0.02
 
 
 class Learner:
-    rate, seeks_scale = 1e-3, False
+    rate, may_lower_scale = 1e-3, False
 
     def update(self) -> float:
         time.sleep(UPDATED)
         return 1.0
 
-    def use_up_rate(self) -> None:
+    def advance_schedule(self) -> None:
         """Nothing changes it here."""
 
 
@@ -34,13 +34,17 @@ class Exchanged:
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def run(self, compute_seconds: float, **others: object) -> SimpleNamespace:
+    def run(
+        self, flags: dict[str, bool], compute_seconds: float, **others: object
+    ) -> SimpleNamespace:
         return self._reported(compute_seconds)
 
     def begin(self) -> None:
         """A round leaves nothing to note here."""
 
-    def end(self, local: SimpleNamespace, **others: object) -> SimpleNamespace:
+    def end(
+        self, local: SimpleNamespace, flags: dict[str, bool], **others: object
+    ) -> SimpleNamespace:
         return self._reported(local.seconds)
 
     def _reported(self, seconds: float) -> SimpleNamespace:
@@ -67,7 +71,7 @@ def stepper(exchanged: Exchanged, sync_every: int) -> Stepper:
         SimpleNamespace(sync_every=sync_every, seed=0, packing=True),
         rows,
         RowOrder(rows=8, global_batch=2, seed=0),
-        SimpleNamespace(rank=0, device=SimpleNamespace(type="cpu"), node="tower"),
+        SimpleNamespace(rank=0, device=SimpleNamespace(type="cpu"), say=print),
         Fixed((1,), [1]),
         SimpleNamespace(gradients=lambda *a, **k: Computed(1.0, COMPUTED, 1)),
         exchanged,

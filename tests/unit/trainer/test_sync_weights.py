@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.several import on_ranks
 
-from hearth.trainer.sync_weights import start_alike
+from hearth.trainer.sync_weights import sync_weights
 
 
 def weights(changed=()):
@@ -25,7 +25,7 @@ def weights(changed=()):
 def test_all_ranks_have_rank_0s_weights_and_only_what_differed_was_sent(changed):
     def act(world):
         own = weights(changed[world.rank])
-        return own, start_alike(own, world), len(world.sent)
+        return own, sync_weights(own, world), len(world.sent)
 
     wanted = weights(changed[0])
     differing = {n for other in changed for n in other ^ changed[0]}

@@ -11,7 +11,12 @@ import re
 
 import httpx
 from huggingface_hub import HfApi, get_token
-from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 
 PROBE_SECONDS = 6.0
 _TOKEN = re.compile(r"hf_[A-Za-z0-9_]{8,}")
@@ -25,25 +30,54 @@ def hub_api() -> HfApi:
 
 def scrub(text: object) -> str:
     """Return `text` with tokens and credentials in addresses replaced by asterisks."""
-    told = str(text)
+    clean = str(text)
     if token := get_token():
-        told = told.replace(token, "***")
-    return _CREDENTIALS.sub("***@", _TOKEN.sub("hf_***", told))
+        clean = clean.replace(token, "***")
+    return _CREDENTIALS.sub("***@", _TOKEN.sub("hf_***", clean))
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, scrubbed."""
+    return scrub(error).strip().split("\n")[0]
 
 
 def is_unreachable(error: BaseException) -> bool:
     """Return whether `error`, or an error in its cause chain, means that the Hub did not answer."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, HfHubHTTPError):
-            return seen.response is not None and seen.response.status_code >= 500
-        if isinstance(seen, OfflineModeIsEnabled | httpx.TransportError | ConnectionError):
+    current: BaseException | None = error
+    while current is not None:
+        if isinstance(current, HfHubHTTPError):
+            return current.response is not None and current.response.status_code >= 500
+        if isinstance(current, OfflineModeIsEnabled | httpx.TransportError | ConnectionError):
             return True
-        seen = seen.__cause__ or seen.__context__
+        current = current.__cause__ or current.__context__
     return False
 
 
-def is_refused(error: BaseException) -> bool:
-    """Return whether `error` means that the Hub requires a token or rejects the current one."""
+def refusal(
+    error: BaseException, kind: str, page: str, similar: str, gated: bool = False
+) -> str | None:
+    """Return the reason for which the Hub refused a request; None if it did not refuse it.
+
+    `kind` of the repository is "model" or "data set", `page` its path on huggingface.co, `similar`
+    a hint from `did_you_mean`. The error may hide that a repository is `gated`.
+    """
+    missing = isinstance(error, RepositoryNotFoundError)
     response = getattr(error, "response", None)
-    return response is not None and response.status_code in (401, 403)
+    refused = response is not None and response.status_code in (401, 403)
+    gate = isinstance(error, GatedRepoError) or isinstance(error.__cause__, GatedRepoError)
+    if gate or (gated and (missing or refused)):
+        return (
+            f"this {kind} is gated; accept its licence at https://huggingface.co/{page}, then set "
+            "HF_TOKEN to a token of that account"
+        )
+    if missing:
+        return (
+            f"the Hub has no such {kind}{similar}, or your token may not read it; check the name, "
+            "or set HF_TOKEN if it is private"
+        )
+    if refused:
+        return (
+            "the Hub refuses your token; make a new one at https://huggingface.co/settings/tokens "
+            "and set HF_TOKEN to it"
+        )
+    return None

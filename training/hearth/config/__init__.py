@@ -24,23 +24,3 @@ from hearth.config.run import (
     write_run,
 )
 from hearth.config.settings import Settings
-
-__all__ = [
-    "ConfigError",
-    "Preset",
-    "Resolved",
-    "Run",
-    "Settings",
-    "describe_settings",
-    "load_preset",
-    "newest_run",
-    "pinned",
-    "preset_names",
-    "read_run",
-    "resolve",
-    "resolve_run",
-    "run_of",
-    "run_text",
-    "shown",
-    "write_run",
-]

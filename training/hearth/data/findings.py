@@ -12,11 +12,7 @@ class Problem(Exception):
 
 
 class Findings:
-    """Problems with their lines; a problem on several lines is reported once.
-
-    Args:
-        name: the data set's name, which starts each finding.
-    """
+    """Problems of the data set `name` with their lines; each problem is reported once."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -33,13 +29,13 @@ class Findings:
         """Raise `DataError` with the first five different problems, if there are any."""
         if not self._places:
             return
-        told = [self._tell(problem) for problem in list(self._places)[:SHOWN]]
+        findings = [self._finding(problem) for problem in list(self._places)[:SHOWN]]
         rest = sum(map(len, list(self._places.values())[SHOWN:]))
         if rest:
-            told.append(f"{self.name}: and {rest} more line{'s' * (rest > 1)} with problems")
-        raise DataError(*told)
+            findings.append(f"{self.name}: and {rest} more line{'s' * (rest > 1)} with problems")
+        raise DataError(*findings)
 
-    def _tell(self, problem: str) -> str:
+    def _finding(self, problem: str) -> str:
         first, *others = self._places[problem]
         also = ""
         if others:

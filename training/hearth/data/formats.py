@@ -85,17 +85,14 @@ def _refuse_other_format(path: Path) -> None:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         if not head.startswith(b"PAR1"):
-            kind = "text" if _looks_like_text(head) else "something else"
+            kind = "text" if _is_text(head) else "something else"
             raise DataError(f"{path}: the name says parquet, but the content is {kind}; rename it")
         return
     for magic, kind in _MAGIC.items():
         if head.startswith(magic):
             raise DataError(f"{path}: the name says {suffix[1:]}, but the content is {kind}")
-    if not _looks_like_text(head):
-        raise DataError(
-            f"{path}: this is binary data, not text (control byte at byte "
-            f"{_first_control(head)}); give a {suffix[1:]} file in UTF-8"
-        )
+    if not _is_text(head):
+        raise DataError(f"{path}: this is binary data, not text; give a {suffix[1:]} file in UTF-8")
     start = head.removeprefix(_BOM).lstrip()
     first = start.split(b"\n", 1)[0].strip()
     if suffix == ".jsonl" and start.startswith(b"["):
@@ -111,15 +108,10 @@ def _refuse_other_format(path: Path) -> None:
         )
 
 
-def _first_control(head: bytes) -> int | None:
-    """Return the index of the first control byte that text files never contain, or None."""
-    return next((i for i, byte in enumerate(head) if byte < 32 and byte not in b"\t\n\r\f"), None)
-
-
-def _looks_like_text(head: bytes) -> bool:
-    return b"\0" not in head and sum(b < 32 and b not in b"\t\n\r\f" for b in head) * 100 <= len(
-        head
-    )
+def _is_text(head: bytes) -> bool:
+    """Return whether at most one percent of the bytes are control bytes, none of them zero."""
+    controls = sum(byte < 32 and byte not in b"\t\n\r\f" for byte in head)
+    return b"\0" not in head and controls * 100 <= len(head)
 
 
 def _is_csv_header(line: bytes) -> bool:

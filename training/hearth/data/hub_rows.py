@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
 from hearth.base.errors import DataError, did_you_mean
 from hearth.base.files import sync
-from hearth.base.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
+from hearth.base.hub import PROBE_SECONDS, first_line, hub_api, is_unreachable, refusal
 from hearth.data.locate import HubDataset, shipped_names
 
 
@@ -33,7 +31,7 @@ def load_hub_rows(data: HubDataset) -> tuple[Any, str]:
     try:
         rows = datasets.load_dataset(data.id, data.config, split="train")
     except Exception as error:  # datasets passes on errors of many libraries
-        raise _told(data, error, reachable) from None
+        raise _load_error(data, error, reachable) from None
     if len(rows) == 0:
         raise DataError(f"{data.name}: its train split has no rows; there is nothing to train on")
     checksum = hashlib.sha256(f"{data.name} {rows._fingerprint}".encode()).hexdigest()
@@ -55,7 +53,7 @@ def keep_hub_rows(data: HubDataset, path: Path) -> None:
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise DataError(
-            f"{path}: the rows of {data.name} cannot be kept here ({error.strerror or error}); "
+            f"{path}: the rows of {data.name} cannot be stored here ({error.strerror or error}); "
             "free some space, or make this folder writable for you"
         ) from error
 
@@ -67,30 +65,21 @@ def _probe(data: HubDataset) -> bool:
     except Exception as error:  # proxy, DNS, TLS, HTTP: each has its own error classes
         if is_unreachable(error):
             return False
-        raise _told(data, error, reachable=True) from None
+        raise _load_error(data, error, reachable=True) from None
     return True
 
 
-def _told(data: HubDataset, error: Exception, reachable: bool) -> DataError:
+def _load_error(data: HubDataset, error: Exception, reachable: bool) -> DataError:
     """Translate `error` into a `DataError` for the user."""
     if not reachable:
         return DataError(
             f"{data.name}: the Hub does not answer and this data set is not in the local cache; "
             "connect, or give a data file (.jsonl, .txt, .csv, .parquet)"
         )
-    if isinstance(error, GatedRepoError) or isinstance(error.__cause__, GatedRepoError):
-        return DataError(
-            f"{data.name}: this data set is gated; accept its terms at "
-            f"https://huggingface.co/datasets/{data.id} and set HF_TOKEN"
-        )
-    if isinstance(error, RepositoryNotFoundError) or is_refused(error):
-        return DataError(
-            f"{data.name}: the Hub has no such data set, or your token may not see it"
-            f"{did_you_mean(data.id, shipped_names())}; check the name, set HF_TOKEN if it is "
-            "private"
-        )
-    first_line = scrub(error).strip().split("\n")[0]
+    similar = did_you_mean(data.id, shipped_names())
+    if reason := refusal(error, "data set", f"datasets/{data.id}", similar):
+        return DataError(f"{data.name}: {reason}")
     return DataError(
-        f"{data.name}: this data set cannot be loaded from the Hub ({first_line}); name a "
-        "configuration as name:config, and note that its train split is the one that is used"
+        f"{data.name}: this data set cannot be loaded from the Hub ({first_line(error)}); name a "
+        "configuration as name:config; only its train split is used"
     )

@@ -18,7 +18,7 @@ from hearth.data.documents import Documents, examples, tokenise
 from hearth.data.findings import Findings
 from hearth.data.formats import Records, open_records
 from hearth.data.locate import locate
-from hearth.data.packing import one_a_row, pack
+from hearth.data.packing import pack
 from hearth.data.rows import Cut, Rows, cut_to_length
 from hearth.data.split import held_out_mask
 from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
@@ -29,14 +29,8 @@ class DataReport:
     """Statistics of a loaded data set.
 
     Attributes:
-        name: its name in messages.
-        sha256: checksum of the file, or of the Hub's rows.
         examples: training examples; a text that was cut counts once.
-        held_out_examples: examples kept for evaluation.
-        rows: training rows.
-        held_out_rows: rows for evaluation.
-        tokens: tokens in the training rows.
-        label_tokens: tokens in the training rows that carry loss.
+        tokens, label_tokens: in the training rows; label tokens carry loss.
         cut: texts that were cut into pieces because they are longer than a row.
         dropped: chat examples left out because they are longer than a row.
         empty: examples left out because none of their tokens carries loss.
@@ -74,15 +68,8 @@ class DataReport:
 
 @dataclass(frozen=True)
 class Question:
-    """A held-out conversation up to its first answer.
+    """A held-out conversation up to its first answer, and the answer expected."""
 
-    Attributes:
-        source: its `file:line`.
-        messages: (role, content) before the answer, for `encode_prompt`.
-        expected: the answer in the data set.
-    """
-
-    source: str
     messages: tuple[Message, ...]
     expected: str
 
@@ -102,31 +89,20 @@ class TokenData:
     _records: Records = field(repr=False)
     _held_out_lines: frozenset[int] = field(repr=False)
 
-    def questions(self, limit: int = 1) -> list[Question]:
-        """Return the first held-out conversations of the file; [] if it holds only texts.
+    def question(self) -> Question | None:
+        """Return the first held-out question of the file; None if it holds only texts.
 
         A question is a user message followed by an assistant message; a greeting is not.
         """
-        found: list[Question] = []
         last = max(self._held_out_lines, default=0)
         for line, example in examples(self._records, Findings(self._records.name)):
-            if len(found) == limit or line > last:
+            if line > last:
                 break
-            if line in self._held_out_lines and example.messages:
-                roles = [role for role, _ in example.messages]
-                turn = ("user", "assistant")
-                answers = [at for at, pair in enumerate(pairwise(roles), 1) if pair == turn]
-                if not answers:
-                    continue
-                answer = answers[0]
-                found.append(
-                    Question(
-                        f"{self._records.name}:{line}",
-                        example.messages[:answer],
-                        example.messages[answer][1],
-                    )
-                )
-        return found
+            roles = [role for role, _ in example.messages]
+            for answer, pair in enumerate(pairwise(roles), 1):
+                if line in self._held_out_lines and pair == ("user", "assistant"):
+                    return Question(example.messages[:answer], example.messages[answer][1])
+        return None
 
 
 def load_data(
@@ -142,19 +118,11 @@ def load_data(
 ) -> TokenData:
     """Load `dataset` as rows of at most `sequence_length` tokens.
 
-    Args:
-        dataset: a shipped name, a file, or a Hub `name` or `name:config`.
-        tokenizer: the model's, from transformers; gets a plain chat template if it has none.
-        sequence_length: tokens in a row, at least 2.
-        packing: whether a row holds several documents.
-        held_out: fraction kept for evaluation, unless the file marks examples itself.
-        seed: seed of the packing.
-        cache: folder for the tokens.
-        say: prints progress messages.
+    The tokenizer gets a plain chat template if it has none; its tokens are kept in `cache`. `seed`
+    is that of the packing.
 
-    Raises:
-        DataError: with the problems found in the data.
-        ModelError: if the tokenizer is unusable for training (see `ensure_chat_template`).
+    Raises `DataError` with the problems found in the data, and `ModelError` if the tokenizer is
+    unusable for training (see `ensure_chat_template`).
     """
     records = open_records(locate(dataset))
     ensure_chat_template(tokenizer)
@@ -169,7 +137,7 @@ def load_data(
     documents = cached_documents(cache, key, make, say)
     name, empty = records.name, int(documents.empty[0])
     if not len(documents):
-        raise DataError(f"{name}: there is nothing to learn from: every text or answer is blank")
+        raise DataError(f"{name}: there is nothing to train on: every text or answer is blank")
     chosen = held_out_mask(documents.hashes, documents.marks, held_out)
     if chosen.all():
         raise DataError(_nothing_left(name, documents, held_out))
@@ -178,11 +146,9 @@ def load_data(
     for side in (~chosen, chosen):
         cut = cut_to_length(documents, np.flatnonzero(side), sequence_length)
         pieces = cut.pieces
-        rows = (
-            pack(pieces.lengths, sequence_length, seed)
-            if packing
-            else one_a_row(len(pieces.starts))
-        )
+        rows = [[piece] for piece in range(len(pieces.starts))]
+        if packing:
+            rows = pack(pieces.lengths, sequence_length, seed)
         sides.append((Rows(documents, pieces, rows, name, pad_id), cut))
     (train, train_cut), (kept, kept_cut) = sides
     if not len(train):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from string import whitespace
 
 from hearth.base.errors import DataError, did_you_mean
 
@@ -85,10 +86,7 @@ def _checked(path: Path) -> Path:
         }.get(suffix, f"give a file that ends in {', '.join(SUFFIXES)}")
         raise DataError(f"{path}: {ending} not read; {way_out}")
     try:
-        with path.open("rb") as file:
-            empty = not file.read(64).removeprefix(b"\xef\xbb\xbf").strip() and (
-                path.stat().st_size < 64 or not _has_content(path)
-            )
+        empty = not _has_content(path)
     except OSError as error:
         raise DataError(f"{path}: this file cannot be read ({error.strerror})") from error
     if empty:
@@ -97,9 +95,10 @@ def _checked(path: Path) -> Path:
 
 
 def _has_content(path: Path) -> bool:
-    """Return whether the file contains anything but white space."""
+    """Return whether the file contains anything but a byte order mark and white space."""
     with path.open("rb") as file:
-        return any(chunk.strip() for chunk in iter(lambda: file.read(1 << 20), b""))
+        chunks = iter(lambda: file.read(1 << 20), b"")
+        return any(chunk.strip(b"\xef\xbb\xbf" + whitespace.encode()) for chunk in chunks)
 
 
 def _is_folder(path: Path) -> DataError:

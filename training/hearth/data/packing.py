@@ -15,11 +15,7 @@ def pack(lengths: np.ndarray, capacity: int, seed: int) -> list[list[int]]:
 
     `lengths` is int (documents,), each from 1 to `capacity`. The result depends on the arguments
     alone; `seed` sets the order of documents with the same length.
-
-    Raises `ValueError` if a document is longer than `capacity`.
     """
-    if len(lengths) and (lengths.max() > capacity or lengths.min() < 1):
-        raise ValueError(f"every length must be from 1 to {capacity}")
     shuffled = np.random.default_rng(seed).permutation(len(lengths))
     order = shuffled[np.argsort(-lengths[shuffled], kind="stable")]
     rows: list[list[int]] = []
@@ -42,8 +38,3 @@ def pack(lengths: np.ndarray, capacity: int, seed: int) -> list[list[int]]:
         with_room[left].append(row)
         rooms |= 1 << left
     return rows
-
-
-def one_a_row(documents: int) -> list[list[int]]:
-    """Return rows of one document each, in order, without packing."""
-    return [[document] for document in range(documents)]

@@ -96,7 +96,6 @@ class Rows:
         pieces: the slices of the store that make up the rows.
         rows: piece numbers of each row.
         name: the data set's name, for `sources`.
-        pad_id: padding token, which never carries loss.
 
     Attributes:
         tokens: int64 (rows,), tokens of each row.
@@ -121,10 +120,12 @@ class Rows:
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """Return the rows numbered `indices`, in that order, padded to the longest of them.
 
-        Raises `ValueError` if `indices` is empty.
+        Without any, return a row of two padding tokens, whose loss and gradient are zero: it is for
+        a rank without rows when all ranks must compute together.
         """
-        if len(indices) == 0:
-            raise ValueError("a batch needs at least one row")
+        if not len(indices):
+            ids = np.full((1, 2), self._pad_id, dtype=np.int64)
+            return Batch(ids, np.full_like(ids, IGNORED), np.array([[0, 1]]), [2])
         shape = (len(indices), int(self.tokens[np.asarray(indices)].max()))
         input_ids = np.full(shape, self._pad_id, dtype=np.int64)
         labels = np.full(shape, IGNORED, dtype=np.int64)
@@ -146,17 +147,6 @@ class Rows:
                 position_ids[line, at:] = np.arange(shape[1] - at)
                 packed.append(shape[1] - at)
         return Batch(input_ids, labels, position_ids, packed)
-
-    def batch_or_blank(self, indices: np.ndarray) -> Batch:
-        """Return the rows numbered `indices`, or, if there are none, a row of two padding tokens.
-
-        Loss and gradient of that row are zero: it is for a rank without rows when all ranks must
-        compute together.
-        """
-        if len(indices):
-            return self.batch(indices)
-        ids = np.full((1, 2), self._pad_id, dtype=np.int64)
-        return Batch(ids, np.full_like(ids, IGNORED), np.array([[0, 1]]), [2])
 
     @property
     def largest_token(self) -> int:

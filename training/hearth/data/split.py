@@ -12,12 +12,7 @@ def held_out_mask(hashes: np.ndarray, marks: np.ndarray, fraction: float) -> np.
     document is held out if its content's hash falls below `fraction` of the hash's range: this
     does not depend on the order of the file, keeps a document on its side when others are added,
     and puts equal documents on the same side. At least one document is held out if `fraction` is
-    above 0.
-
-    Args:
-        hashes: uint64 (documents,), hash of the content.
-        marks: int8 (documents,), 1 held out, 0 train, -1 unmarked.
-        fraction: from 0 to 1.
+    above 0. `hashes` and `marks` are those of `Documents`.
     """
     if (marks >= 0).any():
         return marks == 1

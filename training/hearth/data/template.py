@@ -42,12 +42,7 @@ _CONSTANTS = {"date_string": "26 Jul 2024"}
 
 @dataclass(frozen=True)
 class Encoded:
-    """Tokens of one example.
-
-    Attributes:
-        ids: int32 (tokens,).
-        learned: bool (tokens,), whether the token carries loss.
-    """
+    """Tokens of one example, int32, and for each whether it carries loss."""
 
     ids: np.ndarray
     learned: np.ndarray
@@ -60,12 +55,12 @@ def ensure_chat_template(tokenizer: Any) -> None:
     """
     if not tokenizer.is_fast:
         raise ModelError(
-            f"{tokenizer.name_or_path}: its tokenizer has no tokenizer.json form, which is needed "
-            "to find the answers among the tokens; choose a model that has one"
+            f"{tokenizer.name_or_path}: its tokenizer has no tokenizer.json, which is needed to "
+            "find the answers among the tokens; choose a model that has one"
         )
     if tokenizer.eos_token_id is None:
         raise ModelError(
-            f"{tokenizer.name_or_path}: its tokenizer names no end-of-sequence token, so a model "
+            f"{tokenizer.name_or_path}: its tokenizer has no end-of-sequence token, so the model "
             "could not learn to stop; set eos_token in tokenizer_config.json"
         )
     if tokenizer.chat_template is None:

@@ -11,5 +11,3 @@ from hearth.diagnose.log import (
     last_error,
     last_launch,
 )
-
-__all__ = ["RankError", "first_failure", "is_echo", "killed_by", "last_error", "last_launch"]

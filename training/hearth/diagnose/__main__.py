@@ -22,10 +22,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if not given.log:
         parser.error("name a log file or several, such as runs/RUN/logs/*.log")
-    alike = len({path.stem for path in given.log}) < len(given.log)
+    duplicate = len({path.stem for path in given.log}) < len(given.log)
     try:
         logs = {
-            str(path) if alike else path.stem: path.read_text(encoding="utf-8", errors="replace")
+            str(path) if duplicate else path.stem: path.read_text(
+                encoding="utf-8", errors="replace"
+            )
             for path in given.log
         }
     except OSError as error:
@@ -34,11 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
     if failure is None:
         print("no error in these logs")
         return 1
-    found = None if failure.told else diagnosis(failure.message, logs.get(failure.node, ""))
+    found = None if failure.has_cure else diagnosis(failure.message, logs.get(failure.node, ""))
     print(f"{failure.node}: {failure.message}")
-    if not failure.told:
+    if not failure.has_cure:
         print(*(f"    {line}" for line in explained(found)), sep="\n")
-    return 0 if found or failure.told else 1
+    return 0 if found or failure.has_cure else 1
 
 
 if __name__ == "__main__":

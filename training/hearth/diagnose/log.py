@@ -12,7 +12,7 @@ import re
 import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any
 
 MESSAGE_LIMIT = 1000
 """Longest message in characters; some libraries raise whole pages."""
@@ -65,14 +65,14 @@ _RULE = re.compile(r"^=+$")
 class RankError:
     """The error that ended a rank: the rank's number (if known) and a message of a few lines.
 
-    `killed`: by a signal that a rank does not send itself; `told`: reported by Hearth itself, with
-    its cure; `where`: file and line in the user's script that raised it, if requested.
+    `killed`: by a signal that a rank does not send itself; `has_cure`: reported by Hearth itself,
+    with its cure; `where`: file and line in the user's script that raised it, if requested.
     """
 
     rank: int | None
     message: str
     killed: bool = False
-    told: bool = False
+    has_cure: bool = False
     where: str = ""
 
     @property
@@ -81,27 +81,15 @@ class RankError:
         return f"{self.where}: {self.message}" if self.where else self.message
 
 
-class HasMessage(Protocol):
-    """Anything with the text of an error."""
-
-    @property
-    def message(self) -> str:
-        """One to a few lines."""
-        ...
-
-
-Failure = TypeVar("Failure", bound=HasMessage)
-
-
 def is_echo(message: str) -> bool:
     """Return whether an error only reports a lost peer or a requested end."""
     return bool(_ECHO.search(message)) and not _DOWNLOAD.search(message)
 
 
-def first_failure(failures: Iterable[Failure]) -> Failure | None:
+def first_failure(failures: Iterable[Any]) -> Any:
     """Return the earliest failure that is not an echo, else the earliest, else None.
 
-    `failures` must be in the order in which they were detected.
+    `failures` are objects with a `message`, in the order in which they were detected.
     """
     known = list(failures)
     real = (failure for failure in known if not is_echo(failure.message))
@@ -119,7 +107,9 @@ def last_error(text: str, script: str = "") -> RankError | None:
     """
     lines = text.splitlines()
     report = _torchrun_report(lines)
-    found = _told(lines) or _killed(report) or _last_raised(lines, script) or _ended(report, lines)
+    found = (
+        _reported(lines) or _killed(report) or _last_raised(lines, script) or _ended(report, lines)
+    )
     if found and found.rank is None and report:
         return dataclasses.replace(found, rank=report.rank)
     return found
@@ -136,17 +126,17 @@ def kernel_lines(text: str) -> list[str]:
     return [match["said"] for match in _KERNEL.finditer(last_launch(text))]
 
 
-def _told(lines: list[str]) -> RankError | None:
+def _reported(lines: list[str]) -> RankError | None:
     """Return Hearth's own error, with all findings of the first rank that reported any."""
-    told: dict[int | None, list[str]] = {}
+    by_rank: dict[int | None, list[str]] = {}
     for line in lines:
         rank, bare = _split(line)
         if match := _HEARTH.match(bare):
-            messages = told.setdefault(rank, [])
+            messages = by_rank.setdefault(rank, [])
             if match["message"] not in messages:
                 messages.append(match["message"])
-    for rank, messages in told.items():
-        return RankError(rank, _shortened("\n".join(messages)), told=True)
+    for rank, messages in by_rank.items():
+        return RankError(rank, _shortened("\n".join(messages)), has_cure=True)
     return None
 
 
@@ -234,7 +224,7 @@ def _without_report(lines: list[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Report:
-    """The first rank to fail according to torchrun. A negative status is a signal."""
+    """The first rank to fail according to torchrun; a negative status is a signal."""
 
     rank: int
     status: int

@@ -19,11 +19,11 @@ _VERDICT = re.compile(
 
 @dataclass(frozen=True)
 class Failure:
-    """The node where a run failed first and its error; `told`: reported by Hearth itself."""
+    """The node where a run failed first and its error; `has_cure`: reported by Hearth itself."""
 
     node: str
     message: str
-    told: bool = False
+    has_cure: bool = False
 
 
 def failure_of(logs: Mapping[str, str]) -> Failure | None:
@@ -38,7 +38,7 @@ def failure_of(logs: Mapping[str, str]) -> Failure | None:
     failures = []
     for node, text in sorted(launches.items(), key=lambda item: _ended(item[1])):
         if error := last_error(text):
-            failures.append(Failure(node, error.message, error.told))
+            failures.append(Failure(node, error.message, error.has_cure))
     first = first_failure(failures)
     if first and not is_echo(first.message):
         return first
@@ -57,7 +57,7 @@ def _agreed(logs: Mapping[str, str]) -> Failure | None:
         if found := _VERDICT.search(text):
             message = found["message"].replace("\n    ", "\n")
             own = diagnosis(message) is None and not is_echo(message)
-            return Failure(found["node"], message, told=own)
+            return Failure(found["node"], message, has_cure=own)
     return None
 
 

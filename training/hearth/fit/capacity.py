@@ -12,10 +12,9 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Room:
-    """The memory of one rank.
+    """The memory of one rank, in bytes.
 
     Attributes:
-        size: bytes.
         gpu: name of the card; '' for a rank on a CPU.
         ranks: number of ranks that share the card or the computer.
         limited: whether `memory_limit` caps the memory of a rank on a CPU.
@@ -35,7 +34,7 @@ class Room:
         return self.beside if self.gpu else self.size
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Description of the available memory, as a clause that follows "and"."""
         size = f"{self.size / GIB:.1f} GiB"
         if self.limited:
@@ -49,14 +48,11 @@ class Room:
 def room_of(
     facts: Mapping[str, Any], nproc: int, nodes_here: int = 1, memory_limit: float | None = None
 ) -> Room:
-    """Return the room of each rank of a node.
+    """Return the room of each of the `nproc` ranks of a node; 0 means one per GPU, at least one.
 
-    Args:
-        facts: `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name` and `memory_mib` of
-            each; None where it shares the computer's memory) and `free_mib` of the computer.
-        nproc: ranks of the node; 0 means one per GPU, and at least one.
-        nodes_here: nodes that share this computer.
-        memory_limit: GiB that a rank on a CPU may use.
+    `facts` are `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name` and `memory_mib` of
+    each; None where it shares the computer's memory) and `free_mib` of the computer, which
+    `nodes_here` nodes share.
     """
     gpus = facts["gpus"] if facts["cuda"] else []
     ranks = nodes_here * (nproc or max(1, len(gpus)))

@@ -54,9 +54,9 @@ def fitting(rooms: Mapping[str, Room], columns: int) -> list[str]:
     return lines
 
 
-def rooms_told(rooms: Mapping[str, Room], columns: int) -> list[str]:
-    """Return the assumptions behind the table of `fitting`, in lines of at most `columns`."""
-    each = "; ".join(f"{node}: {room.told}" for node, room in rooms.items())
+def describe_rooms(rooms: Mapping[str, Room], columns: int) -> list[str]:
+    """Describe the assumptions behind the table of `fitting`, in lines of at most `columns`."""
+    each = "; ".join(f"{node}: {room.description}" for node, room in rooms.items())
     gpus = " (not verified on GPUs)" if any(room.gpu for room in rooms.values()) else ""
     basis = f"Estimated{gpus}, with each preset's own settings and one row at once. {each}."
     return textwrap.wrap(basis, columns, break_on_hyphens=False)

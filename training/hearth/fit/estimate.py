@@ -50,39 +50,44 @@ _CPU_RUNTIME = 64 << 20
 
 @dataclass(frozen=True)
 class Case:
-    """The settings and hardware that decide a rank's memory, besides the shape of the model.
+    """The settings of a run, with `auto` resolved, and the hardware of one rank.
 
     Attributes:
-        rows: rows of a micro-batch.
-        length: tokens of a row.
         gpu: whether the rank computes on an NVIDIA GPU.
-        precision: bf16, fp16, fp32 or fp64.
-        backend: unsloth or transformers.
-        optimizer: adamw or adamw_8bit.
-        lora: whether an adapter is trained; otherwise the model itself is.
-        rounds: whether ranks take local steps between exchanges (`sync_every`).
-        scratch: whether the weights are initialised at random instead of read.
+        ranks: the world size.
         settled: whether `precision` is certain: on a card, `auto` is only resolved there.
-        sharers: number of ranks that share the frozen weights (`parallel: fsdp`); 1 where every
-            rank holds all of them.
     """
 
-    rows: int
-    length: int
+    settings: Settings
     gpu: bool
-    precision: str
-    backend: str
-    optimizer: str
-    load_in_4bit: bool
-    gradient_checkpointing: bool
-    compress: bool
-    lora: bool
-    lora_rank: int
-    lora_targets: tuple[str, ...] | str
-    rounds: bool = False
-    scratch: bool = False
+    ranks: int = 1
     settled: bool = True
-    sharers: int = 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of a number in the precision of the run."""
+        return _BYTES[self.settings.precision]
+
+    @property
+    def unsloth(self) -> bool:
+        """Whether Unsloth computes."""
+        return self.settings.backend == "unsloth"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch."""
+        rows = min(self.settings.micro_batch, self.settings.global_batch)
+        return rows * self.settings.sequence_length
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the ranks take local steps between exchanges; a single rank exchanges nothing."""
+        return self.settings.sync_every > 1 and self.ranks > 1
+
+    @property
+    def sharers(self) -> int:
+        """Number of ranks that share the frozen weights; 1 if each holds all of them."""
+        return self.ranks if self.settings.parallel == "fsdp" else 1
 
 
 def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: int) -> Case:
@@ -90,36 +95,17 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: in
 
     `auto` is resolved as the run will: 16 bits if any rank has a GPU (`gpus`), the 8-bit optimizer
     if all have one (`all_gpus`) and its state is not averaged, Unsloth on each GPU if it suits the
-    settings. An automatic micro-batch counts as one row, its minimum. `ranks` is the world size; a
-    single rank exchanges nothing.
+    settings. An automatic micro-batch counts as one row, its minimum.
     """
-    sharded = settings.parallel == "fsdp"
-    rows = 1 if settings.micro_batch == "auto" else settings.micro_batch
     automatic = {
+        "micro_batch": 1,
         "precision": "bf16" if gpus else "fp32",
         "optimizer": "adamw_8bit" if all_gpus and settings.sync_every == 1 else "adamw",
         "backend": "unsloth" if gpu and settings.suits_unsloth else "transformers",
     }
-    chosen = {
-        name: getattr(settings, name) if getattr(settings, name) != "auto" else value
-        for name, value in automatic.items()
-    }
-    return Case(
-        rows=min(rows, settings.global_batch),
-        length=settings.sequence_length,
-        gpu=gpu,
-        load_in_4bit=settings.load_in_4bit,
-        gradient_checkpointing=settings.gradient_checkpointing,
-        compress=settings.compress != "none",
-        lora=settings.lora,
-        lora_rank=settings.lora_rank,
-        lora_targets=settings.lora_targets,
-        rounds=settings.sync_every > 1 and ranks > 1,
-        scratch=settings.scratch,
-        settled=settings.precision != "auto" or not gpus,
-        sharers=ranks if sharded else 1,
-        **chosen,
-    )
+    chosen = {name: each for name, each in automatic.items() if getattr(settings, name) == "auto"}
+    settled = settings.precision != "auto" or not gpus
+    return Case(settings.model_copy(update=chosen), gpu, ranks, settled)
 
 
 @dataclass(frozen=True)
@@ -127,14 +113,12 @@ class Estimate:
     """Estimated memory of a rank in bytes, by part.
 
     Attributes:
-        weights: the model's weights, or this rank's shard and the layers gathered at one time.
-        adapter: the LoRA matrices.
+        weights: of the model, or of this rank's shard and the layers gathered at one time.
         gradients: the flat buffer that the ranks exchange.
-        optimizer: the moments.
         activations: tensors saved for the backward pass.
         logits: the logits, and the tensors that the loss derives from them.
         exchange: the compressed copy of the buffer, if one is sent.
-        rounds: additional tensors of local steps: those exchanged and those kept during a round.
+        rounds: additional tensors of local steps.
         runtime: CUDA's context, or the overhead of a rank on a CPU.
         imports: Python and its libraries, for a rank on a CPU.
         loading: peak of the computer's memory while the model is loaded, if the whole model is
@@ -164,19 +148,15 @@ class Estimate:
         """The parts by name."""
         return {name: size for name, size in vars(self).items() if name != "loading"}
 
-    def table(self) -> str:
-        """Return one line per part, in GiB, and the total."""
-        rows = [*self.parts.items(), ("together", self.total)]
-        return "\n".join(f"{name:<11}  {size / GIB:6.2f} GiB" for name, size in rows)
-
 
 def estimate(shape: Shape, case: Case) -> Estimate:
     """Estimate the memory of a rank for one micro-batch of `case`, with a model of this `shape`."""
-    adapter = adapter_parameters(shape, case.lora_rank, case.lora_targets) if case.lora else 0
+    run = case.settings
+    adapter = adapter_parameters(shape, run.lora_rank, run.lora_targets) if run.lora else 0
     learned = adapter or shape.parameters
     # Trainable parameters stay in fp32 even if the model computes in 16 bits.
-    size = max(_BYTES[case.precision], 4)
-    moments = round(learned * _ADAM_8BIT) if case.optimizer == "adamw_8bit" else 2 * learned * size
+    size = max(case.size, 4)
+    moments = round(learned * _ADAM_8BIT) if run.optimizer == "adamw_8bit" else 2 * learned * size
     return Estimate(
         weights=round(_weights(shape, case)),
         adapter=adapter * size,
@@ -184,18 +164,12 @@ def estimate(shape: Shape, case: Case) -> Estimate:
         optimizer=moments,
         activations=round(_activations(shape, case)),
         logits=_logits(shape, case),
-        exchange=4 * learned * (EXCHANGED if case.rounds else 1) if case.compress else 0,
+        exchange=4 * learned * (EXCHANGED if case.rounds else 1) if run.compress != "none" else 0,
         rounds=OF_ROUNDS * learned * size if case.rounds else 0,
         runtime=_CUDA_CONTEXT if case.gpu else _CPU_RUNTIME,
         imports=0 if case.gpu else _IMPORTS,
         loading=_loading(shape, case),
     )
-
-
-def _loaded(case: Case) -> str:
-    """Return the precision in which the model is loaded (see hearth.model.transformers_backend)."""
-    as_computed = (case.lora and not case.scratch) or case.precision == "fp64"
-    return case.precision if as_computed else "fp32"
 
 
 def _loading(shape: Shape, case: Case) -> int:
@@ -205,11 +179,13 @@ def _loading(shape: Shape, case: Case) -> int:
     So this is 0 if the precision of the files is unknown, or that of `auto` on a card. With 4 bits
     or Unsloth each tensor is loaded straight into place, as on a CPU rank that keeps all of them.
     """
-    if case.load_in_4bit or case.backend == "unsloth" or not (case.gpu or case.sharers > 1):
+    run = case.settings
+    if run.load_in_4bit or case.unsloth or not (case.gpu or case.sharers > 1):
         return 0
-    kept = _loaded(case)
+    as_computed = (run.lora and not run.scratch) or run.precision == "fp64"
+    kept = run.precision if as_computed else "fp32"  # as hearth.model.transformers_backend loads it
     unknown = not shape.stored or (kept != "fp32" and not case.settled)
-    if not case.scratch and (unknown or _STORED[kept] == shape.stored):
+    if not run.scratch and (unknown or _STORED[kept] == shape.stored):
         return 0
     return shape.parameters * _BYTES[kept] + _CPU_RUNTIME + _IMPORTS
 
@@ -225,23 +201,21 @@ def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...] | str) 
 
 
 def _is_target(name: str, targets: tuple[str, ...] | str) -> bool:
-    if isinstance(targets, str):
-        return True
-    return name in {target.rpartition(".")[2] for target in targets}
+    return isinstance(targets, str) or name in {target.rpartition(".")[2] for target in targets}
 
 
 def _weights(shape: Shape, case: Case) -> float:
-    size = _BYTES[case.precision]
-    if not case.lora:
+    size = case.size
+    if not case.settings.lora:
         return shape.parameters * max(size, 4)
     if case.sharers > 1:
         held = (shape.parameters / case.sharers + _gathered(shape)) * size
         # On a CPU each layer that is freed fragments the heap, as its activations do.
         return held if case.gpu else held + _HEAP * _in_the_heap(shape, size)
-    if not case.load_in_4bit:
+    if not case.settings.load_in_4bit:
         return shape.parameters * size
     # PEFT casts the weights that are not in 4 bits to fp32; Unsloth leaves them as they are.
-    others = size if case.backend == "unsloth" else max(size, 4)
+    others = size if case.unsloth else max(size, 4)
     rest = shape.parameters - shape.linear_parameters
     return shape.linear_parameters * _NF4 + rest * others
 
@@ -262,20 +236,19 @@ def _in_the_heap(shape: Shape, size: int) -> int:
 
     Larger blocks are mapped separately, and their pages go back to the system when freed.
     """
-    blocks = [linear.features_in * linear.features_out * size for linear in shape.linears.values()]
+    blocks = [linear.size * size for linear in shape.linears.values()]
     return shape.num_hidden_layers * sum(block for block in blocks if block <= _LARGEST)
 
 
 def _activations(shape: Shape, case: Case) -> float:
     """Return the bytes saved for the backward pass, with heap fragmentation, without logits."""
-    tokens = case.rows * case.length
-    layer = _unsloth_layer(shape, case) if case.backend == "unsloth" else _layer(shape, case)
-    sizes = [tokens * features * size for features, size in layer]
+    layer = _unsloth_layer(shape, case) if case.unsloth else _layer(shape, case)
+    sizes = [case.tokens * features * size for features, size in layer]
     # On a CPU freed tensors fragment the heap, so checkpointing saves less than it could.
     holes = 0.0 if case.gpu else _HEAP * sum(min(size, _LARGEST) for size in sizes)
-    if case.gradient_checkpointing:
+    if case.settings.gradient_checkpointing:
         # The input of every layer, and all tensors of the one layer that is being recomputed.
-        inputs = shape.num_hidden_layers * tokens * shape.hidden_size * _BYTES[case.precision]
+        inputs = shape.num_hidden_layers * case.tokens * shape.hidden_size * case.size
         return inputs + sum(sizes) + shape.num_hidden_layers * holes
     return shape.num_hidden_layers * (sum(sizes) + holes)
 
@@ -286,18 +259,18 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
     Counted on Transformers' modules with PEFT's adapters. Under autocast the norms compute in fp32,
     and each adapter saves its own copy of its input.
     """
-    size, family = _BYTES[case.precision], shape.family
-    autocast = case.precision in ("bf16", "fp16")
+    run, size, family = case.settings, case.size, shape.family
+    autocast = run.precision in ("bf16", "fp16")
     hidden, inner, query = shape.hidden_size, shape.intermediate_size, shape.query_size
     kept = [(hidden, max(size, 4))] * family.norms
     if family.head_norms:
         kept += [(query, max(size, 4)), (shape.key_size, max(size, 4))]
     # Queries; keys and values, repeated for each head that shares them; the attention's output.
     kept += [(query, size)] * 4
-    kept += [(case.length, size)]  # the mask that isolates packed documents: one row per token
+    kept += [(run.sequence_length, size)]  # the mask that isolates documents: one row per token
     kept += [(inner, size)] * 3  # gate, its activation, up
     # Inputs of the trainable matrices: of the adapters, or of all linear layers.
-    learning = case.lora_targets if case.lora else "all-linear"
+    learning = run.lora_targets if run.lora else "all-linear"
     targets = [name for name in shape.linears if _is_target(name, learning)]
     for first in ("q_proj qkv_proj k_proj v_proj", "gate_proj gate_up_proj up_proj"):
         copies = sum(name in targets for name in first.split())
@@ -306,9 +279,9 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
         kept += [(query, size)]  # else it is the attention's output itself
     if "down_proj" in targets:
         kept += [(inner, size)]
-    if not case.lora:
+    if not run.lora:
         return kept + [(hidden, max(size, 4))] * family.norms  # the norms' gains are trained, too
-    return kept + [(case.lora_rank, size)] * len(targets)
+    return kept + [(run.lora_rank, size)] * len(targets)
 
 
 def _unsloth_layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
@@ -316,7 +289,7 @@ def _unsloth_layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
 
     Not measured.
     """
-    size = _BYTES[case.precision]
+    size = case.size
     kept = [(shape.hidden_size, size)] * (shape.family.norms + 2)
     kept += [(shape.query_size, size)] * 2 + [(shape.key_size, size)] * 2
     return kept + [(shape.intermediate_size, size)] * 2
@@ -328,6 +301,6 @@ def _logits(shape: Shape, case: Case) -> int:
     Transformers holds the log-probabilities, their gradient and that of the logits, all at least in
     fp32. Unsloth computes them in chunks.
     """
-    positions = case.rows * case.length * shape.vocab_size
-    whole = 3 * positions * max(_BYTES[case.precision], 4)
-    return min(whole, _CHUNK) if case.backend == "unsloth" else whole
+    positions = case.tokens * shape.vocab_size
+    whole = 3 * positions * max(case.size, 4)
+    return min(whole, _CHUNK) if case.unsloth else whole

@@ -22,4 +22,4 @@ def known_shape(model: str, source: ModelSource, models: Path) -> Shape | None:
 
 def unknown(model: str) -> str:
     """Return the notice for a model of unknown shape, whose fit cannot be checked beforehand."""
-    return f"how much memory {model} needs is not known here; whether it fits will show"
+    return f"{model}: its memory need is unknown, so whether it fits cannot be checked beforehand"

@@ -14,7 +14,7 @@ from hearth.fit.estimate import Estimate, case_of, estimate
 _SHORTEST = 128
 """Least tokens per row that the advice suggests: shorter rows are of no use."""
 
-_SHARDED = "(slow: it shares the weights out over the nodes)"
+_SHARDED = "(slow: it shards the weights over the nodes)"
 
 
 def needs(
@@ -51,7 +51,7 @@ def misfits(
             why = _too_large(need, room)
         else:
             why = _not_loaded(need, room, settings, shape)
-        said[node] = f"{model} {why}; {to_do}; fit=warn tries it all the same"
+        said[node] = f"{model} {why}; {to_do}; fit=warn tries it anyway"
     return said
 
 
@@ -71,29 +71,29 @@ def _too_large(need: Estimate, room: Room) -> str:
     unverified = ", which for GPUs is not verified" if room.gpu else ""
     return (
         f"does not fit: it is estimated to need {need.total / GIB:.1f} GiB ({parts} GiB"
-        f"{unverified}), and {room.told}"
+        f"{unverified}), and {room.description}"
     )
 
 
 def _not_loaded(need: Estimate, room: Room, settings: Settings, shape: Shape) -> str:
     """Return the reason for a model that could train but needs too much memory to be loaded."""
     made = (
-        "its weights are drawn"
+        "its random weights are created"
         if settings.scratch
-        else f"its files hold {shape.stored}, which the run converts"
+        else f"its weights, stored as {shape.stored}, are converted"
     )
-    has = f"a rank has {room.beside / GIB:.1f} GiB of it" if room.gpu else room.told
+    has = f"a rank has {room.beside / GIB:.1f} GiB of it" if room.gpu else room.description
     return (
-        f"does not fit while it is loaded: {made}, all of it in the computer's memory first, of "
-        f"which a rank is estimated to need {need.loading / GIB:.1f} GiB, and {has}"
+        f"does not fit while it is loaded: {made} in the computer's memory first, which is "
+        f"estimated to need {need.loading / GIB:.1f} GiB, and {has}"
     )
 
 
 def _to_do(ways: list[str]) -> str:
     """Turn the `ways` to make a model fit into a clause of advice."""
     if not ways:
-        return "no setting would make it fit, so take a smaller model (playbooks/models.yml)"
-    return f"what would make it fit: {'; '.join(ways)}"
+        return "no setting would make it fit; take a smaller model (playbooks/models.yml)"
+    return f"it would fit with: {'; '.join(ways)}"
 
 
 def _advice(

@@ -18,6 +18,7 @@ from typing import Any
 from huggingface_hub.utils import disable_progress_bars
 
 from hearth.base.errors import HearthError, ModelError
+from hearth.base.files import read_object
 from hearth.base.hub import PROBE_SECONDS, hub_api
 from hearth.config import Run, read_run
 from hearth.config.layout import Layout
@@ -59,10 +60,9 @@ def published_config(source: ModelSource) -> dict[str, Any] | None:
             path = api.hf_hub_download(
                 source.id, "config.json", revision=revision, local_dir=folder
             )
-            config = json.loads(Path(path).read_text(encoding="utf-8"))
-        except Exception:  # HTTP, DNS, TLS, proxies: each has classes of its own
+            return read_object(Path(path))
+        except Exception:  # HTTP, DNS, TLS, proxies: each has its own error classes
             return None
-    return config if isinstance(config, dict) else None
 
 
 def main() -> int:

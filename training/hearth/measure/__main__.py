@@ -121,7 +121,7 @@ def _measure(path: Path) -> None:
         from hearth.measure import kept, own_speed, probe
         from hearth.model import precision
         from hearth.model.load import load_model
-        from hearth.model.packing_isolation import check_borders
+        from hearth.model.packing_isolation import check_isolation
         from hearth.prepare.node import prepare
         from hearth.ranks.world import own_device
 
@@ -139,7 +139,9 @@ def _measure(path: Path) -> None:
     model.before_step()
     autocast = functools.partial(precision.autocast, chosen, device)
     if settings.packing or model.joins_rows:
-        check_borders(model, run.source.id, autocast)  # each rank does too; fail before they start
+        check_isolation(
+            model, run.source.id, autocast
+        )  # each rank does too; fail before they start
     taken = probe.reserve((weight for _, weight in model.trainable()), settings.sync_every > 1)
     measured = probe.probe(
         model,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hearth.data import Rows
+from hearth.data.rows import Rows
 from hearth.fit.estimate import OF_ROUNDS
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import Speed

@@ -15,7 +15,7 @@ import torch
 
 from hearth.base.errors import CheckpointError
 from hearth.base.files import level_modes
-from hearth.data import Batch
+from hearth.data.rows import Batch
 
 
 class TrainableModel(ABC):
@@ -23,11 +23,11 @@ class TrainableModel(ABC):
 
     Attributes:
         joins_rows: whether documents share a row even without packing.
-        keeps_apart: the setting that prevents documents from sharing a row.
+        isolation_setting: the setting that prevents documents from sharing a row.
     """
 
     joins_rows = False
-    keeps_apart = "packing=false (by hand --no-packing)"
+    isolation_setting = "packing=false (by hand --no-packing)"
 
     def __init__(self, network: Any, tokenizer: Any, device: torch.device) -> None:
         self.network = network
@@ -42,13 +42,13 @@ class TrainableModel(ABC):
         micro-batches and ranks is the mean token loss of the global batch, however it was cut.
         """
 
-    @abstractmethod
     def generation_mode(self) -> None:
-        """Prepare for `generate`; `training_mode` undoes it."""
+        """Prepare for `generate`: switch dropout off."""
+        self.network.eval()
 
-    @abstractmethod
     def training_mode(self) -> None:
-        """Prepare for `loss`."""
+        """Prepare for `loss`: switch dropout on."""
+        self.network.train()
 
     def before_step(self) -> None:  # noqa: B027  Most backends have nothing to do here.
         """Run the backend's work between two steps, if it has any."""
@@ -112,8 +112,8 @@ class TrainableModel(ABC):
         restored = self._restore_adapter if self.learned == "adapter" else self._restore_model
         if not restored(folder):
             raise CheckpointError(
-                f"{folder}: this {self.learned} does not fit; go on with the model, backend and "
-                "lora_targets that the run began with"
+                f"{folder}: this {self.learned} does not fit; resume with the model, backend and "
+                "lora_targets that the run started with"
             )
 
     def _restore_adapter(self, folder: Path) -> bool:

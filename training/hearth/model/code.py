@@ -22,12 +22,8 @@ PATTERNS = ("*.py", "*.model", "*.tiktoken")
 def code_of(config: Mapping[str, Any], *more: Mapping[str, Any]) -> list[str]:
     """Return the code files that a model needs to run; for most models none.
 
-    Args:
-        config: the content of its config.json.
-        more: the contents of other files that can name code (tokenizer_config.json).
-
-    Returns:
-        File names such as `modeling_x.py`, or `owner/name--modeling_x.py` in another repository.
+    `config` is the content of its config.json, `more` that of other files that can name code. The
+    names are such as `modeling_x.py`, or `owner/name--modeling_x.py` in another repository.
     """
     if not config.get("auto_map") or _is_known(str(config.get("model_type"))):
         return []
@@ -53,27 +49,23 @@ def may_run(allowed: bool, folder: Path) -> bool:
 def code_problems(named: list[str], model: str, allowed: bool, folder: Path | None) -> list[str]:
     """Return the problems that keep a model's own code from running; [] without any.
 
-    Args:
-        named: the code files (see `code_of`).
-        model: the model's name in messages: its Hub id or folder.
-        allowed: whether `trust_remote_code` is set.
-        folder: the model's folder, if it is on this node already.
+    `named` are the code files (see `code_of`); `folder` is given if the model is on this node.
     """
     if not named:
         return []
     files = ", ".join(named)
     if not allowed:
         return [
-            f"{model}: Transformers does not know this kind of model; it runs only with Python "
-            f"code that comes with it ({files}), as your user on every node. Read that code, then "
-            "let it run with trust_remote_code=true (by hand --trust-remote-code), or choose "
+            f"{model}: Transformers does not know this kind of model; it needs Python code that "
+            f"comes with it ({files}) and would run as your user on every node. Read that code, "
+            "then allow it with trust_remote_code=true (by hand --trust-remote-code), or choose "
             "another model"
         ]
     if elsewhere := [name for name in named if "--" in name]:
         return [
-            f"{model}: its code lies in another repository ({', '.join(elsewhere)}), which can "
-            "change at any time; copy model and code into one folder, take what stands before "
-            "'--' out of auto_map in its config.json, and give that folder"
+            f"{model}: its code is in another repository ({', '.join(elsewhere)}), which can "
+            "change at any time; copy model and code into one folder, remove the prefixes up to "
+            "'--' from auto_map in its config.json, and give that folder"
         ]
     return [
         f"{folder / name}: this file of the model's own code is missing; copy it there"

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from hearth.base.errors import ModelError, did_you_mean
-from hearth.data import TokenData
+from hearth.data.load import TokenData
 
 
 def outline(folder: Path, own_code: bool) -> PreTrainedModel:
@@ -25,7 +25,7 @@ def outline(folder: Path, own_code: bool) -> PreTrainedModel:
             return AutoModelForCausalLM.from_config(config, trust_remote_code=own_code)
     except Exception as error:  # each model family raises its own errors for bad values
         raise ModelError(
-            f"{folder}/config.json: no model can be made of it ({error}); correct it"
+            f"{folder}/config.json: it does not describe a model ({error}); correct it"
         ) from error
 
 
@@ -55,8 +55,8 @@ def check_can_learn(folder: Path, own_code: bool) -> None:
     """Raise `ModelError` if the weights in `folder` are quantised and so cannot be trained."""
     if hasattr(outline(folder, own_code).config, "quantization_config"):
         raise ModelError(
-            f"lora: the weights in {folder} are quantised, and with lora=off they cannot learn; "
-            "give the model in 16 bits, or take lora=on"
+            f"lora: the weights in {folder} are quantised and cannot be trained, as lora=off "
+            "would; give the model in 16 bits, or take lora=on"
         )
 
 

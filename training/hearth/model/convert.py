@@ -105,7 +105,7 @@ def _check(folder: Path) -> None:
         prompt = "Hello"
     ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
     if tokenizer.decode(ids[0], skip_special_tokens=False) != prompt:
-        raise ValueError("the tokenizer does not give back what it was given")
+        raise ValueError(f"the tokenizer does not decode {prompt} to itself")
     if model.generation_config.eos_token_id != tokenizer.eos_token_id:
         raise ValueError("model and tokenizer disagree on the end-of-sequence token")
     with torch.no_grad():

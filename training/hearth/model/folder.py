@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hearth.base.errors import ModelError
-from hearth.base.files import read_object, sha256_of
+from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.base.places import MANIFEST
 from hearth.model import code
 
@@ -54,9 +53,7 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Write this manifest to `path` atomically."""
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        unfinished.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(path)
+        write_whole(path, json.dumps(asdict(self), indent=1) + "\n")
 
 
 def read_manifest(path: Path) -> Manifest | None:
@@ -108,8 +105,8 @@ def check_folder(folder: Path, weights: bool = True) -> None:
             else f"{folder}: config.json is missing, so this is not a model folder; give the "
             "folder that holds config.json, *.safetensors and the tokenizer"
         )
-    else:
-        findings += _config_problems(folder)
+    elif "model_type" not in (read_object(folder / "config.json") or {}):
+        findings.append(f"{folder}/config.json: this is not a model's configuration; copy it again")
     # A model's own code may read a tokenizer in any format.
     if not code.code_in(folder) and not any(
         all((folder / name).is_file() for name in names) for names in _TOKENIZERS
@@ -136,14 +133,6 @@ def _record(path: Path) -> FileRecord:
     return FileRecord(sha256_of(path), status.st_size, status.st_mtime_ns)
 
 
-def _config_problems(folder: Path) -> list[str]:
-    """Return the problems with config.json."""
-    config = read_object(folder / "config.json")
-    if config is None or "model_type" not in config:
-        return [f"{folder}/config.json: this is not a model's configuration; copy it again"]
-    return []
-
-
 def _weight_problems(folder: Path) -> list[str]:
     """Return the problems with the weights."""
     index = folder / "model.safetensors.index.json"
@@ -164,25 +153,16 @@ def _weight_problems(folder: Path) -> list[str]:
 
 
 def _weight_problem(path: Path) -> str | None:
-    """Return the problem with the safetensors file at `path`, or None if it is complete.
+    """Return the problem with the safetensors file at `path`, or None if it is complete."""
+    from safetensors import SafetensorError, safe_open
 
-    The format: 8 bytes with the length of a JSON header (little endian), the header, then the
-    tensors at the offsets that it lists (huggingface/safetensors, README).
-    """
     if not path.is_file():
         return f"{path}: this part of the weights is missing; copy it again"
     with path.open("rb") as file:
-        start = file.read(8)
-        if start == b"version ":
+        if file.read(8) == b"version ":
             return f"{path}: this is a git-lfs pointer, not the weights; run git lfs pull"
-        length = int.from_bytes(start, "little")
-        size = path.stat().st_size
-        try:
-            header = json.loads(file.read(length)) if 0 < length <= size - 8 else None
-            header.pop("__metadata__", None)
-            whole = 8 + length + max(tensor["data_offsets"][1] for tensor in header.values())
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-            return f"{path}: this is not a safetensors file; copy it again"
-    if whole != size:
-        return f"{path}: this file is cut short ({size} of {whole} bytes); copy it again"
-    return None
+    try:
+        with safe_open(path, "numpy"):
+            return None
+    except (SafetensorError, OSError, ValueError) as error:
+        return f"{path}: this is not a complete safetensors file ({error}); copy it again"

@@ -15,38 +15,27 @@ from hearth.model.backend import TrainableModel
 from hearth.ranks.world import has_nvidia_gpu
 
 
-def choose_backend(wanted: str, gpu: bool, unsloth_installed: bool) -> str:
-    """Return `unsloth` or `transformers`.
+def backend_here(settings: Settings, device: torch.device) -> str:
+    """Return the backend of this rank: `unsloth` or `transformers`.
 
-    Raises `ConfigError` if the user asked for Unsloth and it cannot run: a silent fallback would
+    Raises `ConfigError` if the user chose Unsloth and it cannot run: a silent fallback would
     train at a fraction of the expected speed.
     """
+    wanted, gpu = settings.backend, device.type == "cuda"
+    installed = importlib.util.find_spec("unsloth") is not None
     if wanted == "unsloth" and not gpu:
         raise ConfigError(
             "backend: unsloth needs an NVIDIA GPU and this node has none that torch can use; "
             "take backend=auto or backend=transformers"
         )
-    if wanted == "unsloth" and not unsloth_installed:
+    if wanted == "unsloth" and not installed:
         raise ConfigError(
             "backend: unsloth is not installed on this node; install requirements/gpu.lock or "
             "take backend=transformers"
         )
     if wanted == "auto":
-        return "unsloth" if gpu and unsloth_installed else "transformers"
+        return "unsloth" if gpu and installed and settings.suits_unsloth else "transformers"
     return wanted
-
-
-def backend_here(settings: Settings, device: torch.device) -> str:
-    """Return the backend of this rank. Raises like `choose_backend`.
-
-    `auto` means Transformers if Unsloth does not support the settings.
-    """
-    wanted = settings.backend
-    if wanted == "auto" and not settings.suits_unsloth:
-        return "transformers"
-    return choose_backend(
-        wanted, device.type == "cuda", importlib.util.find_spec("unsloth") is not None
-    )
 
 
 def prime_backend(settings: Settings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +13,9 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
-from hearth.base.files import level_modes
+from hearth.base.files import bytes_below, level_modes, sync_below
 from hearth.config import preset_names, read_run
-from hearth.data import ensure_chat_template
+from hearth.data.template import ensure_chat_template
 from hearth.model.code import code_to_run
 from hearth.model.fetch import fetch_model
 
@@ -37,28 +36,23 @@ def merge_run(
     in the base model's stored precision, after training in 4 bits too, so that merging loses
     nothing more than the 4 bits did. `to` appears only when complete.
 
-    Args:
-        run_folder: the run's folder, with `run.yml` and `adapter/`.
-        to: the new folder.
-        models: the cache that holds the base model or receives it.
-        say: prints progress messages.
-        best: merge `best/`, with the lowest held-out loss, instead of the final adapter.
-        trust_remote_code: allow the base model's own code to run, if the model needs it.
+    `models` is the cache that holds the base model or receives it. With `best` the adapter with the
+    lowest held-out loss is merged, instead of the final one. `trust_remote_code` allows the base
+    model's own code to run, if the model needs it.
 
-    Raises:
-        HearthError: if there is no such adapter, the base model cannot be obtained or merged, or
-            `to` exists, cannot be written or has too little space.
+    Raises `HearthError` if there is no such adapter, if the base model cannot be obtained or
+    merged, or if `to` exists, cannot be written or has too little space.
     """
     adapter = _adapter(run_folder, "best" if best else "adapter")
     if to.exists():
-        raise ModelError(f"{to} exists already; name a folder that does not, or delete this one")
+        raise ModelError(f"{to} exists already; name another folder, or delete this one")
     run = read_run(run_folder / "run.yml")
     base = fetch_model(run.source, models, say, known=preset_names()).path
     own_code = bool(code_to_run(base, run.source.id, trust_remote_code))
     if hasattr(AutoConfig.from_pretrained(base, trust_remote_code=own_code), "quantization_config"):
         raise ModelError(
-            f"{base}: its weights are quantised and cannot take an adapter in; train on the "
-            "model in 16 bits (with load_in_4bit=true where memory is small)"
+            f"{base}: an adapter cannot be merged into quantised weights; train on the model in "
+            "16 bits (with load_in_4bit=true if memory is scarce)"
         )
     try:
         _check_space(base, to)
@@ -89,20 +83,20 @@ def _adapter(run_folder: Path, name: str) -> Path:
         raise ModelError(f"{run_folder}: this is no run; name a folder that holds run.yml")
     for whole in (folder, run_folder / "model"):
         if (whole / "config.json").is_file():
-            raise ModelError(f"{whole}: this run trained the model itself; use it as it is")
+            raise ModelError(f"{whole}: this run trained the whole model; it needs no merging")
     raise ModelError(
         f"{folder}: there is no such adapter; "
         + (
             "only a run with eval_every keeps its best"
             if name == "best"
-            else f"the run has not ended; go on with it by resume={run_folder.name}"
+            else f"the run has not ended; finish it with resume={run_folder.name}"
         )
     )
 
 
 def _check_space(base: Path, to: Path) -> None:
     """Raise `ModelError` if the disk of `to` has less free space than the base model's size."""
-    needed = sum(path.stat().st_size for path in base.glob("*") if path.is_file())
+    needed = bytes_below(base)
     to.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(to.parent).free
     if free < needed:
@@ -141,6 +135,4 @@ def _write(base: Path, own_code: bool, adapter: Path, folder: Path) -> None:
     ensure_chat_template(tokenizer)  # as the trainer did
     tokenizer.save_pretrained(folder)
     level_modes(folder)
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+    sync_below(folder)

@@ -33,15 +33,15 @@ def choose_optimizer(wanted: str, ranks: Sequence[Means], averaged: bool = False
     `auto` takes 8 bits only if all ranks have an NVIDIA GPU, since ranks that round quantised state
     differently drift apart, and never if the ranks' state is `averaged`.
 
-    Raises `ConfigError` naming the nodes without bitsandbytes if the user asked for 8 bits.
+    Raises `ConfigError` naming the nodes without bitsandbytes if the user chose 8 bits.
     """
     lacking = [rank.node for rank in ranks if not rank.bitsandbytes]
     if wanted == "adamw_8bit" and lacking:
         raise ConfigError(
             f"optimizer: adamw_8bit needs bitsandbytes, which is not installed on "
             f"{', '.join(dict.fromkeys(lacking))}; install it there, leave such nodes out "
-            "(-e nodes=…), or start a new run with optimizer=adamw (a run that goes on keeps what "
-            "it began with)"
+            "(-e nodes=…), or start a new run with optimizer=adamw (a resumed run keeps its "
+            "optimizer)"
         )
     if wanted == "auto":
         able = not averaged and not lacking and all(rank.gpu for rank in ranks)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from hearth.base.errors import ModelError
-from hearth.data import IGNORED, Batch
+from hearth.data.rows import IGNORED, Batch
 from hearth.model.backend import TrainableModel
 
 _LENGTHS = (6, 6)
@@ -21,7 +21,7 @@ _NOISE = 1e-5  # of the loss; in tiny models that leak it moves by 3e-4 (Falcon)
 
 
 @torch.no_grad()
-def check_borders(
+def check_isolation(
     model: TrainableModel,
     name: str,
     autocast: Callable[[], AbstractContextManager[object]],
@@ -32,7 +32,7 @@ def check_borders(
     No random numbers are drawn and `model` does not change. With several ranks all must call this,
     since with fsdp none can compute alone; `anywhere` then combines a flag by OR over all ranks.
 
-    Raises `ModelError`, on every rank alike, with the `name` of the model.
+    Raises `ModelError`, on all ranks, with the `name` of the model.
     """
     vocabulary = model.network.config.get_text_config().vocab_size
     learning = model.network.training
@@ -50,9 +50,9 @@ def check_borders(
             leaks = abs(one - other) > 10 * noise + _NOISE * abs(one)
             if anywhere(leaks):
                 raise ModelError(
-                    f"{name}: this model does not keep packed documents apart "
-                    f"({model.network.config.model_type}): what it learns from one would depend on "
-                    f"its neighbours in the row; start a run with {model.keeps_apart}"
+                    f"{name}: this model ({model.network.config.model_type}) does not isolate "
+                    "packed documents: each would depend on its neighbours in the row; start a "
+                    f"run with {model.isolation_setting}"
                 )
     finally:
         model.network.train(learning)

@@ -35,7 +35,7 @@ def choose(wanted: str, ranks: Sequence[tuple[str, tuple[str, ...]]]) -> str:
     `ranks` holds node name and `supported` precisions of each rank. `auto` takes bf16 if every rank
     supports it; else fp16 if every rank supports that, else fp32; on CPUs alone fp32.
 
-    Raises `ConfigError` naming the nodes that do not support the precision asked for.
+    Raises `ConfigError` naming the nodes that do not support the chosen precision.
     """
     if wanted == "auto":
         common = [name for name in ("bf16", "fp16", "fp32") if all(name in has for _, has in ranks)]
@@ -45,8 +45,8 @@ def choose(wanted: str, ranks: Sequence[tuple[str, tuple[str, ...]]]) -> str:
     if unable:
         raise ConfigError(
             f"precision: {wanted} is not possible on {', '.join(dict.fromkeys(unable))}; "
-            "leave such nodes out (-e nodes=…), or start a new run with precision=auto (a run that "
-            "goes on keeps what it began with)"
+            "leave such nodes out (-e nodes=…), or start a new run with precision=auto (a resumed "
+            "run keeps its precision)"
         )
     return wanted
 

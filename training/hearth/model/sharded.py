@@ -33,7 +33,7 @@ def load_sharded(settings: Settings, folder: Path, world: World, precision: str)
     The model is read into the computer's memory. Layer by layer (then the embeddings, and the head)
     moves to the GPU, which keeps its shard, so it never holds more than one of them whole.
 
-    Raises `ConfigError` on every rank alike if they cannot share a model, and `ModelError` if the
+    Raises `ConfigError` on all ranks if they cannot share a model, and `ModelError` if the
     model does not declare its layers.
     """
     _check(world)

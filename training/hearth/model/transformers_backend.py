@@ -6,6 +6,7 @@ import inspect
 import warnings
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ from transformers import (
 )
 
 from hearth.config import Settings
-from hearth.data import IGNORED, Batch
+from hearth.data.rows import IGNORED, Batch
 from hearth.model.backend import TrainableModel
 from hearth.model.code import may_run
 from hearth.model.precision import DTYPES
@@ -68,14 +69,6 @@ class TransformersModel(TrainableModel):
         forward = (model.get_base_model() if isinstance(model, PeftModel) else model).forward
         return "logits_to_keep" in inspect.signature(forward).parameters
 
-    def generation_mode(self) -> None:
-        """Switch dropout off."""
-        self.network.eval()
-
-    def training_mode(self) -> None:
-        """Switch dropout on."""
-        self.network.train()
-
 
 def load(
     settings: Settings, folder: Path, device: torch.device, precision: str
@@ -87,7 +80,8 @@ def load(
     elif settings.load_in_4bit:
         base = _in_4_bits(folder, own_code, device, precision)
     else:
-        base = _stored(folder, own_code, settings.lora, precision).to(device)
+        dtype = DTYPES[precision] if settings.lora else _learning_dtype(precision)
+        base = _stored(folder, own_code, dtype).to(device)
     if settings.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.enable_input_require_grads()
@@ -99,11 +93,6 @@ def load(
     return TransformersModel(network, tokenizer, device)
 
 
-def _attention(own_code: bool) -> str | None:
-    """Return the attention implementation; a model's own code chooses its own (None)."""
-    return None if own_code else "sdpa"
-
-
 def _learning_dtype(precision: str) -> torch.dtype:
     """Return the data type of trainable weights.
 
@@ -113,14 +102,15 @@ def _learning_dtype(precision: str) -> torch.dtype:
     return torch.float64 if precision == "fp64" else torch.float32
 
 
-def _stored(folder: Path, own_code: bool, frozen: bool, precision: str) -> PreTrainedModel:
-    """Return the model stored in `folder`; `frozen` weights are loaded in `precision`."""
+def _stored(folder: Path, own_code: bool, dtype: torch.dtype, **more: Any) -> PreTrainedModel:
+    """Return the model stored in `folder`, with its weights as `dtype`."""
     return AutoModelForCausalLM.from_pretrained(
         folder,
-        dtype=DTYPES[precision] if frozen else _learning_dtype(precision),
-        attn_implementation=_attention(own_code),
+        dtype=dtype,
+        attn_implementation=None if own_code else "sdpa",
         local_files_only=True,
         trust_remote_code=own_code,
+        **more,
     )
 
 
@@ -131,12 +121,10 @@ def _in_4_bits(
     from bitsandbytes.nn import Linear4bit
 
     dtype = DTYPES[precision]
-    base = AutoModelForCausalLM.from_pretrained(
+    base = _stored(
         folder,
-        dtype=dtype,
-        attn_implementation=_attention(own_code),
-        local_files_only=True,
-        trust_remote_code=own_code,
+        own_code,
+        dtype,
         # 4-bit weights are placed while they are loaded; moving them later is not supported.
         device_map={"": str(device)},
         quantization_config=BitsAndBytesConfig(
@@ -164,7 +152,7 @@ def _drawn(folder: Path, own_code: bool, precision: str) -> PreTrainedModel:
     model = AutoModelForCausalLM.from_config(
         config,
         dtype=torch.float32,
-        attn_implementation=_attention(own_code),
+        attn_implementation=None if own_code else "sdpa",
         trust_remote_code=own_code,
     )
     if (folder / "generation_config.json").is_file():
@@ -174,15 +162,12 @@ def _drawn(folder: Path, own_code: bool, precision: str) -> PreTrainedModel:
 
 def _with_adapter(base: PreTrainedModel, settings: Settings) -> PeftModel:
     """Return `base`, frozen, with a fresh LoRA adapter."""
+    targets = settings.lora_targets
     lora = LoraConfig(
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
         lora_dropout=settings.lora_dropout,
-        target_modules=(
-            settings.lora_targets
-            if isinstance(settings.lora_targets, str)
-            else list(settings.lora_targets)
-        ),
+        target_modules=targets if isinstance(targets, str) else list(targets),
         task_type="CAUSAL_LM",
     )
     with warnings.catch_warnings():

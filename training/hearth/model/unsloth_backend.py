@@ -16,7 +16,7 @@ from unsloth_zoo.temporary_patches.utils import apply_pending_eager_fallbacks
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
-from hearth.data import Batch
+from hearth.data.rows import Batch
 from hearth.model.backend import TrainableModel
 from hearth.model.precision import DTYPES
 
@@ -29,7 +29,7 @@ class UnslothModel(TrainableModel):
     """A PEFT model with Unsloth's kernels for forward, loss and backward."""
 
     joins_rows = True
-    keeps_apart = "backend=transformers"
+    isolation_setting = "backend=transformers"
 
     def before_step(self) -> None:
         """Let Unsloth switch compiled functions back to eager between steps, never within one."""

@@ -19,20 +19,20 @@ import numpy as np
 from hearth.plan.speed import UNKNOWN, Speed
 from hearth.plan.split import Plan, Plans, divide_round
 
-_REMEMBERED = 3
+_WINDOW = 3
 """Number of steps whose median is a rank's current slowdown: one outlier never moves the split."""
 
-_WORTH_MOVING = 0.03
+_MIN_GAIN = 0.03
 """Part of a step's time that a new split must save; smaller differences are normal variation."""
 
-_WORTH_MOVING_A_ROUND = 0.02
+_MIN_GAIN_OF_ROUND = 0.02
 """The same threshold for a round of local steps, whose mean varies less."""
 
-_HELD = 8
+_PLANS_KEPT = 8
 """Number of recent (step or round) sizes whose plans are kept: an epoch's last, short step falls on
 different positions of a round."""
 
-_ASKED_AGAIN = 50
+_PROBED_AFTER = 50
 """Steps after which an idle rank gets one row, to see whether it has recovered."""
 
 
@@ -50,12 +50,12 @@ class AdaptivePlanner:
         # Start one observation short of a full window of 1.0 (as measured), so that the first step,
         # which includes warm-up, does not move the split.
         self._recent: list[deque[float]] = [
-            deque([] if speed == UNKNOWN else [1.0] * (_REMEMBERED - 1), maxlen=_REMEMBERED)
+            deque([] if speed == UNKNOWN else [1.0] * (_WINDOW - 1), maxlen=_WINDOW)
             for speed in speeds
         ]
         self._idle = [0] * len(speeds)
         self._limits: list[int | None] = [None] * len(speeds)
-        self._held: dict[tuple[int, ...], Plans] = {}
+        self._recent_plans: dict[tuple[int, ...], Plans] = {}
         self._observed = False
 
     @property
@@ -74,7 +74,7 @@ class AdaptivePlanner:
             ],
             "plans": [
                 [{"rows": plan.rows, "micro_batch": plan.micro_batch} for plan in plans]
-                for plans in self._held.values()
+                for plans in self._recent_plans.values()
             ],
         }
 
@@ -87,30 +87,30 @@ class AdaptivePlanner:
         for rank, (speed, then) in enumerate(zip(self._speeds, known["ranks"], strict=True)):
             if then["row_seconds"] != speed.seconds[0]:
                 continue
-            self._recent[rank] = deque([then["slowness"]] * _REMEMBERED, maxlen=_REMEMBERED)
+            self._recent[rank] = deque([then["slowness"]] * _WINDOW, maxlen=_WINDOW)
             if then["limit"] is not None:
                 self.fits_no_more_than(rank, then["limit"])
         for plans in known["plans"]:
             held = tuple(Plan(tuple(each["rows"]), tuple(each["micro_batch"])) for each in plans)
-            self._held[_sizes(held)] = held
+            self._recent_plans[_sizes(held)] = held
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
         """Return the plans for steps of these sizes up to the next exchange.
 
         The previous plans are kept unless others save enough time.
         """
-        best, last = self._best(sizes), self._held.pop(tuple(sizes), None)
+        best, last = self._best(sizes), self._recent_plans.pop(tuple(sizes), None)
         if (
             last is None
             or last[0].micro_batch != best[0].micro_batch
             or self._saves(best, last, sizes)
         ):
             last = best
-        self._held[tuple(sizes)] = last
-        if len(self._held) > _HELD:
-            del self._held[next(iter(self._held))]
+        self._recent_plans[tuple(sizes)] = last
+        if len(self._recent_plans) > _PLANS_KEPT:
+            del self._recent_plans[next(iter(self._recent_plans))]
         first, *others = last
-        return (self._asking(first), *others)
+        return (self._probing(first), *others)
 
     def share(self, rows: int) -> Plan:
         """Return the plan that finishes `rows` soonest."""
@@ -130,7 +130,7 @@ class AdaptivePlanner:
     def _saves(self, best: Plans, last: Plans, sizes: Sequence[int]) -> bool:
         """Return whether `best` finishes the steps enough sooner than `last`."""
         times = self._times(max(sizes))
-        enough = _WORTH_MOVING if len(sizes) == 1 else _WORTH_MOVING_A_ROUND
+        enough = _MIN_GAIN if len(sizes) == 1 else _MIN_GAIN_OF_ROUND
         return _over(best, times) < _over(last, times) * (1 - enough)
 
     def observe(
@@ -141,7 +141,7 @@ class AdaptivePlanner:
         The mean of many steps is as reliable as the median of a few, except in the first steps of a
         launch: those include warm-up, which must not move the split.
         """
-        counts = max(1, min(_REMEMBERED, len(plans) // 2)) if self._observed else 1
+        counts = max(1, min(_WINDOW, len(plans) // 2)) if self._observed else 1
         self._observed = True
         for rank, speed in enumerate(self._speeds):
             rows = [plan.rows[rank] for plan in plans]
@@ -156,10 +156,10 @@ class AdaptivePlanner:
         self._speeds[rank] = self._speeds[rank].no_larger_than(size)
         self._limits[rank] = min(size, self._limits[rank] or size)
 
-    def _asking(self, plan: Plan) -> Plan:
+    def _probing(self, plan: Plan) -> Plan:
         """Return `plan`, with one row for a rank that has been idle for a long time."""
         idle = max(range(len(self._idle)), key=self._idle.__getitem__)
-        if plan.rows[idle] or self._idle[idle] < _ASKED_AGAIN:
+        if plan.rows[idle] or self._idle[idle] < _PROBED_AFTER:
             return plan
         rows = list(plan.rows)
         rows[idle] = 1

@@ -24,12 +24,9 @@ def stop_grace(
 ) -> float:
     """Return the seconds that ranks get to finish their computation and write a checkpoint.
 
-    Args:
-        seconds: known duration of a step, or of a round of steps; three times that is allowed.
-        measured: whether `seconds` is the full duration; otherwise it is only a part.
-        learned: bytes of the trainable weights, as a checkpoint holds them; 0 if not known.
-        judging: seconds of a held-out evaluation, which a stop does not interrupt; estimated
-            from the speed of training, which is slower.
+    Three times the `seconds` of a step or round are allowed; they are the full duration if
+    `measured`, else only a part. `learned` are the bytes of the trainable weights (0 if unknown),
+    `judging` the seconds of a held-out evaluation, which a stop does not interrupt.
     """
     checkpoint = _CHECKPOINT + _OF_LEARNED * learned / _WRITTEN
     return max(_LEAST if measured else _LEAST_UNKNOWN, 3 * seconds + judging + checkpoint)

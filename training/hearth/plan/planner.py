@@ -26,13 +26,16 @@ class Planner(Protocol):
     def observe(
         self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
     ) -> None:
-        """Record each rank's compute time and tokens for its part of `plans`."""
+        """Record each rank's compute time and tokens in `plans`; ignored by default."""
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
-        """Plan from now on with micro-batches of at most `size` rows on `rank`."""
+        """Plan from now on with micro-batches of at most `size` rows on `rank`.
+
+        Ignored by default: recorded plans hold sizes that fit.
+        """
 
 
-class Fixed:
+class Fixed(Planner):
     """The same shares in every step; `together` as in `Plan`."""
 
     def __init__(
@@ -50,17 +53,12 @@ class Fixed:
         """Return the plan by fixed shares."""
         return Plan(by_shares(rows, self._shares), tuple(self._micro_batch), self._together)
 
-    def observe(
-        self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
-    ) -> None:
-        """Change nothing."""
-
     def fits_no_more_than(self, rank: int, size: int) -> None:
         """Limit the micro-batches of `rank` to `size` rows."""
         self._micro_batch[rank] = min(self._micro_batch[rank], size)
 
 
-class Replayed:
+class Replayed(Planner):
     """The plans of an earlier run, step by step.
 
     Args:
@@ -77,8 +75,8 @@ class Replayed:
         began_with = len(plans[0][1].rows)
         if began_with != ranks:
             raise HearthError(
-                f"replay: run '{run}' began with {began_with} ranks and this one has {ranks}; take "
-                "nodes with as many ranks, or leave replay out"
+                f"replay: run '{run}' began with {began_with} ranks and this run has {ranks}; take "
+                f"nodes with {began_with} ranks, or leave replay out"
             )
         self._run, self._ranks, self._steps = run, ranks, steps
         self._from = [step for step, _ in plans]
@@ -99,19 +97,15 @@ class Replayed:
         plan = self._plans[at]
         if len(plan.rows) != self._ranks:
             raise HearthError(
-                f"replay: step {step + 1} of run '{self._run}' had {len(plan.rows)} ranks and here "
-                f"it has {self._ranks}; end before it with max_steps={step}, or leave replay out"
-            )
-        if sum(plan.rows) != rows and step >= self._steps:
-            raise HearthError(
-                f"replay: run '{self._run}' has only {self._steps} steps, and the plan of its last "
-                f"one, of {sum(plan.rows)} rows, does not fit step {step + 1}, of {rows}; take "
-                f"max_steps={self._steps}"
+                f"replay: step {step + 1} of run '{self._run}' had {len(plan.rows)} ranks and this "
+                f"run has {self._ranks}; end before it with max_steps={step}, or leave replay out"
             )
         if sum(plan.rows) != rows:
+            beyond = step >= self._steps
             raise HearthError(
-                f"replay: step {step + 1} of run '{self._run}' had {sum(plan.rows)} rows and here "
-                f"it has {rows}; take its global_batch and its data"
+                f"replay: the plan for step {step + 1} in run '{self._run}', which has "
+                f"{self._steps} steps, is of {sum(plan.rows)} rows and this step has {rows}; take "
+                + (f"max_steps={self._steps}" if beyond else "the same global_batch and data")
             )
         return plan
 
@@ -119,11 +113,3 @@ class Replayed:
         """Return the rows in proportion to those of the first step."""
         first = self._plans[0]
         return replace(first, rows=by_shares(rows, first.rows))
-
-    def observe(
-        self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
-    ) -> None:
-        """Do nothing: the plans are given."""
-
-    def fits_no_more_than(self, rank: int, size: int) -> None:
-        """Do nothing: the recorded plans include the sizes that fit."""

@@ -20,7 +20,7 @@ _WORTH_JOINING = 0.01
 _WORTH_APPROXIMATING = 1 / 3
 """Part of a step that the exchange must take before `sync_every` is advised."""
 
-_FORESEEN = 8
+_SIMULATED = 8
 """When predicting a long round, simulate only its first 8 steps; more barely change the result."""
 
 ADVISED = 16
@@ -29,13 +29,10 @@ ADVISED = 16
 
 @dataclass(frozen=True)
 class Contender:
-    """Measurements of one node.
+    """Measurements of one node: the speed of each of its ranks, and its links to other nodes.
 
-    Attributes:
-        name: of the node.
-        ranks: the speed of each of its ranks.
-        mbit: receive rate of each other node from this one in Mbit/s, by name; where measured.
-        milliseconds: round-trip time to each other node, by name.
+    `mbit` is the receive rate of each other node from this one, `milliseconds` the round-trip time,
+    both by name and only where measured.
     """
 
     name: str
@@ -71,11 +68,8 @@ class Traffic:
 class Prediction:
     """Predicted speed of a run over some of the nodes.
 
-    Attributes:
-        nodes: their names.
-        compute_seconds: of the slowest rank in a step; mean per step in a round of local steps.
-        exchange_seconds: per step; an exchange after several steps is divided among them.
-        rows_per_second: of all nodes together.
+    `compute_seconds` are those of the slowest rank in a step, `exchange_seconds` those of the
+    exchange; in a round of local steps both are the mean per step.
     """
 
     nodes: tuple[str, ...]
@@ -109,7 +103,7 @@ def predict(
 ) -> Prediction:
     """Predict steps of `rows` on `nodes`, shared over their ranks by `divided`."""
     speeds = [speed for node in nodes for speed in node.ranks]
-    sizes = (rows,) * min(traffic.every, _FORESEEN)
+    sizes = (rows,) * min(traffic.every, _SIMULATED)
     compute = seconds_of(divided(sizes, speeds), speeds) / len(sizes)
     exchange = exchange_seconds(nodes, traffic.size) / traffic.every
     return Prediction(
@@ -119,13 +113,18 @@ def predict(
 
 def fastest_alone(nodes: Sequence[Contender], rows: int) -> Prediction:
     """Return the prediction for the node that is fastest on its own."""
-    return max((predict([node], rows, Traffic(0)) for node in nodes), key=_rows_per_second)
+    return max(
+        (predict([node], rows, Traffic(0)) for node in nodes), key=lambda each: each.rows_per_second
+    )
 
 
 def choose(nodes: Sequence[Contender], rows: int, traffic: Traffic) -> Prediction:
     """Return the fastest combination of `nodes`: all of them, unless leaving some out is faster."""
     everyone = predict(nodes, rows, traffic)
-    best = max((predict(some, rows, traffic) for some in _choices(nodes)), key=_rows_per_second)
+    best = max(
+        (predict(some, rows, traffic) for some in _choices(nodes)),
+        key=lambda each: each.rows_per_second,
+    )
     keep_all = everyone.rows_per_second * (1 + _WORTH_JOINING) >= best.rows_per_second
     return everyone if keep_all else best
 
@@ -154,7 +153,3 @@ def _choices(nodes: Sequence[Contender]) -> list[list[Contender]]:
     fastest = sorted(nodes, key=lambda node: -node.rows_per_second)
     wanted = [{node.name for node in fastest[:count]} for count in range(1, len(nodes) + 1)]
     return [[node for node in nodes if node.name in names] for names in wanted]
-
-
-def _rows_per_second(prediction: Prediction) -> float:
-    return prediction.rows_per_second

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hearth.base.text import duration
+from hearth.base.text import byte_count, duration
 from hearth.plan.split import Plan, by_shares, shares_for
 
 _ASSUMED_MBIT = 1000.0
@@ -42,13 +42,8 @@ def network_cost(weights: int, ranks: int, mbit: float | None = None) -> str:
     link = f"{mbit or _ASSUMED_MBIT:.0f} Mbit/s" + (" (assumed)" if mbit is None else "")
     seconds = fetch_seconds(weights, ranks, mbit)
     return (
-        f"parallel=fsdp: each of {ranks} ranks keeps its part of {_size(weights)} of weights and "
-        f"fetches up to {_size(fetched_bytes(weights, ranks))} in every micro-batch: "
-        f"{duration(seconds)} at {link}. A larger micro_batch fetches less often; where the model "
+        f"parallel=fsdp: each of {ranks} ranks keeps its shard of {byte_count(weights)} of weights "
+        f"and fetches up to {byte_count(fetched_bytes(weights, ranks))} in every micro-batch: "
+        f"{duration(seconds)} at {link}. A larger micro_batch fetches less often; if the model "
         "fits every card, parallel=ddp is far faster"
     )
-
-
-def _size(count: float) -> str:
-    """Format a number of bytes in MB or GB."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

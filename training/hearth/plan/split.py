@@ -146,19 +146,12 @@ def seconds_of(plans: Plans, speeds: Sequence[Speed]) -> float:
     )
 
 
-def lost_to_whole_rows(rows: int, speeds: Sequence[Speed], exchange: float) -> float:
-    """Return the part of a step's time that is lost because a row cannot be cut in two.
-
-    `exchange` are the seconds in which the ranks exchange gradients.
-    """
-    computed = seconds_of(by_speed([rows], speeds), speeds)
-    return 1 - _ideal(rows, speeds, exchange) / (computed + exchange)
-
-
 def better_global_batch(rows: int, speeds: Sequence[Speed], exchange: float) -> int | None:
     """Return the nearest global batch that loses little to whole rows, if `rows` loses much.
 
-    The range is half to twice `rows`; None where `rows` is good enough, or no size is better.
+    A step loses time because a row cannot be cut in two. `exchange` are the seconds in which the
+    ranks exchange gradients. The range is half to twice `rows`; None if `rows` is good enough or no
+    size is better.
     """
     # The end times of steps of 1, 2 … rows are the sorted times of all ranks.
     over = np.sort(np.concatenate([speed.times(2 * rows)[1:] for speed in speeds]))

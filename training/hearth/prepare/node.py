@@ -19,7 +19,7 @@ from hearth.base.lock import locked
 from hearth.base.quiet import hush
 from hearth.config import Run, Settings, preset_names, read_run
 from hearth.config.layout import Layout
-from hearth.data import TokenData, load_data
+from hearth.data.load import TokenData, load_data
 from hearth.fit.by_hand import check_fit
 from hearth.model.code import code_to_run
 from hearth.model.compatibility import (

@@ -46,11 +46,11 @@ def row_too_large(tokens: int) -> HearthError:
 
 def too_large_together(rows: int) -> HearthError:
     """Return the error for `rows` rows at once that do not fit, with `parallel: fsdp`."""
-    way_out = f"micro_batch={rows // 2}" if rows > 1 else "gradient_checkpointing=true"
+    remedy = f"micro_batch={rows // 2}" if rows > 1 else "gradient_checkpointing=true"
     return HearthError(
         f"{rows} row{'s' * (rows != 1)} at once do{'es' * (rows == 1)} not fit into the memory of "
-        "this rank, and with parallel=fsdp no rank can compute its rows again by itself; go on "
-        f"with resume and {way_out}, or begin anew with a smaller sequence_length"
+        "this rank, and with parallel=fsdp no rank can retry alone; resume with "
+        f"{remedy}, or start a new run with a smaller sequence_length"
     )
 
 

@@ -15,16 +15,11 @@ def celsius(device: torch.device) -> float:
     A sensor must never end a run: any error counts as an unknown temperature.
     """
     try:
-        return _gpu(device) if device.type == "cuda" else _processor()
+        if device.type == "cuda":
+            return float(torch.cuda.temperature(device))
+        # Virtual machines have no sensors.
+        found = psutil.sensors_temperatures()
+        sensors = [each for name in _PROCESSORS for each in found.get(name, [])]
+        return max((sensor.current for sensor in sensors), default=0.0)
     except Exception:  # NVML alone has a class for each of 20 errors, and may itself be missing
         return 0.0
-
-
-def _gpu(device: torch.device) -> float:
-    return float(torch.cuda.temperature(device))
-
-
-def _processor() -> float:
-    """Return the processor's highest sensor reading; 0 without sensors (virtual machines)."""
-    found = psutil.sensors_temperatures()
-    return max((each.current for name in _PROCESSORS for each in found.get(name, [])), default=0.0)

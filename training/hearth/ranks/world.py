@@ -45,6 +45,10 @@ class World:
         """Whether this is rank 0, which writes the files that only one rank may write."""
         return self.rank == 0
 
+    def say(self, text: str) -> None:
+        """Print a line that begins with this rank's node."""
+        print(f"{self.node}: {text}", flush=True)
+
     def gather(self, value: T) -> list[T]:
         """Return the `value` of every rank, in rank order, on every rank."""
         if self.size == 1:
@@ -81,14 +85,6 @@ def has_nvidia_gpu() -> bool:
     return torch.cuda.is_available() and torch.version.cuda is not None
 
 
-def _own_gpu(local_rank: int) -> str | None:
-    """Return the UUID of this local rank's NVIDIA GPU, or None without one."""
-    if not has_nvidia_gpu():
-        return None
-    index = local_rank % torch.cuda.device_count()
-    return str(torch.cuda.get_device_properties(index).uuid)
-
-
 def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
     """Return this local rank's device: its NVIDIA GPU, set as the current one, or the CPU."""
     if not has_nvidia_gpu():
@@ -106,18 +102,20 @@ def join(environment: Mapping[str, str] = os.environ) -> World:
     local_rank = int(environment.get("LOCAL_RANK", "0"))
     node = environment.get("HEARTH_NODE") or os.uname().nodename
     generation = int(environment.get("HEARTH_GENERATION", "0"))
-    gpu, device = _own_gpu(local_rank), own_device(environment)
-    if size == 1:
-        return World(rank, size, local_rank, node, device, None, device, generation)
-    timeout = _SUPERVISED if "HEARTH_GENERATION" in environment else _BY_HAND
-    dist.init_process_group("gloo", timeout=timeout)
-    gpus: list[Any] = [None] * size
-    dist.all_gather_object(gpus, gpu)
-    if all(gpus) and len(set(gpus)) == size:
-        nccl = dist.new_group(backend="nccl", timeout=timeout)
-        return World(rank, size, local_rank, node, device, nccl, device, generation)
-    cpu = torch.device("cpu")
-    return World(rank, size, local_rank, node, device, None, cpu, generation)
+    device = gradient_device = own_device(environment)
+    gradients = None
+    if size > 1:
+        timeout = _SUPERVISED if "HEARTH_GENERATION" in environment else _BY_HAND
+        dist.init_process_group("gloo", timeout=timeout)
+        on_gpu = device.type == "cuda"
+        gpus: list[Any] = [None] * size
+        own = str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None
+        dist.all_gather_object(gpus, own)
+        if all(gpus) and len(set(gpus)) == size:
+            gradients = dist.new_group(backend="nccl", timeout=timeout)
+        else:
+            gradient_device = torch.device("cpu")
+    return World(rank, size, local_rank, node, device, gradients, gradient_device, generation)
 
 
 def leave(world: World) -> None:
@@ -134,13 +132,13 @@ def leave(world: World) -> None:
 def agree(world: World, facts: Mapping[str, Any]) -> None:
     """Check that `facts` are the same on every rank.
 
-    Raises `HearthError` on every rank alike, naming the nodes that differ from rank 0.
+    Raises `HearthError` on all ranks, naming the nodes that differ from rank 0.
     """
     everyone = world.gather((world.node, dict(facts)))
     leader, expected = everyone[0]
     findings = [
         f"{name}: rank {rank} ({node}) has {found[name]}, but rank 0 ({leader}) has "
-        f"{expected[name]}; all nodes must have the same"
+        f"{expected[name]}; they must be equal on all nodes"
         for rank, (node, found) in enumerate(everyone)
         for name in expected
         if found[name] != expected[name]

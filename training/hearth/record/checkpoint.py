@@ -57,9 +57,9 @@ def save(
     temporary = folder / f"{_TEMPORARY}{final.name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _settle(folder)
-        _fill(temporary, step, facts, write)
-        _name(temporary, final)
+        _recover(folder)
+        _write_complete(temporary, step, facts, write)
+        _publish(temporary, final)
         for old in sorted(path for path in folder.glob("step-*") if path <= final)[:-keep]:
             shutil.rmtree(old)
     except DISK_ERRORS as error:
@@ -79,23 +79,23 @@ def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointErr
     why = getattr(error, "strerror", None) or error
     cause = f"the disk of {place} is full" if full else f"{place} cannot be written ({why})"
     last = f"the last good checkpoint is {kept.path.name}" if kept else "there is no checkpoint yet"
-    return CheckpointError(
-        f"{what} was not written: {cause}; {last}. Free some space and go on with resume"
-    )
+    return CheckpointError(f"{what} was not written: {cause}; {last}. Free some space, then resume")
 
 
-def _fill(folder: Path, step: int, facts: Mapping[str, Any], write: Callable[[Path], None]) -> None:
+def _write_complete(
+    folder: Path, step: int, facts: Mapping[str, Any], write: Callable[[Path], None]
+) -> None:
     """Write a complete checkpoint into `folder`; delete the folder if that fails."""
     try:
         folder.mkdir()
         write(folder)
-        _seal(folder, step, facts)
+        _finish(folder, step, facts)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def _seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
+def _finish(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
     """Record the checksums of all files in `folder`, and sync everything to the disk."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sums = {str(path.relative_to(folder)): sha256_of(path) for path in files}
@@ -104,28 +104,28 @@ def _seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
     sync_below(folder)
 
 
-def _name(temporary: Path, final: Path) -> None:
+def _publish(temporary: Path, final: Path) -> None:
     """Rename a finished checkpoint into place, replacing one of the same step."""
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)
     sync(final.parent)
 
 
-def _settle(folder: Path) -> None:
+def _recover(folder: Path) -> None:
     """After a crash: publish complete checkpoints, delete partial ones.
 
     When a checkpoint replaces another of its step, the temporary folder may be the only copy.
     """
     for left_over in folder.glob(f"{_TEMPORARY}*"):
         try:
-            _opened(left_over)
+            _read(left_over)
         except CheckpointError:
             shutil.rmtree(left_over)
         else:
-            _name(left_over, folder / left_over.name.removeprefix(_TEMPORARY))
+            _publish(left_over, folder / left_over.name.removeprefix(_TEMPORARY))
 
 
-def _opened(path: Path) -> Checkpoint:
+def _read(path: Path) -> Checkpoint:
     """Return the checkpoint at `path`. Raises `CheckpointError` if it is incomplete or altered."""
     try:
         facts = json.loads((path / _MANIFEST).read_text())
@@ -134,7 +134,7 @@ def _opened(path: Path) -> Checkpoint:
                 raise CheckpointError(f"{path / name} does not have its recorded checksum")
         return Checkpoint(path, facts["step"], facts)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} is not whole: {error}") from error
+        raise CheckpointError(f"{path} is not complete: {error}") from error
 
 
 def newest(
@@ -147,13 +147,13 @@ def newest(
     """
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
-            found = _opened(path)
+            found = _read(path)
         except CheckpointError as error:
-            warn(f"passing over a checkpoint: {error}")
+            warn(f"checkpoint skipped: {error}")
             continue
         if created in (None, found.facts.get("created")):
             return found
-        warn(f"passing over a checkpoint: {path} is of another run of this name")
+        warn(f"checkpoint skipped: {path} belongs to another run of this name")
     return None
 
 
@@ -169,7 +169,7 @@ def share_newest(
     got that far (ranks with different losses would diverge). None if no node has a checkpoint.
     """
     if world.local_rank == 0:
-        _settle(folder)
+        _recover(folder)
     world.barrier()
     own = newest(folder, warn, created)
     facts = own.facts if own else {}
@@ -180,10 +180,10 @@ def share_newest(
         return None
     if all(each == held[source] for each in held):
         return own
-    pieces = _sent(own.path if own else None, source, world)
+    pieces = _broadcast(own.path if own else None, source, world)
     if world.local_rank == 0 and held[world.rank] != held[source]:
         try:
-            _adopt(folder, step, pieces)
+            _store(folder, step, pieces)
         except OSError as error:
             raise not_written(folder, f"the checkpoint after step {step}", error) from error
     else:
@@ -192,7 +192,7 @@ def share_newest(
     return newest(folder, warn, created)
 
 
-def _sent(path: Path | None, source: int, world: World) -> Iterator[tuple[str, bytes]]:
+def _broadcast(path: Path | None, source: int, world: World) -> Iterator[tuple[str, bytes]]:
     """Broadcast the checkpoint at `path` on rank `source`; yield its pieces on every rank."""
     pieces = _pieces(path) if path and world.rank == source else iter(())
     while (piece := world.from_rank(source, next(pieces, None))) is not None:
@@ -209,7 +209,7 @@ def _pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
                 yield str(path.relative_to(folder)), content
 
 
-def _adopt(folder: Path, step: int, pieces: Iterable[tuple[str, bytes]]) -> None:
+def _store(folder: Path, step: int, pieces: Iterable[tuple[str, bytes]]) -> None:
     """Write another node's checkpoint, received in `pieces`, into `folder`."""
     final = folder / f"step-{step:08d}"
     temporary = folder / f"{_TEMPORARY}{final.name}"
@@ -220,4 +220,4 @@ def _adopt(folder: Path, step: int, pieces: Iterable[tuple[str, bytes]]) -> None
         with path.open("ab") as file:
             file.write(content)
     sync_below(temporary)
-    _name(temporary, final)
+    _publish(temporary, final)

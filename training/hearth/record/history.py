@@ -36,10 +36,10 @@ def restore(metrics: Path, kept: Path, step: int) -> None:
         shutil.copyfile(kept, metrics)
 
 
-def forget_after(metrics: Path, step: int, unjudged: bool = False) -> None:
+def forget_after(metrics: Path, step: int, evaluation_due: bool = False) -> None:
     """Drop the lines of `metrics` that a run resumed after `step` steps will write again.
 
-    `unjudged`: the evaluation after that step is still due, so drop any earlier result of it.
+    `evaluation_due`: the evaluation after that step is still due, so drop any earlier result of it.
     """
     if not metrics.exists():
         return
@@ -47,7 +47,7 @@ def forget_after(metrics: Path, step: int, unjudged: bool = False) -> None:
     # A run that starts from step 0 keeps no history.
     for line, record in records_in(metrics.read_text(encoding="utf-8")) if step else ():
         over = record["kind"] == "end" or record.get("when") == "after"
-        owed = unjudged and record["kind"] == "evaluate" and record["step"] == step
+        owed = evaluation_due and record["kind"] == "evaluate" and record["step"] == step
         if over or owed or record.get("step", 0) > step:
             continue
         kept.append(line + "\n")

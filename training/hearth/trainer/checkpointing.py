@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from hearth.base.files import sync_below
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.model.backend import TrainableModel
@@ -15,14 +18,15 @@ from hearth.ranks.world import World
 from hearth.record import checkpoint
 from hearth.record.checkpoint import Checkpoint
 from hearth.record.history import METRICS, Copies, restore
-from hearth.trainer import state
 from hearth.trainer.telemetry import Telemetry
+
+_STATE = "state.pt"
 
 BEST = "best"
 """Folder of the weights with the lowest held-out loss, in a run's folder and a checkpoint's."""
 
 
-class Keeper:
+class Checkpointer:
     """Saves and restores one run; all ranks call it, the first rank of each node writes."""
 
     def __init__(self, run: Run, layout: Layout, world: World) -> None:
@@ -30,7 +34,7 @@ class Keeper:
         self._folder = layout.run_dir(run.name)
         self._checkpoints = layout.checkpoint_dir(run.name)
         self._copies = Copies(self._folder / METRICS, world)
-        self._kept_at = time.monotonic()
+        self._last_at = time.monotonic()
 
     def newest(self) -> Checkpoint | None:
         """Return the newest checkpoint of this run on any node, after copying it to all nodes."""
@@ -38,27 +42,25 @@ class Keeper:
             self._checkpoints, self._run.created, self._world, warn=print
         )
 
-    def take_up(
-        self, found: Checkpoint, model: TrainableModel, changing: Mapping[str, Any]
-    ) -> None:
+    def load(self, found: Checkpoint, model: TrainableModel, changing: Mapping[str, Any]) -> None:
         """Restore the model and the training state `changing` from the checkpoint `found`.
 
         The run's metrics and its best adapter are restored with them.
         """
-        state.load(found.path, model, changing)
+        _load_state(found.path, model, changing)
         if self._world.local_rank != 0:
             return
         restore(self._folder / METRICS, found.path / METRICS, found.step)
         if (found.path / BEST).exists():
-            state.replace_folder(
+            _replace_folder(
                 self._folder / BEST,
                 lambda folder: shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True),
             )
 
-    def too_long_ago(self) -> bool:
+    def overdue(self) -> bool:
         """Return whether `checkpoint_minutes` have passed since the last one, by rank 0's clock."""
         most = self._run.settings.checkpoint_minutes * 60
-        return bool(self._world.leads and most and time.monotonic() - self._kept_at > most)
+        return bool(self._world.leads and most and time.monotonic() - self._last_at > most)
 
     def keep(
         self,
@@ -74,7 +76,10 @@ class Keeper:
         self._copies.update()
 
         def write(folder: Path) -> None:
-            state.save(folder, model, self._run.source.id, changing)
+            model.save(folder / model.learned, self._run.source.id)
+            # Open the file here: torch's own writer hides a full disk behind a failed assertion.
+            with (folder / _STATE).open("wb") as file:
+                torch.save({name: part.state_dict() for name, part in changing.items()}, file)
             shutil.copyfile(self._folder / METRICS, folder / METRICS)
             if facts["best"] is not None:
                 shutil.copytree(self._folder / BEST, folder / BEST)
@@ -88,7 +93,7 @@ class Keeper:
                 keep=self._run.settings.checkpoint_keep,
                 write=write,
             )
-        self._kept_at = time.monotonic()
+        self._last_at = time.monotonic()
         telemetry.record(
             "checkpoint",
             step=step,
@@ -100,5 +105,34 @@ class Keeper:
         """Write the weights trained so far to the folder `name` of the run, and return its path."""
         folder = self._folder / name
         if self._world.local_rank == 0:
-            state.replace_folder(folder, lambda new: model.save(new, self._run.source.id))
+            _replace_folder(folder, lambda new: model.save(new, self._run.source.id))
         return folder
+
+
+def _load_state(folder: Path, model: TrainableModel, parts: Mapping[str, Any]) -> None:
+    """Restore the model and the training state `parts` from the checkpoint in `folder`.
+
+    Raises `CheckpointError` if the checkpoint belongs to another model.
+    """
+    model.restore(folder / model.learned)
+    saved = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
+    for name, part in parts.items():
+        if name in saved:  # a checkpoint of a single rank has no outer momentum
+            part.load_state_dict(saved[name])
+    optimizer, schedule = parts["optimizer"], parts["schedule"]
+    # If the run has been given more steps, the rate follows the new schedule from here on.
+    for group, base, curve in zip(
+        optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
+    ):
+        group["lr"] = base * curve(schedule.last_epoch)
+
+
+def _replace_folder(final: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary folder, sync it to disk, and replace `final` with it."""
+    beside = final.with_name(f".{final.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    write(beside)
+    sync_below(beside)
+    shutil.rmtree(final, ignore_errors=True)
+    beside.rename(final)

@@ -1,4 +1,4 @@
-"""Gradients of this rank's rows of a step, in smaller micro-batches after running out of memory."""
+"""Computes this rank's rows, in smaller micro-batches after running out of memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,51 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 
-from hearth.data import Rows
+from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.memory import is_out_of_memory, release, row_too_large, too_large_together
+
+T = TypeVar("T")
+
+
+def retry_smaller(
+    attempt: Callable[[Sequence[int]], T],
+    rows: Rows,
+    own: np.ndarray,
+    most: int,
+    turns: int,
+    device: torch.device,
+    say: Callable[[str], None],
+) -> tuple[T, int]:
+    """Return the result of `attempt` and the maximum number of rows at once that fitted.
+
+    `attempt` gets the sizes of the micro-batches of the rows numbered `own`; after an out-of-memory
+    error it is called again with half as many rows at once. With `turns` all ranks compute that
+    many micro-batches together (see `Plan.turns`), and no rank can retry alone.
+
+    Raises `HearthError` if one row alone does not fit, or with `turns` the planned number.
+    """
+    while True:
+        sizes = micro_batches(len(own), most, turns)
+        try:
+            return attempt(sizes), most
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        largest = max(sizes)
+        if turns:
+            raise too_large_together(largest)
+        if largest == 1:
+            raise row_too_large(int(rows.tokens[own].max()))
+        most = largest // 2
+        release(device)
+        say(f"{largest} rows at once do not fit into memory; continuing with {most}")
 
 
 @dataclass(frozen=True)
@@ -34,9 +71,7 @@ class Computed:
 class Compute:
     """Forward and backward passes over this rank's rows.
 
-    Args:
-        clear: sets all gradients to zero.
-        scale: multiplies a loss by the loss scaler's factor.
+    `clear` sets all gradients to zero; `scale` multiplies a loss by the loss scaler's factor.
     """
 
     def __init__(
@@ -61,30 +96,27 @@ class Compute:
     ) -> Computed:
         """Add the gradients of the rows numbered `own`, at most `most` at once, to cleared ones.
 
-        After an out-of-memory error all rows are computed again, half as many at once: nothing has
+        After an out-of-memory error all rows are computed again (see `retry_smaller`): nothing has
         been exchanged yet, and the sum does not depend on the micro-batch size. `seed_of` maps the
-        first row of a micro-batch to its seed, for the adapter's or the model's dropout. With
-        `turns` all ranks compute that many micro-batches together (see `Plan.turns`), and no rank
-        can retry alone.
-
-        Raises `HearthError` if one row alone does not fit, or with `turns` the planned number.
+        first row of a micro-batch to its seed, for the adapter's or the model's dropout.
         """
-        started = time.perf_counter()
-        while True:
+        started, device = time.perf_counter(), self._model.device
+
+        def attempt(sizes: Sequence[int]) -> float:
             self._clear()
             self._model.before_step()
-            sizes = micro_batches(len(own), most, turns)
-            loss = self._attempt(own, sizes, denominator, seed_of)
-            if loss is not None:
-                return Computed(loss, time.perf_counter() - started, most)
-            largest = max(sizes)
-            if turns:
-                raise too_large_together(largest)
-            if largest == 1:
-                raise row_too_large(int(self._rows.tokens[own].max()))
-            most = largest // 2
-            release(self._model.device)
-            say(f"{largest} rows at once do not fit into the memory; going on with {most}")
+            loss = torch.zeros((), dtype=torch.float64, device=device)
+            for numbers in pieces_of(own, sizes):
+                if len(numbers):
+                    torch.manual_seed(seed_of(int(numbers[0])))
+                with self._autocast():
+                    part = self._model.loss(self._rows.batch(numbers), denominator)
+                self._scale(part).backward()
+                loss += part.detach()
+            return loss.item()
+
+        loss, most = retry_smaller(attempt, self._rows, own, most, turns, device, say)
+        return Computed(loss, time.perf_counter() - started, most)
 
     def not_finite(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[int]:
         """Return the rows of `own` whose gradient, computed alone, is not finite.
@@ -96,33 +128,10 @@ class Compute:
         for row in pieces_of(own, micro_batches(len(own), 1, turns)):
             self._clear()
             with self._autocast():
-                part = self._model.loss(self._rows.batch_or_blank(row), denominator)
+                part = self._model.loss(self._rows.batch(row), denominator)
             self._scale(part).backward()
             gradients = (parameter.grad for _, parameter in self._model.trainable())
             if not all(bool(each.isfinite().all()) for each in gradients if each is not None):
                 found.extend(row.tolist())
         self._clear()
         return found
-
-    def _attempt(
-        self,
-        own: np.ndarray,
-        sizes: Sequence[int],
-        denominator: int,
-        seed_of: Callable[[int], int],
-    ) -> float | None:
-        """Return this rank's loss, or None if a micro-batch did not fit into the memory."""
-        loss = torch.zeros((), dtype=torch.float64, device=self._model.device)
-        try:
-            for numbers in pieces_of(own, sizes):
-                if len(numbers):
-                    torch.manual_seed(seed_of(int(numbers[0])))
-                with self._autocast():
-                    part = self._model.loss(self._rows.batch_or_blank(numbers), denominator)
-                self._scale(part).backward()
-                loss += part.detach()
-            return loss.item()
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return None

@@ -3,21 +3,67 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
+import numpy as np
+import torch
+
 from hearth.config import Settings
-from hearth.data import TokenData, encode_prompt
+from hearth.data.load import TokenData
+from hearth.data.rows import Rows
+from hearth.data.template import encode_prompt
 from hearth.model.backend import TrainableModel
 from hearth.plan.planner import Planner
+from hearth.plan.speed import pieces_of
+from hearth.plan.split import Plan
 from hearth.ranks.world import World
-from hearth.trainer import held_out
+from hearth.trainer.compute import retry_smaller
 from hearth.trainer.telemetry import Telemetry
 
 _ANSWER_TOKENS = 96
 
 
-class Judge:
+@torch.no_grad()
+def held_out_loss(
+    model: TrainableModel,
+    rows: Rows,
+    world: World,
+    plan: Plan,
+    autocast: Callable[[], AbstractContextManager[object]],
+) -> tuple[float, int]:
+    """Return the mean loss over all held-out tokens, in nats per token, and their number.
+
+    The mean is exact: the ranks' sums are added. `plan` divides the rows over the ranks.
+
+    Raises `HearthError` if the rows do not fit into memory (see `retry_smaller`).
+    """
+    own = np.arange(len(rows))[plan.slice_of(world.rank)]
+
+    def attempt(sizes: Sequence[int]) -> float:
+        total = 0.0
+        for numbers in pieces_of(own, sizes):
+            with autocast():
+                total += model.loss(rows.batch(numbers), 1).item()
+        return total
+
+    model.network.eval()
+    most = plan.micro_batch[world.rank]
+    total, _ = retry_smaller(attempt, rows, own, most, plan.turns, model.device, world.say)
+    model.network.train()
+    tokens = int(rows.label_tokens.sum())
+    return sum(world.gather(total)) / tokens, tokens
+
+
+def perplexity_of(loss: float) -> float:
+    """Return the exponential of a mean loss; infinity if that overflows."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+class Evaluator:
     """Evaluates the model before, during and after a run; all ranks take part.
 
     Args:
@@ -42,33 +88,23 @@ class Judge:
         self._keep_best = keep_best
         self.best: float | None = None
 
-    def judge(self, when: str, step: int, telemetry: Telemetry) -> None:
+    def evaluate(self, when: str, step: int, telemetry: Telemetry) -> None:
         """Record held-out perplexity and, before and after training, one sample answer."""
         rows, settings = self._data.held_out, self._settings
         wanted = settings.evaluate or (settings.eval_every and when != "before")
         if not wanted or not len(rows):
             return
         plan = self._planner.share(len(rows))
-        result = held_out.held_out_loss(
-            self._model,
-            rows,
-            self._world,
-            plan,
-            self._autocast,
-            say=lambda words: print(f"{self._world.node}: {words}", flush=True),
-        )
+        loss, tokens = held_out_loss(self._model, rows, self._world, plan, self._autocast)
+        perplexity = perplexity_of(loss)
         telemetry.record(
-            "evaluate",
-            step=step,
-            when=when,
-            perplexity=result.perplexity,
-            loss=result.loss,
-            tokens=result.tokens,
+            "evaluate", step=step, when=when, perplexity=perplexity, loss=loss, tokens=tokens
         )
-        telemetry.say(f"held-out perplexity {when} training: {result.perplexity:.2f}")
-        # Every rank has the same loss, so all nodes save the same weights.
-        if settings.eval_every and when != "before" and _lower(result.loss, self.best):
-            self.best = result.loss
+        telemetry.say(f"held-out perplexity {when} training: {perplexity:.2f}")
+        # Every rank has the same loss, so all nodes save the same weights. NaN is never the best.
+        lowest = math.inf if self.best is None else self.best
+        if settings.eval_every and when != "before" and loss < lowest:
+            self.best = loss
             self._keep_best()
         # With fsdp each generated token would gather the whole model over the network.
         answered = settings.evaluate and settings.parallel == "ddp"
@@ -78,7 +114,7 @@ class Judge:
 
     def _answer(self, when: str, step: int, telemetry: Telemetry) -> None:
         """Record the model's answer to the first held-out question, on rank 0."""
-        for question in self._data.questions(limit=1):
+        if question := self._data.question():
             with self._autocast():
                 answer = self._model.generate(
                     encode_prompt(self._model.tokenizer, question.messages), _ANSWER_TOKENS
@@ -91,8 +127,3 @@ class Judge:
                 answer=answer,
                 expected=question.expected,
             )
-
-
-def _lower(loss: float, best: float | None) -> bool:
-    """Return whether `loss` is below `best`; NaN never is."""
-    return loss < (math.inf if best is None else best)

@@ -16,7 +16,7 @@ to 8 bits; flags and measurements are not: each is split into three bf16, togeth
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -112,32 +112,19 @@ class Exchange:
         """Set the gradients to zero, which is what a rank without rows contributes."""
         self.parts[0].zero_()
 
-    def run(
-        self,
-        loss: float,
-        stop: bool,
-        keep: bool,
-        tokens: int,
-        compute_seconds: float,
-        peak_memory_mib: float,
-        celsius: float,
-        micro_batch: int,
-        labels: int = 0,
-        taken: int = 0,
-        skipped: int = 0,
-        norm: float = 0.0,
-    ) -> StepSum:
+    def run(self, flags: Mapping[str, bool], **own: float) -> StepSum:
         """Sum `parts` over all ranks in place; return the flags and measurements of all ranks.
 
-        `loss` is this rank's part of the global mean. The reported waiting time belongs to the
-        previous step: that of this one is known only when it is over.
+        `own` are this rank's measurements, named as in `StepSum`; those left out count as 0. `loss`
+        is this rank's part of the global mean. The reported waiting time belongs to the previous
+        step: that of this one is known only when it is over.
         """
-        measures = (loss, compute_seconds, self._waited, peak_memory_mib, celsius, norm)
-        own = (*measures, tokens, micro_batch, labels, taken, skipped)
+        own["wait_seconds"] = self._waited
         numbers = torch.zeros(self._numbers, dtype=torch.float64)
-        numbers[: len(_FLAGS)] = torch.tensor((stop, keep), dtype=torch.float64)
-        first = len(_FLAGS) + self._world.rank
-        numbers[first :: self._world.size] = torch.tensor(own, dtype=torch.float64)
+        for index, name in enumerate(_FLAGS):
+            numbers[index] = flags[name]
+        for index, name in enumerate(_OWN):
+            numbers[len(_FLAGS) + index * self._world.size + self._world.rank] = own.get(name, 0)
         self._buffer[self._size :] = numbers.to(self._buffer)
 
         started = time.perf_counter()

@@ -14,31 +14,35 @@ import torch
 from hearth.base.errors import HearthError
 from hearth.config import Run
 from hearth.config.layout import Layout
-from hearth.data import Rows, ensure_chat_template
+from hearth.data.rows import Rows
+from hearth.data.template import ensure_chat_template
 from hearth.measure.probe import Measured
 from hearth.model import precision
 from hearth.model.backend import TrainableModel
+from hearth.model.load import load_model
 from hearth.model.optimizer import choose_optimizer, means_here
-from hearth.model.packing_isolation import check_borders
+from hearth.model.packing_isolation import check_isolation
+from hearth.model.sharded import load_sharded, weight_bytes
 from hearth.plan.follow import AdaptivePlanner
 from hearth.plan.row_order import RowOrder
+from hearth.plan.sharded import network_cost
 from hearth.plan.split import Plans
 from hearth.plan.straggler import moves
 from hearth.prepare.node import Prepared, facts_of, versions_here
 from hearth.ranks.memory import limit_memory
 from hearth.ranks.world import World, agree
 from hearth.record.checkpoint import DISK_ERRORS, Checkpoint, not_written
-from hearth.trainer import parallel, rounds
-from hearth.trainer.checkpointing import BEST, Keeper
+from hearth.trainer import rounds
+from hearth.trainer.checkpointing import BEST, Checkpointer
 from hearth.trainer.compute import Compute
-from hearth.trainer.evaluation import Judge
+from hearth.trainer.evaluation import Evaluator
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.planning import choose_planner, rows_over, slowness_of
 from hearth.trainer.stepper import Stepper
-from hearth.trainer.sync_weights import start_alike
+from hearth.trainer.sync_weights import sync_weights
 from hearth.trainer.telemetry import Telemetry, step_line
-from hearth.trainer.window import LogWindow, Taken
+from hearth.trainer.window import LogWindow, StepResult
 
 _NON_FINITE_IN_A_ROW = 3
 
@@ -56,12 +60,12 @@ class Trainer:
         self.run, self.world, self.settings = run, world, settings
         self.folder = layout.run_dir(run.name)
         self.checkpoints = layout.checkpoint_dir(run.name)
-        self.keeper = Keeper(run, layout, world)
+        self.checkpointer = Checkpointer(run, layout, world)
         self.rows: Rows = prepared.data.train
         self.inputs = facts_of(prepared)
         agree(world, {"run": run.name} | self.inputs)
         self.launch = world.from_leader(secrets.token_hex(8))
-        found = self.keeper.newest()
+        found = self.checkpointer.newest()
         if found:
             self._check_begun_with(found)
         # A resumed run keeps the values that `auto` was first resolved to, even on other nodes.
@@ -84,18 +88,24 @@ class Trainer:
             begun.get("optimizer", settings.optimizer), means, averaged=settings.sync_every > 1
         )
         torch.manual_seed(settings.seed)
-        self.model = parallel.load(settings, prepared.model.path, world, self.precision)
+        folder = prepared.model.path
+        if settings.parallel == "fsdp":
+            self.model = load_sharded(settings, folder, world, self.precision)
+        else:
+            self.model = load_model(settings, folder, world.device, self.precision)
         ensure_chat_template(self.model.tokenizer)
         agree(world, {"trainable tensors": _described(self.model)})
         self.parameters = [parameter for _, parameter in self.model.trainable()]
-        start_alike(self.parameters, world)
+        sync_weights(self.parameters, world)
         parts = rounds.PARTS if learns_alone else 1
         self.exchange = Exchange(self.parameters, world, settings.compress, parts)
         scaler = precision.loss_scaler(self.precision, world.device)
         self.model.use_scaler(scaler)
         autocast = functools.partial(precision.autocast, self.precision, world.device)
         if settings.packing or self.model.joins_rows:
-            check_borders(self.model, run.source.id, autocast, lambda here: any(world.gather(here)))
+            check_isolation(
+                self.model, run.source.id, autocast, lambda here: any(world.gather(here))
+            )
         learner = Learner(self.chosen_optimizer, settings, self.parameters, scaler, self.steps)
         self.changing: dict[str, Any] = learner.changing
         self.rounds: rounds.Rounds | None = None
@@ -116,18 +126,18 @@ class Trainer:
             self._on_plans,
             self.rounds,
         )
-        self.judge = Judge(
+        self.evaluator = Evaluator(
             settings,
             prepared.data,
             self.model,
             world,
             self.planner,
             autocast,
-            keep_best=lambda: self.keeper.save(self.model, BEST),
+            keep_best=lambda: self.checkpointer.save(self.model, BEST),
         )
         self.step = 0
         # A stop does not wait for an evaluation; one that is due runs after the run is resumed.
-        self.unjudged = False
+        self.evaluation_due = False
         self.recent_seconds: deque[float] = deque(maxlen=20)
         self._go_on_from(found)
 
@@ -137,7 +147,7 @@ class Trainer:
         Raises `HearthError` if the run cannot continue.
         """
         self.telemetry = Telemetry(
-            self.run, self.folder, self.world.leads, self.step, self.unjudged
+            self.run, self.folder, self.world.leads, self.step, self.evaluation_due
         )
         outcome = None
         try:
@@ -155,20 +165,20 @@ class Trainer:
         began = time.monotonic()
         self._announce()
         if self.step == 0:
-            self._judge("before")
-        elif self.unjudged and self.settings.eval_every and self.step < self.steps:
-            self._judge("during")
+            self._evaluate("before")
+        elif self.evaluation_due and self.settings.eval_every and self.step < self.steps:
+            self._evaluate("during")
             self._checkpoint()  # a further resume then skips this evaluation
         stopped = self._steps()
         self._checkpoint()
         if not stopped:
-            best = self.judge.best
-            self._judge("after")
+            best = self.evaluator.best
+            self._evaluate("after")
             if (
-                self.judge.best != best
+                self.evaluator.best != best
             ):  # the checkpoint, written before the evaluation to be safe, lacks the new best
                 self._checkpoint()
-        result = self.keeper.save(self.model, self.model.learned)
+        result = self.checkpointer.save(self.model, self.model.learned)
         outcome = "stopped" if stopped else "finished"
         self.telemetry.record(
             "end",
@@ -186,28 +196,28 @@ class Trainer:
         failures = 0
         while self.step < self.steps:
             started, before = time.perf_counter(), self.step
-            taken = self.stepper.take(self.step, self.steps - self.step)
-            self.step += len(taken.plans)
-            bad = taken.skipped and not taken.by_scaler
+            result = self.stepper.take(self.step, self.steps - self.step)
+            self.step += len(result.plans)
+            bad = result.skipped and not result.by_scaler
             # A round fails only if no rank learned anything; for a single step labels are all 0.
-            failures = failures + 1 if bad and not sum(taken.summed.labels) else 0
-            since_log.add(taken, time.perf_counter() - started)
+            failures = failures + 1 if bad and not sum(result.summed.labels) else 0
+            since_log.add(result, time.perf_counter() - started)
             if bad:
-                self._blame(taken, failures)
+                self._report_non_finite(result, failures)
             last = self.step == self.steps
-            due = taken.summed.keep or self._passed(before, self.settings.checkpoint_every)
-            keep = last or taken.summed.stop or due
+            due = result.summed.keep or self._passed(before, self.settings.checkpoint_every)
+            keep = last or result.summed.stop or due
             # Log before each checkpoint too, so that a run resumed from it has no gap in metrics.
             if keep or self._passed(before, self.settings.log_every):
-                self._log(since_log, taken)
+                self._log(since_log, result)
                 since_log = LogWindow()
             eval_every = self.settings.eval_every
-            self.unjudged = bool(not last and eval_every and self._passed(before, eval_every))
-            if taken.summed.stop and not last:
-                self.telemetry.say(f"stopping after step {self.step}, as asked")
+            self.evaluation_due = bool(not last and eval_every and self._passed(before, eval_every))
+            if result.summed.stop and not last:
+                self.telemetry.say(f"stopping after step {self.step}, as requested")
                 return True
-            if self.unjudged:
-                self._judge("during")
+            if self.evaluation_due:
+                self._evaluate("during")
             if keep and not last:
                 self._checkpoint()
         return False
@@ -220,7 +230,7 @@ class Trainer:
         """Return this rank's flags: whether to stop, or to take a checkpoint, after the step."""
         return {
             "stop": (self.folder / STOP_FILE).exists(),
-            "keep": self.keeper.too_long_ago(),
+            "keep": self.checkpointer.overdue(),
         }
 
     def _on_plans(self, step: int, before: Plans, plans: Plans) -> None:
@@ -245,29 +255,29 @@ class Trainer:
             what = "the split of a round" if in_round else "the split"
             self.telemetry.say(f"{what} {moves(was, now, slowness, self.nodes)}")
 
-    def _blame(self, taken: Taken, failures: int) -> None:
+    def _report_non_finite(self, result: StepResult, failures: int) -> None:
         """Report the rows, of all ranks, that gave a non-finite gradient.
 
-        Raises `HearthError` on every rank alike after too many failures in a row.
+        Raises `HearthError` on all ranks after too many failures in a row.
         """
         unit = "round" if self.rounds else "step"
-        named = [source for found in self.world.gather(taken.bad) for source in found]
+        named = [source for found in self.world.gather(result.bad) for source in found]
         rows = f"row{'s' * (len(named) > 1)} {', '.join(named)}" if named else "no row by itself"
         self.telemetry.record("skip", step=self.step, rows=named)
         skipped = f"step {self.step} skipped"
         if self.rounds:
-            steps = f"{taken.skipped} local step{'s' * (taken.skipped > 1)}"
-            skipped = f"{steps} skipped in the {len(taken.plans)} before step {self.step + 1}"
-        self.telemetry.say(f"{skipped}: not finite is the gradient of {rows}")
+            steps = f"{result.skipped} local step{'s' * (result.skipped > 1)}"
+            skipped = f"{steps} skipped in the {len(result.plans)} before step {self.step + 1}"
+        self.telemetry.say(f"{skipped}: non-finite gradient in {rows}")
         if failures == _NON_FINITE_IN_A_ROW:
-            last = f"that up to step {self.step}" if self.rounds else f"step {self.step}"
+            last = f"up to step {self.step}" if self.rounds else f"step {self.step}"
             raise HearthError(
-                f"the gradient was not finite in {failures} {unit}s in a row, the last being "
-                f"{last} ({rows}); look at these rows, or start a new run with a "
-                "lower learning_rate or precision=fp32"
+                f"the gradient was not finite in {failures} {unit}s in a row, the last of them "
+                f"{last} ({rows}); check these rows, or start a new run with a lower "
+                "learning_rate or precision=fp32"
             )
 
-    def _log(self, window: LogWindow, last: Taken) -> None:
+    def _log(self, window: LogWindow, last: StepResult) -> None:
         """Record the steps in `window` as one line of metrics; `last` is the newest step."""
         self.recent_seconds.extend(window.seconds)
         per_step = sorted(self.recent_seconds)[len(self.recent_seconds) // 2]
@@ -304,9 +314,7 @@ class Trainer:
             **self._choices(),
             gradients="nccl" if self.world.gradients else "gloo",
             exchange_bytes=self.exchange.bytes,
-            **parallel.tell_parts(
-                self.settings, self.model, self.planner, self.world, self.telemetry.say
-            ),
+            **self._shards(),
         )
         where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
         self.telemetry.say(
@@ -315,19 +323,32 @@ class Trainer:
         )
         if self.rounds:
             self.telemetry.say(
-                f"sync_every={self.settings.sync_every}: each rank learns by itself for so many "
-                "steps, and the result is approximate"
+                f"sync_every={self.settings.sync_every}: each rank takes that many local steps "
+                "between two averagings; the result is approximate"
             )
         if self.settings.compress != "none" and self.world.size > 1:
             self.telemetry.say(
-                f"compress={self.settings.compress}: gradients travel in it, and the result is "
-                "approximate"
+                f"compress={self.settings.compress}: gradients are rounded to it for the exchange; "
+                "the result is approximate"
             )
 
-    def _judge(self, when: str) -> None:
+    def _shards(self) -> dict[str, Any]:
+        """Return shard sizes in bytes for the record and announce their cost; {} without shards."""
+        if self.settings.parallel == "ddp":
+            return {}
+        weights, own = weight_bytes(self.model)
+        self.telemetry.say(network_cost(weights, self.world.size))
+        turns = self.planner.share(self.settings.global_batch).turns
+        self.telemetry.say(
+            f"micro-batches per step: {turns}; no held-out question is answered, since every token "
+            "would fetch as much"
+        )
+        return {"weight_bytes": weights, "weight_bytes_by_rank": self.world.gather(own)}
+
+    def _evaluate(self, when: str) -> None:
         """Evaluate the current weights and record the result."""
-        self.judge.judge(when, self.step, self.telemetry)
-        self.unjudged = False
+        self.evaluator.evaluate(when, self.step, self.telemetry)
+        self.evaluation_due = False
 
     def _go_on_from(self, found: Checkpoint | None) -> None:
         """Restore the run from checkpoint `found`, if there is one.
@@ -339,12 +360,12 @@ class Trainer:
             (self.folder / STOP_FILE).unlink(missing_ok=True)
         if found is None:
             if self.run.resumes and self.world.leads:
-                print(f"no node holds a checkpoint of run {self.run.name}: beginning at step 0")
+                print(f"no node has a checkpoint of run {self.run.name}: starting at step 0")
             return
-        self.keeper.take_up(found, self.model, self.changing)
+        self.checkpointer.load(found, self.model, self.changing)
         self.step = found.step
-        self.judge.best = found.facts["best"]
-        self.unjudged = found.facts.get("unjudged", False)
+        self.evaluator.best = found.facts["best"]
+        self.evaluation_due = found.facts.get("unjudged", False)
         known = found.facts.get("known")
         if (
             isinstance(self.planner, AdaptivePlanner)
@@ -356,12 +377,12 @@ class Trainer:
     def _check_begun_with(self, found: Checkpoint) -> None:
         """Raise `HearthError` if checkpoint `found` comes from other data or another model.
 
-        All ranks raise alike: they agreed on data and model, and `found` is the same everywhere.
+        All ranks raise it: they agreed on data and model, and `found` is the same everywhere.
         """
         findings = [
-            f"{name}: run '{self.run.name}' began with another {what} (fingerprint "
-            f"{found.facts.get(name, 'not recorded')}, and now {self.inputs[name]}); bring the one "
-            "that it began with back, or start a new run"
+            f"{name}: run '{self.run.name}' started with another {what} (fingerprint "
+            f"{found.facts.get(name, 'not recorded')}, now {self.inputs[name]}); restore the "
+            f"{what} that it started with, or start a new run"
             for name, what in (("data", "data set"), ("model", "model"))
             if found.facts.get(name) != self.inputs[name]
         ]
@@ -382,13 +403,13 @@ class Trainer:
             "data": self.inputs["data"],
             "model": self.inputs["model"],
             "known": self.planner.known if isinstance(self.planner, AdaptivePlanner) else None,
-            "best": self.judge.best,
-            "unjudged": self.unjudged,
+            "best": self.evaluator.best,
+            "unjudged": self.evaluation_due,
         } | self._choices()
 
     def _checkpoint(self) -> None:
         """Write a checkpoint after this step, on every node."""
-        self.keeper.keep(self.step, self._facts(), self.model, self.changing, self.telemetry)
+        self.checkpointer.keep(self.step, self._facts(), self.model, self.changing, self.telemetry)
 
 
 def _described(model: TrainableModel) -> str:

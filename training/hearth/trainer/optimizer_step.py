@@ -12,14 +12,9 @@ from hearth.model.optimizer import make_optimizer, make_schedule
 
 
 class Learner:
-    """The optimizer of a run with its schedule, gradient clipping and loss scaler.
+    """The optimizer of a run with its schedule (of `steps`), gradient clipping and loss scaler.
 
-    Args:
-        chosen: name of the optimizer, from `choose_optimizer`.
-        steps: number of steps in the whole run, for the schedule.
-
-    Attributes:
-        changing: the parts whose state a checkpoint holds, by name.
+    `changing` holds the parts whose state belongs in a checkpoint, by name.
     """
 
     def __init__(
@@ -48,7 +43,7 @@ class Learner:
         return self.optimizer.param_groups[0]["lr"]
 
     @property
-    def seeks_scale(self) -> bool:
+    def may_lower_scale(self) -> bool:
         """Whether fp16's loss scaler may still lower its scale (down to 1) by skipping steps."""
         return self._scaler.is_enabled() and self._scaler.get_scale() >= 1
 
@@ -65,6 +60,6 @@ class Learner:
         self._scaler.update()
         return norm
 
-    def use_up_rate(self) -> None:
+    def advance_schedule(self) -> None:
         """Advance the learning-rate schedule by one step; a skipped step counts too."""
         self._schedule.step()

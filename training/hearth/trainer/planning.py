@@ -20,7 +20,7 @@ from hearth.record.history import METRICS, records_in
 def choose_planner(settings: Settings, measured: Measured, layout: Layout, world: World) -> Planner:
     """Return the planner of a run: fixed shares, following the ranks' speeds, or a replay.
 
-    Raises `HearthError` on every rank alike if a split or a record does not fit the ranks.
+    Raises `HearthError` on all ranks if a split or a record does not fit the ranks.
     """
     together = settings.parallel == "fsdp"
     if settings.replay:
@@ -32,12 +32,12 @@ def choose_planner(settings: Settings, measured: Measured, layout: Layout, world
     speeds = [each.speed.no_larger_than(most_rows(settings)) for each in everyone]
     if settings.split == "auto" and not together:
         return AdaptivePlanner(speeds, everyone[0].row_tokens or None)
-    shares = (1,) * world.size if isinstance(settings.split, str) else settings.split
+    split = None if isinstance(settings.split, str) else settings.split
     sizes = [
         speed.micro_batch if settings.micro_batch == "auto" else settings.micro_batch
         for speed in speeds
     ]
-    return Fixed(shares_for(shares, world.size), sizes, together)
+    return Fixed(shares_for(split, world.size), sizes, together)
 
 
 def _recorded(run: str, path: Path, world: World) -> tuple[list[tuple[int, Plan]], int]:
@@ -63,8 +63,8 @@ def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"replay: {path} cannot be read ({error.strerror}); the record of run '{run}' must lie "
-            "on the node that is rank 0"
+            f"replay: {path} cannot be read ({error.strerror}); the record of run '{run}' must be "
+            "on the node of rank 0"
         ) from error
     records = [record for _, record in records_in(text) if record["kind"] in ("plan", "step")]
     plans = [
@@ -73,7 +73,7 @@ def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
         if record["kind"] == "plan"
     ]
     if not plans:
-        raise ConfigError(f"replay: {path} holds no plans")
+        raise ConfigError(f"replay: {path} contains no plans")
     return plans, max(record["step"] for record in records)
 
 

@@ -19,7 +19,7 @@ the distance between the ranks' parameters.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -99,21 +99,12 @@ class Local:
         else:
             self.skipped += 1
 
-    @property
-    def norm(self) -> float:
-        """The mean norm of its gradients."""
-        return self.norms / max(1, self.taken)
-
 
 class Rounds:
     """Start and end of a round: start parameters, the one exchange, the average, the outer step.
 
-    Args:
-        optimizer: AdamW over `parameters`.
-        exchange: an exchange with `PARTS` parts.
-
-    Attributes:
-        outer: the outer optimizer, whose momentum belongs in a checkpoint.
+    `optimizer` is AdamW over `parameters`, `exchange` has `PARTS` parts. The momentum of the
+    optimizer `outer` belongs in a checkpoint.
     """
 
     def __init__(
@@ -135,12 +126,11 @@ class Rounds:
             self._begun.copy_(_flat(self._parameters))
         self._steps_before = self._state(0)["step"].clone()
 
-    def end(
-        self, local: Local, stop: bool, keep: bool, peak_memory_mib: float, celsius: float
-    ) -> StepSum:
+    def end(self, local: Local, flags: Mapping[str, bool], **sensors: float) -> StepSum:
         """Average the ranks' parameters and moments, and set all ranks to the result.
 
-        If no rank learned anything, all keep their parameters.
+        If no rank learned anything, all keep their parameters. `flags` and `sensors` are passed to
+        `Exchange.run`.
         """
         weight = local.labels / local.of_all
         change, *moments = self._exchange.parts
@@ -148,18 +138,16 @@ class Rounds:
         for part, name in zip(moments, _MOMENTS, strict=True):
             part.copy_(_flat(self._moment(name))).mul_(weight)
         summed = self._exchange.run(
+            flags,
             loss=local.loss,
-            stop=stop,
-            keep=keep,
             tokens=local.tokens,
             compute_seconds=local.seconds,
-            peak_memory_mib=peak_memory_mib,
-            celsius=celsius,
             micro_batch=local.micro_batch,
             labels=local.labels,
             taken=local.taken,
             skipped=local.skipped,
-            norm=local.norm,
+            norm=local.norms / max(1, local.taken),
+            **sensors,
         )
         if learned := sum(summed.labels):
             for part in (change, *moments):
@@ -204,8 +192,8 @@ def check(precision: str) -> None:
     """
     if precision == "fp16":
         raise ConfigError(
-            "sync_every: precision=auto comes to fp16 on these GPUs, and each rank would find a "
-            "loss scale of its own; take precision=fp32, or sync_every=1"
+            "sync_every: precision=auto resolves to fp16 on these GPUs, and each rank would find "
+            "its own loss scale; take precision=fp32, or sync_every=1"
         )
 
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from hearth.config import Settings
-from hearth.data import Rows
+from hearth.data.rows import Rows
 from hearth.plan.planner import Planner, Replayed
 from hearth.plan.row_order import RowOrder
 from hearth.plan.split import Plan, Plans
@@ -31,7 +31,7 @@ from hearth.trainer import rounds
 from hearth.trainer.compute import Compute, Computed
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.optimizer_step import Learner
-from hearth.trainer.window import Taken
+from hearth.trainer.window import StepResult
 
 
 class Stepper:
@@ -66,7 +66,7 @@ class Stepper:
         self._plans: Plans = ()  # as they were computed
         self._updating = 0.0  # seconds of the optimizer's last step
 
-    def take(self, step: int, most: int) -> Taken:
+    def take(self, step: int, most: int) -> StepResult:
         """Take the 0-based `step`, or a round of at most `most` that begins with it.
 
         Raises `HearthError` before the first if the record of an earlier run does not fit them all.
@@ -79,13 +79,13 @@ class Stepper:
         plans = self._planner.plans(step, [len(batch) for batch in batches])
         self._note(step, plans)
         if self._rounds:
-            taken = self._round(self._rounds, step, batches, plans)
+            result = self._round(self._rounds, step, batches, plans)
         else:
-            taken = self._step(step, batches[0], plans[0])
-        self._tell_planner(taken)
-        return taken
+            result = self._step(step, batches[0], plans[0])
+        self._update_planner(result)
+        return result
 
-    def _step(self, step: int, batch: np.ndarray, plan: Plan) -> Taken:
+    def _step(self, step: int, batch: np.ndarray, plan: Plan) -> StepResult:
         """Take one step together: this rank's gradients, the sum of all, the optimizer."""
         rate = self._learner.rate
         own = self._own_rows(batch, plan)
@@ -93,40 +93,40 @@ class Stepper:
         most = plan.micro_batch[self._world.rank]
         computed = self._gradients(step, own, most, denominator, plan.turns)
         summed = self._exchange.run(
+            self._flags(),
             loss=computed.loss,
-            **self._flags(),
             tokens=int(self._rows.tokens[own].sum()),
             # The others wait for a slow rank's optimizer too.
             compute_seconds=self._updating + computed.seconds,
-            **self._sensed(),
+            **self._sensors(),
             micro_batch=computed.micro_batch,
         )
         # Micro-batches are smaller than planned on a rank that ran out of memory.
         self._note(step, (replace(plan, micro_batch=tuple(summed.micro_batch)),))
         norm = self._update()
         skipped = not math.isfinite(norm)
-        by_scaler = skipped and self._learner.seeks_scale
+        by_scaler = skipped and self._learner.may_lower_scale
         bad = []
         if skipped and not by_scaler:
             bad = self._bad_rows(own, denominator, plan.row_by_row().turns)
-        self._learner.use_up_rate()
-        return Taken((plan,), summed, rate, norm, int(skipped), by_scaler, bad)
+        self._learner.advance_schedule()
+        return StepResult((plan,), summed, rate, norm, int(skipped), by_scaler, bad)
 
     def _round(
         self, round_: rounds.Rounds, step: int, batches: Sequence[np.ndarray], plans: Plans
-    ) -> Taken:
+    ) -> StepResult:
         """Take local steps up to the next synchronisation, then average over all ranks."""
         local = rounds.Local()
         round_.begin()
         for number, (batch, plan) in enumerate(zip(batches, plans, strict=True), step):
             rate = self._learner.rate
             self._local_step(number, batch, plan, local)
-            self._learner.use_up_rate()
-        summed = round_.end(local, **self._flags(), **self._sensed())
+            self._learner.advance_schedule()
+        summed = round_.end(local, self._flags(), **self._sensors())
         skipped = sum(summed.skipped)
-        return Taken(plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=local.bad)
+        return StepResult(plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=local.bad)
 
-    def _sensed(self) -> dict[str, float]:
+    def _sensors(self) -> dict[str, float]:
         """Return this rank's peak memory and temperature, to report to the other ranks."""
         device = self._world.device
         return {"peak_memory_mib": peak_mib(device), "celsius": celsius(device)}
@@ -173,12 +173,7 @@ class Stepper:
             return hash((self._settings.seed, step, first_row))
 
         return self._compute.gradients(
-            own,
-            most,
-            denominator,
-            seed_of=seed_of,
-            say=lambda words: print(f"{self._world.node}: {words}", flush=True),
-            turns=turns,
+            own, most, denominator, seed_of=seed_of, say=self._world.say, turns=turns
         )
 
     def _bad_rows(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[str]:
@@ -186,10 +181,10 @@ class Stepper:
         bad = self._compute.not_finite(own, denominator, turns)
         return [source for row in bad for source in self._rows.sources(row)]
 
-    def _tell_planner(self, taken: Taken) -> None:
+    def _update_planner(self, result: StepResult) -> None:
         """Pass each rank's speed and micro-batch limit to the planner."""
-        summed, planned = taken.summed, taken.plans[-1].micro_batch
+        summed, planned = result.summed, result.plans[-1].micro_batch
         for rank, (had, most) in enumerate(zip(summed.micro_batch, planned, strict=True)):
             if had < most:
                 self._planner.fits_no_more_than(rank, had)
-        self._planner.observe(taken.plans, summed.tokens, summed.compute_seconds)
+        self._planner.observe(result.plans, summed.tokens, summed.compute_seconds)

@@ -11,7 +11,7 @@ from hearth.ranks.world import World
 
 
 @torch.no_grad()
-def start_alike(parameters: Sequence[torch.nn.Parameter], world: World) -> int:
+def sync_weights(parameters: Sequence[torch.nn.Parameter], world: World) -> int:
     """Give every rank rank 0's `parameters`; return the number of those that had to be sent.
 
     Weights from equal files or one seed are equal already, unless some ranks drew them on a GPU and

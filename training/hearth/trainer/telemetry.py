@@ -7,6 +7,7 @@ start, plan, step, skip, evaluate, sample, checkpoint or end.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -27,21 +28,18 @@ from hearth.record.history import METRICS, forget_after
 
 
 class Telemetry:
-    """The metrics writers of one run; only rank 0 writes.
+    """The metrics writers of one run; only rank 0 `writes`.
 
-    Args:
-        writes: whether this is rank 0.
-        first_step: number of steps taken before.
-        unjudged: whether the evaluation after them is still to come.
+    `evaluation_due`: whether the evaluation after the first `first_step` steps is still to come.
     """
 
     def __init__(
-        self, run: Run, folder: Path, writes: bool, first_step: int, unjudged: bool
+        self, run: Run, folder: Path, writes: bool, first_step: int, evaluation_due: bool
     ) -> None:
         self._writes = writes
         if not writes:
             return
-        forget_after(folder / METRICS, first_step, unjudged)
+        forget_after(folder / METRICS, first_step, evaluation_due)
         self._file = (folder / METRICS).open("a", encoding="utf-8", buffering=1)
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
         self._wandb = _start_wandb(run, folder)
@@ -111,34 +109,27 @@ def _start_wandb(run: Run, folder: Path) -> Any:
         return None
     import wandb
 
-    try:
-        if wanted == "online" or (wanted == "auto" and os.environ.get("WANDB_API_KEY")):
-            return _init_wandb(run, folder, "online")
-    except wandb.errors.Error as error:
-        if wanted == "online":
-            raise HearthError(
-                f"wandb: Weights & Biases does not accept this run ({error}); check WANDB_API_KEY "
-                "or take wandb=offline"
-            ) from error
-        print(f"wandb: staying offline, since Weights & Biases does not answer ({error})")
-    return _init_wandb(run, folder, "offline")
-
-
-def _init_wandb(run: Run, folder: Path, mode: Literal["online", "offline"]) -> Any:
-    """Return a Weights & Biases run of this name. Raises `wandb.errors.Error`."""
-    import wandb
-
     logging.getLogger("wandb").setLevel(logging.ERROR)
-    return wandb.init(
+    init = functools.partial(
+        wandb.init,
         project=run.settings.wandb_project,
         name=run.name,
         id=run.name,
-        resume="allow" if mode == "online" else None,
         dir=str(folder),
-        mode=mode,
         config=run.settings.model_dump(mode="json"),
         settings=wandb.Settings(silent=True),
     )
+    try:
+        if wanted == "online" or (wanted == "auto" and os.environ.get("WANDB_API_KEY")):
+            return init(mode="online", resume="allow")
+    except wandb.errors.Error as error:
+        if wanted == "online":
+            raise HearthError(
+                f"wandb: Weights & Biases refused this run ({error}); check WANDB_API_KEY or take "
+                "wandb=offline"
+            ) from error
+        print(f"wandb: staying offline, since Weights & Biases does not answer ({error})")
+    return init(mode="offline")
 
 
 def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:

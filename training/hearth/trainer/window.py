@@ -11,7 +11,7 @@ from hearth.trainer.exchange import StepSum
 
 
 @dataclass(frozen=True)
-class Taken:
+class StepResult:
     """Result of a step, or of a round of local steps.
 
     Attributes:
@@ -42,14 +42,14 @@ class LogWindow:
         self._plans: list[Plan] = []
         self._skipped = self._scaler_skipped = 0
 
-    def add(self, taken: Taken, seconds: float) -> None:
+    def add(self, result: StepResult, seconds: float) -> None:
         """Add a step, or a round of steps, that took `seconds`."""
-        self._skipped += 0 if taken.by_scaler else taken.skipped
-        self._scaler_skipped += taken.skipped if taken.by_scaler else 0
-        steps = len(taken.plans)
+        self._skipped += 0 if result.by_scaler else result.skipped
+        self._scaler_skipped += result.skipped if result.by_scaler else 0
+        steps = len(result.plans)
         self.seconds += [seconds / steps] * steps
-        self._sums.append(taken.summed)
-        self._plans += taken.plans
+        self._sums.append(result.summed)
+        self._plans += result.plans
 
     def record(self) -> dict[str, Any]:
         """Return means of loss and time per step, sums of tokens, peak memory and temperature."""

@@ -205,7 +205,7 @@ def test_where_each_rank_has_a_part_the_network_is_warned_of_and_nobody_left_out
     nodes = sharded(tower=940.0, laptop=94.0, oldbox=10.0)
     answer = answered(nodes, parallel="fsdp")
     assert answer["names"] == ["tower", "laptop", "oldbox"]
-    assert "each of 3 ranks keeps its part of 12.9 GB" in answer["say"]
+    assert "each of 3 ranks keeps its shard of 12.9 GB" in answer["say"]
     assert "at 10 Mbit/s" in answer["say"]
     assert "larger micro_batch" in answer["say"]
     some = answered(nodes, parallel="fsdp", nodes=["tower", "laptop"])

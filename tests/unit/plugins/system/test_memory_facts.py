@@ -70,4 +70,4 @@ def test_nodes_of_one_computer_share_it_and_who_is_silent_is_left_out():
         "b": Room(6 * GIB, ranks=2),
     }
     assert rooms_of({"a": alone, "b": off}) == {"a": Room(12 * GIB)}
-    assert rooms_of({"a": alone}, 2.0)["a"].told.startswith("memory_limit")
+    assert rooms_of({"a": alone}, 2.0)["a"].limited
