@@ -40,6 +40,10 @@ options:
 """
 
 RETURN = r"""
+node:
+  description: Name of this node.
+  returned: always
+  type: str
 state:
   description: How the run ended here - C(finished), C(stopped), C(failed), C(lost) or C(unknown).
   returned: always
@@ -109,4 +113,4 @@ class ActionModule(ActionBase):
                 pass
         finally:
             stream.close()
-        return result | follower.facts | outcome
+        return result | {"node": node} | follower.facts | outcome
