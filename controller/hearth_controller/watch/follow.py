@@ -99,7 +99,7 @@ class Follower:
             if self._stream.answered - self._gone_since > limit:
                 return {"state": "lost", "gone": True, "message": GONE}
         if silent > self._patience:
-            why = f"no answer for {duration(silent)}: {self._stream.error}"
+            why = f"no answer for {duration(silent)}: {self._stream.error or 'nothing was heard'}"
             return {"state": "lost", "message": why}
         if silent > _SECONDS_TILL_MENTIONED and not self._away:
             self._screen.line(f"{self._node} does not answer; still trying")
