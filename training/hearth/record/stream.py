@@ -76,7 +76,7 @@ class Watch:
         self._state: dict[str, Any] | None = None
 
     def changes(self) -> dict[str, Any]:
-        """Return what has changed since the last call; the first time, everything."""
+        """Return the changes since the last call; the first time, everything."""
         state, first = self._state_now(), self._state is None
         found = {} if state == self._state else dict(state)
         self._state = state
