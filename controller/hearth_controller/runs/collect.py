@@ -6,7 +6,7 @@ import filecmp
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
 
 from hearth.base.files import alone
@@ -16,12 +16,15 @@ _COMING = ".coming-"
 
 
 def collect(
-    into: Path, files: Mapping[str, str], fetch: Callable[[str, Path], bool], fuller: bool
+    into: Path,
+    files: Mapping[str, str],
+    fetch: Callable[[str, Path], bool],
+    copies: Collection[str] = (),
 ) -> tuple[bool, list[str]]:
     """Bring `files` to the folder `into`; return whether any changed, and those the node had.
 
-    `files` are paths on the node by path in `into`. `fetch` brings one, if the node has it. With
-    `fuller`, a file is replaced only by a larger one.
+    `files` are paths on the node by path in `into`. `fetch` brings one, if the node has it. Those
+    that are `copies` replace only a smaller file.
     """
     into.mkdir(parents=True, exist_ok=True)
     sweep(into)
@@ -32,7 +35,7 @@ def collect(
             fresh = Path(folder) / here
             if fetch(there, fresh):
                 with alone(into):
-                    changed |= put(fresh, into / here, fuller)
+                    changed |= put(fresh, into / here, fuller=here in copies)
                 collected.append(here)
     return changed, collected
 

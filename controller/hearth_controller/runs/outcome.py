@@ -16,6 +16,8 @@ from hearth.supervise.cause import telling
 FILE = "ends.json"
 """The record's name in the run's folder on the controller."""
 
+_KEPT = ("state", "cause", "message", "rank", "generation", "launches", "nodes")
+
 
 @dataclass(frozen=True)
 class Ends:
@@ -29,7 +31,11 @@ class Ends:
 
     def write(self, folder: Path) -> None:
         """Write the record to the run's folder."""
-        content = {"playbook": self.playbook, "ends": self.by_node}
+        ends = {
+            node: {name: end[name] for name in _KEPT if name in end}
+            for node, end in self.by_node.items()
+        }
+        content = {"playbook": self.playbook, "ends": ends}
         write_whole(folder / FILE, json.dumps(content, indent=1) + "\n")
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -54,6 +55,37 @@ class Mark:
     text: str
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A split of the rows from `step` on; `at` is seconds since the run began.
+
+    Attributes:
+        launch: Index of its launch in `Story.launches`.
+        per: What is split: a `step`, or a `round` of local steps.
+        nodes, rows, slowness: By rank: its node, its rows, and its current time as a multiple of
+            the measured one (empty if not recorded).
+    """
+
+    at: float
+    step: int
+    launch: int
+    per: str
+    nodes: tuple[str, ...]
+    rows: tuple[int, ...]
+    slowness: tuple[float, ...]
+
+    @property
+    def mark(self) -> Mark:
+        """The plan as an event, with the rows by node."""
+        shares = ", ".join(f"{node} {count}" for node, count in self.by_node.items())
+        return Mark(self.at, self.step, f"rows a {self.per}: {shares}")
+
+    @property
+    def by_node(self) -> dict[str, int]:
+        """Rows by node."""
+        return _by_node(self.nodes, self.rows, sum)
+
+
 @dataclass
 class Story:
     """The history of a run; for a resumed run, the latest records count.
@@ -63,7 +95,7 @@ class Story:
         state: `finished` or `stopped`, or None without an end on record.
         length: Seconds from the first record to the last.
         facts: The latest `start` record: precision, rows, versions and more.
-        replans: Changes of the split, excluding the short last step of an epoch.
+        eta_seconds: Remaining time as of the last step, if it is known.
     """
 
     step: int = 0
@@ -72,24 +104,42 @@ class Story:
     state: str | None = None
     began: datetime | None = None
     length: float = 0.0
+    eta_seconds: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     samples: dict[str, Sample] = field(default_factory=dict)
     checkpoints: list[Mark] = field(default_factory=list)
-    replans: list[Mark] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
     skips: list[Mark] = field(default_factory=list)
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]]) -> Story:
-        """Build the history from the lines of a `metrics.jsonl`, skipping malformed ones."""
-        story, plans = cls(), []
+        """Build the history from the lines of a `metrics.jsonl`."""
+        story = cls()
         for line in lines:
-            with suppress(LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError):
-                story._take(line, plans)
-        story.replans = _changes(plans)
+            story.take(line)
         return story
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Add a line of a `metrics.jsonl`; a malformed one is skipped."""
+        with suppress(LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError):
+            self._take(line)
+
+    @property
+    def replans(self) -> list[Mark]:
+        """Changes of the split of full batches, or of full rounds."""
+        whole = max((sum(plan.rows) for plan in self.plans), default=0)
+        full = [plan for plan in self.plans if sum(plan.rows) == whole]
+        pairs = itertools.pairwise(full)
+        return [now.mark for before, now in pairs if before.by_node != now.by_node]
+
+    @property
+    def window(self) -> Window | None:
+        """The newest window of the last launch, None before its first step."""
+        last = self.windows[-1] if self.windows else None
+        return last if last and last.launch == len(self.launches) - 1 else None
 
     @property
     def nodes(self) -> list[str]:
@@ -114,8 +164,7 @@ class Story:
         both = (each for each in samples if each.before is not None and each.after is not None)
         return next(both, samples[0] if samples else None)
 
-    def _take(self, line: Mapping[str, Any], plans: list[tuple[Mark, dict[str, int]]]) -> None:
-        """Process one line; plans are collected until all are known."""
+    def _take(self, line: Mapping[str, Any]) -> None:
         at = self._at(line)
         match line["kind"]:
             case "start":
@@ -126,12 +175,10 @@ class Story:
                 )
             case "step":
                 self.step, self.steps = line["step"], line.get("steps", self.steps)
+                self.eta_seconds = line.get("eta_seconds")
                 self._window(line, at)
             case "plan":
-                per = "round" if "rows_of_round" in line else "step"
-                rows = self._by_node(line.get("rows_of_round", line["rows"]), sum)
-                shares = ", ".join(f"{node} {count}" for node, count in rows.items())
-                plans.append((Mark(at, line["step"], f"rows a {per}: {shares}"), rows))
+                self._plan(line, at)
             case "evaluate":
                 step = line.get("step", self.step)
                 self.evaluations.append(
@@ -162,9 +209,7 @@ class Story:
         if not self.launches:  # the `start` line is lost
             ranks = tuple(f"rank {n}" for n in range(len(line["rows_by_rank"])))
             self.launches.append(Launch(0, 0.0, 0, ranks))
-        launch = len(self.launches) - 1
-        last = self.windows[-1] if self.windows else None
-        since = last.step if last and last.launch == launch else self.launches[launch].step
+        since = self.window.step if self.window else self.launches[-1].step
         steps = line["step"] - since
         seconds = line["tokens"] / line["tokens_per_second"]
         columns = {
@@ -174,25 +219,27 @@ class Story:
             "wait_seconds": (fmean, "wait_seconds_by_rank", steps),
             "peak_memory_mib": (max, "peak_memory_mib_by_rank", 1),
         }
+        nodes = self.launches[-1].nodes
         heat = line.get("celsius_by_rank") or [None] * len(line["rows_by_rank"])
         told = {
-            name: self._by_node([number * times for number in line[key]], together)
+            name: _by_node(nodes, [number * times for number in line[key]], together)
             for name, (together, key, times) in columns.items()
-        } | {"celsius": self._by_node(heat, warmest)}
+        } | {"celsius": _by_node(nodes, heat, warmest)}
         parts = {
             node: NodeWork(**{name: numbers[node] for name, numbers in told.items()})
             for node in told["rows"]
         }
         self.windows.append(
-            Window(launch, line["step"], steps, at, seconds, line.get("loss"), parts)
+            Window(len(self.launches) - 1, line["step"], steps, at, seconds, line.get("loss"), parts)
         )
 
-    def _by_node(self, by_rank: Sequence[Any], together: Any) -> dict[str, Any]:
-        """Return one value per node by reducing the values of its ranks with `together`."""
-        found: dict[str, list[Any]] = {}
-        for node, number in zip(self.launches[-1].nodes, by_rank, strict=True):
-            found.setdefault(node, []).append(number)
-        return {node: together(numbers) for node, numbers in found.items()}
+    def _plan(self, line: Mapping[str, Any], at: float) -> None:
+        """Process a `plan` line."""
+        nodes, rows = self.launches[-1].nodes, line.get("rows_of_round", line["rows"])
+        if len(rows) == len(nodes):
+            per = "round" if "rows_of_round" in line else "step"
+            by_rank = nodes, tuple(map(int, rows)), tuple(line.get("slowness", ()))
+            self.plans.append(Plan(at, line["step"], len(self.launches) - 1, per, *by_rank))
 
     def _sample(self, line: Mapping[str, Any]) -> None:
         """Process a `sample` line."""
@@ -208,29 +255,26 @@ class Story:
 
 
 def read_lines(metrics: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a `metrics.jsonl`, skipping truncated lines.
-
-    Yields nothing if the file is missing.
-    """
+    """Yield the records of a `metrics.jsonl`; none if the file is missing."""
     try:
         text = metrics.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return
-    for line in text.splitlines():
+    yield from parse(text.splitlines())
+
+
+def parse(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the records of these lines of a `metrics.jsonl`, skipping truncated ones."""
+    for line in lines:
         with suppress(ValueError):
             said = json.loads(line)
             if isinstance(said, dict):
                 yield said
 
 
-def _changes(plans: Sequence[tuple[Mark, dict[str, int]]]) -> list[Mark]:
-    """Return the changes between plans of full batches, or of full rounds."""
-    whole = max((sum(rows.values()) for _, rows in plans), default=0)
-    marks, before = [], None
-    for mark, rows in plans:
-        if sum(rows.values()) < whole:
-            continue
-        if before not in (None, rows):
-            marks.append(mark)
-        before = rows
-    return marks
+def _by_node(nodes: Sequence[str], by_rank: Sequence[Any], together: Any) -> dict[str, Any]:
+    """Return one value per node by reducing the values of its ranks with `together`."""
+    found: dict[str, list[Any]] = {}
+    for node, number in zip(nodes, by_rank, strict=True):
+        found.setdefault(node, []).append(number)
+    return {node: together(numbers) for node, numbers in found.items()}

@@ -2,99 +2,106 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from hearth.base.text import duration
 from hearth.supervise.cause import ENDS
-from hearth_controller.base.paths import for_shell
 from hearth_controller.base.screen import Screen
 from hearth_controller.runs.observed import GONE
-from hearth_controller.watch.probe import Probe
-from hearth_controller.watch.progress import Progress, state_text
+from hearth_controller.runs.story import Story, parse
+from hearth_controller.watch.node_stream import NodeStream
+from hearth_controller.watch.progress import split_news, state_text, tenths
 
 _FACTS = ("rank", "nodes", "generation", "launches", "script", "since")
 _TO_THE_SECOND = len("2026-11-20T07:46:11")
 _SECONDS_TILL_MENTIONED = 15.0
-_PROBES, _PROBES_OF_A_UNIT = 2, 30
+# A supervisor that has just ended may be observed between its last two records. One that is a unit
+# comes back after its machine, a little later than the login.
+_GONE, _GONE_OF_A_UNIT = 2.0, 30.0
 
 
 class Follower:
     """A run on one node. The follower of rank 0's node, which has the metrics, draws the progress.
 
+    `patience` is how many seconds the node may be silent.
+
     Attributes:
         facts: of the supervisor's record, for the result.
-        draws: whether the node is rank 0's.
     """
 
     def __init__(
-        self, node: str, run: str, workspace: str, ask: Callable[[str], str], screen: Screen
+        self, node: str, run: str, stream: NodeStream, screen: Screen, patience: float
     ) -> None:
-        self._node, self._run, self._screen = node, run, screen
-        self._probe, self._progress = Probe(workspace, run, ask), Progress()
-        self._metrics = for_shell(f"{workspace}/results/{run}/metrics.jsonl")
-        self._file, self._offset = "", 0
-        self._gone, self._away = 0, False
+        self._node, self._run, self._patience = node, run, patience
+        self._stream, self._screen = stream, screen
+        self._record: Mapping[str, Any] | None = None
+        self._story, self._half = Story(), ""
+        self._gone_since: float | None = None
+        self._away = False
         self.facts: dict[str, Any] = {}
-        self.draws = False
 
     def inspect(self) -> dict[str, Any] | None:
-        """Probe the node and show the progress; return the outcome once the run has ended here."""
-        draws = self.draws  # the first probe does not know yet whose the metrics are
-        commands = (
-            f"{{ stat -c %i {self._metrics} || echo none; }} 2>/dev/null",
-            f"tail -c +{self._offset + 1} {self._metrics} 2>/dev/null || true",
-        )
-        metrics = self._probe.inspect(*(commands if draws else ()))
-        record = self._probe.record
-        if record and draws:
-            self._read_metrics(metrics, since=record["since"])
-        if self._away:
+        """Show the node's next changes; return the outcome once the run has ended here."""
+        changes = self._stream.read()
+        if changes and self._away:
             self._screen.line(f"{self._node} answers again")
             self._away = False
+        for change in changes:
+            if "record" in change and (outcome := self._take_state(change)):
+                return self._ended(outcome)
+            if metrics := change.get("metrics"):
+                self._take_metrics(metrics)
+        if changes and self._record and self._record.get("rank") == 0:
+            self._screen.progress(state_text(self._record, self._story), tenths(self._story))
+        if outcome := self._lost():
+            return self._ended(outcome)
+        return None
+
+    def _ended(self, outcome: dict[str, Any]) -> dict[str, Any]:
+        if self.facts.get("rank") == 0:
+            self._screen.end()
+        return outcome
+
+    def _take_state(self, change: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Process a supervisor's record; return the outcome if it is one of an end, or missing."""
+        record = self._record = change["record"]
         if record is None:
             why = f"no run '{self._run}' was started on this node; is its name right?"
             return {"state": "unknown", "message": why}
         self.facts = {name: record.get(name) for name in _FACTS}
-        self.draws = record.get("rank") == 0
         if record["state"] in ENDS:
             return {"state": record["state"], "cause": record.get("cause")}
-        # A supervisor that has just ended may have been probed between its last two records.
-        # One that is a unit comes back after its machine, a little later than the login.
-        self._gone = 0 if self._probe.alive else self._gone + 1
-        if self._gone > (_PROBES_OF_A_UNIT if record.get("unit") else _PROBES):
-            return {"state": "lost", "gone": True, "message": GONE}
-        if draws:
-            self._screen.progress(state_text(record, self._progress), self._progress.tenth)
+        self._gone_since = None if change["alive"] else time.monotonic()
         return None
 
-    def no_answer(self, why: str, patience: float) -> dict[str, Any] | None:
-        """Return the outcome once the node was silent for `patience` seconds; mention it before."""
-        silent = time.monotonic() - self._probe.answered
-        if silent > patience:
-            return {"state": "lost", "message": f"no answer for {duration(silent)}: {why.strip()}"}
+    def _take_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Process whole lines written since the run's record began; half a line waits."""
+        if metrics["anew"]:  # a resumed run replaces the file
+            self._story, self._half = Story(), ""
+        *lines, self._half = (self._half + metrics["text"]).split("\n")
+        since = self._record["since"][:_TO_THE_SECOND]
+        for line in parse(lines):
+            if str(line.get("time"))[:_TO_THE_SECOND] < since:
+                continue
+            known = len(self._story.plans)
+            self._story.take(line)
+            plans = self._story.plans
+            if len(plans) > known and (news := split_news(plans)):
+                self._screen.line(news)
+
+    def _lost(self) -> dict[str, Any] | None:
+        """Return the outcome if supervisor or node are gone; mention a node that is silent."""
+        silent = self._stream.silent
+        if self._gone_since is not None:
+            limit = _GONE_OF_A_UNIT if self._record.get("unit") else _GONE
+            if self._stream.answered - self._gone_since > limit:
+                return {"state": "lost", "gone": True, "message": GONE}
+        if silent > self._patience:
+            why = f"no answer for {duration(silent)}: {self._stream.error or 'nothing was heard'}"
+            return {"state": "lost", "message": why}
         if silent > _SECONDS_TILL_MENTIONED and not self._away:
             self._screen.line(f"{self._node} does not answer; still trying")
             self._away = True
         return None
-
-    def _read_metrics(self, text: str, since: str) -> None:
-        """Take in whole lines, written since the run began here; half a line waits.
-
-        A resumed run puts a new file in place of the old one, and begins with what it kept.
-        """
-        file, _, metrics = text.partition("\n")
-        if file != self._file:
-            anew, self._file, self._offset = self._offset > 0, file, 0
-            if anew:
-                return
-        whole = metrics[: metrics.rfind("\n") + 1]
-        self._offset += len(whole.encode())
-        for line in map(json.loads, whole.splitlines()):
-            if line["time"][:_TO_THE_SECOND] >= since[:_TO_THE_SECOND]:
-                self._progress.take(line)
-        for news in self._progress.news:
-            self._screen.line(news)
-        self._progress.news.clear()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Mapping
+from typing import Any
 
 from hearth.supervise.cause import ENDS
-from hearth_controller.base.paths import for_shell
-from hearth_controller.watch.probe import MARK, Probe
+from hearth_controller.watch.node_stream import NodeStream
 
-_PROBES = 3
-"""Number of probes without a living supervisor after which the log is complete."""
+_QUIET = 2.0
+"""Seconds without a new line and without a living supervisor after which the log is complete."""
+
+_PATIENCE = 180.0
+"""Seconds without an answer after which a node is no longer followed."""
 
 # A terminal's commands: colours, movements, titles.
 _COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
@@ -23,47 +27,49 @@ def shown(line: str) -> str:
 
 
 class Log:
-    """The log at `path`, read in parts; `probe` says whether its supervisor still writes to it."""
+    """The log of a run, as `stream` reports it; `stream` begins with its last lines.
 
-    def __init__(self, workspace: str, run: str, ask: Callable[[str], str]) -> None:
-        self.path, self.probe = f"{workspace}/logs/{run}.log", Probe(workspace, run, ask)
-        self._ask, self._size, self._half, self._over = ask, 0, "", 0
+    Raises `ConnectionError` while reading if the node does not answer.
+    """
+
+    def __init__(self, stream: NodeStream) -> None:
+        self._stream, self._half = stream, ""
+        self._over, self._changed = False, time.monotonic()
 
     @property
     def complete(self) -> bool:
         """Whether the run has ended here and nothing more is expected."""
-        return self._over >= _PROBES
+        return self._over and self._stream.answered - self._changed > _QUIET
 
-    def last_lines(self, count: int) -> list[str] | None:
+    def last_lines(self) -> list[str] | None:
         """Return the last lines, None if there is no log."""
-        size, text = _parse(self._ask(self._command(f"tail -n {count}")))
-        self._size = size or 0
-        return None if size is None else [shown(line) for line in text.splitlines()]
+        text, behind = "", True
+        while behind:
+            for change in self._changes(patience=0):
+                if "log" in change and change["log"] is None:
+                    return None
+                if log := change.get("log"):
+                    text, behind = text + log["text"], log["behind"]
+        return [shown(line) for line in text.splitlines()]
 
     def new_lines(self) -> list[str]:
         """Return the whole lines that were added; half a line waits."""
-        answer = self.probe.inspect(self._command(f"tail -c +{self._size + 1}"))
-        size, text = _parse(answer)
-        if size is None or size < self._size:  # begun anew
-            self._size, self._half = 0, ""
-            return []
-        self._size = size
-        *whole, self._half = (self._half + text).split("\n")
-        record = self.probe.record
-        over = record is None or record["state"] in ENDS or not self.probe.alive
-        self._over = self._over + 1 if over else 0
-        return [shown(line) for line in whole]
+        found = []
+        for change in self._changes(_PATIENCE):
+            if log := change.get("log"):
+                self._half = "" if log["anew"] else self._half
+                *whole, self._half = (self._half + log["text"]).split("\n")
+                found += [shown(line) for line in whole]
+        return found
 
-    def _command(self, part: str) -> str:
-        """Return the shell command that pipes the log, as long as it is now, through `part`."""
-        file = for_shell(self.path)
-        return (
-            f"test -f {file} || exit 0; size=$(wc -c < {file}); echo $size; echo {MARK}; "
-            f"head -c $size {file} | {part}"
-        )
-
-
-def _parse(answer: str) -> tuple[int | None, str]:
-    """Return the size of the log, None if there is none, and the part that was read."""
-    head, mark, text = answer.partition(f"{MARK}\n")
-    return (int(head), text) if mark else (None, "")
+    def _changes(self, patience: float) -> list[Mapping[str, Any]]:
+        changes = self._stream.read()
+        if self._stream.error and self._stream.silent > patience:
+            raise ConnectionError(self._stream.error)
+        for change in changes:
+            if "record" in change:
+                record = change["record"]
+                self._over = not record or record["state"] in ENDS or not change["alive"]
+            if "record" in change or change.get("log"):
+                self._changed = time.monotonic()
+        return changes

@@ -10,6 +10,7 @@ from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.paths import for_shell
 from hearth_controller.runs.collect import collect, safe
+from hearth_controller.runs.ending import Ending
 
 DOCUMENTATION = r"""
 module: hearth_collect
@@ -29,11 +30,13 @@ options:
   files:
     description: Files and folders; path in O(into), and path in the workspace.
     type: dict
-    required: true
-  fuller:
-    description: Whether a file that is here already gives way to a larger one only.
-    type: bool
-    default: false
+  run:
+    description: Name of the run whose files come here, instead of O(files).
+    type: str
+  answers:
+    description: Outcomes of O(run) on its nodes, as M(hearth_follow) returns them.
+    type: list
+    elements: dict
 """
 
 RETURN = r"""
@@ -56,10 +59,20 @@ class ActionModule(ActionBase):
             {
                 "workspace": {"type": "str", "required": True},
                 "into": {"type": "path", "required": True},
-                "files": {"type": "dict", "required": True},
-                "fuller": {"type": "bool", "default": False},
-            }
+                "files": {"type": "dict"},
+                "run": {"type": "str"},
+                "answers": {"type": "list", "elements": "dict"},
+            },
+            mutually_exclusive=[("files", "run")],
+            required_one_of=[("files", "run")],
+            required_together=[("run", "answers")],
         )
+        files, copies = options["files"], ()
+        if options["run"]:
+            node, ending = task_vars["inventory_hostname"], Ending.from_answers(options["answers"])
+            files, copies = ending.files(node, options["run"]), ending.copies(node)
+        if not files:
+            return result | {"skipped": True, "msg": "this node has nothing of the run"}
         if self._task.check_mode:
             return result | {"skipped": True, "msg": "in check mode nothing is fetched"}
         entered = self._low_level_execute_command(
@@ -68,9 +81,8 @@ class ActionModule(ActionBase):
         if entered["rc"] != 0:
             return result | {"changed": False, "collected": []}
         workspace = entered["stdout"].strip()
-        files = {here: f"{workspace}/{there}" for here, there in options["files"].items()}
-        into, fuller = Path(options["into"]), options["fuller"]
-        changed, collected = collect(into, files, self._fetch, fuller)
+        files = {here: f"{workspace}/{there}" for here, there in files.items()}
+        changed, collected = collect(Path(options["into"]), files, self._fetch, copies)
         return result | {"changed": changed, "collected": collected}
 
     def _fetch(self, there: str, here: Path) -> bool:

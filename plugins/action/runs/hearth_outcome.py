@@ -7,15 +7,17 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.runs.ending import Ending
 from hearth_controller.runs.outcome import failures
 
 DOCUMENTATION = r"""
 module: hearth_outcome
 short_description: Fail on the node that a run failed on, and on no other
 options:
-  ends:
-    description: How the run ended on each node, as M(hearth_follow) returns it, by node.
-    type: dict
+  answers:
+    description: How the run ended on each node, as M(hearth_follow) returns it.
+    type: list
+    elements: dict
     required: true
   logs:
     description: Folder on the controller with the logs that were collected, C(NODE.log).
@@ -34,11 +36,13 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars) | {"changed": False}
         _, options = self.validate_argument_spec(
             {
-                "ends": {"type": "dict", "required": True},
+                "answers": {"type": "list", "elements": "dict", "required": True},
                 "logs": {"type": "path", "required": True},
             }
         )
-        node, ends = task_vars["inventory_hostname"], options["ends"]
+        node, ends = task_vars["inventory_hostname"], Ending.from_answers(options["answers"]).by_node
+        if node not in ends:
+            return result
         failed = failures(ends, Path(options["logs"]))
         here = task_vars["ansible_play_hosts_all"]
         told = [failed[node]] if node in failed else []

@@ -1,4 +1,4 @@
-"""Action plugin: the closing text of a run, from the files that were collected."""
+"""Action plugin: record how a run ended, write its report and sum it up."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth_controller.base.paths import as_typed
-from hearth_controller.report.repeat import variable
-from hearth_controller.runs.story import Story, read_lines
-from hearth_controller.runs.summary import script_or_model, script_summary, summary
+from hearth_controller.report.closing import close
+from hearth_controller.runs.ending import Ending
 
 DOCUMENTATION = r"""
 module: hearth_summary
-short_description: What a run changed, where its files are and what to do next
+short_description: Write a run's report, and show what it changed and what to do next
+description:
+  - Keeps how the run ended on each node as C(ends.json) in its folder, from which
+    C(python -m hearth_controller.report) writes the report anew.
+  - A report that cannot be written is a warning and no failure, which would hide how the run ended.
 options:
   run:
     description: Name of the run.
     type: str
     required: true
   folder:
-    description: Folder of the run on the controller.
+    description: Folder of the run on the controller, with the files that were collected.
     type: path
     required: true
-  ends:
-    description: How the run ended on each node, as M(hearth_follow) returns it, by node.
-    type: dict
+  answers:
+    description: How the run ended on each node, as M(hearth_follow) returns it.
+    type: list
+    elements: dict
     required: true
   playbook:
     description: How to call C(ansible-playbook) for the same inventory.
@@ -47,17 +50,16 @@ class ActionModule(ActionBase):
             {
                 "run": {"type": "str", "required": True},
                 "folder": {"type": "path", "required": True},
-                "ends": {"type": "dict", "required": True},
+                "answers": {"type": "list", "elements": "dict", "required": True},
                 "playbook": {"type": "str", "default": "ansible-playbook"},
             }
         )
-        folder = Path(options["folder"])
-        files = [path.name for path in folder.glob("*")]
-        common = (options["ends"], as_typed(folder), files, options["playbook"])
-        script, model = script_or_model(folder / "run.yml")
-        if script:
-            text = script_summary(script, *common)
-        else:
-            story = Story.of(read_lines(folder / "metrics.jsonl"))
-            text = summary(options["run"], variable("model", model), story, *common)
-        return result | {"say": f"\n{text}\n"}
+        if self._task.check_mode:
+            return result | {"skipped": True, "msg": "in check mode nothing is written"}
+        ending = Ending.from_answers(options["answers"])
+        if not ending.known:
+            return result | {"skipped": True, "msg": "no node knows the run"}
+        closing = close(options["run"], Path(options["folder"]), ending, options["playbook"])
+        if closing.warning:
+            result["warnings"] = [closing.warning]
+        return result | {"changed": closing.changed, "say": f"\n{closing.text}\n"}

@@ -5,14 +5,13 @@ Nothing here can disturb the run: Ctrl-C stops watching; training continues.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.screen import Screen
 from hearth_controller.watch.follow import Follower
+from hearth_controller.watch.node_stream import NodeStream
 
 DOCUMENTATION = r"""
 module: hearth_follow
@@ -26,8 +25,12 @@ options:
     description: Workspace of the node.
     type: str
     required: true
+  python:
+    description: A Python of the node, which needs no packages; C(python3) if it is missing.
+    type: str
+    default: python3
   interval:
-    description: Seconds between two looks.
+    description: Seconds between two looks of the node at its files.
     type: float
     default: 1
   patience:
@@ -37,6 +40,10 @@ options:
 """
 
 RETURN = r"""
+node:
+  description: Name of this node.
+  returned: always
+  type: str
 state:
   description: How the run ended here - C(finished), C(stopped), C(failed), C(lost) or C(unknown).
   returned: always
@@ -92,26 +99,18 @@ class ActionModule(ActionBase):
             {
                 "run": {"type": "str", "required": True},
                 "workspace": {"type": "str", "required": True},
+                "python": {"type": "str", "default": "python3"},
                 "interval": {"type": "float", "default": 1},
                 "patience": {"type": "float", "default": 180},
             }
         )
+        run, patience = options["run"], options.pop("patience")
+        stream = NodeStream(self._connection, files={"metrics": None}, **options)
         node, screen = task_vars["inventory_hostname"], Screen(self._display)
-        follower = Follower(node, options["run"], options["workspace"], self._ask, screen)
-        while True:
-            try:
-                outcome = follower.inspect()
-            except AnsibleConnectionFailure as error:
-                outcome = follower.no_answer(str(error), options["patience"])
-            if outcome:
-                break
-            time.sleep(options["interval"])
-        if follower.draws:
-            screen.end()
-        return result | follower.facts | outcome
-
-    def _ask(self, command: str) -> str:
-        answer = self._low_level_execute_command(command, sudoable=False)
-        if answer["rc"] != 0:
-            raise AnsibleConnectionFailure(answer["stderr"] or f"status {answer['rc']}")
-        return str(answer["stdout"])
+        follower = Follower(node, run, stream, screen, patience)
+        try:
+            while not (outcome := follower.inspect()):
+                pass
+        finally:
+            stream.close()
+        return result | {"node": node} | follower.facts | outcome

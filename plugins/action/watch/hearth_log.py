@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.watch.log import Log
+from hearth_controller.watch.node_stream import NodeStream
 
 DOCUMENTATION = r"""
 module: hearth_log
@@ -32,8 +32,12 @@ options:
     description: Whether to show what is added too, until the run has ended on this node.
     type: bool
     default: false
+  python:
+    description: A Python of the node, which needs no packages; C(python3) if it is missing.
+    type: str
+    default: python3
   interval:
-    description: Seconds between two looks.
+    description: Seconds between two looks of the node at its files.
     type: float
     default: 1
 """
@@ -44,9 +48,6 @@ say:
   type: str
   returned: without O(follow)
 """
-
-_PATIENCE = 180.0
-"""Timeout in seconds, after which a silent node is no longer followed."""
 
 
 class ActionModule(ActionBase):
@@ -63,32 +64,29 @@ class ActionModule(ActionBase):
                 "workspace": {"type": "str", "required": True},
                 "lines": {"type": "int", "default": 20},
                 "follow": {"type": "bool", "default": False},
+                "python": {"type": "str", "default": "python3"},
                 "interval": {"type": "float", "default": 1},
             }
         )
-        node = task_vars["inventory_hostname"]
-        log = Log(given["workspace"], given["run"], self._ask)
-        lines = log.last_lines(given["lines"])
+        follow, files = given.pop("follow"), {"log": given.pop("lines")}
+        stream = NodeStream(self._connection, files=files, **given)
+        try:
+            return result | self._show(Log(stream), task_vars["inventory_hostname"], given, follow)
+        except ConnectionError as error:
+            raise AnsibleConnectionFailure(str(error)) from None
+        finally:
+            stream.close()
+
+    def _show(self, log: Log, node: str, given: dict[str, Any], follow: bool) -> dict[str, Any]:
+        lines = log.last_lines()
         if lines is None:
-            return result | {"say": f"  {node}: there is no log of {given['run']} here"}
-        text = "\n".join([f"  {node}: {log.path}", *(f"    {line}" for line in lines)])
-        if not given["follow"]:
-            return result | {"say": text}
+            return {"say": f"  {node}: there is no log of {given['run']} here"}
+        head = f"  {node}: {given['workspace']}/logs/{given['run']}.log"
+        text = "\n".join([head, *(f"    {line}" for line in lines)])
+        if not follow:
+            return {"say": text}
         self._display.display(text)
         while not log.complete:
-            time.sleep(given["interval"])
-            try:
-                lines = log.new_lines()
-            except AnsibleConnectionFailure:
-                if time.monotonic() - log.probe.answered > _PATIENCE:
-                    raise
-                continue
-            if lines:
+            if lines := log.new_lines():
                 self._display.display("\n".join(f"  {node}: {line}" for line in lines))
-        return result
-
-    def _ask(self, command: str) -> str:
-        answer = self._low_level_execute_command(command, sudoable=False)
-        if answer["rc"] == 255:
-            raise AnsibleConnectionFailure(answer["stderr"] or "no answer")
-        return str(answer["stdout"])
+        return {}

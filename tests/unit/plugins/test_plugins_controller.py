@@ -10,7 +10,6 @@ import tarfile
 from io import BytesIO
 
 import pytest
-from ansible.errors import AnsibleConnectionFailure
 from ansible.parsing.dataloader import DataLoader
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,10 +25,8 @@ from hearth_controller.runs.outcome import culprits, silent, told
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import paragraph, script_or_model, summary, table
 from hearth_controller.watch.log import shown
-from hearth_controller.watch.progress import Progress, state_text
 
 run = load("action", "hearth_run")
-log = load("action", "hearth_log")
 workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")
 
@@ -58,90 +55,6 @@ def test_typed_variables_are_plain_and_train_adds_up(tmp_path):
 
 
 # -- progress --------------------------------------------------------------------------------------
-
-
-def progress_after(*lines):
-    progress = Progress()
-    for line in lines:
-        progress.take(line)
-    return progress
-
-
-START = {
-    "kind": "start",
-    "steps": 60,
-    "ranks": [{"node": "desk"}, {"node": "desk"}, {"node": "lap"}],
-}
-STEP = {
-    "kind": "step",
-    "step": 12,
-    "steps": 60,
-    "loss": 1.23456,
-    "tokens_per_second": 310.4,
-    "tokens_per_second_by_rank": [80, 80, 150],
-    "eta_seconds": 125,
-}
-
-
-def test_a_step_is_one_line_with_the_share_of_each_node():
-    assert progress_after(START, STEP).text() == (
-        "step 12/60 · loss 1.235 · 310 tokens/s (desk 160, lap 150) · 2 min 5 s left"
-    )
-
-
-def test_a_step_says_for_whom_the_others_wait():
-    even = STEP | {"compute_seconds_by_rank": [0.9, 1.0, 1.1]}
-    assert progress_after(START, even).text() == progress_after(START, STEP).text()
-    slow = STEP | {"compute_seconds_by_rank": [0.5, 0.4, 2.0]}
-    assert progress_after(START, slow).text().endswith("left · the others wait for lap")
-
-
-def test_a_machine_that_slows_down_is_news_and_small_moves_are_not():
-    plans = [
-        {"kind": "plan", "rows": rows, "slowness": slowness}
-        for rows, slowness in (
-            ([4, 4, 8], [1.0, 1.0, 1.0]),
-            ([2, 2, 4], [1.0, 1.0, 1.0]),  # the last step of an epoch
-            ([4, 4, 8], [1.0, 1.0, 1.0]),
-            ([4, 5, 7], [1.0, 1.0, 1.04]),
-            ([5, 6, 5], [1.0, 1.0, 2.0]),
-        )
-    ]
-    progress = progress_after(START, *plans)
-    assert progress.news == [
-        "the split follows the machines: desk 4 → 5 rows, desk 5 → 6 rows, "
-        "lap 7 → 5 rows (at 50% of its measured speed)"
-    ]
-    in_rounds = progress_after(
-        START,
-        *(
-            {"kind": "plan", "rows": [1, 1, 1], "rows_of_round": rows, "slowness": [1.0, 1.0, 2.0]}
-            for rows in ([8, 8, 16], [11, 11, 10])
-        ),
-    )
-    assert in_rounds.news[0].endswith("lap 16 → 10 rows (at 50% of its measured speed)")
-    elsewhere = [{"kind": "start", "steps": 60, "ranks": [{"node": "desk"}] * 2}]
-    other = {"kind": "plan", "rows": [8, 8], "slowness": [2.0, 2.0]}
-    assert progress_after(START, plans[0], *elsewhere, other).news == []
-
-
-def test_progress_before_and_after_the_steps():
-    assert progress_after().text() == "the ranks load the model"
-    assert "before the first step" in progress_after(START).text()
-    assert "saving" in progress_after(START, STEP | {"step": 60}).text()
-
-
-@pytest.mark.parametrize(
-    ("record", "text"),
-    [
-        (None, "starts"),
-        ({"state": "waiting", "missing": ["lap"]}, "waiting until lap is ready"),
-        ({"state": "waiting", "missing": []}, "all nodes are ready"),
-        ({"state": "running"}, "load the model"),
-    ],
-)
-def test_the_state_before_the_ranks_speak(record, text):
-    assert text in state_text(record, Progress())
 
 
 class Page:
@@ -397,37 +310,6 @@ def test_a_node_cannot_write_outside_the_folder(name):
 )
 def test_a_line_of_a_log_has_nothing_for_the_terminal_to_obey(line, text):
     assert shown(line) == text
-
-
-@pytest.mark.parametrize(("silent", "given_up"), [(2, False), (9, True)])
-def test_a_log_is_followed_beyond_a_network_that_is_away_for_a_moment(
-    silent, given_up, monkeypatch
-):
-    page, plugin, clock = Page(), object.__new__(log.ActionModule), iter(range(0, 10_000, 40))
-    given = {"run": "r1", "workspace": "w", "lines": 2, "follow": True, "interval": 1}
-    alive, over = (
-        f'alive\n{{"state": "{state}", "pid": 7}}--hearth--\n8\n--hearth--\n'
-        for state in ("running", "finished")
-    )
-    away = [AnsibleConnectionFailure("no route")] * silent
-    answers = iter(["1\n--hearth--\n", *away, f"{alive}step 2\n", *[over] * 3])
-
-    def execute(command, sudoable):
-        if isinstance(answer := next(answers), Exception):
-            raise answer
-        return {"rc": 0, "stdout": answer}
-
-    monkeypatch.setattr(log.time, "monotonic", lambda: next(clock))  # 40 s a look
-    monkeypatch.setattr(log.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(log.ActionBase, "run", lambda *_: {})
-    plugin.validate_argument_spec = lambda _: (None, given)
-    plugin._low_level_execute_command, plugin._display = execute, page
-    if given_up:
-        with pytest.raises(AnsibleConnectionFailure):
-            plugin.run(None, {"inventory_hostname": "desk"})
-    else:
-        plugin.run(None, {"inventory_hostname": "desk"})
-        assert page.text == "  desk: w/logs/r1.log\n  desk: step 2\n"
 
 
 def test_an_equal_folder_is_left_as_it_is(tmp_path):

@@ -22,12 +22,13 @@ from hearth_controller.runs.listing import listing
 from hearth_controller.runs.observed import runs_seen
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
+from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import script_summary
 from hearth_controller.script import tree
 from hearth_controller.script.request import ScriptRequest, ask, go_on
 from hearth_controller.script.run import read_script, script_of, script_text
 from hearth_controller.script.tree import Tree, code_tree, data_tree
-from hearth_controller.watch.progress import Progress, state_text
+from hearth_controller.watch.progress import state_text
 
 run = load("action", "hearth_run")
 
@@ -320,7 +321,7 @@ def test_two_runs_of_a_script_differ_in_what_was_asked_for(tmp_path):
 
 def test_following_says_what_runs_and_since_when():
     record = {"state": "running", "script": "train.py", "since": "2026-11-22T07:30:00Z"}
-    said = state_text(record, Progress())
+    said = state_text(record, Story())
     assert said.startswith("train.py has been running since 2026-11-2")
 
 

@@ -1,22 +1,25 @@
-"""Following a run on a node, over a real shell."""
+"""Following a run on a node, by a real process there."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
+import time
+from types import SimpleNamespace
 
+import psutil
 import pytest
+from support.waiting import until
 
 from hearth_controller.base.screen import Screen
 from hearth_controller.watch.follow import Follower
 from hearth_controller.watch.log import Log
+from hearth_controller.watch.node_stream import NodeStream, command
 
 SINCE = "2026-11-22T07:30:00Z"
-
-
-def ask(command: str) -> str:
-    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
+LOCAL = SimpleNamespace(transport="local")
 
 
 class Lines(list):
@@ -26,16 +29,46 @@ class Lines(list):
         self.append(text.strip())
 
 
-@pytest.fixture
-def node(tmp_path):
-    """A workspace with a space in its name, and what writes files into it."""
-    workspace = tmp_path / "my node"
+class Reported:
+    """Stands in for a node: its changes, one list for each second."""
 
-    def write(path, text):
+    silent, answered, error = 0.0, 0.0, "no route"
+
+    def __init__(self, *changes):
+        self.changes = list(changes)
+
+    def read(self):
+        return self.changes.pop(0) if self.changes else []
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return tmp_path / "my node"
+
+
+@pytest.fixture
+def write(workspace):
+    """Return a function that writes a file into the workspace."""
+
+    def writing(path, text):
         (workspace / path).parent.mkdir(parents=True, exist_ok=True)
         (workspace / path).write_text(text if isinstance(text, str) else json.dumps(text))
 
-    return workspace, write
+    return writing
+
+
+@pytest.fixture
+def stream(workspace):
+    """Return a function that opens a stream from the workspace; all are closed in the end."""
+    opened = []
+
+    def opening(**files):
+        opened.append(NodeStream(LOCAL, sys.executable, "r1", str(workspace), files, interval=0.05))
+        return opened[-1]
+
+    yield opening
+    for each in opened:
+        each.close()
 
 
 def record(state="running", pid=None, **more):
@@ -48,61 +81,210 @@ def ended_process():
     return process.pid
 
 
-def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(node):
-    workspace, write = node
+def seen(read):
+    """Read until something is there."""
+    found = []
+    until(lambda: found or found.extend(read()) or found)
+    return found
+
+
+def on_node():
+    """Return the processes on the node: children of this one."""
+    return psutil.Process().children(recursive=True)
+
+
+def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(write, stream):
     lines = Lines()
-    follower = Follower("desk", "r1", str(workspace), ask, Screen(lines, live=False))
-    assert follower.inspect()["state"] == "unknown"
-    write("results/r1/supervisor.json", record())
+    follower = Follower("desk", "r1", stream(metrics=None), Screen(lines, live=False), patience=60)
     start, step = (
-        json.dumps({"kind": kind, "time": SINCE, "steps": 10, "step": 5}) + "\n"
-        for kind in ("start", "step")
+        json.dumps({"kind": kind, "time": SINCE, "steps": 10, **more}) + "\n"
+        for kind, more in (("start", {"ranks": [{"node": "desk"}]}), ("step", STEP))
     )
-    earlier = step.replace("2026", "2025").replace("5}", "9}")
+    earlier = step.replace("2026", "2025")
     write("results/r1/metrics.jsonl", earlier + start + step[:-9])
-    assert follower.inspect() is None and not lines  # it is rank 0's, which is known from now on
-    assert follower.inspect() is None
+    write("results/r1/supervisor.json", record())
+
+    def shown(count):
+        assert follower.inspect() is None
+        return len(lines) >= count
+
+    until(lambda: shown(1))
     assert lines == ["held-out evaluation before the first step"]
     write("results/r1/metrics.jsonl", earlier + start + step)
-    assert follower.inspect() is None
-    assert lines[1:] == ["step 5/10 · 0 tokens/s"]
+    until(lambda: shown(2))
+    assert lines[1:] == ["step 5/10 · loss 1.250 · 10 tokens/s"]
     write("results/r1/supervisor.json", record("finished"))
-    assert follower.inspect() == {"state": "finished", "cause": None}
+    outcomes = []
+    until(lambda: outcomes.append(follower.inspect()) or outcomes[-1])
+    assert outcomes[-1] == {"state": "finished", "cause": None}
     assert (follower.facts["rank"], follower.facts["since"]) == (0, SINCE)
 
 
-@pytest.mark.parametrize(("unit", "probes"), [(False, 3), (True, 31)])
-def test_a_supervisor_that_is_gone_is_given_up_after_some_probes(node, unit, probes):
-    workspace, write = node
-    write("results/r1/supervisor.json", record(pid=ended_process(), unit=unit))
-    follower = Follower("desk", "r1", str(workspace), ask, Screen(Lines(), live=False))
-    outcomes = [follower.inspect() for _ in range(probes + 1)]
-    assert outcomes[:-1] == [None] * probes  # whether it lives is asked from the second on
-    assert outcomes[-1]["gone"] and outcomes[-1]["state"] == "lost"
+STEP = {
+    "step": 5,
+    "loss": 1.25,
+    "tokens": 100,
+    "tokens_per_second": 10.0,
+    "tokens_per_second_by_rank": [10.0],
+    "rows_by_rank": [4],
+    "compute_seconds_by_rank": [1.0],
+    "wait_seconds_by_rank": [0.0],
+    "peak_memory_mib_by_rank": [100],
+}
 
 
-def test_a_silent_node_is_mentioned_once_and_then_given_up(monkeypatch):
-    now, lines = [0.0], Lines()
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    follower = Follower("desk", "r1", "w", ask, Screen(lines, live=False))
-    for now[0] in (14, 16, 18, 100):
-        assert follower.no_answer("no route\n", 100) is None
-    assert lines == ["desk does not answer; still trying"]
-    now[0] = 101
-    why = "no answer for 1 min 41 s: no route"
-    assert follower.no_answer("no route\n", 100) == {"state": "lost", "message": why}
+def test_a_run_that_was_never_started_there_is_unknown(stream):
+    screen = Screen(Lines(), live=False)
+    follower = Follower("desk", "r1", stream(metrics=None), screen, patience=60)
+    outcomes = []
+    until(lambda: outcomes.append(follower.inspect()) or outcomes[-1])
+    assert outcomes[-1]["state"] == "unknown"
 
 
-def test_a_log_is_read_in_whole_lines_until_its_supervisor_is_gone(node):
-    workspace, write = node
-    log = Log(str(workspace), "r1", ask)
-    assert log.last_lines(2) is None
-    write("logs/r1.log", "one\ntwo\nthr")
-    assert log.last_lines(2) == ["two", "thr"]
+def test_only_changes_come_and_signs_of_life(write, stream):
+    write("results/r1/supervisor.json", record(heartbeat="1"))
+    opened = stream(metrics=None, log=5)
+    (first,) = seen(opened.read)
+    assert first["alive"] and first["record"] == record()
+    assert first["metrics"] is first["log"] is None
+    write("results/r1/supervisor.json", record(heartbeat="2"))
+    assert seen(opened.read) == [{}]
+    write("logs/r1.log", "é" * 20_000)  # more than is sent at once, which cuts one in two
+    text = ""
+    while len(text) < 20_000:
+        text += "".join(change["log"]["text"] for change in seen(opened.read) if change)
+    assert text == "é" * 20_000
+    write("results/r1/supervisor.json", record(rank=1))
+    seen(opened.read)
+    write("results/r1/metrics.jsonl", "{}\n")  # a copy, of which rank 0's node has the original
+    assert not any(seen(opened.read))
+
+
+@pytest.mark.parametrize("how", ["reader killed", "closed", "reader hangs"])
+def test_the_process_on_the_node_ends_with_its_reader(workspace, write, how):
     write("results/r1/supervisor.json", record())
+    program = (
+        "import sys, time; from types import SimpleNamespace as S\n"
+        "from hearth_controller.watch import node_stream as module\n"
+        f"module._PROGRAM = module._PROGRAM.replace('_TIMEOUT = 60', '_TIMEOUT = 2')\n"
+        f"stream = module.NodeStream(S(transport='local'), sys.executable, 'r1', "
+        f"{str(workspace)!r}, {{'metrics': None}}, 0.05)\n"
+        "while not stream.read(): pass\n"
+        "print(stream._process.pid, flush=True)\n"
+        "sys.stdin.readline(); stream.close(); sys.stdin.readline()"
+    )
+    reader = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        streamer = psutil.Process(int(reader.stdout.readline()))
+        if how == "reader killed":
+            reader.kill()
+        elif how == "closed":
+            reader.stdin.write("close\n")
+            reader.stdin.flush()
+        streamer_gone = lambda: (  # noqa: E731
+            not streamer.is_running() or streamer.status() == psutil.STATUS_ZOMBIE
+        )
+        until(streamer_gone, 10)
+    finally:
+        reader.kill()
+        reader.wait()
+
+
+def test_a_connection_that_breaks_is_made_anew_and_goes_on_where_it_was(write, stream):
+    write("results/r1/supervisor.json", record())
+    write("logs/r1.log", "one\ntwo\n")
+    log = Log(opened := stream(log=1))
+    assert log.last_lines() == ["two"]
+    (process,) = [each for each in on_node() if each.pid == opened._process.pid]
+    process.kill()
+    write("logs/r1.log", "one\ntwo\nthree\n")
+    assert seen(log.new_lines) == ["three"]
+    assert opened.error == "the connection was closed"
+
+
+def test_a_node_without_an_answer_says_why():
+    connection = SimpleNamespace(transport="ssh", get_option=lambda _: "", exec_command=None)
+    connection._build_command = lambda *_: [b"", b"-c", b"x"]
+    stream = NodeStream(connection, "python3", "r1", "w", {"log": 5})
+    with pytest.raises(ConnectionError):
+        Log(stream).last_lines()
+
+
+def test_ssh_is_called_as_ansible_calls_it_and_never_asks_for_a_password():
+    options = {"password": "secret", "ssh_executable": "ssh", "host": "desk.local"}
+    entered = []
+    connection = SimpleNamespace(
+        transport="ssh",
+        get_option=options.get,
+        exec_command=lambda command, sudoable: entered.append(command),
+        _build_command=lambda *words: [b"sshpass", b"-d5", b"ssh", b"-o", b"X=y", *words[2:]],
+    )
+    words = command(connection, "~/my env/bin/python")
+    assert entered == ["true"]
+    assert words[:4] == [b"ssh", b"-o", b"X=y", "desk.local"]
+    assert "~/'my env/bin/python'" not in words[4]  # quoted once more for the login shell
+    assert words[4].startswith("/bin/sh -c ")
+
+
+@pytest.mark.parametrize(("unit", "seconds"), [(False, 2), (True, 30)])
+def test_a_supervisor_that_is_gone_is_given_up_after_a_while(unit, seconds, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    node = Reported([{"record": record(unit=unit), "alive": False}])
+    follower = Follower("desk", "r1", node, Screen(Lines(), live=False), patience=1000)
+    assert follower.inspect() is None
+    node.answered = now[0] = seconds - 0.5
+    assert follower.inspect() is None
+    now[0] = seconds + 100  # the machine restarts: that is no time without a supervisor
+    assert follower.inspect() is None
+    node.changes = [[{"record": record(unit=unit), "alive": False}]]
+    node.answered = now[0]
+    assert follower.inspect() is None
+    node.answered = now[0] = now[0] + seconds + 0.5
+    outcome = follower.inspect()
+    assert outcome["gone"] and outcome["state"] == "lost"
+
+
+def test_a_silent_node_is_mentioned_once_and_then_given_up():
+    lines, node = Lines(), Reported()
+    follower = Follower("desk", "r1", node, Screen(lines, live=False), patience=100)
+    for node.silent in (14, 16, 18, 100):
+        assert follower.inspect() is None
+    assert lines == ["desk does not answer; still trying"]
+    node.changes, node.silent = [[{}]], 0
+    assert follower.inspect() is None
+    assert lines[1:] == ["desk answers again"]
+    node.silent = 101
+    why = "no answer for 1 min 41 s: no route"
+    assert follower.inspect() == {"state": "lost", "message": why}
+
+
+def test_a_log_is_read_in_whole_lines_until_its_supervisor_is_gone(write, stream):
+    assert Log(stream(log=2)).last_lines() is None
+    write("logs/r1.log", "one\ntwo\nthr")
+    write("results/r1/supervisor.json", record())
+    log = Log(stream(log=2))
+    assert log.last_lines() == ["two", "thr"]
     write("logs/r1.log", "one\ntwo\nthree\nfo")
-    assert log.new_lines() == ["ee"]
+    assert seen(log.new_lines) == ["ee"]
     write("logs/r1.log", "new\n")
-    assert (log.new_lines(), log.new_lines()) == ([], ["new"])
+    assert seen(log.new_lines) == ["new"]
     write("results/r1/supervisor.json", record("finished"))
-    assert [(log.new_lines(), log.complete) for _ in range(3)][1:] == [([], False), ([], True)]
+    began = time.monotonic()
+    until(lambda: log.new_lines() or log.complete)
+    assert log.complete and time.monotonic() - began > 2
+
+
+@pytest.mark.parametrize(("silent", "given_up"), [(150, False), (200, True)])
+def test_a_log_is_followed_beyond_a_network_that_is_away_for_a_moment(silent, given_up):
+    node = Reported([{"record": record(), "alive": True, "log": None}])
+    log = Log(node)
+    assert log.last_lines() is None
+    node.silent = silent
+    if given_up:
+        with pytest.raises(ConnectionError, match="no route"):
+            log.new_lines()
+    else:
+        assert log.new_lines() == []

@@ -1,0 +1,53 @@
+"""The end of a run on the controller: its outcome on record, its report, its closing text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hearth_controller.base.paths import as_typed
+from hearth_controller.report.repeat import variable
+from hearth_controller.runs.ending import Ending
+from hearth_controller.runs.outcome import Ends
+from hearth_controller.runs.story import Story, read_lines
+from hearth_controller.runs.summary import script_or_model, script_summary, summary
+
+
+@dataclass(frozen=True)
+class Closing:
+    """The closing text, whether the report `changed`, and why there is none (`warning`)."""
+
+    text: str
+    changed: bool
+    warning: str
+
+
+def close(run: str, folder: Path, ending: Ending, playbook: str) -> Closing:
+    """Record how a run ended in its `folder`, write its report and sum it up.
+
+    `playbook` is the `ansible-playbook` command for the same inventory. There is no report of a
+    person's script, of which neither steps nor settings are known.
+    """
+    changed, warning = False, ""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        Ends(ending.by_node, playbook).write(folder)
+        changed = not ending.script and _write_report(folder)
+    except Exception as error:  # must not hide how the run ended
+        warning = f"{folder}: no report could be written: {error}"
+    common = (ending.by_node, as_typed(folder), [path.name for path in folder.glob("*")], playbook)
+    script, model = script_or_model(folder / "run.yml")
+    if script:
+        return Closing(script_summary(script, *common), changed, warning)
+    story = Story.of(read_lines(folder / "metrics.jsonl"))
+    return Closing(summary(run, variable("model", model), story, *common), changed, warning)
+
+
+def _write_report(folder: Path) -> bool:
+    """Write the report; return whether it changed."""
+    # Imported here: the plotting library takes a second to load and may be missing.
+    from hearth_controller.report.write import FILE, write_report
+
+    path = folder / FILE
+    earlier = path.read_bytes() if path.exists() else None
+    return write_report(folder).read_bytes() != earlier
