@@ -6,6 +6,7 @@ Faults are found in the order in which they must be repaired, so only the first 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -134,17 +135,21 @@ def held_by_peers(node: Observation, nodes: Sequence[Observation]) -> bool:
 def supports(arch: Sequence[str], capability: str) -> bool:
     """Return whether a torch built for `arch` (`sm_86` …) runs on a GPU of a `capability` (`8.9`).
 
-    Binary code runs on later minors of its major version, with a suffix `a` or `f` only on its own.
-    PTX (`compute_90`) is compiled for anything later. [CUDA C++ programming guide, compatibility]
+    Binary code runs on later minors of its major version, with a suffix `a` on its own version
+    only. PTX (`compute_90`) is compiled for anything later. Source: CUDA C++ Programming Guide,
+    "Compute Capability" and "Family-Specific Features".
     """
-    wanted = tuple(int(part) for part in capability.split("."))
+    major, minor = map(int, capability.split("."))
     for built in arch:
-        kind, _, digits = built.partition("_")
-        if not digits.isdecimal():
+        if not (found := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", built)):
             continue
-        version = (int(digits[:-1]), int(digits[-1]))
-        same_major = version[0] == wanted[0] and version <= wanted
-        if same_major or (kind == "compute" and version <= wanted):
+        kind, variant, version = found[1], found[4], (int(found[2]), int(found[3]))
+        later = version <= (major, minor)
+        if variant == "a":
+            fits = version == (major, minor)
+        else:
+            fits = later and (version[0] == major or (kind == "compute" and not variant))
+        if fits:
             return True
     return False
 
