@@ -10,14 +10,18 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from hearth.base.files import write_whole
 from hearth.base.text import duration
 from hearth.config import Settings, shown
 from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
-from hearth_controller.report.read import Known
+from hearth_controller.report.read import Known, read
 from hearth_controller.report.repeat import given, repeat_command
 from hearth_controller.runs.outcome import launches_of
 from hearth_controller.runs.windows import totals
+
+FILE = "report.html"
+"""The report's name in the run's folder."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 """Characters that a model may generate and HTML does not allow."""
@@ -55,6 +59,16 @@ class LaunchRow:
     step: int
     nodes: str
     reason: str
+
+
+def write_report(folder: Path) -> Path:
+    """Write the report of the run in `folder` and return its path.
+
+    Raises `ConfigError` if the folder holds no run, `OSError` if writing fails.
+    """
+    path = folder / FILE
+    write_whole(path, page(read(folder)))
+    return path
 
 
 def page(known: Known) -> str:

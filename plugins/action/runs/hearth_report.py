@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
             if not options["page"]:
                 return result
             # Imported here, since the plotting library takes a second to load and may be missing.
-            from hearth_controller.report.write import FILE, write_report
+            from hearth_controller.report.page import FILE, write_report
 
             earlier = (folder / FILE).read_bytes() if (folder / FILE).exists() else None
             path = write_report(folder)
