@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,32 +32,6 @@ _HEADLINES = {
     "lost": "was lost from sight: no node answered any more, and it may still be under way",
     "without an end": "has no end on record: it is still under way, or was killed",
 }
-
-
-@dataclass(frozen=True)
-class NodeRow:
-    """A node in the table; `colour` is CSS."""
-
-    name: str
-    colour: str
-    rows: int
-    share: float
-    tokens_per_second: float
-    compute_seconds: float
-    wait_seconds: float
-    peak_memory_mib: float
-    celsius: float | None
-
-
-@dataclass(frozen=True)
-class LaunchRow:
-    """A launch in the table: its start, and the reason why the previous launch ended."""
-
-    generation: int
-    began: str
-    step: int
-    nodes: str
-    reason: str
 
 
 def write_report(folder: Path) -> Path:
@@ -100,8 +73,8 @@ def page(known: Known) -> str:
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", html)
 
 
-def node_rows(known: Known) -> list[NodeRow]:
-    """Return the work of each node in the whole run, in order of rank."""
+def node_rows(known: Known) -> list[dict[str, Any]]:
+    """Return the work of each node in the whole run, in order of rank; `colour` is CSS."""
     colours = colours_of(known.story.nodes)
     done = totals(known.story.windows)
     every = sum(part.rows for part, _ in done.values())
@@ -112,22 +85,22 @@ def node_rows(known: Known) -> list[NodeRow]:
         part, seconds = done[node]
         steps = sum(each.steps for each in known.story.windows if node in each.parts)
         rows.append(
-            NodeRow(
-                node,
-                as_variables(colours[node]),
-                part.rows,
-                part.rows / every,
-                part.tokens / seconds,
-                part.compute_seconds / steps,
-                part.wait_seconds / steps,
-                part.peak_memory_mib,
-                part.celsius,
-            )
+            {
+                "name": node,
+                "colour": as_variables(colours[node]),
+                "rows": part.rows,
+                "share": part.rows / every,
+                "tokens_per_second": part.tokens / seconds,
+                "compute_seconds": part.compute_seconds / steps,
+                "wait_seconds": part.wait_seconds / steps,
+                "peak_memory_mib": part.peak_memory_mib,
+                "celsius": part.celsius,
+            }
         )
     return rows
 
 
-def launch_rows(known: Known) -> list[LaunchRow]:
+def launch_rows(known: Known) -> list[dict[str, Any]]:
     """Return the recorded launches, each with the reason why the previous one ended."""
     ended = {}
     for launch in launches_of(known.ends.by_node) if known.ends else []:
@@ -147,7 +120,15 @@ def launch_rows(known: Known) -> list[LaunchRow]:
         reason = ended[found] if number and (found := next(since, None)) is not None else ""
         began = duration(launch.began) if number else "0 s"
         nodes = ", ".join(dict.fromkeys(launch.nodes))
-        rows.append(LaunchRow(launch.generation, began, launch.step, nodes, reason))
+        rows.append(
+            {
+                "generation": launch.generation,
+                "began": began,
+                "step": launch.step,
+                "nodes": nodes,
+                "reason": reason,
+            }
+        )
     return rows
 
 
