@@ -98,7 +98,7 @@ def _judge_driver(facts: Mapping[str, Any]) -> list[Finding]:
 
 
 def _judge_torch(facts: Mapping[str, Any]) -> list[Finding]:
-    from hearth.verify.judgement import supports
+    from hearth.verify.judgement import unsupported_gpus
 
     torch, cuda, driver = facts["torch"], facts["cuda"], facts["driver"]
     if facts["torch_error"]:
@@ -119,17 +119,16 @@ def _judge_torch(facts: Mapping[str, Any]) -> list[Finding]:
                 f"Install driver {floor} or newer.",
             )
         )
-    for number, gpu in enumerate(facts["gpus"]):
-        if not supports(facts["arch"], gpu["capability"]):
-            findings.append(
-                Finding(
-                    "unused",
-                    f"PyTorch {torch} has no code for GPU {number}, {gpu['name']} (compute "
-                    f"capability {gpu['capability']}); it is built for {' '.join(facts['arch'])}.",
-                    "Cards before Turing (7.5) train on the CPU here or stay out of the cluster; "
-                    "a newer card needs a newer PyTorch than requirements/gpu.lock names.",
-                )
-            )
+    findings += [
+        Finding(
+            "unused",
+            f"PyTorch {torch} has no code for the {gpu['name']} (compute capability "
+            f"{gpu['capability']}); it is built for {' '.join(facts['arch'])}.",
+            "Cards before Turing (7.5) train on the CPU here or stay out of the cluster; a newer "
+            "card needs a newer PyTorch than requirements/gpu.lock names.",
+        )
+        for gpu in unsupported_gpus(facts)
+    ]
     return findings
 
 
