@@ -1,4 +1,4 @@
-"""Shared code of scripts/status and scripts/doctor: play a playbook and print only its result."""
+"""Shared code of the scripts in Python: enter .venv; play a playbook and print only its result."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ _FAILED = 2
 """Bit of ansible-playbook's exit status for a task that failed on some node."""
 
 
+def enter_venv(name: str) -> None:
+    """Start scripts/NAME again in .venv if this Python does not have Hearth; exit without .venv."""
+    if importlib.util.find_spec("hearth") is not None:
+        return
+    if not PYTHON.exists() or Path(sys.prefix) == PYTHON.parent.parent:
+        print(
+            f"scripts/{name}: there is no .venv with Hearth; run ./scripts/setup", file=sys.stderr
+        )
+        sys.exit(2)
+    os.execv(PYTHON, [str(PYTHON), str(REPOSITORY / "scripts" / name), *sys.argv[1:]])
+
+
 def main(name: str, about: str | None, lines: str) -> int:
     """Play `playbooks/NAME.yml`, print its table or JSON, and return the exit status.
 
@@ -34,12 +46,7 @@ def main(name: str, about: str | None, lines: str) -> int:
         "--json", action="store_true", help=f"print JSON, as docs/{name}.schema.json describes it"
     )
     given, more = parser.parse_known_args()
-    if importlib.util.find_spec("hearth") is None:
-        if not PYTHON.exists() or Path(sys.prefix) == PYTHON.parent.parent:
-            parser.exit(
-                2, f"scripts/{name}: there is no .venv with Hearth; ./scripts/setup makes it\n"
-            )
-        os.execv(PYTHON, [str(PYTHON), str(REPOSITORY / "scripts" / name), *sys.argv[1:]])
+    enter_venv(name)
     from hearth_controller.base.verdict import EXIT
 
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ import os
 import sys
 
 from hearth_lab import host, image, lab, plan
-from hearth_lab.errors import LabError
+from hearth_lab.plan import LabError
 
 _ABOUT = """\
 Boots real systemd machines (systemd-nspawn) in a network of their own on this computer, to try

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from hearth_lab.errors import LabError
+from hearth_lab.plan import LabError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # HEARTH_LAB names a separate lab, so that several can be up on one computer.

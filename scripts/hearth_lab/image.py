@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hearth_lab import gpu, plan, repository
-from hearth_lab.errors import LabError
 from hearth_lab.host import REPOSITORY, built, run
+from hearth_lab.plan import LabError
 
 # Read-only mount point of this computer's training packages (.venv) in a machine: the lab's
 # machines reach no package index.

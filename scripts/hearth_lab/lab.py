@@ -10,8 +10,8 @@ import time
 from contextlib import suppress
 
 from hearth_lab import image, machine, network, plan
-from hearth_lab.errors import LabError
 from hearth_lab.host import NETWORK, STATE, cache, run
+from hearth_lab.plan import LabError
 
 _RECORD = STATE / "state.json"
 _BOOT_SECONDS = 180

@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from hearth_lab import gpu, plan
-from hearth_lab.errors import LabError
 from hearth_lab.host import OURS, STATE, cache, succeeds
 from hearth_lab.network import inside, namespace_of
+from hearth_lab.plan import LabError
 
 _CGROUPS = Path("/sys/fs/cgroup")
 # A fifth of the kernel's default period (0.1 s). A machine that used up its share pauses until the

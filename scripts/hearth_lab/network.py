@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from hearth_lab import plan
-from hearth_lab.errors import LabError
 from hearth_lab.host import NETWORK, STATE, run, succeeds
+from hearth_lab.plan import LabError
 
 
 def inside(namespace: Path) -> list[str]:

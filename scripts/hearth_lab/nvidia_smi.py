@@ -44,15 +44,11 @@ if not LIBRARY.endswith(f".so.{version}"):
 
 FIELDS = {
     "index": ("0", ""),
-    "count": ("1", ""),
     "name": (GPU["name"], ""),
-    "uuid": (f"GPU-00000000-0000-0000-0000-{GPU['device']:012x}", ""),
-    "pci.bus_id": (f"0000{GPU['slot']}".upper(), ""),
     "driver_version": (version, ""),
     "compute_cap": (GPU["capability"], ""),
     "memory.total": (str(GPU["memory"]), " MiB"),
     "memory.used": ("1", " MiB"),
-    "memory.free": (str(GPU["memory"] - 1), " MiB"),
     "utilization.gpu": ("0", " %"),
     "temperature.gpu": ("35", ""),
     "power.draw": ("12.50", " W"),
@@ -64,7 +60,7 @@ WHOLE = f"""\
 <?xml version="1.0" ?>
 <nvidia_smi_log>
     <driver_version>{version}</driver_version>
-    <gpu id="{FIELDS["pci.bus_id"][0]}">
+    <gpu id="0000{GPU["slot"].upper()}">
         <product_name>{GPU["name"]}</product_name>
         <fb_memory_usage>
             <total>{GPU["memory"]} MiB</total>
@@ -80,9 +76,7 @@ WHOLE = f"""\
     </gpu>
 </nvidia_smi_log>"""
 
-if "-L" in sys.argv:
-    print(f"GPU 0: {GPU['name']} (UUID: {FIELDS['uuid'][0]})")
-elif {"-q", "-x"} <= set(sys.argv):
+if {"-q", "-x"} <= set(sys.argv):
     print(WHOLE)
 elif asked := [name.strip() for name in option("query-gpu").split(",") if name]:
     how = option("format").split(",")
@@ -90,9 +84,7 @@ elif asked := [name.strip() for name in option("query-gpu").split(",") if name]:
         if name not in FIELDS:
             print(f'Field "{name}" is not a valid field to query.\n')
             sys.exit(2)
-    if "noheader" not in how:
-        print(", ".join(asked))
     print(", ".join(FIELDS[n][0] + ("" if "nounits" in how else FIELDS[n][1]) for n in asked))
 else:
     print(f"NVIDIA-SMI {version} (a stand-in)    Driver Version: {version}    CUDA Version: 13.0")
-    print(f"  0  {GPU['name']}  {FIELDS['pci.bus_id'][0]}  1MiB / {GPU['memory']}MiB  0%")
+    print(f"  0  {GPU['name']}  1MiB / {GPU['memory']}MiB  0%")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hearth_lab.errors import LabError
-
 ROUTER = "198.51.100.1"  # TEST-NET-2 (RFC 5737): not used by any real network
 PREFIX = 24
 USER = PASSWORD = "lab"
@@ -21,6 +19,10 @@ _CARDS = (
 _RENDERERS = ("networkd", "netplan-nm", "networkd", "keyfile", "networkd", "netplan-nm") * 2
 MOST_NODES = len(_NAMES)
 _RATE = re.compile(r"(\d+)(mbit|gbit)")
+
+
+class LabError(Exception):
+    """An error with a full-sentence message: the problem, its cause and its fix."""
 
 
 @dataclass(frozen=True)

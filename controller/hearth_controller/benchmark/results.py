@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from hearth.base.errors import LaunchError
 from hearth.base.files import write_whole
 from hearth.config import Settings
+from hearth_controller.runs.story import Story
+from hearth_controller.runs.windows import totals
 
 Kind = Literal["alone", "pair", "together"]
 
@@ -25,7 +29,7 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class Took:
+class Timing:
     """Timing of the counted steps of one run.
 
     Attributes:
@@ -48,6 +52,33 @@ class Took:
         """Tokens per second of all nodes together."""
         return self.tokens / self.seconds
 
+    @classmethod
+    def from_metrics(
+        cls, lines: Iterable[Mapping[str, Any]], warm_up: int, whole_seconds: float
+    ) -> Timing:
+        """Return the timing of the steps after the first `warm_up`, from a run's metrics.jsonl.
+
+        The first steps are not counted: they compile kernels, reserve memory and adjust the split.
+
+        Raises:
+            LaunchError: The run ended before its last step, or no step is left to count.
+        """
+        story = Story.of(lines)
+        if story.step < story.steps:
+            raise LaunchError(f"it ended after {story.step} of {story.steps} steps")
+        counted = [each for each in story.windows if each.step - each.steps >= warm_up]
+        if not counted:
+            raise LaunchError(f"no step after the first {warm_up} is on record")
+        parts = {node: part.tokens for node, (part, _) in totals(counted).items()}
+        return cls(
+            steps=sum(each.steps for each in counted),
+            tokens=sum(parts.values()),
+            seconds=sum(each.seconds for each in counted),
+            whole_seconds=whole_seconds,
+            parts=parts,
+            versions=dict(story.facts.get("versions") or {}),
+        )
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -55,7 +86,7 @@ class Ran:
 
     configuration: Configuration
     turn: int
-    took: Took | None = None
+    took: Timing | None = None
     failure: str | None = None
 
 
@@ -86,9 +117,7 @@ class Request:
         default, and a removed one is ignored.
         """
         count = {"repeat": self.repeat, "pairs": self.pairs, "settings": _whole(other.settings)}
-        return dataclasses.replace(other, **count) == dataclasses.replace(
-            self, settings=_whole(self.settings)
-        )
+        return replace(other, **count) == replace(self, settings=_whole(self.settings))
 
 
 def _whole(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,32 +156,17 @@ class Benchmark:
 
     def write(self, path: Path) -> None:
         """Write this to a file. Raises `OSError` on failure."""
-        write_whole(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        write_whole(path, _RECORD.dump_json(self, indent=1).decode() + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Benchmark | None:
         """Read a benchmark from a file; None if it is missing or of another version."""
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            asked = kept["asked"] | {"nodes": tuple(kept["asked"]["nodes"])}
-            return cls(
-                **kept
-                | {
-                    "asked": Request(**asked),
-                    "circumstances": Circumstances(**kept["circumstances"]),
-                    "runs": [_ran(each) for each in kept["runs"]],
-                }
-            )
+        with suppress(OSError, ValueError):
+            return _RECORD.validate_json(path.read_bytes())
         return None
 
 
-def _ran(kept: Mapping[str, Any]) -> Ran:
-    """Return a run from its JSON object."""
-    configuration = Configuration(
-        kept["configuration"]["kind"], tuple(kept["configuration"]["nodes"])
-    )
-    took = Took(**kept["took"]) if kept["took"] else None
-    return Ran(configuration, kept["turn"], took, kept["failure"])
+_RECORD = TypeAdapter(Benchmark)
 
 
 def finished(folder: Path) -> list[Benchmark]:

@@ -21,9 +21,15 @@ from hearth_controller.benchmark.comparison import last_alike
 from hearth_controller.benchmark.configure import asked_of, run_name, unfit, variables
 from hearth_controller.benchmark.nested import last_words
 from hearth_controller.benchmark.plays import OPTIONS, Plays
-from hearth_controller.benchmark.results import Benchmark, Circumstances, Ran, Request, finished
+from hearth_controller.benchmark.results import (
+    Benchmark,
+    Circumstances,
+    Ran,
+    Request,
+    Timing,
+    finished,
+)
 from hearth_controller.benchmark.text import coming, conclusion, ran, title
-from hearth_controller.benchmark.timing import took
 from hearth_controller.benchmark.turns import left
 from hearth_controller.runs.story import read_lines
 
@@ -106,7 +112,7 @@ def train(plays: Plays) -> dict[str, Any]:
     else:
         try:
             lines = read_lines(folder / "runs" / run / "metrics.jsonl")
-            timing = took(lines, benchmark.asked.warm_up, seconds)
+            timing = Timing.from_metrics(lines, benchmark.asked.warm_up, seconds)
         except LaunchError as error:
             why = str(error)
     if timing:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from hearth_controller.benchmark.results import Benchmark, Configuration, Took
+from hearth_controller.benchmark.results import Benchmark, Configuration, Timing
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def together(found: list[Row]) -> Row | None:
     return max(fitting, key=lambda row: len(row.configuration.nodes), default=None)
 
 
-def _took(benchmark: Benchmark, configuration: Configuration) -> list[Took]:
+def _took(benchmark: Benchmark, configuration: Configuration) -> list[Timing]:
     return [ran.took for ran in benchmark.runs if ran.configuration == configuration and ran.took]
 
 

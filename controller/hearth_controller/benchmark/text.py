@@ -11,6 +11,7 @@ from hearth_controller.benchmark.comparison import Comparison, changed_meanwhile
 from hearth_controller.benchmark.results import Benchmark, Configuration
 from hearth_controller.benchmark.speedup import Row, rows, together
 from hearth_controller.benchmark.turns import left, seconds_left
+from hearth_controller.runs.listing import number
 
 _WIDTH = 96
 
@@ -166,13 +167,9 @@ def _cells(row: Row, nodes: Sequence[str]) -> list[str]:
         title(row.configuration, nodes),
         str(len(row.speeds)) + (" (then failed)" if row.failure and row.speeds else ""),
         "failed" if row.seconds is None else f"{row.seconds:.1f} s",
-        _figure(row.speed, 0),
+        number(row.speed, 0),
         spread,
-        _figure(row.speed_up, 2),
-        _figure(row.of_sum, 2),
-        _figure(row.of_fastest, 2),
+        number(row.speed_up, 2),
+        number(row.of_sum, 2),
+        number(row.of_fastest, 2),
     ]
-
-
-def _figure(value: float | None, digits: int) -> str:
-    return NOT_KNOWN if value is None else f"{value:.{digits}f}"

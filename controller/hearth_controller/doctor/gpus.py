@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hearth.verify.judgement import short_gpu, supports
+from hearth.verify.judgement import short_gpu, unsupported_gpus
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
@@ -86,14 +86,12 @@ def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
             "the GPU is idle",
             f"set python_lock: gpu, then {cluster.stage('python')}",
         )
-    for gpu in facts["gpus"]:
-        known = facts["arch"] and gpu["capability"][:1].isdecimal()
-        if known and not supports(facts["arch"], gpu["capability"]):
-            return broken(
-                f"no code for the {short_gpu([gpu])} in torch {facts['torch']}",
-                f"it is built for {', '.join(facts['arch'])}, and that is {gpu['capability']}",
-                "set python_lock: cpu for this node, or take another card",
-            )
+    for gpu in unsupported_gpus(facts):
+        return broken(
+            f"no code for the {short_gpu([gpu])} in torch {facts['torch']}",
+            f"it is built for {', '.join(facts['arch'])}, and that is {gpu['capability']}",
+            "set python_lock: cpu for this node, or take another card",
+        )
     if not facts["devices"]:
         return broken(
             "torch sees no GPU",

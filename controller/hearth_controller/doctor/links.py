@@ -5,7 +5,8 @@ from __future__ import annotations
 from hearth.verify.judgement import (
     SLOW_MBIT,
     SLOW_MILLISECONDS,
-    held_by_peers,
+    failed_calls,
+    link_cure,
     link_mbit,
     peers_allow,
 )
@@ -77,20 +78,14 @@ def link(node: ExaminedNode, cluster: Cluster) -> Finding:
         return not_checked(f"run {busy} is under way" if busy else "no peer answered")
     seen = f"{speed(mbit)} on {facts['interface']}"
     slow = "every step waits for the slowest link"
+    cure = link_cure(node.verify, cluster.seen)
     if facts["wireless"]:
-        if mbit >= SLOW_MBIT:
-            return good(f"{seen}, Wi-Fi")
-        return degraded(f"{seen}, Wi-Fi", slow, "a cable would be several times faster")
-    own = facts["nic_mbit"] or 0
-    if mbit < SLOW_MBIT and held_by_peers(node.verify, cluster.seen):
-        return good(f"{seen}, as much as the links of its peers carry")
+        return degraded(f"{seen}, Wi-Fi", slow, cure) if cure else good(f"{seen}, Wi-Fi")
+    if cure:
+        return broken(f"{seen}, over a cable", slow, cure)
     if mbit < SLOW_MBIT:
-        where = (
-            f"its card negotiated {own} Mbit/s: look at the switch and the ports behind it"
-            if own > SLOW_MBIT
-            else "take a Cat 5e cable and a gigabit port"
-        )
-        return broken(f"{seen}, over a cable", slow, where)
+        return good(f"{seen}, as much as the links of its peers carry")
+    own = facts["nic_mbit"] or 0
     if mbit < min(own, peers_allow(node.name, cluster.seen)) / 2 and own <= GIGABITS:
         return degraded(
             f"{seen}, and the card negotiated {own} Mbit/s",
@@ -121,23 +116,18 @@ def reach(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Every other node reaches it over TCP."""
     if not cluster.others(node):
         return _ALONE
-    callers = [other for other in cluster.others(node) if other.verify.talk]
-    deaf = {
-        caller.name: caller.verify.talk["failed"][node.name]
-        for caller in callers
-        if node.name in caller.verify.talk["failed"]
-    }
+    deaf, _ = failed_calls(node.verify, cluster.seen)
     if deaf:
         return broken(
             f"from {', '.join(deaf)}: {next(iter(deaf.values()))}",
             "they cannot train together",
             f"{cluster.stage('firewall')}, or mend the way between them",
         )
+    callers = [other.name for other in cluster.others(node) if other.verify.talk]
     if not callers:
         return not_checked("no other node could try")
     everybody = len(callers) == len(cluster.others(node))
-    names = ", ".join(caller.name for caller in callers)
-    return good("from every other node" if everybody else f"from {names}")
+    return good("from every other node" if everybody else f"from {', '.join(callers)}")
 
 
 def ports(node: ExaminedNode, cluster: Cluster) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hearth_controller.base.clock import difference
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
@@ -19,9 +20,6 @@ FULL_MIB, TIGHT_MIB = 2 << 10, 10 << 10
 
 SWAPPING_MIB, CROWDED_MIB = 512, 2 << 10
 """Free memory below which nothing trains, and below which the smallest preset does not fit."""
-
-SKEW_SECONDS = 5.0
-"""Tolerated clock difference: logs stay in order, and certificates valid."""
 
 _ALONE = not_applicable("nothing of this computer's system is Hearth's")
 
@@ -68,12 +66,11 @@ def promised(stage: str, kept: str, why: str, *, vital: bool = False) -> Check:
 def clock(node: ExaminedNode, cluster: Cluster) -> Finding:
     """A time service is active, and the clock agrees with the controller's."""
     kept = promised("time", "kept", "clocks drift apart")(node, cluster)
-    skew = node.stages.get("time", {}).get("skew")
-    if kept.outcome != "good" or skew is None or abs(skew) <= SKEW_SECONDS:
+    off = difference(node.stages.get("time", {}).get("skew") or 0.0)
+    if kept.outcome != "good" or not off:
         return kept
-    side = "ahead of" if skew > 0 else "behind"
     return degraded(
-        f"{abs(skew):.0f} s {side} the controller's",
+        off,
         "logs of the nodes are out of order, and downloads over TLS may fail",
         f"on {node.name}: sudo systemctl restart {node.stages['time'].get('client', 'its client')}",
     )

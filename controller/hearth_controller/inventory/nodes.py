@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,9 +96,7 @@ def _unfit(value: Any, one_computer: bool) -> str:
 
 def _ranks(nodes: list[Node]) -> list[str]:
     """Return errors about duplicate and missing ranks."""
-    by_rank: dict[int, list[str]] = {}
-    for node in nodes:
-        by_rank.setdefault(node.rank, []).append(node.name)
+    by_rank = _grouped((node.rank, node.name) for node in nodes)
     findings = [
         f"{' and '.join(names)} have the same rank {rank}; give each its own node_rank "
         "(or none: then the order in the group counts)"
@@ -116,12 +114,9 @@ def _ranks(nodes: list[Node]) -> list[str]:
 
 def _addresses(nodes: list[Node]) -> list[str]:
     """Return errors about shared addresses and mixed address families."""
-    by_address: dict[str, list[str]] = {}
-    families: dict[int, list[str]] = {}
-    for node in nodes:
-        if address := _parsed(node.address):
-            by_address.setdefault(str(address), []).append(node.name)
-            families.setdefault(address.version, []).append(node.name)
+    parsed = [(_parsed(node.address), node.name) for node in nodes]
+    by_address = _grouped((str(address), name) for address, name in parsed if address)
+    families = _grouped((address.version, name) for address, name in parsed if address)
     findings = [
         f"{' and '.join(names)} have the same cluster_address {address}"
         for address, names in by_address.items()
@@ -138,15 +133,25 @@ def _addresses(nodes: list[Node]) -> list[str]:
 def _first_addresses(members: Mapping[str, Mapping[str, Any]], nodes: list[Node]) -> list[str]:
     """Return errors about a `first_address` that two machines share or another node owns."""
     cluster = {node.address: node.name for node in nodes}
-    findings, seen = [], {}
-    for name, variables in members.items():
-        if not (first := str(variables.get("first_address") or "")):
-            continue
-        if cluster.get(first, name) != name:
-            findings.append(
-                f"{name}: first_address {first} is the cluster_address of {cluster[first]}"
-            )
-        if first in seen:
-            findings.append(f"{seen[first]} and {name} have the same first_address {first}")
-        seen.setdefault(first, name)
-    return findings
+    given = [
+        (first, name)
+        for name, variables in members.items()
+        if (first := str(variables.get("first_address") or ""))
+    ]
+    return [
+        f"{name}: first_address {first} is the cluster_address of {cluster[first]}"
+        for first, name in given
+        if cluster.get(first, name) != name
+    ] + [
+        f"{' and '.join(names)} have the same first_address {first}"
+        for first, names in _grouped(given).items()
+        if len(names) > 1
+    ]
+
+
+def _grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
+    """Return the names by key."""
+    found: dict[Any, list[str]] = {}
+    for key, name in pairs:
+        found.setdefault(key, []).append(name)
+    return found

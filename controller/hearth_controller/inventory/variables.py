@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from hearth.base.errors import did_you_mean
 SPECS = "meta/argument_specs.yml"
 """Where a role, or the folder of playbooks, declares its options."""
 
-_TRUE_OR_FALSE = {"true", "false", "yes", "no", "on", "off", "1", "0"}
+_BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
+    ("false", "no", "off", "0"), False
+)
 # Similarity from which a name counts as mistyped. (Ansible's own names differ little.)
 _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
 
@@ -140,10 +143,10 @@ def stray(
 def misfit(value: Any, option: Mapping[str, Any], typed: bool = False) -> str:
     """Return the reason why a value does not fit an option, or ''."""
     kind = option.get("type", "str")
+    choices = option.get("choices")
     if value is None:
         return "has no value; give one, or remove the line for the default"
-    reason = _WRONG.get(kind, _no_reason)(value, typed)
-    choices = option.get("choices")
+    reason = _wrong_type(value, kind, typed)
     if not reason and choices and value not in choices and kind != "bool":
         reason = f"{value!r} cannot be used; one of {', '.join(map(str, choices))} is wanted"
     if reason and option.get("no_log"):
@@ -151,62 +154,34 @@ def misfit(value: Any, option: Mapping[str, Any], typed: bool = False) -> str:
     return reason
 
 
-def _no_reason(_value: Any, _typed: bool) -> str:
-    return ""
-
-
-def _not_bool(value: Any, typed: bool) -> str:
-    if isinstance(value, bool) or (typed and str(value).lower() in _TRUE_OR_FALSE):
-        return ""
-    if isinstance(value, str) and value.lower() in _TRUE_OR_FALSE:
-        return f'"{value}" in quotes is text; write {_yaml_bool(value)} without them'
-    return f"{value!r} cannot be used; true or false is wanted"
-
-
-def _yaml_bool(text: str) -> str:
-    return "true" if text.lower() in ("true", "yes", "on", "1") else "false"
-
-
-def _not_int(value: Any, _typed: bool) -> str:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if whole or (isinstance(value, str) and value.strip().removeprefix("-").isdecimal()):
-        return ""
-    return f"{value!r} cannot be used; a whole number is wanted"
-
-
-def _not_float(value: Any, _typed: bool) -> str:
-    try:
+def _wrong_type(value: Any, kind: str, typed: bool) -> str:
+    """Return the reason why a value is not of a type of options, or ''."""
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if kind in ("str", "path"):
         if isinstance(value, bool):
-            raise TypeError
-        float(value)
-    except (TypeError, ValueError):
-        return f"{value!r} cannot be used; a number is wanted"
-    return ""
+            return f"{str(value).lower()} without quotes is no text; put quotes around it"
+        if isinstance(value, list | dict):
+            shape = "list" if isinstance(value, list) else "mapping"
+            return f"a single text is wanted, not a {shape}"
+        return ""
+    if kind == "bool" and text in _BOOLEANS and not typed:
+        return f'"{value}" in quotes is text; write {str(_BOOLEANS[text]).lower()} without them'
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    fits, wanted = {
+        "bool": (isinstance(value, bool) or text in _BOOLEANS, "true or false"),
+        "int": (
+            (number and isinstance(value, int)) or text.removeprefix("-").isdecimal(),
+            "a whole number",
+        ),
+        "float": (number or _is_number(text), "a number"),
+        "list": (isinstance(value, list), "a list"),
+        "dict": (isinstance(value, dict), "a mapping"),
+    }.get(kind, (True, ""))
+    return "" if fits else f"{value!r} cannot be used; {wanted} is wanted"
 
 
-def _not_text(value: Any, _typed: bool) -> str:
-    if isinstance(value, bool):
-        return f"{str(value).lower()} without quotes is no text; put quotes around it"
-    if isinstance(value, (list, dict)):
-        return f"a single text is wanted, not a {'list' if isinstance(value, list) else 'mapping'}"
-    return ""
-
-
-def _not_list(value: Any, _typed: bool) -> str:
-    return "" if isinstance(value, list) else f"{value!r} cannot be used; a list is wanted"
-
-
-def _not_mapping(value: Any, _typed: bool) -> str:
-    return "" if isinstance(value, dict) else f"{value!r} cannot be used; a mapping is wanted"
-
-
-# Validators by option type.
-_WRONG = {
-    "bool": _not_bool,
-    "int": _not_int,
-    "float": _not_float,
-    "str": _not_text,
-    "path": _not_text,
-    "list": _not_list,
-    "dict": _not_mapping,
-}
+def _is_number(text: str) -> bool:
+    with suppress(ValueError):
+        float(text)
+        return True
+    return False

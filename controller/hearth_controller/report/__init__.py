@@ -4,8 +4,7 @@ read.py     read the run's folder; its metrics are read by runs/story.py
 figures.py  plots
 svg.py, palette.py, colours.css  conversion of plots for the page
 repeat.py   command that repeats the run
-page.py     the report as HTML, from page.html.j2
-write.py    write the page to the run's folder
+page.py     the report as HTML, from page.html.j2, and its file
 closing.py  write the report at the end of a run, with its outcome, and sum the run up
 
 It runs on the controller and needs no torch.

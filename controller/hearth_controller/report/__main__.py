@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hearth.base.errors import HearthError
-from hearth_controller.report.write import write_report
+from hearth_controller.report.page import write_report
 
 
 def main() -> int:

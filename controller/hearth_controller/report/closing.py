@@ -46,7 +46,7 @@ def close(run: str, folder: Path, ending: Ending, playbook: str) -> Closing:
 def _write_report(folder: Path) -> bool:
     """Write the report; return whether it changed."""
     # Imported here: the plotting library takes a second to load and may be missing.
-    from hearth_controller.report.write import FILE, write_report
+    from hearth_controller.report.page import FILE, write_report
 
     path = folder / FILE
     earlier = path.read_bytes() if path.exists() else None

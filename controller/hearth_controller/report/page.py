@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from hearth.base.files import write_whole
 from hearth.base.text import duration
 from hearth.config import Settings, shown
 from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
-from hearth_controller.report.read import Known
+from hearth_controller.report.read import Known, read
 from hearth_controller.report.repeat import given, repeat_command
 from hearth_controller.runs.outcome import launches_of
 from hearth_controller.runs.windows import totals
+
+FILE = "report.html"
+"""The report's name in the run's folder."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 """Characters that a model may generate and HTML does not allow."""
@@ -31,30 +34,14 @@ _HEADLINES = {
 }
 
 
-@dataclass(frozen=True)
-class NodeRow:
-    """A node in the table; `colour` is CSS."""
+def write_report(folder: Path) -> Path:
+    """Write the report of the run in `folder` and return its path.
 
-    name: str
-    colour: str
-    rows: int
-    share: float
-    tokens_per_second: float
-    compute_seconds: float
-    wait_seconds: float
-    peak_memory_mib: float
-    celsius: float | None
-
-
-@dataclass(frozen=True)
-class LaunchRow:
-    """A launch in the table: its start, and the reason why the previous launch ended."""
-
-    generation: int
-    began: str
-    step: int
-    nodes: str
-    reason: str
+    Raises `ConfigError` if the folder holds no run, `OSError` if writing fails.
+    """
+    path = folder / FILE
+    write_whole(path, page(read(folder)))
+    return path
 
 
 def page(known: Known) -> str:
@@ -86,8 +73,8 @@ def page(known: Known) -> str:
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", html)
 
 
-def node_rows(known: Known) -> list[NodeRow]:
-    """Return the work of each node in the whole run, in order of rank."""
+def node_rows(known: Known) -> list[dict[str, Any]]:
+    """Return the work of each node in the whole run, in order of rank; `colour` is CSS."""
     colours = colours_of(known.story.nodes)
     done = totals(known.story.windows)
     every = sum(part.rows for part, _ in done.values())
@@ -98,22 +85,22 @@ def node_rows(known: Known) -> list[NodeRow]:
         part, seconds = done[node]
         steps = sum(each.steps for each in known.story.windows if node in each.parts)
         rows.append(
-            NodeRow(
-                node,
-                as_variables(colours[node]),
-                part.rows,
-                part.rows / every,
-                part.tokens / seconds,
-                part.compute_seconds / steps,
-                part.wait_seconds / steps,
-                part.peak_memory_mib,
-                part.celsius,
-            )
+            {
+                "name": node,
+                "colour": as_variables(colours[node]),
+                "rows": part.rows,
+                "share": part.rows / every,
+                "tokens_per_second": part.tokens / seconds,
+                "compute_seconds": part.compute_seconds / steps,
+                "wait_seconds": part.wait_seconds / steps,
+                "peak_memory_mib": part.peak_memory_mib,
+                "celsius": part.celsius,
+            }
         )
     return rows
 
 
-def launch_rows(known: Known) -> list[LaunchRow]:
+def launch_rows(known: Known) -> list[dict[str, Any]]:
     """Return the recorded launches, each with the reason why the previous one ended."""
     ended = {}
     for launch in launches_of(known.ends.by_node) if known.ends else []:
@@ -133,7 +120,15 @@ def launch_rows(known: Known) -> list[LaunchRow]:
         reason = ended[found] if number and (found := next(since, None)) is not None else ""
         began = duration(launch.began) if number else "0 s"
         nodes = ", ".join(dict.fromkeys(launch.nodes))
-        rows.append(LaunchRow(launch.generation, began, launch.step, nodes, reason))
+        rows.append(
+            {
+                "generation": launch.generation,
+                "began": began,
+                "step": launch.step,
+                "nodes": nodes,
+                "reason": reason,
+            }
+        )
     return rows
 
 

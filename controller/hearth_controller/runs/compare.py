@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hearth_controller.runs.listing import local_time, number, progress
+from hearth_controller.runs.listing import cells
 from hearth_controller.runs.observed import RunSeen
 from hearth.base.errors import LaunchError
-from hearth.base.text import NOT_KNOWN, aligned, duration
+from hearth.base.text import NOT_KNOWN, aligned
 
 # The name of a run and the run that it resumes do not affect training.
 _NO_DIFFERENCE = frozenset({"run", "resume"})
@@ -19,8 +19,8 @@ def compare(one: RunSeen, other: RunSeen) -> list[str]:
     Raises:
         LaunchError: the settings of one of them are not known.
     """
-    results = [("", one.name, other.name)]
-    results += zip(_NAMES, _results(one), _results(other), strict=True)
+    first, second = (cells(run, digits=4) for run in (one, other))
+    results = [(name if name != "run" else "", first[name], second[name]) for name in first]
     settings = differing(one, other)
     said = ["settings that differ:", *aligned(settings)] if settings else ["no setting differs"]
     return [line.rstrip() for line in [*aligned(results), "", *said]]
@@ -47,33 +47,6 @@ def differing(one: RunSeen, other: RunSeen) -> list[tuple[str, str, str]]:
         for name in dict.fromkeys([*first, *second])
         if first.get(name) != second.get(name) and name not in _NO_DIFFERENCE
     ]
-
-
-_NAMES = (
-    "state",
-    "step",
-    "loss",
-    "held-out perplexity before",
-    "held-out perplexity after",
-    "took",
-    "begun",
-    "nodes",
-)
-
-
-def _results(run: RunSeen) -> tuple[str, ...]:
-    """Return the results of a run, in the order of `_NAMES`."""
-    before, after = run.perplexity
-    return (
-        run.state,
-        progress(run.step, run.steps),
-        number(run.loss, 4),
-        number(before, 2),
-        number(after, 2),
-        NOT_KNOWN if run.seconds is None else duration(run.seconds),
-        local_time(run.begun),
-        ", ".join(run.parts),
-    )
 
 
 def _typed(value: Any) -> str:

@@ -16,11 +16,11 @@ def listing(runs: Sequence[RunSeen], columns: int) -> list[str]:
     """Return a table with one line per run, split into two tables if `columns` is too narrow."""
     if not runs:
         return ["there is no run yet"]
-    cells = [_cells(run) for run in runs]
-    whole = _block(cells, (*_PROGRESS, *_ORIGIN))
+    rows = [cells(run) for run in runs]
+    whole = _block(rows, (*_PROGRESS, *_ORIGIN))
     if max(map(len, whole)) <= columns:
         return whole
-    return [*_block(cells, _PROGRESS), "", *_block(cells, ("run", *_ORIGIN))]
+    return [*_block(rows, _PROGRESS), "", *_block(rows, ("run", *_ORIGIN))]
 
 
 def local_time(text: str) -> str:
@@ -69,12 +69,13 @@ def kept(run: RunSeen, silent: Sequence[str]) -> str:
     return ""
 
 
-def _cells(run: RunSeen) -> dict[str, str]:
+def cells(run: RunSeen, digits: int = 3) -> dict[str, str]:
+    """Return the results of a run by column, the loss with `digits` decimal places."""
     return {
         "run": run.name,
         "state": run.state,
         "step": progress(run.step, run.steps),
-        "loss": number(run.loss, 3),
+        "loss": number(run.loss, digits),
         "perplexity": perplexities(run.perplexity),
         "model": run.model or run.program or NOT_KNOWN,
         "begun": local_time(run.begun),
@@ -83,6 +84,6 @@ def _cells(run: RunSeen) -> dict[str, str]:
     }
 
 
-def _block(cells: Sequence[Mapping[str, str]], titles: Sequence[str]) -> list[str]:
-    rows = [titles, *([row[title] for title in titles] for row in cells)]
+def _block(runs: Sequence[Mapping[str, str]], titles: Sequence[str]) -> list[str]:
+    rows = [titles, *([row[title] for title in titles] for row in runs)]
     return [line.rstrip() for line in aligned(rows)]

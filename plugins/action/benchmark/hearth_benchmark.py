@@ -16,6 +16,7 @@ from ansible.utils.vars import load_extra_vars
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import alone
+from hearth_controller.base.options import argument_spec
 from hearth_controller.benchmark.nested import cannot_ask, connecting, handed_on
 from hearth_controller.benchmark.plays import Plays
 from hearth_controller.benchmark.session import begin, conclude, train
@@ -75,33 +76,6 @@ options:
     default: []
 """
 
-RETURN = r"""
-folder:
-  description: The benchmark's own folder, there while it is under way.
-  type: path
-  returned: with V(begin)
-runs:
-  description: How many runs are to be made at most.
-  type: int
-  returned: with V(begin)
-left_over:
-  description: Names of runs that an interrupted benchmark may have left on the nodes.
-  type: list
-  returned: with V(begin)
-run:
-  description: Name of the run that was made; empty if there was none left.
-  type: str
-  returned: with V(run)
-say:
-  description: What comes, how the run went, or what came of it all.
-  type: str
-  returned: if there is anything to say
-findings:
-  description: What stands in the way, or what could not be measured.
-  type: list
-  returned: with V(begin) and V(conclude)
-"""
-
 
 class ActionModule(ActionBase):
     """Runs on the controller."""
@@ -111,24 +85,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Run the requested verb."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, given = self.validate_argument_spec(
-            {
-                "verb": {
-                    "type": "str",
-                    "choices": ["begin", "stop", "run", "conclude"],
-                    "required": True,
-                },
-                "folder": {"type": "path", "required": True},
-                "project": {"type": "path", "required": True},
-                "run": {"type": "dict", "default": {}},
-                "nodes": {"type": "list", "elements": "str", "default": []},
-                "steps": {"type": "int", "default": 10},
-                "warm_up": {"type": "int", "default": 2},
-                "repeat": {"type": "int", "default": 1},
-                "pairs": {"type": "bool", "default": False},
-                "left_over": {"type": "list", "elements": "str", "default": []},
-            }
-        )
+        _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         folder, verb = Path(given["folder"]), given["verb"]
         if verb == "begin":
             cannot, keep = cannot_ask(context.CLIARGS), not self._task.check_mode

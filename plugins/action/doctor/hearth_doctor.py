@@ -7,6 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.doctor.node import Cluster
 from hearth_controller.doctor.show import node_of, show
 from hearth_controller.verify.results import observations
@@ -59,24 +60,6 @@ options:
     default: ""
 """
 
-RETURN = r"""
-say:
-  description: The table.
-  type: str
-  returned: with V(show)
-verdict:
-  description: V(good), V(degraded) or V(broken).
-  type: str
-  returned: with V(show)
-mends:
-  description: What can be mended without a person, a list by node.
-  type: dict
-  returned: with V(show)
-stages:
-  description: What each module says, by the name of its stage.
-  type: dict
-  returned: with V(stages)
-"""
 
 # These have action plugins of their own, which supply the module's arguments.
 _WITH_ACTION = ("hearth_time", "hearth_workspace")
@@ -88,21 +71,12 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the module's result, those of the stages, or the table."""
+        """Return the module's result, those of the `stages` by name, or the table.
+
+        With the table (`say`) come the `verdict`, and `mends`: possible repairs by node.
+        """
         result = super().run(tmp, task_vars) | {"changed": False}
-        verbs = ["look", "claims", "tidy", "stages", "show"]
-        _, given = self.validate_argument_spec(
-            {
-                "verb": {"type": "str", "choices": verbs, "required": True},
-                "address": {"type": "str"},
-                "workspace": {"type": "str"},
-                "models": {"type": "str", "default": ""},
-                "nodes": {"type": "list", "elements": "dict", "default": []},
-                "stages": {"type": "dict", "default": {}},
-                "playbook": {"type": "str", "default": "ansible-playbook"},
-                "file": {"type": "path", "default": ""},
-            }
-        )
+        _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         if given["verb"] == "show":
             return result | self._shown(given, task_vars)
         if given["verb"] == "stages":

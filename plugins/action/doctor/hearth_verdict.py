@@ -6,6 +6,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.doctor.message import findings_of, message
 
 DOCUMENTATION = r"""
@@ -60,17 +61,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return success, or failure with the whole message."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, arguments = self.validate_argument_spec(
-            {
-                "of": {"type": "list", "elements": "str", "required": True},
-                "nodes": {"type": "list", "elements": "str", "default": []},
-                "found": {"type": "dict", "default": {}},
-                "same": {"type": "list", "elements": "str", "default": []},
-                "distinct": {"type": "list", "elements": "str", "default": []},
-                "then": {"type": "str", "default": ""},
-                "without": {"type": "bool", "default": False},
-            }
-        )
+        _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         of, nodes, found = (arguments.pop(name) for name in ("of", "nodes", "found"))
         known = {node: task_vars["hostvars"][node] for node in nodes}
         results = {node: [its[name] for name in of if name in its] for node, its in known.items()}

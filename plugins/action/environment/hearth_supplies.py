@@ -8,6 +8,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.base.errors import SupplyError
+from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import Screen
 from hearth_controller.supply.missing import supply
 
@@ -45,17 +46,6 @@ options:
     required: true
 """
 
-RETURN = r"""
-wheels:
-  description: The wheels for each node, by node; C(path), C(name), C(sha256), C(size), C(unpacked).
-  returned: always
-  type: dict
-installer:
-  description: Miniforge's installer, or nothing.
-  returned: always
-  type: str
-"""
-
 
 class ActionModule(ActionBase):
     """Runs on the controller."""
@@ -63,19 +53,9 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Download the files, and return their paths."""
+        """Download the files; return the `wheels` by node, and Miniforge's `installer` or ''."""
         result = super().run(tmp, task_vars) | {"changed": False, "wheels": {}, "installer": ""}
-        string = {"type": "str", "required": True}
-        _, options = self.validate_argument_spec(
-            {
-                "looks": {"type": "dict", "required": True},
-                "requirements": {"type": "path", "required": True},
-                "cache": {"type": "path", "required": True},
-                "builds_from": string,
-                "miniforge_url": string,
-                "miniforge_sha256": string,
-            }
-        )
+        _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         screen = Screen(self._display)
         try:
             return result | supply(

@@ -18,6 +18,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.base.paths import as_typed, playbook_command
 from hearth_controller.inventory.nodes import far_apart, read_nodes
 from hearth_controller.inventory.variables import (
@@ -60,35 +61,6 @@ options:
     elements: str
 """
 
-RETURN = r"""
-nodes:
-  description: C(name), C(rank) and C(address) of every node, in rank order.
-  returned: always
-  type: list
-runs:
-  description: The folder of runs, for the roles that come later.
-  type: str
-  returned: always
-playbook:
-  description: How to call C(ansible-playbook) for the same inventory.
-  type: str
-  returned: always
-known:
-  description: >-
-    The names of all options and of all variables of the inventory, and those that its templates ask
-    for, such as that of a password which a vaulted file holds.
-  type: list
-  returned: always
-remark:
-  description: What is unusual and may be meant so, or ''.
-  type: str
-  returned: always
-findings:
-  description: What is wrong, one sentence each.
-  returned: always
-  type: list
-"""
-
 
 def variables_of(inventory: Any, loader: DataLoader) -> set[str]:
     """Return the names of all variables that the inventory sets, for any host or group.
@@ -120,16 +92,14 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return nodes and findings."""
+        """Return the nodes in rank order, and findings.
+
+        Also returned: `runs`; `playbook`, the ansible-playbook command for the same inventory;
+        `known`, the names of all options, inventory variables and those that templates ask for;
+        `remark` on something unusual, or ''.
+        """
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, arguments = self.validate_argument_spec(
-            {
-                "runs": {"type": "path", "required": True},
-                "whole": {"type": "bool", "default": False},
-                "typed": {"type": "bool", "default": False},
-                "words": {"type": "list", "elements": "str"},
-            }
-        )
+        _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         hostvars = task_vars["hostvars"]
         names = task_vars["groups"].get("cluster", [])
         nodes, findings = read_nodes({name: hostvars[name] for name in names})

@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.hostkeys import keys_of
 from hearth_controller.inventory.nodes import read_nodes
 
@@ -54,12 +55,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result."""
         super().run(tmp, task_vars)
-        _, arguments = self.validate_argument_spec(
-            {
-                "only_key": {"type": "bool", "default": False},
-                "known_hosts": {"type": "path", "required": True},
-            }
-        )
+        _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         if arguments["only_key"]:
             return self._execute_module(module_args={}, task_vars=task_vars)
         hostvars = task_vars["hostvars"]

@@ -8,6 +8,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from hearth.base.errors import HearthError
+from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.hostkeys import PublicKey
 from hearth_controller.inventory.login import prepare_key, refused
 
@@ -28,17 +29,6 @@ options:
     default: 8
 """
 
-RETURN = r"""
-user:
-  description: The user whose C(authorized_keys) has the key.
-  type: str
-  returned: when it was added
-note:
-  description: Which key was added.
-  type: str
-  returned: when it was
-"""
-
 
 class ActionModule(ActionBase):
     """Runs on the controller; on the machine the module hearth_authorized."""
@@ -48,7 +38,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return whether the machine was changed; fail if a key does not log in after all."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, arguments = self.validate_argument_spec({"timeout": {"type": "int", "default": 8}})
+        _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         option, timeout = self._connection.get_option, arguments["timeout"]
         if self._connection.transport != "ssh" or not refused(option, timeout):
             return result

@@ -7,6 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.reach import is_here, own_keys, reach
 
 DOCUMENTATION = r"""
@@ -37,29 +38,6 @@ options:
     default: 8
 """
 
-RETURN = r"""
-address:
-  description: Where the machine is reached.
-  type: str
-  returned: always
-present:
-  description: Whether that is O(address), the one that it is to have.
-  type: bool
-  returned: always
-keys:
-  description: The machine's host keys, each as type and text.
-  type: list
-  returned: always
-stranger:
-  description: The sentence about another machine that has the address this one is to have, or ''.
-  type: str
-  returned: always
-note:
-  description: The key that was pinned just now.
-  type: str
-  returned: when one was
-"""
-
 
 class ActionModule(ActionBase):
     """Runs on the controller."""
@@ -67,16 +45,14 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the address, or that the machine is unreachable or a different one."""
+        """Return where the machine is reached, or that it is unreachable or a different one.
+
+        The result has `address`, `present` (it is the intended one), the machine's host `keys`,
+        `stranger` (about another machine at the intended address, or '') and, if a key was pinned
+        just now, a `note`.
+        """
         result = super().run(tmp, task_vars) | {"changed": False, "stranger": ""}
-        _, arguments = self.validate_argument_spec(
-            {
-                "address": {"type": "str", "required": True},
-                "first_address": {"type": "str", "default": ""},
-                "known_hosts": {"type": "path", "required": True},
-                "timeout": {"type": "int", "default": 8},
-            }
-        )
+        _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         address, transport = arguments["address"], self._connection.transport
         result["address"] = address
         if transport != "ssh":

@@ -8,23 +8,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.base.text import duration
-
-# Clock skew in seconds above which a remark is made.
-_SKEW = 5
-
-
-def skew(before: float, there: float, after: float) -> float:
-    """Return a clock's lead in seconds, if it showed `there` between two readings of ours."""
-    return there - before if there < before else max(0.0, there - after)
-
-
-def about_clock(seconds: float) -> str:
-    """Return the remark about a clock, or ''."""
-    if abs(seconds) <= _SKEW:
-        return ""
-    side = "ahead of" if seconds > 0 else "behind"
-    return f"its clock is {duration(abs(seconds))} {side} the controller's"
+from hearth_controller.base.clock import difference, skew
 
 
 def summary(facts: Mapping[str, Any], address: str, peers: Iterable[str]) -> str:
@@ -57,6 +41,7 @@ class ActionModule(ActionBase):
         facts = result["facts"]
         facts["skew"] = round(skew(before, facts.pop("time"), time.time()), 1)
         given = self._task.args
-        line = summary(facts, given["address"], given.get("peers", ()))
-        remarks = [line, about_clock(facts["skew"])]
-        return result | {"note": "; ".join(filter(None, remarks))}
+        note = summary(facts, given["address"], given.get("peers", ()))
+        if off := difference(facts["skew"]):
+            note += f"; its clock is {off}"
+        return result | {"note": note}

@@ -5,11 +5,8 @@ One small call compares checksums; the archive is sent only to a node that diffe
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +23,6 @@ def code_files(source: Path) -> list[Path]:
     return sorted(
         path for path in files if not any(part.endswith(_MADE_BY_TOOLS) for part in path.parts)
     )
-
-
-def archive(source: Path, files: Iterable[Path]) -> bytes:
-    """Return a gzipped tar of `files`, reproducible: equal contents give equal bytes."""
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped:
-        pack(source, files, zipped)
-    return packed.getvalue()
 
 
 class ActionModule(ActionBase):
@@ -56,7 +45,7 @@ class ActionModule(ActionBase):
         sends = answer.get("differing") and not answer.get("under_way")
         if sends and not self._task.check_mode:
             changed = answer["changed"]
-            answer = self._send(arguments, archive(source, files), task_vars)
+            answer = self._send(arguments, source, files, task_vars)
             answer["changed"] = bool(answer.get("changed") or changed)
         if run := answer.get("under_way"):
             answer["note"] = (
@@ -65,16 +54,18 @@ class ActionModule(ActionBase):
             )
         return result | answer
 
-    def _send(self, arguments: dict[str, Any], packed: bytes, task_vars: Any) -> dict[str, Any]:
-        """Transfer the archive and call the module again, now with it."""
+    def _send(
+        self, arguments: dict[str, Any], source: Path, files: list[Path], task_vars: Any
+    ) -> dict[str, Any]:
+        """Transfer an archive of the code and call the module again, now with it."""
         folder = self._make_tmp_path()
-        there = self._connection._shell.join_path(folder, "code.tar.gz")
-        with tempfile.NamedTemporaryFile(prefix="hearth-", suffix=".tar.gz") as here:
-            here.write(packed)
-            here.flush()
-            self._transfer_file(here.name, there)
-        self._fixup_perms2((folder, there))
+        there = self._connection._shell.join_path(folder, "code.tar")
         try:
+            with tempfile.NamedTemporaryFile(prefix="hearth-", suffix=".tar") as here:
+                pack(source, files, here)
+                here.flush()
+                self._transfer_file(here.name, there)
+            self._fixup_perms2((folder, there))
             return self._execute_module(
                 "hearth_workspace", arguments | {"archive": there}, task_vars=task_vars
             )

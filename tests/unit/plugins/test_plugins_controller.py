@@ -24,6 +24,7 @@ from hearth_controller.runs import collect
 from hearth_controller.runs.outcome import culprits, silent, told
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import paragraph, script_or_model, summary, table
+from hearth_controller.supply.archive import pack
 from hearth_controller.watch.log import shown
 
 run = load("action", "hearth_run")
@@ -355,10 +356,13 @@ def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_no_node_nee
     (tmp_path / "go.sh").chmod(0o755)
     files = workspace.code_files(tmp_path)
     assert [str(name) for name in files] == ["go.sh", "hearth/a.py"]
-    packed = workspace.archive(tmp_path, files)
+    packed, again = BytesIO(), BytesIO()
+    pack(tmp_path, files, packed)
     (tmp_path / "hearth" / "a.py").touch()
-    assert workspace.archive(tmp_path, files) == packed
-    with tarfile.open(fileobj=BytesIO(packed)) as tar:
+    pack(tmp_path, files, again)
+    assert again.getvalue() == packed.getvalue()
+    packed.seek(0)
+    with tarfile.open(fileobj=packed) as tar:
         assert {member.name: member.mode for member in tar} == {
             "go.sh": 0o755,
             "hearth/a.py": 0o644,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth_lab import plan
-from hearth_lab.errors import LabError
+from hearth_lab.plan import LabError
 
 ROOT = Path(__file__).parents[3]
 

@@ -215,7 +215,11 @@ def test_no_sum_while_a_run_is_under_way(home):
         (["sm_90"], "8.9", False),
         (["sm_80"], "9.0", False),
         (["sm_80", "compute_80"], "12.0", True),  # PTX
-        (["sm_120a"], "12.0", False),  # of its own kind only
+        (["sm_90a"], "9.0", True),
+        (["sm_100a"], "10.3", False),  # its own version only
+        (["sm_100f"], "10.3", True),
+        (["compute_90"], "8.9", False),
+        ([], "8.9", False),
         (["sm_75", "sm_80"], "6.1", False),
         (["sm_100", "sm_120"], "12.0", True),
     ],

@@ -6,6 +6,7 @@ Faults are found in the order in which they must be repaired, so only the first 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,22 +132,58 @@ def held_by_peers(node: Observation, nodes: Sequence[Observation]) -> bool:
     return (node.facts["nic_mbit"] or 0) > SLOW_MBIT >= peers_allow(node.name, nodes)
 
 
+def link_cure(node: Observation, nodes: Sequence[Observation]) -> str:
+    """Return the cure of a node's slow link, '' if the link is not slow by the node's own fault."""
+    mbit, own = link_mbit(node.name, nodes), node.facts["nic_mbit"] or 0
+    if mbit is None or mbit >= SLOW_MBIT:
+        return ""
+    if node.facts["wireless"]:
+        return "a cable would be several times faster"
+    if held_by_peers(node, nodes):
+        return ""
+    if own > SLOW_MBIT:
+        return f"its card negotiated {own} Mbit/s: look at the switch and the ports behind it"
+    return "take a Cat 5e cable and a gigabit port"
+
+
+def failed_calls(node: Observation, nodes: Sequence[Observation]) -> tuple[dict[str, str], int]:
+    """Return by node why it could not reach this one, and the number of nodes that tried."""
+    callers = [other for other in nodes if other.talk and other.name != node.name]
+    failed = {each.name: each.talk["failed"].get(node.name) for each in callers}
+    return {name: why for name, why in failed.items() if why}, len(callers)
+
+
 def supports(arch: Sequence[str], capability: str) -> bool:
     """Return whether a torch built for `arch` (`sm_86` …) runs on a GPU of a `capability` (`8.9`).
 
-    Binary code runs on later minors of its major version, with a suffix `a` or `f` only on its own.
-    PTX (`compute_90`) is compiled for anything later. [CUDA C++ programming guide, compatibility]
+    Binary code runs on later minors of its major version, with a suffix `a` on its own version
+    only. PTX (`compute_90`) is compiled for anything later. Source: CUDA C++ Programming Guide,
+    "Compute Capability" and "Family-Specific Features".
     """
-    wanted = tuple(int(part) for part in capability.split("."))
+    major, minor = map(int, capability.split("."))
     for built in arch:
-        kind, _, digits = built.partition("_")
-        if not digits.isdecimal():
+        if not (found := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", built)):
             continue
-        version = (int(digits[:-1]), int(digits[-1]))
-        same_major = version[0] == wanted[0] and version <= wanted
-        if same_major or (kind == "compute" and version <= wanted):
+        kind, variant, version = found[1], found[4], (int(found[2]), int(found[3]))
+        later = version <= (major, minor)
+        if variant == "a":
+            fits = version == (major, minor)
+        else:
+            fits = later and (version[0] == major or (kind == "compute" and not variant))
+        if fits:
             return True
     return False
+
+
+def unsupported_gpus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a node's GPUs for which its torch has no code, as far as both are known."""
+    return [
+        gpu
+        for gpu in facts["gpus"]
+        if facts["arch"]
+        and gpu["capability"][:1].isdecimal()
+        and not supports(facts["arch"], gpu["capability"])
+    ]
 
 
 def short_gpu(gpus: Sequence[Mapping[str, Any]]) -> str:
@@ -171,14 +208,12 @@ def _own_faults(node: Observation, provision: str) -> Iterator[str]:
     if facts["cards"] and not facts["gpus"]:
         yield f"its NVIDIA driver does not answer: {provision} --tags driver"
     if facts["cuda"] and facts["gpus"]:
-        for gpu in facts["gpus"]:
-            known = facts["arch"] and gpu["capability"][:1].isdecimal()
-            if known and not supports(facts["arch"], gpu["capability"]):
-                yield (
-                    f"this torch ({facts['torch']}) has no code for the {short_gpu([gpu])} "
-                    f"(compute capability {gpu['capability']}): take another card, or let the node "
-                    "train on its processor with python_lock: cpu"
-                )
+        for gpu in unsupported_gpus(facts):
+            yield (
+                f"this torch ({facts['torch']}) has no code for the {short_gpu([gpu])} "
+                f"(compute capability {gpu['capability']}): take another card, or let the node "
+                "train on its processor with python_lock: cpu"
+            )
         if not facts["devices"]:
             yield f"torch cannot use its GPU: {provision} --tags driver,python, then reboot it"
 
@@ -187,11 +222,10 @@ def _common_faults(
     node: Observation, nodes: Sequence[Observation], total: Sum | None, provision: str
 ) -> Iterator[str]:
     """Yield the faults between a node and the others."""
-    callers = [other for other in nodes if other.talk and other.name != node.name]
-    deaf = {c.name: c.talk["failed"][node.name] for c in callers if node.name in c.talk["failed"]}
+    deaf, callers = failed_calls(node, nodes)
     if deaf:
         why = next(iter(deaf.values()))
-        who = "every node" if len(deaf) == len(callers) > 1 else ", ".join(deaf)
+        who = "every node" if len(deaf) == callers > 1 else ", ".join(deaf)
         yield (
             f"{who} → {node.name}: {why}; {provision} --tags firewall lets the cluster in where "
             f"{node.name}'s own firewall keeps it out"
@@ -245,18 +279,10 @@ def _hints(node: Observation, nodes: Sequence[Observation], lock: str) -> Iterat
     """Yield possible improvements for a node on which training works."""
     if not node.usable:
         return
-    facts, mbit = node.facts, link_mbit(node.name, nodes)
-    if mbit is not None and mbit < SLOW_MBIT:
-        if facts["wireless"]:
-            yield f"{mbit:.0f} Mbit/s over Wi-Fi: a cable would be several times faster"
-        elif not held_by_peers(node, nodes):
-            own = facts["nic_mbit"] or 0
-            where = (
-                f"its card negotiated {own}, so look at the switch and the ports behind it"
-                if own > SLOW_MBIT
-                else "take a Cat 5e cable and a gigabit port"
-            )
-            yield f"{mbit:.0f} Mbit/s over a cable: {where}"
+    facts = node.facts
+    if cure := link_cure(node, nodes):
+        way = "Wi-Fi" if facts["wireless"] else "a cable"
+        yield f"{link_mbit(node.name, nodes):.0f} Mbit/s over {way}: {cure}"
     far = [ms for ms in node.talk.get("milliseconds", {}).values() if ms > SLOW_MILLISECONDS]
     if far and len(far) == len(node.talk["milliseconds"]):
         yield f"{min(far):.0f} ms to its nearest peer: is that path Wi-Fi or a tunnel?"

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hearth.base.errors import LaunchError
 from hearth.base.places import RUN_NAME
 from hearth.config import resolve_run
-from hearth_controller.benchmark.advice import advice, larger
+from hearth_controller.benchmark.advice import advice
 from hearth_controller.benchmark.comparison import changed_meanwhile, changes, last_alike
 from hearth_controller.benchmark.configure import asked_of, run_name, unfit, variables
 from hearth_controller.benchmark.drawing import picture
@@ -33,13 +33,12 @@ from hearth_controller.benchmark.results import (
     Configuration,
     Ran,
     Request,
-    Took,
+    Timing,
     finished,
 )
 from hearth_controller.benchmark.session import RECORD, circumstances, fresh, unfinished
 from hearth_controller.benchmark.speedup import rows, together
 from hearth_controller.benchmark.text import coming, compared, conclusion, ran, table
-from hearth_controller.benchmark.timing import took
 from hearth_controller.benchmark.turns import configurations, left, seconds_left
 from hearth_controller.runs.story import read_lines
 
@@ -53,10 +52,10 @@ def asked(nodes=NODES, **more) -> Request:
     return replace(Request("tiny", tuple(nodes), SETTINGS, 2, 10, 1, False), **more)
 
 
-def of(speed: float, nodes=("tower",), tokens: float = 6000.0) -> Took:
+def of(speed: float, nodes=("tower",), tokens: float = 6000.0) -> Timing:
     """Return the timing of a run at this speed; each node had the same share."""
     parts = {node: tokens / len(nodes) for node in nodes}
-    return Took(10, tokens, tokens / speed, 20.0, parts, {"torch": "2.13.0"})
+    return Timing(10, tokens, tokens / speed, 20.0, parts, {"torch": "2.13.0"})
 
 
 def configuration(nodes) -> Configuration:
@@ -180,7 +179,7 @@ def test_speed_and_time_are_those_of_the_steps_after_the_warm_up():
     lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
     steps = [line | {"steps": 12} for line in lines if line["kind"] == "step"][:12]
     first = [line | {"steps": 12} for line in lines if line["kind"] == "start"][:1]
-    came = took([*first, *steps], 2, 33.0)
+    came = Timing.from_metrics([*first, *steps], 2, 33.0)
     assert came.steps == 10
     counted = steps[2:]
     assert came.tokens == pytest.approx(sum(line["tokens"] for line in counted), rel=1e-3)
@@ -192,14 +191,14 @@ def test_speed_and_time_are_those_of_the_steps_after_the_warm_up():
 
 def test_a_run_without_a_counted_step_says_so():
     with pytest.raises(LaunchError, match="no step after the first 200"):
-        took(read_lines(RECORDED), 200, 1.0)
+        Timing.from_metrics(read_lines(RECORDED), 200, 1.0)
 
 
 def test_a_run_that_ended_early_is_not_counted():
     lines = list(read_lines(RECORDED))
     steps = [line for line in lines if line["kind"] in ("start", "step")][:9]
     with pytest.raises(LaunchError, match="it ended after 8 of 80 steps"):
-        took(steps, 2, 1.0)
+        Timing.from_metrics(steps, 2, 1.0)
 
 
 def test_the_cluster_is_compared_with_the_sum_and_with_the_fastest():
@@ -376,14 +375,14 @@ def test_versions_that_a_node_has_told_are_compared_too():
 
 @given(st.integers(1, 512), st.floats(1e-6, 1), st.floats(0, 32))
 def test_a_larger_step_scales_the_rate_by_its_rows(rows, rate, speed_up):
-    step = larger({"global_batch": rows, "learning_rate": rate}, speed_up)
-    if step is None:
-        assert round(rows * speed_up) / rows < 1.1
+    _, *said = advice({"global_batch": rows, "learning_rate": rate}, speed_up)
+    more = round(rows * speed_up)
+    if more / rows < 1.1:
+        assert not said
     else:
-        assert step.rows == pytest.approx(rows * step.times)
-        assert step.linear == pytest.approx(rate * step.times)
-        assert step.root == pytest.approx(rate * math.sqrt(step.times))
-        assert rate < step.root < step.linear
+        assert f"global_batch={more} " in said[0]
+        assert f"learning_rate={rate * math.sqrt(more / rows):.2g}." in said[0]
+        assert f"{rate * more / rows:.2g}: for AdamW" in said[0]
 
 
 def test_without_a_speed_up_the_rate_stays():

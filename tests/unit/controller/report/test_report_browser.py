@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from support.browser import CHROMIUM, Browser
 
-from hearth_controller.report.write import write_report
+from hearth_controller.report.page import write_report
 
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "run" / "evening"
 PAPER = {"light": (0xFC, 0xFC, 0xFA), "dark": (0x17, 0x18, 0x1A)}

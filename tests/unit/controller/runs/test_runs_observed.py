@@ -224,7 +224,7 @@ def test_two_runs_side_by_side_show_what_came_of_them_and_the_settings_that_diff
     ]
     lines = compare(*runs)
     assert lines[0].split() == ["a", "b"]
-    assert "held-out perplexity before  48.44" in "\n".join(lines)
+    assert "perplexity  48.44" in "\n".join(lines)
     after = lines[lines.index("settings that differ:") + 1 :]
     assert [line.split() for line in after] == [["lora_rank", "8", "16"], ["wandb", "auto", "off"]]
     assert compare(runs[0], runs[0])[-1] == "no setting differs"

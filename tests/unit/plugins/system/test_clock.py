@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.hearth_node.system.clock import choose, parse
-from support.plugins import load
-
-_action = load("action", "hearth_time")
 
 OFF = "LoadState=not-found ActiveState=inactive UnitFileState= ConditionResult=no"
 ON = "LoadState=loaded ActiveState=active UnitFileState=enabled ConditionResult=yes"
@@ -58,17 +55,3 @@ def test_a_client_that_is_there_is_let_be(units, do, unit, finding):
     assert (choice.do, choice.unit) == (do, f"{unit}.service")
     assert finding in choice.finding
     assert bool(finding) == bool(choice.finding)
-
-
-@pytest.mark.parametrize(
-    "now, seconds, said",
-    [
-        (105.0, 0.0, ""),
-        (110.6, 0.6, ""),
-        (113.2, 3.2, "its clock is 3.2 s ahead of this computer's"),
-        (40.0, -60.0, "its clock is 60.0 s behind this computer's"),
-    ],
-)
-def test_a_skew_is_what_the_time_of_the_question_does_not_explain(now, seconds, said):
-    assert _action.skew(100.0, now, 110.0) == pytest.approx(seconds)
-    assert _action.sentence(_action.skew(100.0, now, 110.0)) == said

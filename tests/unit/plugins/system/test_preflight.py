@@ -89,13 +89,6 @@ def test_an_environment_that_is_there_needs_no_room_for_another(tmp_path):
     assert not any("environment" in said for said in module.rooms(given, False))
 
 
-@pytest.mark.parametrize(
-    ("there", "seconds"), [(100.5, 0), (100, 0), (101, 0), (90, -10), (160, 59)]
-)
-def test_a_clock_is_right_if_it_showed_a_time_between_two_looks_at_ours(there, seconds):
-    assert action.skew(100, there, 101) == seconds
-
-
 def test_a_line_about_a_machine_names_the_peers_that_it_does_not_reach():
     facts = {
         "os": "Ubuntu 24.04.1 LTS",
@@ -111,9 +104,3 @@ def test_a_line_about_a_machine_names_the_peers_that_it_does_not_reach():
         "reaches the package index, gets no answer from oldbox"
     )
     assert "no answer" not in action.summary(facts, "10.0.0.1", ["laptop"])
-
-
-def test_a_clock_that_is_off_is_remarked_upon():
-    assert action.about_clock(4.9) == ""
-    assert action.about_clock(7200) == "its clock is 2 h 0 min ahead of the controller's"
-    assert action.about_clock(-90) == "its clock is 1 min 30 s behind the controller's"
