@@ -7,6 +7,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.base.errors import LaunchError
+from hearth_controller.base.options import argument_spec
 from hearth_controller.doctor.message import message
 from hearth_controller.launch.decisions import Launch
 
@@ -102,19 +103,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the decision, or fail with the findings of all nodes."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        verbs = ["plan", "agree", "choose"]
-        _, given = self.validate_argument_spec(
-            {
-                "verb": {"type": "str", "choices": verbs, "required": True},
-                "run": {"type": "dict", "required": True},
-                "nodes": {"type": "list", "elements": "dict", "required": True},
-                "answers": {"type": "dict", "required": True},
-                "found": {"type": "dict", "default": {}},
-                "shared": {"type": "str", "default": ""},
-                "direct_mb": {"type": "float", "default": 32},
-                "timeouts": {"type": "dict", "default": {}},
-            }
-        )
+        _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         run, known = given["run"], task_vars["hostvars"]
         addresses = {
             str(node["name"]): str(node["address"])

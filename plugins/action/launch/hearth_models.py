@@ -12,6 +12,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.fit.catalogue import describe_rooms, fitting
+from hearth_controller.base.options import argument_spec
 from hearth_controller.launch.fit import rooms_of
 
 DOCUMENTATION = r"""
@@ -51,12 +52,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the table as text."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, given = self.validate_argument_spec(
-            {
-                "nodes": {"type": "list", "elements": "str", "required": True},
-                "looks": {"type": "list", "elements": "dict", "required": True},
-            }
-        )
+        _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         rooms = rooms_of(dict(zip(given["nodes"], given["looks"], strict=True)))
         silent = [name for name in given["nodes"] if name not in rooms]
         if not rooms:

@@ -16,6 +16,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.splitter import parse_kv, unquote
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.launch.request import requested
 
 DOCUMENTATION = r"""
@@ -187,14 +188,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the run, or its findings."""
         result = super().run(tmp, task_vars)
-        _, arguments = self.validate_argument_spec(
-            {
-                "runs": {"type": "path", "required": True},
-                "known": {"type": "list", "elements": "str", "required": True},
-                "nodes": {"type": "list", "elements": "str", "required": True},
-                "resume": {"type": "bool", "default": False},
-            }
-        )
+        _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
         return (
             result

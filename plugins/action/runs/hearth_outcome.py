@@ -7,6 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.runs.ending import Ending
 from hearth_controller.runs.outcome import failures
 
@@ -34,12 +35,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Fail if the run failed because of this node."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, options = self.validate_argument_spec(
-            {
-                "answers": {"type": "list", "elements": "dict", "required": True},
-                "logs": {"type": "path", "required": True},
-            }
-        )
+        _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         node, ends = task_vars["inventory_hostname"], Ending.from_answers(options["answers"]).by_node
         if node not in ends:
             return result

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.runs.answers import digests_of
 from hearth_controller.runs.compare import compare
 from hearth_controller.runs.listing import kept, listing, removal
@@ -82,17 +83,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the text, or fail with the reason."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, given = self.validate_argument_spec(
-            {
-                "verb": {
-                    "type": "str",
-                    "required": True,
-                    "choices": ["list", "compare", "removal", "pick", "pick_alive"],
-                },
-                "nodes": {"type": "list", "elements": "str", "required": True},
-                "names": {"type": "list", "elements": "str", "default": []},
-            }
-        )
+        _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         known = digests_of(given["nodes"], task_vars["hostvars"])
         silent = [node for node, digests in known.items() if digests is None]
         if known.keys() == set(silent):

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.unreachable import told_by
 from hearth_controller.runs.answers import digests_of
 from hearth_controller.runs.observed import runs_seen
@@ -58,12 +59,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the tables; write the file if requested."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, given = self.validate_argument_spec(
-            {
-                "nodes": {"type": "list", "elements": "str", "required": True},
-                "file": {"type": "path", "default": ""},
-            }
-        )
+        _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         known = task_vars["hostvars"]
         digests = digests_of(given["nodes"], known)
         seen = status(

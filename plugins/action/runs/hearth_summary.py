@@ -7,6 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.report.closing import close
 from hearth_controller.runs.ending import Ending
 
@@ -46,14 +47,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the closing text, for the screen."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, options = self.validate_argument_spec(
-            {
-                "run": {"type": "str", "required": True},
-                "folder": {"type": "path", "required": True},
-                "answers": {"type": "list", "elements": "dict", "required": True},
-                "playbook": {"type": "str", "default": "ansible-playbook"},
-            }
-        )
+        _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         if self._task.check_mode:
             return result | {"skipped": True, "msg": "in check mode nothing is written"}
         ending = Ending.from_answers(options["answers"])

@@ -8,6 +8,7 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import Screen
 from hearth_controller.transfer.distribution import Distribution
 from hearth_controller.transfer.receive import Receiver
@@ -25,6 +26,7 @@ options:
       - V(prove) inspects a node once more; V(show) says where everything is in the end, and is
         meant to run once.
     type: str
+    choices: [choose, room, fetch, offer, take, prove, show]
     required: true
   run:
     description: The run, as M(hearth_run) returns it.
@@ -71,9 +73,11 @@ options:
   secret:
     description: Secret that the nodes of this call share.
     type: str
+    no_log: true
   hub_token:
     description: Token for gated models.
     type: str
+    no_log: true
 """
 
 RETURN = r"""
@@ -115,26 +119,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Run the requested verb and return its result."""
         result = super().run(tmp, task_vars) | {"changed": False, "findings": []}
-        string = {"type": "str", "required": True}
-        listed = {"type": "list", "elements": "dict", "required": True}
-        verbs = ["choose", "room", "fetch", "offer", "take", "prove", "show"]
-        _, given = self.validate_argument_spec(
-            {
-                "verb": {"type": "str", "choices": verbs, "required": True},
-                "run": {"type": "dict", "required": True},
-                "nodes": listed,
-                "looks": listed,
-                "choice": {"type": "dict", "default": {}},
-                "offer": {"type": "dict", "default": {}},
-                "workspace": string,
-                "python": string,
-                "models": {"type": "str", "default": ""},
-                "shared": {"type": "str", "default": ""},
-                "direct_mb": {"type": "float", "default": 32},
-                "secret": {"type": "str", "no_log": True},
-                "hub_token": {"type": "str", "no_log": True},
-            }
-        )
+        _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         own, verb = task_vars["inventory_hostname"], given["verb"]
         addresses = {str(node["name"]): str(node["address"]) for node in given["nodes"]}
         distribution = Distribution(

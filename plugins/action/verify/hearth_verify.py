@@ -11,6 +11,7 @@ from ansible.utils.color import stringc
 
 from hearth.verify.judgement import Level
 from hearth.verify.table import Line
+from hearth_controller.base.options import argument_spec
 from hearth_controller.verify.results import observations, show, sum_of
 from hearth_controller.verify.steps import spec_of
 
@@ -25,6 +26,7 @@ options:
       - The results of the first three are expected as C(verify_look), C(verify_talk) and
         C(verify_sum).
     type: str
+    choices: [look, talk, all_reduce, show]
     required: true
   nodes:
     description: The nodes with C(name), C(rank) and C(address), in order of rank.
@@ -46,6 +48,7 @@ options:
   token:
     description: Secret shared by the supervisors, for V(all_reduce).
     type: str
+    no_log: true
   limit:
     description: Seconds after which V(all_reduce) is given up.
     type: float
@@ -78,19 +81,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result, or the table."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        verbs = ["look", "talk", "all_reduce", "show"]
-        _, given = self.validate_argument_spec(
-            {
-                "verb": {"type": "str", "choices": verbs, "required": True},
-                "nodes": {"type": "list", "elements": "dict", "required": True},
-                "workspace": {"type": "str", "required": True},
-                "python": {"type": "str", "required": True},
-                "nproc": {"type": "int", "default": 0},
-                "token": {"type": "str", "no_log": True},
-                "limit": {"type": "float", "default": 60},
-                "playbook": {"type": "str", "default": "ansible-playbook"},
-            }
-        )
+        _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         names, own = [str(node["name"]) for node in given["nodes"]], task_vars["inventory_hostname"]
         known = {name: task_vars["hostvars"][name] for name in names}
         looks, talks, sums = (

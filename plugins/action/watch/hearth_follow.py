@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import Screen
 from hearth_controller.watch.follow import Follower
 from hearth_controller.watch.node_stream import NodeStream
@@ -95,15 +96,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the outcome of the run on this node."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, options = self.validate_argument_spec(
-            {
-                "run": {"type": "str", "required": True},
-                "workspace": {"type": "str", "required": True},
-                "python": {"type": "str", "default": "python3"},
-                "interval": {"type": "float", "default": 1},
-                "patience": {"type": "float", "default": 180},
-            }
-        )
+        _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         run, patience = options["run"], options.pop("patience")
         stream = NodeStream(self._connection, files={"metrics": None}, **options)
         node, screen = task_vars["inventory_hostname"], Screen(self._display)

@@ -7,6 +7,7 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.watch.log import Log
 from hearth_controller.watch.node_stream import NodeStream
 
@@ -58,16 +59,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the last lines, or show lines as they come until the run has ended here."""
         result = super().run(tmp, task_vars) | {"changed": False}
-        _, given = self.validate_argument_spec(
-            {
-                "run": {"type": "str", "required": True},
-                "workspace": {"type": "str", "required": True},
-                "lines": {"type": "int", "default": 20},
-                "follow": {"type": "bool", "default": False},
-                "python": {"type": "str", "default": "python3"},
-                "interval": {"type": "float", "default": 1},
-            }
-        )
+        _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         follow, files = given.pop("follow"), {"log": given.pop("lines")}
         stream = NodeStream(self._connection, files=files, **given)
         try:
