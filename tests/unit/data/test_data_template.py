@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.facts import assert_names, refuses
 from support.tiny_model import CHAT_TEMPLATE, make_tokenizer
 
 from hearth.base.errors import ModelError
@@ -110,7 +111,7 @@ def test_a_greeting_that_answers_nobody_is_learned_too(tokenizer, template):
 def test_what_a_template_refuses_is_a_finding_whatever_it_raises(tokenizer):
     tokenizer.chat_template = "{{ raise_exception('no system message') }}"
     (found,) = encode(tokenizer, [Example(messages=CHAT)])
-    assert "refuses this conversation (no system message)" in str(found)
+    assert_names(str(found), "conversation", "no system message")
 
 
 def test_an_earlier_thought_that_the_template_drops_is_not_missed(tokenizer):
@@ -162,7 +163,7 @@ def test_a_template_that_hides_an_answer_is_told(tokenizer):
     tokenizer.chat_template = "{{ messages | length }}"
     (problem,) = encode(tokenizer, [Example(messages=CHAT)])
     assert isinstance(problem, Problem)
-    assert "does not show where the answer in message 2 begins" in str(problem)
+    assert_names(str(problem), "answer", "message 2")
 
 
 def test_a_base_model_gets_the_plain_template(tokenizer):
@@ -177,7 +178,7 @@ def test_a_base_model_gets_the_plain_template(tokenizer):
 
 def test_a_tokenizer_without_an_end_is_refused(tokenizer):
     tokenizer.eos_token = None
-    with pytest.raises(ModelError, match="no end-of-sequence token"):
+    with refuses(ModelError, "end-of-sequence token"):
         ensure_chat_template(tokenizer)
 
 
