@@ -20,8 +20,10 @@ def assert_names(text: str, *facts: object) -> None:
 
 
 @contextmanager
-def refuses(kind: type[BaseException], *facts: object) -> Iterator[None]:
+def refuses(
+    kind: type[BaseException], *facts: object
+) -> Iterator[pytest.ExceptionInfo[BaseException]]:
     """Require the block to raise `kind`, with a message that names these facts."""
     with pytest.raises(kind) as caught:
-        yield
+        yield caught
     assert_names(str(caught.value), *facts)

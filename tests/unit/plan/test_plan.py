@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.facts import refuses
 
 from hearth.base.errors import ConfigError
 from hearth.plan.row_order import RowOrder
@@ -75,7 +76,7 @@ def test_a_rank_with_share_zero_gets_no_rows():
 
 
 def test_a_split_that_does_not_fit_the_ranks_is_refused_with_both_numbers():
-    with pytest.raises(ConfigError, match=r"4:2:1 has 3 shares, but the run has 2 ranks"):
+    with refuses(ConfigError, "split", "4:2:1", "3 shares", "2 ranks"):
         shares_for((4, 2, 1), world_size=2)
     assert shares_for(None, 3) == (1, 1, 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.facts import assert_names
 
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.messages import Ended
@@ -48,7 +49,7 @@ def test_waiting_ends_with_the_names_of_the_missing():
     council = called()
     council.join("laptop", 1)
     assert council.decide(60) is None
-    assert cause(council.decide(60.1)).message == "desk, shelf did not get ready within 60 s"
+    assert_names(cause(council.decide(60.1)).message, "desk, shelf", "60 s")
 
 
 def test_a_node_that_joins_again_takes_its_own_place():
@@ -60,10 +61,10 @@ def test_a_node_that_joins_again_takes_its_own_place():
 
 def test_a_member_of_the_team_that_joins_again_had_lost_its_connection():
     council = started(again=True)
-    assert council.join("laptop", 1) == "the launch that it was part of ends first"
+    assert "launch" in council.join("laptop", 1)
     assert council.decide(1).state == "again"
     assert cause(council.decide(1)).node == "laptop"
-    assert council.join("laptop", 2) == "the run has ended"
+    assert "ended" in council.join("laptop", 2)
 
 
 def test_a_first_launch_wants_everybody():
@@ -125,10 +126,8 @@ def paused(then: str) -> Council:
 def test_a_pause_for_who_leaves_again_is_not_the_end_of_the_run():
     verdict = paused("leaves").decide(1)
     assert (verdict.state, cause(verdict).node) == ("again", "laptop")
-    assert (cause(verdict).kind, cause(verdict).message) == (
-        "node_back",
-        "laptop was back, and left again",
-    )
+    assert cause(verdict).kind == "node_back"
+    assert_names(cause(verdict).message, "laptop", "left")
 
 
 def test_a_stop_in_a_pause_is_the_end_of_the_run():
@@ -187,7 +186,8 @@ def test_who_waits_in_vain_tells_of_the_loss_and_of_the_waiting():
     council.join("shelf", 0)
     told = cause(council.decide(3601))
     assert told.node == "laptop"
-    assert told.message == "laptop was silent for 15 s; laptop did not come back within 3600 s"
+    assert told.message.startswith(lost.message)
+    assert_names(told.message.removeprefix(lost.message), "laptop", "3600 s")
 
 
 def test_all_that_end_well_have_finished():

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from support.cached_model import NAME, make_cached
+from support.facts import assert_names
 from support.waiting import HANG, until
 
 from hearth.base.places import MANIFEST
@@ -234,7 +235,7 @@ def test_a_disk_that_fills_up_is_what_the_record_says(nodes, held):
     )
     record, left = done.stdout.splitlines()[-2:]
     assert json.loads(record)["state"] == "failed"
-    assert "No space left on device" in json.loads(record)["findings"][0]
+    assert "No space left" in json.loads(record)["findings"][0]
     assert sorted(left.split()) == ["log", "models", "transfer.json"]
 
 
@@ -270,8 +271,7 @@ def test_a_piece_that_was_tampered_with_is_refused_and_whoever_gave_it_is_named(
     first.spoilt = 7
     nodes[1].begin(table.digest, [nodes[0].giver])
     (finding,) = nodes[1].until("failed")["findings"]
-    assert "node0: gave piece 8 of 25 of model.safetensors with a wrong checksum" in finding
-    assert "the same command goes on from there" in finding
+    assert_names(finding, "node0", "piece 8 of 25", "model.safetensors", "wrong checksum")
     assert not nodes[1].target.exists()
     assert (arriving(nodes[1].target) / "model.safetensors").stat().st_size == 7 * table.piece
 
@@ -293,7 +293,7 @@ def test_whoever_gives_wrong_pieces_is_passed_over(nodes, held):
 def test_another_table_than_the_expected_one_is_refused(nodes, held):
     nodes[1].begin("0" * 64, [nodes[0].giver])
     (finding,) = nodes[1].until("failed")["findings"]
-    assert "node0: gave the table of what is sent with a wrong checksum" in finding
+    assert_names(finding, "node0", "table", "wrong checksum")
 
 
 def test_a_stranger_gets_nothing(nodes, held):
@@ -306,4 +306,4 @@ def test_a_stranger_gets_nothing(nodes, held):
 
 def test_a_port_that_is_taken_is_said(nodes, held):
     (finding,) = nodes[0].begin()["findings"]
-    assert f"port {nodes[0].port} of 127.0.0.1 cannot be used" in finding
+    assert_names(finding, f"port {nodes[0].port}", "127.0.0.1")
