@@ -211,6 +211,20 @@ def train_forked(
     return subprocess.CompletedProcess(job["arguments"], status, *said)
 
 
+def python(
+    cwd: Path, *words: object, timeout: float = HANG, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in `cwd`, in the environment of a person, and return how it ended."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=cwd,
+        env=environment(cwd) | changes,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
 def succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     """Require that a process ended well."""
     assert done.returncode == 0, done.stdout + done.stderr

@@ -271,16 +271,6 @@ def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, argum
     assert rates[4:] == sorted(rates[4:], reverse=True)
 
 
-@pytest.mark.rotated
-def test_resuming_on_other_ranks_shares_the_checkpoint(tmp_path, arguments):
-    more = [*arguments, "--max-steps", 12, "--precision", "fp64"]
-    expected = trained(tmp_path, "whole", 1, *more)
-    stopped(tmp_path, "moved", 1, *more)
-    succeeded(train_forked(tmp_path, 2, "--resume", "moved", "--split", "1:3"))
-    found = learned(tmp_path, "moved")
-    assert furthest(found, expected) < 1e-9
-
-
 def test_the_best_adapter_is_kept_and_survives_a_resume_on_other_ranks(tmp_path, arguments):
     more = [a for a in arguments if a != "--no-evaluate"]
     more += ["--eval-every", 4, "--checkpoint-every", 8, "--learning-rate", 0.05]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,9 +11,8 @@ import torch.nn.functional as F
 from peft import PeftModel
 from support.facts import refuses
 from support.plainly import held_out_loss
-from support.ranks import environment, metrics, succeeded, train
+from support.ranks import metrics, python, succeeded, train
 from support.tiny_model import make_model, make_seeing_model, make_tokenizer
-from support.waiting import HANG
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
@@ -144,14 +141,7 @@ def test_unsloth_can_be_imported_before_all_that_it_patches(tmp_path):
         "import sys, hearth.config, hearth.config.layout, hearth.model.load\n"
         "print({'transformers', 'peft', 'trl'} & set(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
-    assert done.stdout == "set()\n", done.stderr
+    assert succeeded(python(tmp_path, "-c", script)).stdout == "set()\n"
 
 
 AMPERE = ("ampere", ("bf16", "fp16", "fp32", "fp64"))

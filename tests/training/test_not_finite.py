@@ -64,10 +64,15 @@ def test_the_step_is_skipped_on_all_ranks_and_the_line_named(tmp_path, poisoned)
     assert len(set(rates)) == len(rates)  # the skipped step has used up its own
 
 
-def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned):
-    done = trained(tmp_path, poisoned, set(range(1, 25)))
+@pytest.mark.parametrize(
+    ("how", "facts"),
+    [((), ["3 steps", "step 3"]), (("--sync-every", 2, "--epochs", 2), ["3 rounds", "step 6"])],
+    ids=["steps", "rounds"],
+)
+def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned, how, facts):
+    done = trained(tmp_path, poisoned, set(range(1, 25)), *how)
     assert done.returncode != 0
-    assert_names(done.stderr, "3 steps", "step 3", "learning_rate", "precision=fp32")
+    assert_names(done.stderr, *facts, "learning_rate", "precision=fp32")
     assert "x.jsonl:" in done.stderr
     assert len(metrics(tmp_path / "runs" / "night", "skip")) == 3
 
@@ -88,13 +93,6 @@ def test_a_rank_that_learns_by_itself_skips_by_itself_and_names_its_line(tmp_pat
     assert any(
         bool(each.any()) for name, each in learned(tmp_path, "night").items() if "_B" in name
     )
-
-
-def test_three_rounds_in_a_row_end_the_run(tmp_path, poisoned):
-    done = trained(tmp_path, poisoned, set(range(1, 25)), "--sync-every", 2, "--epochs", 2)
-    assert done.returncode != 0
-    assert_names(done.stderr, "3 rounds", "step 6")
-    assert "x.jsonl:" in done.stderr
 
 
 def test_rounds_from_which_something_was_learned_do_not_end_the_run(tmp_path, poisoned):

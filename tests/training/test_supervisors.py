@@ -16,8 +16,9 @@ import time
 import psutil
 import pytest
 from support.facts import assert_names
+from support.ranks import python, refused
 from support.supervisors import LOOP, TRAINING, Nodes
-from support.waiting import HANG, until
+from support.waiting import until
 
 from hearth.diagnose.catalogue import diagnosis
 
@@ -100,20 +101,10 @@ def test_under_torchrun_a_port_that_was_taken_in_the_last_moment_is_named(tmp_pa
     script.write_text("")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "hearth.supervise.torchrun", "--rdzv-backend=static"),
-                *("--nnodes=1", "--node-rank=0", "--nproc-per-node=1"),
-                *("--master-addr=127.0.0.1", f"--master-port={port}", str(script)),
-            ],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING)},
-            capture_output=True,
-            text=True,
-            timeout=HANG,
-        )
-    assert done.returncode == 2
-    (error,) = [line for line in done.stderr.splitlines() if line.startswith("hearth: error: ")]
-    assert_names(error, f"port {port}", "127.0.0.1")
+        alone = ("--rdzv-backend=static", "--nnodes=1", "--node-rank=0", "--nproc-per-node=1")
+        place = ("--master-addr=127.0.0.1", f"--master-port={port}")
+        done = python(tmp_path, "-m", "hearth.supervise.torchrun", *alone, *place, script)
+    refused(done, "hearth: error:", f"port {port}", "127.0.0.1")
 
 
 def test_nobody_starts_before_the_last_of_three_is_there(nodes):

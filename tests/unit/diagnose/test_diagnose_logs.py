@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
-from support.waiting import HANG
+from support.ranks import python, succeeded
 
 from hearth.diagnose.__main__ import main
 from hearth.diagnose.catalogue import diagnosis
 from hearth.diagnose.logs import Failure, failure_of
 
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "torchrun"
-TRAINING = Path(__file__).parents[3] / "training"
 
 RAISED = (SAMPLES / "rank-raised.log").read_text()
 ECHO = (SAMPLES / "peer-raised.log").read_text()
@@ -100,14 +96,7 @@ def test_any_text_is_read_without_an_error(logs):
 def test_a_person_gets_node_cause_and_cure(tmp_path):
     (tmp_path / "desk.log").write_text(ECHO)
     (tmp_path / "laptop.log").write_text(RAISED)
-    done = subprocess.run(
-        [sys.executable, "-m", "hearth.diagnose", *sorted(map(str, tmp_path.glob("*.log")))],
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        env={**os.environ, "PYTHONPATH": str(TRAINING)},
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeeded(python(tmp_path, "-m", "hearth.diagnose", *sorted(tmp_path.glob("*.log"))))
     error, cause, cure = done.stdout.splitlines()
     assert error == f"laptop: {LOSS}"
     found = diagnosis(LOSS)

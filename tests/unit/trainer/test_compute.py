@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from support.facts import assert_names, refuses
-from support.waiting import HANG
+from support.ranks import python, succeeded
 
 from hearth.base.errors import HearthError
 from hearth.measure.probe import probe
 from hearth.trainer.compute import Compute
-
-TRAINING = Path(__file__).resolve().parents[3] / "training"
 
 
 class SmallMemory:
@@ -148,7 +143,7 @@ def test_the_probe_tries_nothing_larger_than_it_is_told():
     assert measured.exchange_bytes == 4 * 8
 
 
-def test_a_process_with_a_limit_gets_an_error_that_is_known_for_what_it_is():
+def test_a_process_with_a_limit_gets_an_error_that_is_known_for_what_it_is(tmp_path):
     # In a process of its own: the limit stays for its life.
     script = (
         "import torch\nfrom hearth.ranks.memory import is_out_of_memory, limit_memory\n"
@@ -158,11 +153,4 @@ def test_a_process_with_a_limit_gets_an_error_that_is_known_for_what_it_is():
         "except Exception as error:\n    print(is_out_of_memory(error))\n"
         "torch.ones(1 << 26)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={"PYTHONPATH": str(TRAINING)},
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
-    assert done.stdout.strip() == "True", done.stderr
+    assert succeeded(python(tmp_path, "-c", script)).stdout.strip() == "True"
