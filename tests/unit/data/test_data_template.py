@@ -64,24 +64,24 @@ def learned(tokenizer, *messages: tuple[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("template", "answers"),
+    ("template", "messages", "answers"),
     [
-        (CHAT_TEMPLATE, ["pong<|im_end|>", "pong<|im_end|>"]),
-        (TRIMMING, ["pong<|im_end|>", "pong<|im_end|>"]),
-        (BRACKETS, [" pong <|im_end|>", " pong <|im_end|>"]),
-        (THINKING, ["pong<|im_end|>", "<think>\n\n</think>\n\npong<|im_end|>"]),
-        (OPENING_A_THOUGHT, ["pong<|im_end|>", "pong<|im_end|>"]),
+        (CHAT_TEMPLATE, TWO_TURNS, ["pong", "pong"]),
+        (TRIMMING, TWO_TURNS, ["pong", "pong"]),
+        (BRACKETS, TWO_TURNS, [" pong ", " pong "]),
+        (THINKING, TWO_TURNS, ["pong", "<think>\n\n</think>\n\npong"]),
+        (OPENING_A_THOUGHT, TWO_TURNS, ["pong", "pong"]),
+        # A system message that moves, white space around an answer, an answer in its question.
+        (SYSTEM_LAST, (("system", "s"), *TWO_TURNS), ["pong", " pong"]),
+        (TRIMMING, (CHAT[0], ("assistant", "\n pong  ")), ["pong"]),
+        (CHAT_TEMPLATE, (("user", "say pong"), ("assistant", "pong")), ["pong"]),
     ],
 )
-def test_each_answer_is_learned_with_its_end_and_nothing_else(tokenizer, template, answers):
+def test_each_answer_is_learned_with_its_end_and_nothing_else(
+    tokenizer, template, messages, answers
+):
     tokenizer.chat_template = template
-    assert learned(tokenizer, *TWO_TURNS) == answers
-
-
-def test_a_system_message_that_moves_does_not_hide_the_answers(tokenizer):
-    tokenizer.chat_template = SYSTEM_LAST
-    messages = (("system", "s"), *TWO_TURNS)
-    assert learned(tokenizer, *messages) == ["pong<|im_end|>", " pong<|im_end|>"]
+    assert learned(tokenizer, *messages) == [f"{answer}<|im_end|>" for answer in answers]
 
 
 def test_the_prompt_is_what_precedes_the_answer(tokenizer):
@@ -90,15 +90,6 @@ def test_the_prompt_is_what_precedes_the_answer(tokenizer):
     assert tokens.ids[: len(prompt)].tolist() == prompt
     assert not tokens.learned[: len(prompt)].any()
     assert tokens.learned[len(prompt) :].all()
-
-
-def test_white_space_around_an_answer_does_not_hide_it(tokenizer):
-    tokenizer.chat_template = TRIMMING
-    assert learned(tokenizer, CHAT[0], ("assistant", "\n pong  ")) == ["pong<|im_end|>"]
-
-
-def test_an_answer_that_its_question_contains_is_not_mistaken(tokenizer):
-    assert learned(tokenizer, ("user", "say pong"), ("assistant", "pong")) == ["pong<|im_end|>"]
 
 
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, TRIMMING, BRACKETS, THINKING])
