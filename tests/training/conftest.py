@@ -27,9 +27,9 @@ def tiny_data(tmp_path_factory) -> Path:
     return make_dataset(tmp_path_factory.mktemp("data") / "words.jsonl")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def arguments(tiny_model, tiny_data) -> list[object]:
-    """Return the arguments that all runs of these tests share."""
+    """Return the arguments that most runs of these tests share."""
     return [
         *("--model", tiny_model, "--dataset", tiny_data),
         *("--sequence-length", 96, "--learning-rate", 0.01, "--warmup-steps", 2),

@@ -105,8 +105,8 @@ def test_dry_run_shows_every_setting_with_its_origin_and_starts_nothing(tmp_path
 
 
 def test_a_run_leaves_its_contract_in_its_folder(tmp_path, arguments):
-    evaluating = [argument for argument in arguments if argument != "--no-evaluate"]
-    done = succeeded(train(tmp_path, 2, "--run-name", "night", "--max-steps", 3, *evaluating))
+    more = (*arguments, "--evaluate", "--max-steps", 3)
+    done = succeeded(train(tmp_path, 2, "--run-name", "night", *more))
     folder = tmp_path / "runs" / "night"
     assert {path.name for path in folder.iterdir()} >= {
         "run.yml", "metrics.jsonl", "adapter", "checkpoints", "tensorboard",
@@ -133,7 +133,6 @@ MORE = ("--weight-decay", 0.01, "--clip-norm", 0)
     "way",
     [
         ["--optimizer", "adamw_8bit"],
-        ["--load-in-4bit"],
         ["--precision", "bf16"],
         ["--no-packing", "--micro-batch", 3, "--lora-dropout", 0.1],
         ["--gradient-checkpointing", "--schedule", "linear", *MORE],

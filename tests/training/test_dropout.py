@@ -19,14 +19,10 @@ DROPPING = ("--lora-dropout", 0.3, "--precision", "fp64", "--max-steps", 8)
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory, tiny_model, tiny_data):
+def drawn(tmp_path_factory, arguments):
     """Return a function that trains with dropout, two rows at once, and its result on two ranks."""
     cwd = tmp_path_factory.mktemp("dropout")
-    common = [
-        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.01, "--global-batch", 7, "--lora-rank", 4, "--split", "2:1"),
-        *("--micro-batch", 2, "--wandb", "off", "--no-evaluate", *DROPPING),
-    ]
+    common = [*arguments, "--split", "2:1", "--micro-batch", 2, *DROPPING]
 
     def run(name, ranks, *changed):
         found = trained(cwd, name, ranks, *common, *changed)

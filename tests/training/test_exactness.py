@@ -241,16 +241,6 @@ def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_p
     assert losses[0] == losses[1]
 
 
-def test_a_run_that_was_asked_to_stop_stops_after_its_step_and_goes_on_later(tmp_path, arguments):
-    more = [*arguments, "--max-steps", 12]
-    expected = trained(tmp_path, "whole", 1, *more)
-    folder = stopped(tmp_path, "paused", 1, *more)
-    succeeded(train_forked(tmp_path, 1, "--resume", "paused"))
-    found = learned(tmp_path, "paused")
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert figures(folder, "end", "state") == ["finished"]
-
-
 @pytest.mark.rotated
 def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path, arguments):
     more = [*arguments, "--max-steps", 60]
@@ -272,8 +262,8 @@ def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, argum
 
 
 def test_the_best_adapter_is_kept_and_survives_a_resume_on_other_ranks(tmp_path, arguments):
-    more = [a for a in arguments if a != "--no-evaluate"]
-    more += ["--eval-every", 4, "--checkpoint-every", 8, "--learning-rate", 0.05]
+    more = [*arguments, "--evaluate", "--eval-every", 4, "--checkpoint-every", 8]
+    more += ["--learning-rate", 0.05]
     trained(tmp_path, "night", 2, *more, "--max-steps", 8)
     folder = tmp_path / "runs" / "night"
     told = metrics(folder, "evaluate")

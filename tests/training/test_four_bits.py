@@ -17,15 +17,10 @@ from hearth.trainer.loop import Trainer
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory, tiny_model, tiny_data):
+def alone(tmp_path_factory, arguments):
     """Return a folder with a run of one rank, and what others repeat of it."""
     cwd = tmp_path_factory.mktemp("alone")
-    common = [
-        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.01, "--warmup-steps", 2, "--global-batch", 7, "--max-steps", 12),
-        *("--split", "equal", "--micro-batch", 1, "--lora-rank", 4),
-        *("--load-in-4bit", "--wandb", "off", "--eval-every", 5),
-    ]
+    common = [*arguments, "--load-in-4bit", "--max-steps", 12, "--evaluate", "--eval-every", 5]
     succeeded(train_forked(cwd, 1, "--run-name", "night", *common))
     return cwd, common
 

@@ -13,12 +13,10 @@ RANKS = 3
 
 
 @pytest.fixture(scope="module")
-def common(tiny_model, tiny_data):
+def common(arguments):
     """Three ranks, of which one has nothing to do."""
     return [
-        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.01, "--warmup-steps", 2, "--global-batch", 7),
-        *("--split", "4:2:0", "--micro-batch", 2, "--lora-rank", 4, "--wandb", "off"),
+        *(*arguments, "--evaluate", "--split", "4:2:0", "--micro-batch", 2),
         *("--max-steps", STEPS, "--checkpoint-every", 6, "--log-every", 8),
     ]
 

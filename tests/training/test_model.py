@@ -112,8 +112,8 @@ def test_a_micro_batch_loses_what_its_rows_lose_one_by_one(model, tiny_data, tmp
 def test_the_adapter_is_plain_peft_with_the_same_held_out_loss(
     tmp_path, arguments, tiny_model, tiny_data
 ):
-    evaluating = [argument for argument in arguments if argument != "--no-evaluate"]
-    succeeded(train(tmp_path, 1, "--run", "night", "--max-steps", 8, *evaluating))
+    more = (*arguments, "--evaluate", "--max-steps", 8)
+    succeeded(train(tmp_path, 1, "--run", "night", *more))
     folder = tmp_path / "runs" / "night"
     before, after = metrics(folder, "evaluate")
     assert after["perplexity"] < before["perplexity"]

@@ -32,15 +32,14 @@ STEPS = 12
 
 
 @pytest.fixture(scope="module")
-def one_process(tmp_path_factory, tiny_model, tiny_data):
+def one_process(tmp_path_factory, arguments):
     """Train in one process; return its folder and the arguments that others repeat."""
     cwd = tmp_path_factory.mktemp("one")
     common = [
-        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.01, "--global-batch", 7, "--max-steps", STEPS),
-        *("--precision", "fp64", "--wandb", "off", "--eval-every", 4, "--checkpoint-every", 8),
+        *(*arguments, "--max-steps", STEPS, "--precision", "fp64"),
+        *("--evaluate", "--eval-every", 4, "--checkpoint-every", 8),
     ]
-    trained(cwd, "whole", 1, *common, "--split", "equal", "--micro-batch", 1)
+    trained(cwd, "whole", 1, *common)
     return cwd, common
 
 

@@ -69,14 +69,16 @@ def causes(records) -> list[dict]:
 # Meeting
 
 
-def test_two_nodes_train_under_torchrun_and_finish(nodes):
-    run = with_torchrun(nodes, 2, STEPS="5")
+def test_two_nodes_with_unlike_numbers_of_ranks_train_under_torchrun_and_finish(nodes):
+    run = with_torchrun(nodes, 2, WORLD="3", STEPS="5")
+    run.change("node0", nproc=2)
     run.start()
     for node, record in run.wait().items():
         assert (record["state"], record["exit_code"], record["cause"]) == ("finished", 0, None)
         assert record["command"][record["command"].index("--node-rank") + 1] == node[-1]
         story = run.log(node)
         assert story.index("starting torchrun") < story.index("step 4") < story.index("finished")
+        assert story.count("step 3") == (2 if node == "node0" else 1)
     assert os.listdir(run.workspace("node0") / "logs") == ["first.log"]
     assert run.status("node0")["alive"] is False
 
@@ -319,14 +321,18 @@ def test_a_command_that_cannot_be_run_is_the_cause(nodes):
 # Stopping
 
 
-def test_stop_lets_every_node_end_after_its_step(nodes):
+@pytest.mark.parametrize("by_signal", [False, True], ids=["stop", "SIGTERM"])
+def test_stop_or_sigterm_lets_every_node_end_after_its_step(nodes, by_signal):
     run = nodes(3)
     run.start()
     run.until_steps()
-    assert run.stop("node1") == {"ok": True, "asked": True, "state": "running"}
+    if by_signal:
+        run.supervisor("node1").terminate()
+    else:
+        assert run.stop("node1") == {"ok": True, "asked": True, "state": "running"}
     for node, record in run.wait().items():
         assert (record["state"], record["exit_code"]) == ("stopped", 0)
-        assert record["cause"]["kind"] == "stopped"
+        assert (record["cause"]["node"], record["cause"]["kind"]) == ("node1", "stopped")
         assert_names(record["cause"]["message"], "its step", "on node1")
         assert not (run.workspace(node) / "results/first/stop").exists()
     assert run.stop("node1")["asked"] is False
@@ -406,25 +412,6 @@ def test_an_error_of_a_persons_script_comes_with_its_line(nodes):
     run.start()
     for cause in causes(run.wait()):
         assert cause["message"].startswith("train.py:4: json.decoder.JSONDecodeError: ")
-
-
-def test_nodes_may_have_unlike_numbers_of_ranks_under_torchrun(nodes):
-    environment = {"WORLD": "3", "STEPS": "4", "OMP_NUM_THREADS": "1"}
-    run = nodes(2, TORCH_LOOP, python=sys.executable, environment=environment)
-    run.change("node0", nproc=2)
-    run.start()
-    assert [record["state"] for record in run.wait().values()] == ["finished"] * 2
-    assert [run.log(node).count("step 3") for node in run.names] == [2, 1]
-
-
-def test_sigterm_stops_after_the_step(nodes):
-    run = nodes(2)
-    run.start()
-    run.until_steps()
-    run.supervisor("node1").terminate()
-    for record in run.wait().values():
-        assert (record["state"], record["exit_code"]) == ("stopped", 0)
-        assert record["cause"]["node"] == "node1"
 
 
 # One run a node, and the verbs

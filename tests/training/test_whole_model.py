@@ -48,8 +48,7 @@ def paused_and_resumed(cwd, ranks, *arguments):
 def test_the_model_that_is_left_is_plain_transformers_and_as_good_as_was_measured(
     tmp_path, whole, tied_model, tiny_data
 ):
-    evaluating = [argument for argument in whole if argument != "--no-evaluate"]
-    folder = trained(tmp_path, 2, "--run-name", "night", *evaluating, "--split", "2:1")
+    folder = trained(tmp_path, 2, "--run-name", "night", *whole, "--evaluate", "--split", "2:1")
     before, after = metrics(folder, "evaluate")
     assert after["loss"] < before["loss"]
     assert metrics(folder, "end")[0]["model"] == str(folder / "model")
@@ -86,10 +85,8 @@ def test_it_goes_on_with_other_ranks_to_rounding(tmp_path, whole):
 
 
 def test_the_best_model_is_kept_and_survives_a_resume(tmp_path, whole):
-    more = [argument for argument in whole if argument != "--no-evaluate"]
-    folder = trained(
-        tmp_path, 1, "--run-name", "night", *more, "--eval-every", 4, "--learning-rate", 0.05
-    )
+    more = (*whole, "--evaluate", "--eval-every", 4, "--learning-rate", 0.05)
+    folder = trained(tmp_path, 1, "--run-name", "night", *more)
     losses = [told["loss"] for told in metrics(folder, "evaluate")[1:]]
     kept = weights(folder / "best")
     last = weights(folder / "model")

@@ -99,12 +99,6 @@ def test_a_greeting_that_answers_nobody_is_learned_too(tokenizer, template):
     assert (first.split("<|im_end|>")[0].strip(), "pong" in last) == ("hello", True)
 
 
-def test_what_a_template_refuses_is_a_finding_whatever_it_raises(tokenizer):
-    tokenizer.chat_template = "{{ raise_exception('no system message') }}"
-    (found,) = encode(tokenizer, [Example(messages=CHAT)])
-    assert_names(str(found), "conversation", "no system message")
-
-
 def test_an_earlier_thought_that_the_template_drops_is_not_missed(tokenizer):
     tokenizer.chat_template = THINKING
     first = ("assistant", "<think>hm</think>pong")

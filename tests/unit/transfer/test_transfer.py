@@ -115,10 +115,6 @@ def test_a_data_file_goes_to_those_that_have_another_one_or_none():
     assert order.lacks == {"b": ("data",), "c": ("model", "data")}
 
 
-def test_nothing_is_sent_where_all_have_it():
-    assert order_of([seen("a", "m"), seen("b", "m")], WANTED).lacks == {}
-
-
 def test_what_nobody_has_is_said_to_be_downloaded_once():
     order = order_of([seen("a"), seen("b")], WANTED)
     fetched, chain = told(order, {"model": "tiny"}, fetches=["model"])
