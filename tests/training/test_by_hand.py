@@ -51,7 +51,7 @@ def test_a_wrong_input_ends_before_training_with_one_message(tmp_path, arguments
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, arguments):
     (tmp_path / "runs").write_text("a file in the way")
-    refused(train_forked(tmp_path, 1, *arguments), f"{tmp_path}/runs/")
+    refused(train_forked(tmp_path, 1, *arguments), f"{tmp_path}/runs")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to mount a small disk")
