@@ -34,8 +34,9 @@ def house(tmp_path, tiny_model, tiny_data, nodes):
         run = resolve_run(given, tmp_path / "runs")
         folder = tmp_path / name
         folder.mkdir()
-        two = nodes(2, "", folder, python=sys.executable, script="scripts/train_distributed.py")
+        two = nodes(2, "", folder, python=sys.executable)
         for node in two.names:
+            two.change(node, script="scripts/train_distributed.py")
             workspace = two.workspace(node)
             skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
             shutil.copytree(TRAINING, workspace / "scripts", dirs_exist_ok=True, ignore=skip)
