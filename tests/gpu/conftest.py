@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from support.llama import make_llama, make_texts
-from support.ranks import environment, train
+from support.ranks import python, succeeded, train
 
 from hearth.ranks.world import has_nvidia_gpu
 
@@ -59,8 +57,7 @@ def trained(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) -
 
     def run(name: str, ranks: int, *changed: object) -> tuple[Path, str]:
         words = (*common, "--run-name", name, *changed)
-        done = train(tmp_path, ranks, *words, timeout=600, **kernels)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = succeeded(train(tmp_path, ranks, *words, timeout=600, **kernels))
         return tmp_path / "runs" / name, done.stdout
 
     return run
@@ -74,15 +71,7 @@ def computed(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) 
         out = tmp_path / f"{verb}-{backend}-{precision}.pt"
         script = Path(__file__).with_name("compute.py")
         words = (script, verb, backend, precision, llama, texts, out, *more)
-        done = subprocess.run(
-            [sys.executable, *map(str, words)],
-            cwd=tmp_path,
-            env=environment(tmp_path) | kernels,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        succeeded(python(tmp_path, *words, timeout=600, **kernels))
         return torch.load(out, weights_only=True)
 
     return compute

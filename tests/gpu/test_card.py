@@ -68,9 +68,9 @@ def test_rows_that_do_not_fit_are_computed_in_smaller_pieces_to_the_same_end(
     trained, crowded_card, large
 ):
     crowded, said = trained("crowded", 1, *large, "--micro-batch", 96)
-    assert "rows at once do not fit into memory; continuing with" in said
+    assert "not fit" in said
     careful, said = trained("careful", 1, *large, "--micro-batch", 4)
-    assert "do not fit" not in said
+    assert "not fit" not in said
     assert losses(crowded) == pytest.approx(losses(careful), rel=1e-5)
 
 
@@ -80,7 +80,7 @@ def test_what_was_measured_to_be_fastest_fits(trained, crowded_card, large, tmp_
     measured = json.loads(kept.read_text())
     assert measured["saturated"]
     assert max(measured["sizes"]) < 96
-    assert "do not fit" not in said
+    assert "not fit" not in said
 
 
 @pytest.mark.parametrize("backend", ["unsloth", "transformers"])

@@ -28,6 +28,7 @@ from safetensors.torch import load_file
 
 from hearth.config import resolve
 from hearth.model.load import load_model
+from support.facts import assert_names
 from support.waiting import HANG
 
 TRAINING = Path(__file__).resolve().parents[2] / "training"
@@ -210,10 +211,43 @@ def train_forked(
     return subprocess.CompletedProcess(job["arguments"], status, *said)
 
 
+def python(
+    cwd: Path, *words: object, timeout: float = HANG, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in `cwd`, in the environment of a person, and return how it ended."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=cwd,
+        env=environment(cwd) | changes,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """Require that a process ended well."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def refused(done: subprocess.CompletedProcess[str], *facts: object) -> str:
+    """Require that a run ended as a user's error does: status 2, no traceback, these facts."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert_names(done.stderr, *facts)
+    return done.stderr
+
+
 def metrics(run_dir: Path, kind: str) -> list[dict[str, Any]]:
     """Return the records of one kind in a run's metrics.jsonl."""
     lines = (run_dir / "metrics.jsonl").read_text().splitlines()
     return [record for line in lines if (record := json.loads(line))["kind"] == kind]
+
+
+def figures(run_dir: Path, kind: str, name: str) -> list[Any]:
+    """Return one figure of the records of one kind in a run's metrics.jsonl."""
+    return [record[name] for record in metrics(run_dir, kind)]
 
 
 def learned(cwd: Path, run: str, folder: str | None = None) -> dict[str, torch.Tensor]:
@@ -229,8 +263,7 @@ def learned(cwd: Path, run: str, folder: str | None = None) -> dict[str, torch.T
 
 def trained(cwd: Path, run: str, ranks: int, *arguments: object) -> dict[str, torch.Tensor]:
     """Train in forked ranks, which must end well, and return what they learned."""
-    done = train_forked(cwd, ranks, "--run-name", run, *arguments)
-    assert done.returncode == 0, done.stderr
+    succeeded(train_forked(cwd, ranks, "--run-name", run, *arguments))
     return learned(cwd, run)
 
 
@@ -240,7 +273,7 @@ def stopped(cwd: Path, run: str, ranks: int, *arguments: object) -> Path:
     folder.mkdir(parents=True)
     (folder / "stop").touch()
     trained(cwd, run, ranks, *arguments)
-    assert [step["step"] for step in metrics(folder, "step")] == [1]
+    assert figures(folder, "step", "step") == [1]
     end = metrics(folder, "end")[0]
     assert (end["state"], end["step"]) == ("stopped", 1)
     (folder / "stop").unlink()

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 
 @dataclass
 class _Table:
@@ -29,9 +31,24 @@ class ThreadWorld:
     local_rank: int = 0
     sent: list[Any] = field(default_factory=list)
 
+    gradients = None
+    device = gradient_device = torch.device("cpu")
+    generation = 0
+
     @property
     def leads(self) -> bool:
         return self.rank == 0
+
+    @property
+    def node(self) -> str:
+        return f"node{self.rank}"
+
+    @property
+    def size(self) -> int:
+        return self.table.size
+
+    def sum_(self, buffer: torch.Tensor) -> None:
+        buffer.copy_(torch.stack(self.gather(buffer.clone())).sum(dim=0))
 
     def gather(self, value: Any) -> list[Any]:
         self.table.said[self.rank] = value

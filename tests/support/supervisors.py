@@ -20,6 +20,18 @@ from support.waiting import HANG, until
 TRAINING = Path(__file__).resolve().parents[2] / "training"
 TOKEN = "secret-of-this-run-only"
 
+LOOP = """
+import os, sys, time
+from pathlib import Path
+told = f"generation {os.environ['HEARTH_GENERATION']} rank {os.environ['RANK']}"
+for step in range(int(os.environ.get("STEPS", 100000))):
+    print(told, "step", step, flush=True)
+    if Path("stop").exists() or Path("enough").exists():
+        sys.exit(0)
+    time.sleep(0.05)
+"""
+"""A script of a rank that takes steps until it is asked to stop, or has taken STEPS."""
+
 STAND_IN = '''\
 #!{python}
 """Stands in for torchrun: starts the ranks in sessions of their own."""
@@ -126,6 +138,11 @@ class Nodes:
 
     def log(self, node: str) -> str:
         return (self.workspace(node) / "logs/first.log").read_text()
+
+    def kill(self, node: str) -> None:
+        """Kill the supervisor of a node, and wait until it is gone."""
+        self._children[node].kill()
+        self._children[node].wait(10)
 
     def supervisor(self, node: str) -> subprocess.Popen[bytes]:
         return self._children[node]

@@ -68,6 +68,20 @@ def make_model(
     return folder
 
 
+POISON = "~"
+
+
+def poison(model: Path, folder: Path) -> Path:
+    """Copy a model to `folder` without a finite number for the letter POISON; return `folder`."""
+    copied = AutoModelForCausalLM.from_pretrained(model)
+    tokenizer = make_tokenizer()
+    with torch.no_grad():
+        copied.get_input_embeddings().weight[tokenizer.convert_tokens_to_ids(POISON)] = torch.nan
+    copied.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def make_seeing_model(folder: Path) -> Path:
     """Write a tiny Gemma 3 with a vision tower, of which text makes no use, to `folder`."""
     tokenizer = make_tokenizer()

@@ -1,11 +1,13 @@
-"""One tiny model and one tiny data set for all tests of the trainer."""
+"""One tiny model and one tiny data set for all tests of the trainer, and nodes to train on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from support.supervisors import LOOP, Nodes
 from support.tiny_model import make_dataset, make_model
 
 
@@ -25,12 +27,26 @@ def tiny_data(tmp_path_factory) -> Path:
     return make_dataset(tmp_path_factory.mktemp("data") / "words.jsonl")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def arguments(tiny_model, tiny_data) -> list[object]:
-    """Return the arguments that all runs of these tests share."""
+    """Return the arguments that most runs of these tests share."""
     return [
         *("--model", tiny_model, "--dataset", tiny_data),
         *("--sequence-length", 96, "--learning-rate", 0.01, "--warmup-steps", 2),
         *("--global-batch", 7, "--split", "equal", "--micro-batch", 1),
         *("--lora-rank", 4, "--wandb", "off", "--no-evaluate"),
     ]
+
+
+@pytest.fixture
+def nodes(tmp_path) -> Iterator[Callable[..., Nodes]]:
+    """Make nodes with supervisors, and end all that they started."""
+    made: list[Nodes] = []
+
+    def make(count: int, script: str = LOOP, folder: Path = tmp_path, **settings) -> Nodes:
+        made.append(Nodes(folder, count, script, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from support.ranks import furthest, learned, metrics, stopped, train_forked, trained
+from support.ranks import (
+    figures,
+    furthest,
+    learned,
+    stopped,
+    succeeded,
+    train_forked,
+    trained,
+)
 from support.tiny_model import make_model
 from transformers import GPT2Config
 
@@ -11,18 +19,14 @@ DROPPING = ("--lora-dropout", 0.3, "--precision", "fp64", "--max-steps", 8)
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory, tiny_model, tiny_data):
+def drawn(tmp_path_factory, arguments):
     """Return a function that trains with dropout, two rows at once, and its result on two ranks."""
     cwd = tmp_path_factory.mktemp("dropout")
-    common = [
-        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.01, "--global-batch", 7, "--lora-rank", 4, "--split", "2:1"),
-        *("--micro-batch", 2, "--wandb", "off", "--no-evaluate", *DROPPING),
-    ]
+    common = [*arguments, "--split", "2:1", "--micro-batch", 2, *DROPPING]
 
     def run(name, ranks, *changed):
         found = trained(cwd, name, ranks, *common, *changed)
-        return found, [step["loss"] for step in metrics(cwd / "runs" / name, "step")]
+        return found, figures(cwd / "runs" / name, "step", "loss")
 
     return run, run("first", 2)
 
@@ -62,8 +66,7 @@ def test_a_models_own_dropout_is_drawn_by_micro_batch_and_again_after_a_resume(
     whole += ["--max-steps", 4, "--precision", "fp64"]
     expected = trained(tmp_path, "whole", 2, *whole)
     stopped(tmp_path, "night", 2, *whole)
-    done = train_forked(tmp_path, 2, "--resume", "night")
-    assert done.returncode == 0, done.stderr
+    succeeded(train_forked(tmp_path, 2, "--resume", "night"))
     assert furthest(learned(tmp_path, "night"), expected) == 0
     one = trained(tmp_path, "one", 1, *whole, "--split", "equal")
     assert furthest(one, expected) < 1e-9

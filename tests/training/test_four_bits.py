@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from peft import PeftModel
-from support.ranks import learned, metrics, stopped, train_forked
+from support.ranks import figures, learned, metrics, stopped, succeeded, train_forked
 from transformers import AutoModelForCausalLM
 
 from hearth.config import resolve_run, write_run
@@ -17,17 +17,11 @@ from hearth.trainer.loop import Trainer
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory, tiny_model, tiny_data):
+def alone(tmp_path_factory, arguments):
     """Return a folder with a run of one rank, and what others repeat of it."""
     cwd = tmp_path_factory.mktemp("alone")
-    common = [
-        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.01, "--warmup-steps", 2, "--global-batch", 7, "--max-steps", 12),
-        *("--split", "equal", "--micro-batch", 1, "--lora-rank", 4),
-        *("--load-in-4bit", "--wandb", "off", "--eval-every", 5),
-    ]
-    done = train_forked(cwd, 1, "--run-name", "night", *common)
-    assert done.returncode == 0, done.stderr
+    common = [*arguments, "--load-in-4bit", "--max-steps", 12, "--evaluate", "--eval-every", 5]
+    succeeded(train_forked(cwd, 1, "--run-name", "night", *common))
     return cwd, common
 
 
@@ -40,12 +34,8 @@ def test_it_is_evaluated_before_and_after_and_learns(alone):
 
 def test_two_ranks_learn_what_one_learns(alone, tmp_path):
     cwd, common = alone
-    done = train_forked(tmp_path, 2, "--run-name", "night", *common, "--split", "2:1")
-    assert done.returncode == 0, done.stderr
-    losses = [
-        [step["loss"] for step in metrics(where / "runs" / "night", "step")]
-        for where in (cwd, tmp_path)
-    ]
+    succeeded(train_forked(tmp_path, 2, "--run-name", "night", *common, "--split", "2:1"))
+    losses = [figures(where / "runs" / "night", "step", "loss") for where in (cwd, tmp_path)]
     assert losses[1][-1] < losses[1][0]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     expected, found = learned(cwd, "night"), learned(tmp_path, "night")
@@ -58,8 +48,7 @@ def test_two_ranks_learn_what_one_learns(alone, tmp_path):
 def test_a_stopped_run_goes_on_bit_for_bit(alone, tmp_path):
     cwd, common = alone
     stopped(tmp_path, "night", 1, *common)
-    done = train_forked(tmp_path, 1, "--resume", "night")
-    assert done.returncode == 0, done.stderr
+    succeeded(train_forked(tmp_path, 1, "--resume", "night"))
     expected, found = learned(cwd, "night"), learned(tmp_path, "night")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.ranks import learned, metrics, train_forked
+from support.facts import assert_names
+from support.ranks import figures, learned, metrics, succeeded, train_forked
 
 EVERY = 4
 STEPS = 22
@@ -12,19 +13,16 @@ RANKS = 3
 
 
 @pytest.fixture(scope="module")
-def common(tiny_model, tiny_data):
+def common(arguments):
     """Three ranks, of which one has nothing to do."""
     return [
-        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.01, "--warmup-steps", 2, "--global-batch", 7),
-        *("--split", "4:2:0", "--micro-batch", 2, "--lora-rank", 4, "--wandb", "off"),
+        *(*arguments, "--evaluate", "--split", "4:2:0", "--micro-batch", 2),
         *("--max-steps", STEPS, "--checkpoint-every", 6, "--log-every", 8),
     ]
 
 
 def trained(cwd, run, *arguments):
-    done = train_forked(cwd, RANKS, "--run-name", run, *arguments, apart=True)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(train_forked(cwd, RANKS, "--run-name", run, *arguments, apart=True))
     return done.stdout
 
 
@@ -41,7 +39,7 @@ def of_run(cwd):
 
 def test_all_ranks_end_with_the_same_bits_also_one_that_never_had_a_row(rounds):
     cwd, said = rounds
-    assert "sync_every=4: " in said
+    assert_names(said, "sync_every=4")
     first, *others = (learned(cwd / f"rank{rank}", "night") for rank in range(RANKS))
     for other in others:
         assert first.keys() == other.keys()
@@ -52,7 +50,7 @@ def test_lines_and_checkpoints_come_at_the_end_of_the_round_in_which_they_are_du
     cwd, _ = rounds
     steps = metrics(of_run(cwd), "step")
     assert [step["step"] for step in steps] == [8, 12, 16, 20, 22]  # 12, 20: before a checkpoint
-    assert [each["step"] for each in metrics(of_run(cwd), "checkpoint")] == [8, 12, 20, 22]
+    assert figures(of_run(cwd), "checkpoint", "step") == [8, 12, 20, 22]
     rows = sum(sum(step["rows_by_rank"]) for step in steps)
     epochs, more = divmod(STEPS, 3)  # of three steps each: seven rows, seven, and the rest
     assert rows == epochs * metrics(of_run(cwd), "start")[0]["rows"] + 7 * more
@@ -85,9 +83,8 @@ def test_a_stop_waits_for_the_round_and_what_goes_on_has_the_same_bits(rounds, c
         folder.mkdir(parents=True)
     (of_run(tmp_path) / "stop").touch()
     said = trained(tmp_path, "night", "--sync-every", EVERY, *common)
-    assert "stopping after step 4" in said
-    done = train_forked(tmp_path, RANKS, "--resume", "night", apart=True)
-    assert done.returncode == 0, done.stderr
+    assert_names(said, "after step 4")
+    succeeded(train_forked(tmp_path, RANKS, "--resume", "night", apart=True))
     whole, again = (learned(folder / "rank1", "night") for folder in (cwd, tmp_path))
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import namedtuple
 
 import pytest
 import torch
 from peft import PeftModel
-from support.ranks import TRAINING, environment, train_forked
+from support.facts import refuses
+from support.ranks import TRAINING, python, refused, succeeded, train_forked
 from support.tiny_model import CHAT_TEMPLATE
-from support.waiting import HANG
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
@@ -33,8 +30,7 @@ def runs(tmp_path_factory, tiny_model, tiny_data):
         *("--split", "equal", "--micro-batch", 1, "--lora-rank", 4, "--wandb", "off"),
     ]
     for way, more in WAYS.items():
-        done = train_forked(cwd, 1, "--run-name", way.replace(" ", "-"), *common, *more)
-        assert done.returncode == 0, done.stderr
+        succeeded(train_forked(cwd, 1, "--run-name", way.replace(" ", "-"), *common, *more))
     return cwd / "runs"
 
 
@@ -48,12 +44,16 @@ def merged(run, to, tmp_path, **more):
     return AutoModelForCausalLM.from_pretrained(to)
 
 
-@pytest.mark.parametrize("run", ["16-bits", "4-bits"])
-def test_the_merged_model_answers_as_the_model_with_its_adapter(runs, tmp_path, tiny_model, run):
+@pytest.mark.parametrize(
+    ("run", "folder"), [("16-bits", "adapter"), ("4-bits", "adapter"), ("16-bits", "best")]
+)
+def test_the_merged_model_answers_as_the_model_with_its_adapter(
+    runs, tmp_path, tiny_model, run, folder
+):
     base = AutoModelForCausalLM.from_pretrained(tiny_model)
     alone = logits(base)
-    expected = logits(PeftModel.from_pretrained(base, runs / run / "adapter"))
-    found = logits(merged(runs / run, tmp_path / "merged", tmp_path))
+    expected = logits(PeftModel.from_pretrained(base, runs / run / folder))
+    found = logits(merged(runs / run, tmp_path / "merged", tmp_path, best=folder == "best"))
     assert (expected - alone).abs().max() > 0.01
     assert (found - expected).abs().max() < 1e-5
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "merged")
@@ -75,23 +75,12 @@ def test_a_head_that_was_adapted_is_no_longer_the_embeddings(tmp_path, tiny_mode
         *("--learning-rate", 0.05, "--max-steps", 4, "--no-evaluate", "--split", "equal"),
         *("--micro-batch", 1, "--lora-targets", "q_proj,lm_head", "--wandb", "off"),
     ]
-    done = train_forked(tmp_path, 1, "--run-name", "tied", *typed)
-    assert done.returncode == 0, done.stderr
+    succeeded(train_forked(tmp_path, 1, "--run-name", "tied", *typed))
     run = tmp_path / "runs" / "tied"
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "tied")
     assert base.get_output_embeddings().weight is base.get_input_embeddings().weight
     expected = logits(PeftModel.from_pretrained(base, run / "adapter"))
     assert (logits(merged(run, tmp_path / "merged", tmp_path)) - expected).abs().max() < 1e-4
-
-
-def test_the_best_adapter_can_be_merged_instead(runs, tmp_path, tiny_model):
-    base = AutoModelForCausalLM.from_pretrained(tiny_model)
-    expected = logits(PeftModel.from_pretrained(base, runs / "16-bits" / "best"))
-    assert torch.allclose(
-        logits(merged(runs / "16-bits", tmp_path / "merged", tmp_path, best=True)),
-        expected,
-        atol=1e-5,
-    )
 
 
 def test_the_adapter_works_where_hearth_is_not(runs, tmp_path, tiny_model):
@@ -104,51 +93,42 @@ with torch.no_grad():
     print(json.dumps(model(torch.arange(40)[None]).logits.sum(-1).tolist()))
 assert not any(name.split(".")[0] == "hearth" for name in sys.modules)
 """
-    elsewhere = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=elsewhere | {"HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
-    assert done.returncode == 0, done.stderr
+    done = succeeded(python(tmp_path, "-c", script, PYTHONPATH=""))
     base = AutoModelForCausalLM.from_pretrained(tiny_model)
     expected = logits(PeftModel.from_pretrained(base, runs / "16-bits" / "adapter"))
     assert torch.allclose(torch.tensor(json.loads(done.stdout)), expected.sum(-1), atol=1e-4)
 
 
-def refused(run, to, tmp_path, **more):
+def unmerged(run, to, tmp_path, *facts, **more):
+    """Require that merging is refused, naming these facts, and leaves nothing behind."""
     before = {path.name for path in tmp_path.iterdir()}
-    with pytest.raises(ModelError) as caught:
+    with refuses(ModelError, *facts):
         merge_run(run, to, tmp_path / "models", lambda _: None, **more)
     assert {path.name for path in tmp_path.iterdir()} - before <= {"models"}
-    return str(caught.value)
 
 
 def test_nothing_is_written_over(runs, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "precious").touch()
-    assert "mine exists already" in refused(runs / "16-bits", tmp_path / "mine", tmp_path)
+    unmerged(runs / "16-bits", tmp_path / "mine", tmp_path, tmp_path / "mine", "exists")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["precious"]
 
 
 def test_what_has_no_adapter_is_told_what_it_is(runs, tmp_path, tiny_model):
     to = tmp_path / "merged"
-    assert "trained the model itself" in refused(runs / "whole", to, tmp_path)
-    assert "this is no run" in refused(tiny_model.parent, to, tmp_path)
+    unmerged(runs / "whole", to, tmp_path, runs / "whole", "model itself")
+    unmerged(tiny_model.parent, to, tmp_path, tiny_model.parent, "no run")
     (tmp_path / "night").mkdir()
     (tmp_path / "night" / "run.yml").write_text((runs / "16-bits" / "run.yml").read_text())
-    assert "resume=night" in refused(tmp_path / "night", to, tmp_path)
-    assert "eval_every" in refused(tmp_path / "night", to, tmp_path, best=True)
+    unmerged(tmp_path / "night", to, tmp_path, "resume=night")
+    unmerged(tmp_path / "night", to, tmp_path, "eval_every", best=True)
 
 
 def test_a_full_disk_is_told_beforehand(runs, tmp_path, monkeypatch):
     """A stand-in of a disk with a few bytes left."""
     disk = namedtuple("disk", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda _: disk(1 << 30, 1 << 30, 10))
-    assert "are free; free some space" in refused(runs / "16-bits", tmp_path / "merged", tmp_path)
+    unmerged(runs / "16-bits", tmp_path / "merged", tmp_path, tmp_path / "merged", "0 MiB are free")
 
 
 def test_a_disk_that_fails_on_the_way_leaves_nothing_half_written(runs, tmp_path, monkeypatch):
@@ -158,24 +138,13 @@ def test_a_disk_that_fails_on_the_way_leaves_nothing_half_written(runs, tmp_path
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    told = refused(runs / "16-bits", tmp_path / "merged", tmp_path)
-    assert "merged cannot be written (No space left on device)" in told
+    unmerged(runs / "16-bits", tmp_path / "merged", tmp_path, tmp_path / "merged", "No space left")
 
 
 def test_the_command_says_what_it_does_and_ends_with_2_where_it_cannot(runs, tmp_path):
-    def merge(*arguments):
-        return subprocess.run(
-            [sys.executable, str(TRAINING / "merge.py"), *map(str, arguments)],
-            cwd=runs.parent,
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=HANG,
-        )
-
-    done = merge("runs/16-bits", "--to", tmp_path / "new" / "merged")
-    assert done.returncode == 0, done.stderr
+    (tmp_path / "runs").symlink_to(runs)
+    command = (TRAINING / "merge.py", "runs/16-bits", "--to", tmp_path / "new" / "merged")
+    done = succeeded(python(tmp_path, *command))
     assert done.stderr == ""
-    assert done.stdout.splitlines()[-1] == f"the merged model is in {tmp_path}/new/merged"
-    again = merge("runs/16-bits", "--to", tmp_path / "new" / "merged")
-    assert (again.returncode, again.stderr.count("hearth: error:")) == (2, 1)
+    assert done.stdout.splitlines()[-1].endswith(f" {tmp_path}/new/merged")
+    assert refused(python(tmp_path, *command)).count("hearth: error:") == 1

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from peft import PeftModel
+from support.facts import refuses
 from support.plainly import held_out_loss
-from support.ranks import environment, metrics, train
+from support.ranks import metrics, python, succeeded, train
 from support.tiny_model import make_model, make_seeing_model, make_tokenizer
-from support.waiting import HANG
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
@@ -115,9 +113,8 @@ def test_a_micro_batch_loses_what_its_rows_lose_one_by_one(model, tiny_data, tmp
 def test_the_adapter_is_plain_peft_with_the_same_held_out_loss(
     tmp_path, arguments, tiny_model, tiny_data
 ):
-    evaluating = [argument for argument in arguments if argument != "--no-evaluate"]
-    done = train(tmp_path, 1, "--run", "night", "--max-steps", 8, *evaluating)
-    assert done.returncode == 0, done.stderr
+    more = (*arguments, "--evaluate", "--max-steps", 8)
+    succeeded(train(tmp_path, 1, "--run", "night", *more))
     folder = tmp_path / "runs" / "night"
     before, after = metrics(folder, "evaluate")
     assert after["perplexity"] < before["perplexity"]
@@ -135,9 +132,9 @@ def test_unsloth_by_name_without_a_gpu_is_an_error_and_auto_is_not(monkeypatch):
         monkeypatch.setattr("importlib.util.find_spec", lambda name: name if installed else None)
         return backend_here(Settings(model="any", backend=backend), torch.device(device))
 
-    with pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
+    with refuses(ConfigError, "backend", "NVIDIA GPU"):
         chosen("unsloth", "cpu")
-    with pytest.raises(ConfigError, match="not installed"):
+    with refuses(ConfigError, "backend", "not installed"):
         chosen("unsloth", "cuda", installed=False)
     assert chosen("auto", "cpu") == "transformers"
     assert chosen("auto", "cuda") == "unsloth"
@@ -149,14 +146,7 @@ def test_unsloth_can_be_imported_before_all_that_it_patches(tmp_path):
         "import sys, hearth.config, hearth.config.layout, hearth.model.load\n"
         "print({'transformers', 'peft', 'trl'} & set(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
-    assert done.stdout == "set()\n", done.stderr
+    assert succeeded(python(tmp_path, "-c", script)).stdout == "set()\n"
 
 
 AMPERE = ("ampere", ("bf16", "fp16", "fp32", "fp64"))
@@ -180,6 +170,5 @@ def test_all_ranks_compute_in_one_precision(wanted, ranks, chosen):
 
 
 def test_a_precision_that_a_node_lacks_is_refused_by_its_name():
-    cure = r"leave such nodes out \(-e nodes=…\), or start a new run with precision=auto"
-    with pytest.raises(ConfigError, match=f"bf16 is not possible on turing; {cure}"):
+    with refuses(ConfigError, "bf16", "turing", "-e nodes=", "precision=auto"):
         precision.choose("bf16", [AMPERE, TURING])

@@ -7,9 +7,10 @@ import threading
 
 import pytest
 import torch
+from support.facts import assert_names
 from support.ranks import learned, metrics, train_forked
-from support.several import ThreadWorld, on_ranks
-from transformers import AutoTokenizer, LlamaForCausalLM
+from support.several import on_ranks
+from support.tiny_model import POISON, poison
 
 from hearth.config import resolve_run, write_run
 from hearth.config.layout import Layout
@@ -21,20 +22,10 @@ from hearth.ranks.world import join
 from hearth.trainer import loop
 from hearth.trainer.loop import Trainer
 
-POISON = "~"
-
 
 @pytest.fixture(scope="module")
 def poisoned(tmp_path_factory, tiny_model):
-    """A copy of the tiny model that knows no finite number for one letter."""
-    folder = tmp_path_factory.mktemp("poisoned") / "tiny"
-    model = LlamaForCausalLM.from_pretrained(tiny_model)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    with torch.no_grad():
-        model.get_input_embeddings().weight[tokenizer.convert_tokens_to_ids(POISON)] = torch.nan
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return poison(tiny_model, tmp_path_factory.mktemp("poisoned") / "tiny")
 
 
 def data(path, bad_lines):
@@ -62,22 +53,27 @@ def test_the_step_is_skipped_on_all_ranks_and_the_line_named(tmp_path, poisoned)
     (skip,) = metrics(tmp_path / "runs" / "night", "skip")
     (line,) = skip["rows"]
     assert line.endswith("x.jsonl:7")
-    assert f"step {skip['step']} skipped: non-finite gradient in row {line}" in done.stdout
+    (said,) = [each for each in done.stdout.splitlines() if line in each]
+    assert_names(said, f"step {skip['step']} skipped", f"row {line}")
     steps = metrics(tmp_path / "runs" / "night", "step")
     assert [step["step"] for step in steps if step["skipped"]] == [skip["step"]]
-    assert done.stdout.count("  1 skipped as not finite") == 1
+    assert done.stdout.count("  1 skipped") == 1
     assert not any(step["scaler_skipped"] for step in steps)
     assert len(steps) == 4
     rates = [step["learning_rate"] for step in steps]
     assert len(set(rates)) == len(rates)  # the skipped step has used up its own
 
 
-def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned):
-    done = trained(tmp_path, poisoned, set(range(1, 25)))
+@pytest.mark.parametrize(
+    ("how", "facts"),
+    [((), ["3 steps", "step 3"]), (("--sync-every", 2, "--epochs", 2), ["3 rounds", "step 6"])],
+    ids=["steps", "rounds"],
+)
+def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned, how, facts):
+    done = trained(tmp_path, poisoned, set(range(1, 25)), *how)
     assert done.returncode != 0
-    assert "the gradient was not finite in 3 steps in a row, the last of them step 3" in done.stderr
+    assert_names(done.stderr, *facts, "learning_rate", "precision=fp32")
     assert "x.jsonl:" in done.stderr
-    assert "start a new run with a lower learning_rate or precision=fp32" in done.stderr
     assert len(metrics(tmp_path / "runs" / "night", "skip")) == 3
 
 
@@ -87,8 +83,8 @@ def test_a_rank_that_learns_by_itself_skips_by_itself_and_names_its_line(tmp_pat
     (skip,) = metrics(tmp_path / "runs" / "night", "skip")
     (line,) = skip["rows"]
     assert line.endswith("x.jsonl:7")
-    said = f"1 local step skipped in the 2 before step {skip['step'] + 1}: non-finite "
-    assert f"{said}gradient in row {line}" in done.stdout
+    (said,) = [each for each in done.stdout.splitlines() if line in each]
+    assert_names(said, "1 local step", "the 2", f"step {skip['step'] + 1}", f"row {line}")
     steps = metrics(tmp_path / "runs" / "night", "step")
     assert [step["skipped"] for step in steps if step["step"] == skip["step"]] == [1]
     assert sum(step["skipped"] for step in steps) == 1
@@ -97,13 +93,6 @@ def test_a_rank_that_learns_by_itself_skips_by_itself_and_names_its_line(tmp_pat
     assert any(
         bool(each.any()) for name, each in learned(tmp_path, "night").items() if "_B" in name
     )
-
-
-def test_three_rounds_in_a_row_end_the_run(tmp_path, poisoned):
-    done = trained(tmp_path, poisoned, set(range(1, 25)), "--sync-every", 2, "--epochs", 2)
-    assert done.returncode != 0
-    assert "not finite in 3 rounds in a row, the last of them up to step 6" in done.stderr
-    assert "x.jsonl:" in done.stderr
 
 
 def test_rounds_from_which_something_was_learned_do_not_end_the_run(tmp_path, poisoned):
@@ -165,35 +154,13 @@ def test_steps_in_which_the_loss_scaler_looks_for_its_scale_are_counted_apart(
     assert sum(searched) < 20
     assert not any(step["skipped"] for step in steps)
     assert metrics(tmp_path / "runs" / "night", "skip") == []
-    assert capsys.readouterr().out.count("  1 skipped by the loss scaler") == sum(searched)
+    scaled = [line for line in capsys.readouterr().out.splitlines() if "  1 skipped" in line]
+    assert len([line for line in scaled if "scaler" in line]) == len(scaled) == sum(searched)
     assert steps[-1]["loss"] < steps[0]["loss"]
-
-
-class TrainingWorld(ThreadWorld):
-    """One rank of several that train on a CPU, as threads."""
-
-    gradients = None
-    device = gradient_device = torch.device("cpu")
-    generation = 0
-
-    @property
-    def node(self):
-        return f"node{self.rank}"
-
-    @property
-    def size(self):
-        return self.table.size
-
-    def say(self, text):
-        print(text)
-
-    def sum_(self, buffer):
-        buffer.copy_(torch.stack(self.gather(buffer.clone())).sum(dim=0))
 
 
 def test_a_rank_without_rows_looks_for_the_scale_with_the_others(tmp_path, in_fp16):
     def act(world):
-        world = TrainingWorld(world.rank, world.table)
         in_fp16(world, tmp_path / world.node, global_batch=1, max_steps=20)
 
     on_ranks(2, act)

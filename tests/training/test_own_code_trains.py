@@ -6,7 +6,7 @@ import pytest
 import torch
 from peft import PeftModel
 from support.own_code import CODE, make_hermit
-from support.ranks import metrics, train, train_forked
+from support.ranks import figures, succeeded, train, train_forked
 from transformers import AutoModelForCausalLM
 
 from hearth.base.errors import ModelError
@@ -37,10 +37,9 @@ def logits(folder, adapter=None):
 def test_two_ranks_that_load_its_code_at_the_same_time_train_and_the_adapter_is_merged(
     tmp_path, typed
 ):
-    done = train(tmp_path, 2, *typed, "--trust-remote-code")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(train(tmp_path, 2, *typed, "--trust-remote-code"))
     assert f"runs: {', '.join(CODE)} in" in done.stdout
-    assert [line["step"] for line in metrics(tmp_path / "runs" / "night", "step")] == [1, 2, 3, 4]
+    assert figures(tmp_path / "runs" / "night", "step", "step") == [1, 2, 3, 4]
     run, base = tmp_path / "runs" / "night", tmp_path / "hermit"
     with pytest.raises(ModelError, match="trust_remote_code"):
         merge_run(run, tmp_path / "merged", tmp_path / "models", lambda _: None)
@@ -51,8 +50,7 @@ def test_two_ranks_that_load_its_code_at_the_same_time_train_and_the_adapter_is_
 
 
 def test_a_whole_model_takes_its_code_along(tmp_path, typed):
-    done = train_forked(tmp_path, 1, *typed, "--trust-remote-code", "--no-lora")
-    assert done.returncode == 0, done.stderr
+    succeeded(train_forked(tmp_path, 1, *typed, "--trust-remote-code", "--no-lora"))
     model = tmp_path / "runs" / "night" / "model"
     assert (logits(model) - logits(tmp_path / "hermit")).abs().max() > 0.01
     assert {*CODE} < {path.name for path in model.iterdir()}

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 
 import pytest
-from support.supervisors import Nodes
+from support.facts import assert_names
+from support.supervisors import LOOP, Nodes
 from support.waiting import HANG, until
-
-LOOP = """
-import os, sys, time
-from pathlib import Path
-told = f"generation {os.environ['HEARTH_GENERATION']} rank {os.environ['RANK']}"
-for step in range(100000):
-    print(told, "step", step, flush=True)
-    if Path("stop").exists() or Path("enough").exists():
-        sys.exit(0)
-    time.sleep(0.05)
-"""
 
 
 @pytest.fixture
-def nodes(tmp_path):
-    """Make nodes whose runs outlive a loss, and end all that they started."""
-    made: list[Nodes] = []
-
-    def make(count: int, script: str = LOOP, **settings) -> Nodes:
-        patience = {"return_timeout": 60, "silence_timeout": 4}
-        made.append(Nodes(tmp_path, count, script, **(patience | settings)))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+def nodes(nodes):
+    """Make nodes whose runs outlive a loss."""
+    return functools.partial(nodes, return_timeout=60, silence_timeout=4)
 
 
 def until_generation(run: Nodes, generation: int, *nodes: str, seconds: float = HANG) -> None:
@@ -45,6 +27,9 @@ def finish(run: Nodes) -> None:
     """Let the ranks of all nodes come to their end."""
     for node in run.names:
         (run.workspace(node) / "results/first/enough").touch()
+
+
+LOST_AND_BACK = [(0, "node1", "node_lost"), (1, "node1", "node_back")]
 
 
 def launches(record: dict) -> list[tuple[int, str, str]]:
@@ -71,8 +56,7 @@ def test_a_supervisor_that_comes_back_is_waited_for(nodes, victim):
     run = nodes(3)
     run.start()
     until_generation(run, 0)
-    run.supervisor(victim).kill()
-    run.supervisor(victim).wait(10)
+    run.kill(victim)
     others = [name for name in run.names if name != victim]
     run.until_down()
     until(lambda: all(run.record(name)["state"] == "waiting" for name in others))
@@ -97,13 +81,6 @@ def test_a_machine_that_only_slept_joins_again_by_itself(nodes):
     assert {record["state"] for record in run.wait().values()} == {"finished"}
 
 
-def test_a_rank_that_raises_ends_the_run_at_once(nodes):
-    run = nodes(2, "raise ValueError('the loss is not finite')")
-    run.start()
-    for record in run.wait().values():
-        assert (record["state"], record["launches"]) == ("failed", [])
-
-
 def test_who_never_comes_back_ends_the_run_with_its_loss(nodes):
     run = nodes(2, return_timeout=5, ready_timeout=3)
     run.start()
@@ -112,8 +89,7 @@ def test_who_never_comes_back_ends_the_run_with_its_loss(nodes):
     record = run.wait("node0")["node0"]
     assert record["state"] == "failed"
     assert record["cause"]["node"] == "node1"
-    assert "broke off" in record["cause"]["message"]
-    assert "node1 did not come back within 5 s" in record["cause"]["message"]
+    assert_names(record["cause"]["message"], "node1 broke off", "back within 5 s")
 
 
 def test_launches_that_lead_nowhere_come_to_an_end(nodes):
@@ -122,7 +98,7 @@ def test_launches_that_lead_nowhere_come_to_an_end(nodes):
     for record in run.wait().values():
         assert record["state"] == "failed"
         assert record["cause"]["node"] == "node1"
-        assert "4 launches in a row ended before another checkpoint" in record["cause"]["message"]
+        assert_names(record["cause"]["message"], "4 launches", "checkpoint")
         assert [each["generation"] for each in record["launches"]] == [0, 1, 2]
 
 
@@ -142,21 +118,17 @@ def test_elastic_goes_on_without_a_node_and_takes_it_in_again(nodes):
     run = nodes(3, elastic=True, min_nodes=2)
     run.start()
     until_generation(run, 0)
-    run.supervisor("node1").kill()
-    run.supervisor("node1").wait(10)
+    run.kill("node1")
     until_generation(run, 1, "node0", "node2")
     assert "generation 1 rank 1 step" in run.log("node2")  # there are two ranks now
-    assert "going on without node1" in run.log("node0")
+    assert_names(run.log("node0"), "without node1")
     run.start("node1")
     until_generation(run, 2)
     assert "generation 2 rank 2 step" in run.log("node2")
     finish(run)
     for name, record in run.wait().items():
         assert (record["state"], record["generation"]) == ("finished", 2), name
-    assert launches(run.record("node0")) == [
-        (0, "node1", "node_lost"),
-        (1, "node1", "node_back"),
-    ]
+    assert launches(run.record("node0")) == LOST_AND_BACK
 
 
 def test_a_pause_for_a_node_that_is_lost_again_does_not_end_the_run(nodes):
@@ -165,25 +137,20 @@ def test_a_pause_for_a_node_that_is_lost_again_does_not_end_the_run(nodes):
     run = nodes(3, LOOP.replace(stops, 'Path("left").exists() or'), elastic=True, min_nodes=2)
     run.start()
     until_generation(run, 0)
-    run.supervisor("node1").kill()
-    run.supervisor("node1").wait(10)
+    run.kill("node1")
     until_generation(run, 1, "node0", "node2")
     run.start("node1")
     others = ("node0", "node2")
     stop_files = [run.workspace(node) / "results/first/stop" for node in others]
     until(lambda: all(file.read_text() == "pause\n" for file in stop_files))
-    run.supervisor("node1").kill()
-    run.supervisor("node1").wait(10)
+    run.kill("node1")
     for file in stop_files:
         file.with_name("left").touch()
     until(lambda: all(run.record(node)["state"] == "waiting" for node in others))
     for file in stop_files:
         file.with_name("left").unlink()
     until_generation(run, 2, *others)
-    assert launches(run.record("node0")) == [
-        (0, "node1", "node_lost"),
-        (1, "node1", "node_back"),
-    ]
+    assert launches(run.record("node0")) == LOST_AND_BACK
     assert not any(file.exists() for file in stop_files)
 
 
@@ -192,8 +159,7 @@ def lose_both(run: Nodes, said: str) -> None:
     run.start()
     until_generation(run, 0)
     for node in run.names:
-        run.supervisor(node).kill()
-        run.supervisor(node).wait(10)
+        run.kill(node)
     run.until_down()
     for node in run.names:
         (run.workspace(node) / "results/first/stop").write_text(said)
@@ -223,22 +189,9 @@ def test_too_few_nodes_never_go_on_alone(nodes):
     run.start()
     until_generation(run, 0)
     for victim in ("node1", "node2"):
-        run.supervisor(victim).kill()
-        run.supervisor(victim).wait(10)
+        run.kill(victim)
     until(lambda: run.record("node0")["missing"] == ["node1", "node2"])
     with pytest.raises(AssertionError):
         until_generation(run, 1, "node0", seconds=15)
     run.start("node2")
     until_generation(run, 1, "node0", "node2")
-
-
-def test_without_its_meeting_point_nobody_trains(nodes):
-    run = nodes(3, elastic=True, min_nodes=1)
-    run.start()
-    until_generation(run, 0)
-    run.supervisor("node0").kill()
-    run.supervisor("node0").wait(10)
-    run.until_down()
-    until(lambda: run.record("node1")["missing"] == ["node0"])
-    run.start("node0")
-    until_generation(run, 1)

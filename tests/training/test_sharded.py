@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from support.ranks import furthest, learned, metrics, train_forked, trained
-from support.tiny_model import make_model
+from support.facts import assert_names, refuses
+from support.ranks import (
+    figures,
+    furthest,
+    learned,
+    metrics,
+    refused,
+    succeeded,
+    train_forked,
+    trained,
+)
+from support.tiny_model import POISON, make_model, poison
 from torch.distributed.tensor import DTensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
 from hearth.config import resolve
@@ -23,15 +32,14 @@ STEPS = 12
 
 
 @pytest.fixture(scope="module")
-def one_process(tmp_path_factory, tiny_model, tiny_data):
+def one_process(tmp_path_factory, arguments):
     """Train in one process; return its folder and the arguments that others repeat."""
     cwd = tmp_path_factory.mktemp("one")
     common = [
-        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.01, "--global-batch", 7, "--max-steps", STEPS),
-        *("--precision", "fp64", "--wandb", "off", "--eval-every", 4, "--checkpoint-every", 8),
+        *(*arguments, "--max-steps", STEPS, "--precision", "fp64"),
+        *("--evaluate", "--eval-every", 4, "--checkpoint-every", 8),
     ]
-    trained(cwd, "whole", 1, *common, "--split", "equal", "--micro-batch", 1)
+    trained(cwd, "whole", 1, *common)
     return cwd, common
 
 
@@ -41,12 +49,11 @@ UNEQUAL = ("--parallel", "fsdp", "--split", "4:0:2", "--micro-batch", 2)
 
 def test_unequal_rows_and_an_idle_rank_equal_one_process(one_process, tmp_path):
     cwd, common = one_process
-    done = train_forked(tmp_path, 3, "--run-name", "parts", *common, *UNEQUAL)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(train_forked(tmp_path, 3, "--run-name", "parts", *common, *UNEQUAL))
     folders = [cwd / "runs" / "whole", tmp_path / "runs" / "parts"]
     assert furthest(learned(tmp_path, "parts"), learned(cwd, "whole")) < 1e-9
     assert furthest(learned(tmp_path, "parts", "best"), learned(cwd, "whole", "best")) < 1e-9
-    held_out = [[each["loss"] for each in metrics(folder, "evaluate")] for folder in folders]
+    held_out = [figures(folder, "evaluate", "loss") for folder in folders]
     assert len(held_out[0]) == 4
     assert held_out[1] == pytest.approx(held_out[0], abs=1e-9)
 
@@ -56,8 +63,7 @@ def test_unequal_rows_and_an_idle_rank_equal_one_process(one_process, tmp_path):
     parts, whole = start["weight_bytes_by_rank"], start["weight_bytes"]
     assert sum(parts) == whole
     assert max(parts) < 0.4 * whole
-    assert "micro-batches per step: 3;" in done.stdout
-    assert "fetches up to" in done.stdout
+    assert_names(done.stdout, "a step: 3", "3 ranks")
     assert [len(metrics(folder, "sample")) for folder in folders] == [2, 0]
 
 
@@ -92,22 +98,16 @@ def test_a_checkpoint_goes_on_either_way(one_process, tmp_path, first, then):
     trained(tmp_path, "night", ranks, *common, *how)
     assert metrics(folder, "end")[0]["state"] == "stopped"
     ranks, *how = then
-    done = train_forked(tmp_path, ranks, "--resume", "night", *how)
-    assert done.returncode == 0, done.stderr
-    assert [step["step"] for step in metrics(folder, "step")] == list(range(1, STEPS + 1))
+    succeeded(train_forked(tmp_path, ranks, "--resume", "night", *how))
+    assert figures(folder, "step", "step") == list(range(1, STEPS + 1))
     for kept in ("adapter", "best"):
         assert furthest(learned(tmp_path, "night", kept), learned(cwd, "whole", kept)) < 1e-9
 
 
 def test_a_row_that_is_not_finite_is_named(tmp_path, tiny_model):
-    model = AutoModelForCausalLM.from_pretrained(tiny_model)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    with torch.no_grad():
-        model.get_input_embeddings().weight[tokenizer.convert_tokens_to_ids("~")] = torch.nan
-    for part in (model, tokenizer):
-        part.save_pretrained(tmp_path / "poisoned")
-    lines = [json.dumps({"text": f"a line, number {n} {'~' * (n == 7)}"}) for n in range(1, 15)]
-    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    poison(tiny_model, tmp_path / "poisoned")
+    lines = [{"text": f"a line, number {n} {POISON * (n == 7)}"} for n in range(1, 15)]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
     trained(
         tmp_path,
         "night",
@@ -122,8 +122,7 @@ def test_a_row_that_is_not_finite_is_named(tmp_path, tiny_model):
 
 def test_one_rank_alone_is_refused(arguments, tmp_path):
     done = train_forked(tmp_path, 1, *arguments, "--run-name", "night", "--parallel", "fsdp")
-    assert done.returncode == 2
-    assert "parallel: fsdp needs two ranks or more, and there is one" in done.stderr
+    refused(done, "parallel: fsdp", "two ranks", "one")
 
 
 @pytest.fixture
@@ -162,5 +161,5 @@ def test_what_is_frozen_is_sharded_and_what_learns_is_whole(group, tmp_path, tie
 def test_a_model_that_does_not_name_its_layers_is_refused(group, tiny_model):
     model = fresh(tiny_model)
     model.network.get_base_model()._no_split_modules = set()
-    with pytest.raises(ModelError, match=r"LlamaForCausalLM: .* take parallel=ddp"):
+    with refuses(ModelError, "LlamaForCausalLM", "parallel=ddp"):
         shard(model, group, model.device)

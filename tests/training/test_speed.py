@@ -5,29 +5,25 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.ranks import learned, metrics, train_forked
+from support.ranks import learned, metrics, succeeded, train_forked
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory, tiny_model, tiny_data):
+def measured(tmp_path_factory, arguments):
     """A folder with two runs of two ranks by speed, the arguments, and what they printed."""
     cwd = tmp_path_factory.mktemp("measured")
-    arguments = [
-        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.01, "--global-batch", 7, "--lora-rank", 4),
-        *("--wandb", "off", "--precision", "fp64", "--max-steps", 8),
-    ]
+    by_speed = ("--split", "auto", "--micro-batch", "auto")
+    arguments = [*arguments, *by_speed, "--precision", "fp64", "--max-steps", 8]
     said = []
     for run in ("first", "second"):
-        done = train_forked(cwd, 2, "--run-name", run, *arguments)
-        assert done.returncode == 0, done.stderr
+        done = succeeded(train_forked(cwd, 2, "--run-name", run, *arguments))
         said.append(done.stdout)
     return cwd, arguments, said
 
 
 def test_a_rank_is_measured_once_and_the_next_run_starts_at_once(measured):
     cwd, _, (first, second) = measured
-    assert "measuring how fast this rank computes" in first
+    assert "measuring" in first
     assert "measuring" not in second
     kept = [json.loads(path.read_text()) for path in cwd.glob("cache/hearth/data/speeds/*.json")]
     assert sorted(each["case"]["local_rank"] for each in kept) == [0, 1]
@@ -44,28 +40,17 @@ def test_the_plan_of_each_step_is_on_record(measured):
         assert step["rows_by_rank"] == current["rows"]
 
 
-def test_a_recorded_split_is_repeated_bit_for_bit(measured, tmp_path):
-    cwd, arguments, _ = measured
-    done = train_forked(cwd, 2, "--run-name", "again", "--replay", "first", *arguments)
-    assert done.returncode == 0, done.stderr
-    once, again = learned(cwd, "first"), learned(cwd, "again")
-    assert all((once[name] == again[name]).all() for name in once)
-    assert [each["loss"] for each in metrics(cwd / "runs" / "first", "step")] == [
-        each["loss"] for each in metrics(cwd / "runs" / "again", "step")
-    ]
-
-
 @pytest.mark.rotated
 def test_a_run_that_goes_on_may_take_more_rows_at_once(tmp_path, arguments):
     whole = [*arguments, "--max-steps", 2, "--micro-batch", 1, "--split", "auto"]
-    done = train_forked(tmp_path, 2, "--run-name", "night", *whole)
-    assert done.returncode == 0, done.stderr
+    succeeded(train_forked(tmp_path, 2, "--run-name", "night", *whole))
     for path in tmp_path.glob("cache/hearth/data/speeds/*.json"):  # as if four were the fastest
         kept = json.loads(path.read_text())
         kept |= {"sizes": [1, 2, 4], "seconds": [kept["seconds"][0]] * 3, "saturated": True}
         path.write_text(json.dumps(kept))
-    done = train_forked(tmp_path, 2, "--resume", "night", "--micro-batch", "auto", "--max-steps", 4)
-    assert done.returncode == 0, done.stderr
+    succeeded(
+        train_forked(tmp_path, 2, "--resume", "night", "--micro-batch", "auto", "--max-steps", 4)
+    )
     for plan in metrics(tmp_path / "runs" / "night", "plan"):
         assert plan["micro_batch"] == ([1, 1] if plan["step"] < 3 else [4, 4])
     assert plan["step"] >= 3
@@ -76,8 +61,7 @@ def test_compressed_gradients_are_near_and_the_numbers_beside_them_exact(measure
     start, runs = {}, ("plain", "packed")
     for run, how in zip(runs, ("none", "bf16"), strict=True):
         fixed = ("--split", "2:1", "--micro-batch", 1, "--precision", "fp32", "--compress", how)
-        done = train_forked(cwd, 2, "--run-name", run, *arguments, *fixed)
-        assert done.returncode == 0, done.stderr
+        succeeded(train_forked(cwd, 2, "--run-name", run, *arguments, *fixed))
         start[run] = metrics(cwd / "runs" / run, "start")[0]
     assert start["packed"]["exchange_bytes"] < 0.51 * start["plain"]["exchange_bytes"]
     plain, packed = ([*metrics(cwd / "runs" / run, "step")] for run in runs)

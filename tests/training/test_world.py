@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
-from support.ranks import environment
+from support.ranks import python, succeeded
 from support.supervisors import free_port
-from support.waiting import HANG
 
 # Two ranks that join; the first prints for how many seconds they wait for each other.
 JOINING = """
@@ -40,11 +36,5 @@ sys.exit(sum(each.exitcode for each in ranks))
 )
 def test_where_supervisors_find_a_loss_ranks_outlast_the_longest_round(tmp_path, supervised, told):
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", JOINING],
-        env=environment(tmp_path) | address | supervised,
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr
+    done = succeeded(python(tmp_path, "-c", JOINING, **address, **supervised))
+    assert done.stdout.strip() == told

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from support.facts import assert_names, refuses
 
 from hearth.base.places import RUN_NAME
 from hearth.config import (
@@ -32,6 +33,13 @@ from hearth.config.settings import for_run_name
 PRESET = {"model": "smollm2-135m"}
 
 
+def night(folder, **given):
+    """Write the run file of a run `night` with these settings, and return the run."""
+    run = resolve_run(PRESET | {"run": "night"} | given, folder, given_as="-e")
+    write_run(run, folder / "night" / "run.yml")
+    return run
+
+
 def findings_of(given, **options):
     with pytest.raises(ConfigError) as caught:
         resolve(given, **options)
@@ -44,9 +52,8 @@ def test_each_layer_overrides_single_settings_of_the_one_below(tmp_path):
     resolved = resolve(PRESET | {"learning_rate": "0.25"}, given_as="-e", file=file)
     assert resolved.settings.learning_rate == 0.25
     assert resolved.settings.global_batch == 4
-    assert (
-        resolved.settings.sequence_length == load_preset("smollm2-135m").settings["sequence_length"]
-    )
+    preset = load_preset("smollm2-135m").settings
+    assert resolved.settings.sequence_length == preset["sequence_length"]
     assert resolved.origins["learning_rate"] == "-e"
     assert resolved.origins["global_batch"] == f"file {file}"
     assert resolved.origins["sequence_length"] == "preset smollm2-135m"
@@ -73,38 +80,42 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "facts"),
     [
-        ({}, "model is required"),
-        ({"model": "smollm-135m"}, "did you mean 'smollm2-135m'?"),
-        ({"model": "./nowhere"}, "there is no folder ./nowhere"),
-        (PRESET | {"max_stpes": 5}, "no setting 'max_stpes' (did you mean 'max_steps'?)"),
-        (
-            PRESET | {"max_steps": "many"},
-            "max_steps: 'many' cannot be used; it should be a valid integer",
-        ),
-        (PRESET | {"global_batch": 0}, "global_batch: 0 cannot be used"),
-        (PRESET | {"micro_batch": -2}, "than or equal to 1"),
-        (PRESET | {"micro_batch": True}, "true and false are not accepted here"),
-        (PRESET | {"parallel": "fsdp", "load_in_4bit": True}, "take load_in_4bit=false"),
-        (PRESET | {"parallel": "fsdp", "backend": "unsloth"}, "take backend=auto"),
-        (PRESET | {"sync_every": 4, "parallel": "fsdp"}, "take parallel=ddp, or sync_every=1"),
-        (PRESET | {"sync_every": 4, "optimizer": "adamw_8bit"}, "cannot be averaged"),
-        (PRESET | {"sync_every": 4, "precision": "fp16"}, "take precision=fp32 or bf16"),
-        (PRESET | {"sync_every": 4, "replay": "night"}, "leave replay out"),
-        (
-            PRESET | {"learning_rate": "0"},
-            "learning_rate: '0' cannot be used; it should be greater than 0",
-        ),
-        (PRESET | {"epochs": "inf"}, "epochs: 'inf' cannot be used; it should be a finite number"),
-        (PRESET | {"held_out": 1}, "less than 1"),
-        (PRESET | {"schedule": "triangle"}, "'linear', 'cosine'"),
-        (PRESET | {"split": "0:0"}, "at least one rank needs a share above 0"),
-        (PRESET | {"run": "../x"}, "use letters, digits"),
+        ({"model": "smollm-135m"}, ["model", "'smollm-135m'", "'smollm2-135m'"]),
+        ({"model": "./nowhere"}, ["model", "./nowhere"]),
+        ({"max_stpes": 5}, ["'max_stpes'", "'max_steps'"]),
+        ({"max_steps": "many"}, ["max_steps", "'many'", "whole number"]),
+        ({"global_batch": 0}, ["global_batch", "0", "at least 1"]),
+        ({"micro_batch": -2}, ["micro_batch", "-2", "at least 1"]),
+        ({"micro_batch": True}, ["micro_batch", "True"]),
+        ({"learning_rate": "0"}, ["learning_rate", "'0'", "more than 0.0"]),
+        ({"epochs": "inf"}, ["epochs", "'inf'", "finite number"]),
+        ({"held_out": 1}, ["held_out", "1", "less than 1.0"]),
+        ({"schedule": "triangle"}, ["schedule", "'triangle'", "'linear'", "'cosine'"]),
+        ({"split": "0:0"}, ["split", "'0:0'", "above 0"]),
+        ({"run": "../x"}, ["run", "'../x'", "letters", "digits"]),
+        # Right by themselves, and not together.
+        ({"parallel": "fsdp", "load_in_4bit": True}, ["parallel", "load_in_4bit=false"]),
+        ({"parallel": "fsdp", "backend": "unsloth"}, ["parallel: fsdp", "backend=transformers"]),
+        ({"sync_every": 4, "parallel": "fsdp"}, ["parallel=ddp", "sync_every=1"]),
+        ({"sync_every": 4, "optimizer": "adamw_8bit"}, ["optimizer=adamw", "sync_every=1"]),
+        ({"sync_every": 4, "precision": "fp16"}, ["precision=fp32", "bf16", "sync_every=1"]),
+        ({"sync_every": 4, "replay": "night"}, ["replay", "sync_every=1"]),
+        ({"scratch": "true"}, ["scratch", "lora=off"]),
+        ({"model": "llama2-7b", "lora": "off"}, ["load_in_4bit=false", "lora=on"]),
+        ({"lora": "off", "backend": "unsloth"}, ["lora=off", "backend=transformers"]),
+        ({"load_in_4bit": True, "precision": "fp64"}, ["precision=fp64", "load_in_4bit=false"]),
     ],
 )
-def test_a_wrong_setting_is_named_with_the_way_out(given, said):
-    assert said in "\n".join(findings_of(given))
+def test_a_wrong_setting_is_named_with_the_way_out(given, facts):
+    (finding,) = findings_of(PRESET | given)
+    assert_names(finding, *facts)
+
+
+def test_without_a_model_the_presets_are_named():
+    (finding,) = findings_of({})
+    assert_names(finding, "model", *preset_names())
 
 
 def test_all_problems_are_reported_at_once():
@@ -115,12 +126,11 @@ def test_all_problems_are_reported_at_once():
 def test_a_wrong_line_in_a_settings_file_names_the_file(tmp_path):
     file = tmp_path / "mine.yml"
     file.write_text("max_step: 5\n")
-    assert findings_of(PRESET, file=file) == [
-        f"{file}: there is no setting 'max_step' (did you mean 'max_steps'?)"
-    ]
+    (finding,) = findings_of(PRESET, file=file)
+    assert_names(finding, f"{file}:", "'max_step'", "'max_steps'")
     file.write_text("a: [\n")
-    assert "not YAML" in findings_of(PRESET, file=file)[0]
-    assert "no such settings file" in findings_of(PRESET, file=tmp_path / "other.yml")[0]
+    assert_names(findings_of(PRESET, file=file)[0], file, "YAML")
+    assert_names(findings_of(PRESET, file=tmp_path / "other.yml")[0], tmp_path / "other.yml")
 
 
 def test_a_model_is_a_preset_a_hub_id_or_a_folder(tmp_path):
@@ -136,19 +146,17 @@ def test_every_preset_resolves(name):
 
 
 def test_a_run_file_reads_back_as_it_was_written(tmp_path):
-    run = resolve_run(PRESET | {"split": "2:1"}, tmp_path)
-    write_run(run, tmp_path / "run.yml")
-    assert read_run(tmp_path / "run.yml") == run
+    run = night(tmp_path, split="2:1")
+    assert read_run(tmp_path / "night" / "run.yml") == run
 
 
 def test_a_run_file_that_a_full_disk_refuses_stays_as_it_was(tmp_path):
-    path = tmp_path / "run.yml"
-    write_run(run := resolve_run(PRESET, tmp_path), path)
+    run, path = night(tmp_path), tmp_path / "night" / "run.yml"
     before = path.read_text()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(OSError):
             write_run(run, path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -156,7 +164,7 @@ def test_a_run_file_that_a_full_disk_refuses_stays_as_it_was(tmp_path):
 
 
 def test_a_resumed_run_keeps_the_revision_of_its_model(tmp_path):
-    run = resolve_run(PRESET | {"run": "night"}, tmp_path)
+    run = night(tmp_path)
     write_run(pinned(run, "0123abcd"), tmp_path / "night" / "run.yml")
     assert resolve_run({"resume": "night"}, tmp_path).source.revision == "0123abcd"
     assert pinned(run, None) == run
@@ -188,45 +196,43 @@ def test_any_text_can_begin_the_name_of_a_run(text):
 
 
 def test_the_name_of_an_earlier_run_is_refused(tmp_path):
-    write_run(resolve_run(PRESET | {"run": "night"}, tmp_path), tmp_path / "night" / "run.yml")
-    with pytest.raises(ConfigError, match="'night' exists already"):
-        resolve_run(PRESET | {"run": "night"}, tmp_path)
+    night(tmp_path)
+    with refuses(ConfigError, "run: 'night'", tmp_path, "resume=night"):
+        night(tmp_path)
 
 
 def test_a_resumed_run_keeps_what_matters_and_takes_what_may_change(tmp_path):
-    given = PRESET | {"run": "night", "learning_rate": 0.5}
-    write_run(resolve_run(given, tmp_path, given_as="-e"), tmp_path / "night" / "run.yml")
+    night(tmp_path, learning_rate=0.5)
     resumed = resolve_run({"resume": "night", "max_steps": "7"}, tmp_path)
     assert (resumed.name, resumed.resumes) == ("night", True)
     assert (resumed.settings.learning_rate, resumed.settings.max_steps) == (0.5, 7)
     assert resumed.origins["learning_rate"] == "-e"
-    with pytest.raises(ConfigError, match=r"learning_rate: a resumed run keeps .*0\.5, not 0\.1"):
+    with refuses(ConfigError, "learning_rate", "0.5, not 0.1"):
         resolve_run({"resume": "night", "learning_rate": "0.1"}, tmp_path)
-    with pytest.raises(ConfigError, match=r"there is no run 'day'.*night"):
+    with refuses(ConfigError, "lora", "True, not False"):
+        resolve_run({"resume": "night", "lora": "off"}, tmp_path)
+    with refuses(ConfigError, "resume", "'day'", tmp_path, "night"):
         resolve_run({"resume": "day"}, tmp_path)
 
 
 def test_a_resumed_run_remembers_how_it_was_launched(tmp_path):
-    run = resolve_run(PRESET | {"run": "night"}, tmp_path)
-    write_run(replace(run, launch={"nodes": "desk"}), tmp_path / "night" / "run.yml")
+    run = replace(night(tmp_path), launch={"nodes": "desk"})
+    write_run(run, tmp_path / "night" / "run.yml")
     assert resolve_run({"resume": "night"}, tmp_path).launch == {"nodes": "desk"}
 
 
 def test_a_settings_file_counts_for_a_resumed_run_too(tmp_path):
-    write_run(resolve_run(PRESET | {"run": "night"}, tmp_path), tmp_path / "night" / "run.yml")
+    night(tmp_path)
     file = tmp_path / "more.yml"
     file.write_text("resume: night\nmax_steps: 77\nlog_every: 3\n")
     resumed = resolve_run({"log_every": 2}, tmp_path, file=file)
-    assert (resumed.name, resumed.settings.max_steps, resumed.settings.log_every) == (
-        "night",
-        77,
-        2,
-    )
+    settings = resumed.settings
+    assert (resumed.name, settings.max_steps, settings.log_every) == ("night", 77, 2)
     assert resumed.origins["max_steps"] == f"file {file}"
 
 
 def test_the_run_that_was_asked_for_last_is_the_newest(tmp_path):
-    with pytest.raises(ConfigError, match=r"resume: there is no run in .* to resume"):
+    with refuses(ConfigError, "resume", tmp_path):
         newest_run(tmp_path)
     for name, day in (("monday", 16), ("friday", 20), ("tuesday", 17)):
         run = resolve_run(PRESET | {"run": name}, tmp_path, now=datetime(2026, 11, day, tzinfo=UTC))
@@ -247,39 +253,18 @@ def test_a_bare_off_in_yaml_means_off(tmp_path):
     assert (settings.wandb, settings.lora) == ("off", False)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"scratch": "true"}, ["scratch", "lora=off"]),
-        ({"model": "llama2-7b", "lora": "off"}, ["load_in_4bit", "lora=off"]),
-        ({"lora": "off", "backend": "unsloth"}, ["backend", "lora=off"]),
-        ({"load_in_4bit": True, "precision": "fp64"}, ["load_in_4bit", "precision=fp64"]),
-    ],
-)
-def test_settings_that_cannot_be_together_are_both_named(given, said):
-    (finding,) = findings_of(PRESET | given)
-    assert all(word in finding for word in said)
-
-
 def test_settings_from_two_layers_are_looked_at_together(tmp_path):
     file = tmp_path / "mine.yml"
     file.write_text("lora: off\n")
     assert resolve(PRESET | {"scratch": "true"}, file=file).settings.scratch
 
 
-def test_what_learns_cannot_change_when_a_run_goes_on(tmp_path):
-    write_run(resolve_run(PRESET | {"run": "night"}, tmp_path), tmp_path / "night" / "run.yml")
-    with pytest.raises(ConfigError, match="lora: a resumed run keeps its value"):
-        resolve_run({"resume": "night", "lora": "off"}, tmp_path)
-
-
 def test_a_resumed_run_refuses_a_data_file_that_has_changed(tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text('{"text": "a"}\n')
-    given = PRESET | {"run": "night", "dataset": str(data)}
-    write_run(resolve_run(given, tmp_path), tmp_path / "night" / "run.yml")
+    night(tmp_path, dataset=str(data))
     data.write_text('{"text": "b"}\n')
-    with pytest.raises(ConfigError, match=f"{data} has changed"):
+    with refuses(ConfigError, "dataset", data, "'night'"):
         resolve_run({"resume": "night"}, tmp_path)
 
 
@@ -287,9 +272,9 @@ def test_something_else_than_a_run_file_is_refused_without_a_traceback(tmp_path)
     path = tmp_path / "run.yml"
     for content in ("", "just text", "run: x\n", yaml.safe_dump({"run": "x", "source": {}})):
         path.write_text(content)
-        with pytest.raises(ConfigError, match="not a run file"):
+        with refuses(ConfigError, path, "run file"):
             read_run(path)
-    with pytest.raises(ConfigError, match="no such run file"):
+    with refuses(ConfigError, tmp_path / "none.yml"):
         read_run(tmp_path / "none.yml")
 
 
@@ -314,12 +299,12 @@ def test_the_command_line_gives_what_was_typed_and_nothing_else():
 
 
 def test_an_unknown_option_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"--max-stpes \(did you mean '--max-steps'\?\)"):
+    with refuses(ConfigError, "--max-stpes", "'--max-steps'"):
         parse_command_line(["--max-stpes", "5"])
 
 
 def test_a_run_file_stands_alone():
-    with pytest.raises(ConfigError, match="leave out every other setting"):
+    with refuses(ConfigError, "--run-file"):
         parse_command_line(["--run-file", "run.yml", "--seed", "2"])
 
 

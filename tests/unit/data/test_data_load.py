@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.facts import assert_names, refuses
 from support.tiny_model import make_tokenizer
 
 import datasets
 from hearth.base.errors import DataError
 from hearth.data.load import TokenData, load_data
-from hearth.data.rows import IGNORED
+from hearth.data.rows import IGNORED, Rows
 from hearth.data.template import encode_prompt
 
 SETTINGS = {"sequence_length": 128, "packing": True, "held_out": 0.1, "seed": 1}
@@ -26,6 +27,10 @@ def chat(number: int, **more: str) -> dict[str, str]:
 def write(path: Path, records: list[dict[str, str]]) -> Path:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
+
+
+def sources(rows: Rows) -> list[str]:
+    return [source for row in range(len(rows)) for source in rows.sources(row)]
 
 
 @pytest.fixture
@@ -57,7 +62,7 @@ def test_the_report_counts_what_became_of_the_examples(load, tmp_path):
     assert report.label_tokens == data.train.label_tokens.sum()
     assert report.padding == pytest.approx(1 - report.tokens / (report.rows * 128))
     assert said[-1] == str(report)
-    assert "texts cut into pieces: 1; dropped as longer than sequence_length: 1; left" in said[-1]
+    assert_names(said[-1], "pieces: 1", "sequence_length: 1")
 
 
 def test_the_same_arguments_give_the_same_rows(load, tmp_path):
@@ -72,23 +77,16 @@ def test_held_out_examples_are_the_same_in_any_order_and_for_any_seed(load, tmp_
     for seed in range(3):
         random.Random(seed).shuffle(records)
         data, _ = load(write(tmp_path / f"{seed}.jsonl", records), seed=seed)
-        lines = {
-            int(s.split(":")[-1])
-            for row in range(len(data.held_out))
-            for s in data.held_out.sources(row)
-        }
+        lines = [int(source.rpartition(":")[2]) for source in sources(data.held_out)]
         kept.add(frozenset(records[line - 1]["prompt"] for line in lines))
     assert len(kept) == 1
 
 
 def test_train_and_held_out_share_no_example(load, tmp_path):
     data, _ = load(write(tmp_path / "x.jsonl", [chat(number) for number in range(60)]))
-    sides = [
-        {source for row in range(len(rows)) for source in rows.sources(row)}
-        for rows in (data.train, data.held_out)
-    ]
-    assert not sides[0] & sides[1]
-    assert len(sides[0] | sides[1]) == 60
+    train, held_out = set(sources(data.train)), set(sources(data.held_out))
+    assert not train & held_out
+    assert len(train | held_out) == 60
 
 
 def test_marks_in_the_file_win(load, tmp_path):
@@ -139,8 +137,8 @@ def test_texts_only_have_no_question(load, tmp_path):
 def test_without_packing_a_row_is_an_example_in_the_order_of_the_file(load, tmp_path):
     path = write(tmp_path / "x.jsonl", [chat(number) for number in range(20)])
     data, _ = load(path, packing=False, held_out=0)
-    sources = [data.train.sources(row) for row in range(len(data.train))]
-    assert sources == [[f"{path}:{line}"] for line in range(1, 21)]
+    assert sources(data.train) == [f"{path}:{line}" for line in range(1, 21)]
+    assert len(data.train) == 20
 
 
 def test_all_that_is_learned_is_answers_and_their_ends(load, tmp_path, tokenizer):
@@ -160,7 +158,7 @@ def test_the_shipped_data_set_loads_by_name(load):
 def test_tokens_are_made_once(load, tmp_path):
     path = write(tmp_path / "x.jsonl", [chat(number) for number in range(20)])
     first, said = load(path)
-    assert said[0] == f"tokens: reading {path}"
+    assert_names(said[0], "tokens", path)
     moved = path.rename(tmp_path / "moved.jsonl")
     second, said = load(moved, sequence_length=100, seed=9)
     assert len(said) == 1, "neither name, row length nor seed make new tokens necessary"
@@ -224,7 +222,7 @@ def test_a_hub_data_set_without_the_wanted_config_says_so(load, monkeypatch, hub
         raise ValueError("Config name is missing.\nPlease pick one among ['a', 'b']")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
-    with pytest.raises(DataError, match=r"Config name is missing.*name:config"):
+    with refuses(DataError, "owner/name", "Config name", "name:config"):
         load("owner/name")
 
 
@@ -233,5 +231,5 @@ def test_an_unreachable_hub_is_told(load, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "none")
-    with pytest.raises(DataError, match=r"owner/name: the Hub does not answer.*give a data file"):
+    with refuses(DataError, "owner/name", "Hub", "data file"):
         load("owner/name")

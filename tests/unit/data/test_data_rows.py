@@ -124,10 +124,7 @@ def test_long_texts_are_cut_and_long_chats_dropped_and_both_counted():
 def test_the_fingerprint_sees_tokens_labels_and_rows():
     documents = make_documents([4, 4, 4, 4], [False] * 4)
     other = make_documents([4, 4, 4, 4], [False, True, False, False])
-    prints = [
-        make_rows(documents, 8).fingerprint(),
-        make_rows(documents, 4).fingerprint(),
-        make_rows(other, 8).fingerprint(),
-    ]
+    pairs = ((documents, 8), (documents, 4), (other, 8), (documents, 8))
+    *prints, again = (make_rows(*pair).fingerprint() for pair in pairs)
     assert len(set(prints)) == 3
-    assert make_rows(documents, 8).fingerprint() == prints[0]
+    assert again == prints[0]

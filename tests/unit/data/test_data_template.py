@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.facts import assert_names, refuses
 from support.tiny_model import CHAT_TEMPLATE, make_tokenizer
 
 from hearth.base.errors import ModelError
@@ -63,24 +64,24 @@ def learned(tokenizer, *messages: tuple[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("template", "answers"),
+    ("template", "messages", "answers"),
     [
-        (CHAT_TEMPLATE, ["pong<|im_end|>", "pong<|im_end|>"]),
-        (TRIMMING, ["pong<|im_end|>", "pong<|im_end|>"]),
-        (BRACKETS, [" pong <|im_end|>", " pong <|im_end|>"]),
-        (THINKING, ["pong<|im_end|>", "<think>\n\n</think>\n\npong<|im_end|>"]),
-        (OPENING_A_THOUGHT, ["pong<|im_end|>", "pong<|im_end|>"]),
+        (CHAT_TEMPLATE, TWO_TURNS, ["pong", "pong"]),
+        (TRIMMING, TWO_TURNS, ["pong", "pong"]),
+        (BRACKETS, TWO_TURNS, [" pong ", " pong "]),
+        (THINKING, TWO_TURNS, ["pong", "<think>\n\n</think>\n\npong"]),
+        (OPENING_A_THOUGHT, TWO_TURNS, ["pong", "pong"]),
+        # A system message that moves, white space around an answer, an answer in its question.
+        (SYSTEM_LAST, (("system", "s"), *TWO_TURNS), ["pong", " pong"]),
+        (TRIMMING, (CHAT[0], ("assistant", "\n pong  ")), ["pong"]),
+        (CHAT_TEMPLATE, (("user", "say pong"), ("assistant", "pong")), ["pong"]),
     ],
 )
-def test_each_answer_is_learned_with_its_end_and_nothing_else(tokenizer, template, answers):
+def test_each_answer_is_learned_with_its_end_and_nothing_else(
+    tokenizer, template, messages, answers
+):
     tokenizer.chat_template = template
-    assert learned(tokenizer, *TWO_TURNS) == answers
-
-
-def test_a_system_message_that_moves_does_not_hide_the_answers(tokenizer):
-    tokenizer.chat_template = SYSTEM_LAST
-    messages = (("system", "s"), *TWO_TURNS)
-    assert learned(tokenizer, *messages) == ["pong<|im_end|>", " pong<|im_end|>"]
+    assert learned(tokenizer, *messages) == [f"{answer}<|im_end|>" for answer in answers]
 
 
 def test_the_prompt_is_what_precedes_the_answer(tokenizer):
@@ -91,26 +92,11 @@ def test_the_prompt_is_what_precedes_the_answer(tokenizer):
     assert tokens.learned[len(prompt) :].all()
 
 
-def test_white_space_around_an_answer_does_not_hide_it(tokenizer):
-    tokenizer.chat_template = TRIMMING
-    assert learned(tokenizer, CHAT[0], ("assistant", "\n pong  ")) == ["pong<|im_end|>"]
-
-
-def test_an_answer_that_its_question_contains_is_not_mistaken(tokenizer):
-    assert learned(tokenizer, ("user", "say pong"), ("assistant", "pong")) == ["pong<|im_end|>"]
-
-
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, TRIMMING, BRACKETS, THINKING])
 def test_a_greeting_that_answers_nobody_is_learned_too(tokenizer, template):
     tokenizer.chat_template = template
     first, *_, last = learned(tokenizer, ("assistant", "hello"), *CHAT)
     assert (first.split("<|im_end|>")[0].strip(), "pong" in last) == ("hello", True)
-
-
-def test_what_a_template_refuses_is_a_finding_whatever_it_raises(tokenizer):
-    tokenizer.chat_template = "{{ raise_exception('no system message') }}"
-    (found,) = encode(tokenizer, [Example(messages=CHAT)])
-    assert "refuses this conversation (no system message)" in str(found)
 
 
 def test_an_earlier_thought_that_the_template_drops_is_not_missed(tokenizer):
@@ -162,7 +148,7 @@ def test_a_template_that_hides_an_answer_is_told(tokenizer):
     tokenizer.chat_template = "{{ messages | length }}"
     (problem,) = encode(tokenizer, [Example(messages=CHAT)])
     assert isinstance(problem, Problem)
-    assert "does not show where the answer in message 2 begins" in str(problem)
+    assert_names(str(problem), "answer", "message 2")
 
 
 def test_a_base_model_gets_the_plain_template(tokenizer):
@@ -177,7 +163,7 @@ def test_a_base_model_gets_the_plain_template(tokenizer):
 
 def test_a_tokenizer_without_an_end_is_refused(tokenizer):
     tokenizer.eos_token = None
-    with pytest.raises(ModelError, match="no end-of-sequence token"):
+    with refuses(ModelError, "end-of-sequence token"):
         ensure_chat_template(tokenizer)
 
 

@@ -69,21 +69,23 @@ def too_alike(texts: list[str], features, bound: float) -> list[str]:
     ]
 
 
-def test_every_line_is_a_question_and_its_answer() -> None:
+def test_every_line_is_a_question_and_its_answer_in_style() -> None:
     for number, example in enumerate(examples(), start=1):
         assert set(example) == {"messages", "split"}, f"line {number}"
         assert [set(message) for message in example["messages"]] == [{"role", "content"}] * 2
         assert [message["role"] for message in example["messages"]] == ["user", "assistant"]
         assert example["split"] in {"train", "held_out"}, f"line {number}"
-
-
-def test_there_are_enough_examples() -> None:
-    assert len(examples()) >= 250
+        for text in (question(example), answer(example)):
+            assert text and text == " ".join(text.split()), f"line {number}"
+            assert text.count("`") % 2 == 0, f"line {number}"
+        assert 10 <= len(question(example)) <= 200, f"line {number}"
+        assert 25 <= len(answer(example).split()) <= 90, f"line {number}"
+        assert answer(example).endswith("."), f"line {number}"
 
 
 def test_one_line_of_every_ten_is_held_out() -> None:
     sides = [example["split"] for example in examples()]
-    assert len(sides) % BLOCK == 0
+    assert len(sides) >= 250 and len(sides) % BLOCK == 0
     for start in range(0, len(sides), BLOCK):
         held_out = sides[start : start + BLOCK].count("held_out")
         assert held_out == 1, f"lines {start + 1} to {start + BLOCK}: {held_out} held out"
@@ -96,20 +98,6 @@ def test_the_file_is_plain_text() -> None:
     assert unicodedata.normalize("NFC", text) == text
     odd = {c for c in text if c != "\n" and not 32 <= ord(c) < 127} - set("×−…")  # noqa: RUF001
     assert not odd
-
-
-def test_no_text_has_stray_whitespace_or_an_open_backtick() -> None:
-    for number, example in enumerate(examples(), start=1):
-        for text in (question(example), answer(example)):
-            assert text and text == " ".join(text.split()), f"line {number}"
-            assert text.count("`") % 2 == 0, f"line {number}"
-
-
-def test_lengths_stay_within_the_style() -> None:
-    for number, example in enumerate(examples(), start=1):
-        assert 10 <= len(question(example)) <= 200, f"line {number}"
-        assert 25 <= len(answer(example).split()) <= 90, f"line {number}"
-        assert answer(example).endswith("."), f"line {number}"
 
 
 def test_no_two_questions_ask_the_same() -> None:

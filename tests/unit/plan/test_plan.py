@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.facts import refuses
 
 from hearth.base.errors import ConfigError
 from hearth.plan.row_order import RowOrder
@@ -65,16 +66,8 @@ def test_equal_shares_differ_by_at_most_one_row_and_the_first_ranks_have_it(rows
     assert list(counts) == sorted(counts, reverse=True)
 
 
-def test_speeds_four_two_one_share_seven_rows_like_their_speeds():
-    assert by_shares(7, [4, 2, 1]) == (4, 2, 1)
-
-
-def test_a_rank_with_share_zero_gets_no_rows():
-    assert by_shares(5, [1, 0, 1]) == (3, 0, 2)
-
-
 def test_a_split_that_does_not_fit_the_ranks_is_refused_with_both_numbers():
-    with pytest.raises(ConfigError, match=r"4:2:1 has 3 shares, but the run has 2 ranks"):
+    with refuses(ConfigError, "split", "4:2:1", "3 shares", "2 ranks"):
         shares_for((4, 2, 1), world_size=2)
     assert shares_for(None, 3) == (1, 1, 1)
 
@@ -122,11 +115,6 @@ def test_a_division_hands_out_every_row_also_where_many_times_are_alike(rows, ra
     steps = st.lists(st.integers(0, 1), min_size=rows, max_size=rows)
     times = [np.cumsum([1, *data.draw(steps)]).astype(float) for _ in range(ranks)]
     assert sum(divide(rows, times)) == rows
-
-
-def test_a_rank_too_slow_for_a_single_row_is_idle():
-    fast, slow = Speed((1,), (1.0,)), Speed((1,), (100.0,))
-    assert by_speed([8], [fast, fast, slow])[0].rows == (4, 4, 0)
 
 
 def test_a_rank_takes_rows_in_the_size_that_is_fastest():

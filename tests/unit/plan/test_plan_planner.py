@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.facts import refuses
 
 from hearth.base.errors import ConfigError, HearthError
 from hearth.plan.planner import Fixed, Replayed
@@ -39,15 +40,15 @@ def test_plans_of_ranks_that_compute_together_stay_so():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "step", "rows", "said"),
+    ("ranks", "step", "rows", "facts"),
     [
-        (3, 1, 7, "run 'night' began with 2 ranks and this run has 3"),
-        (2, 1, 5, "step 2 in run 'night', .* is of 7 rows and this step has 5"),
-        (2, 0, 7, "run 'night' has no record of step 1"),
+        (3, 1, 7, ["with 2 ranks", "has 3"]),
+        (2, 1, 5, ["step 2", "had 7 rows", "has 5"]),
+        (2, 0, 7, ["step 1"]),
     ],
 )
-def test_a_record_that_does_not_fit_is_refused(ranks, step, rows, said):
-    with pytest.raises(HearthError, match=said):
+def test_a_record_that_does_not_fit_is_refused(ranks, step, rows, facts):
+    with refuses(HearthError, "'night'", *facts):
         Replayed("night", [(1, FIRST)], ranks, steps=2).plans(step, [rows])
 
 
@@ -55,8 +56,8 @@ def test_a_record_that_does_not_fit_is_refused(ranks, step, rows, said):
 def test_a_record_is_repeated_up_to_where_the_ranks_became_more_or_fewer(other):
     planner = Replayed("night", [(0, FIRST), (3, other)], ranks=2, steps=6)
     assert planner.plans(0, [7] * 3) == (FIRST,) * 3
-    said = f"step 4 of run 'night' had {len(other.rows)} ranks and this run has 2; .*max_steps=3,"
-    with pytest.raises(HearthError, match=said):
+    facts = ("step 4", "'night'", f"had {len(other.rows)} ranks", "has 2", "max_steps=3")
+    with refuses(HearthError, *facts):
         planner.plans(0, [7] * 4)
 
 
@@ -64,7 +65,7 @@ def test_beyond_its_end_the_last_plan_of_a_record_holds_if_it_fits():
     planner = Replayed("night", [(0, FIRST)], ranks=2, steps=3)
     assert planner.plans(0, [7] * 5) == (FIRST,) * 5
     short = Replayed("night", [(0, FIRST), (2, Plan((1, 1), (2, 1)))], ranks=2, steps=3)
-    with pytest.raises(HearthError, match=r"'night', which has 3 steps, .*; take max_steps=3$"):
+    with refuses(HearthError, "'night'", "3 steps", "max_steps=3"):
         short.plans(0, [7, 7, 2, 7, 7, 2])
 
 
@@ -73,7 +74,7 @@ def test_a_record_that_does_not_fit_is_refused_before_the_first_step():
     order = RowOrder(rows=16, global_batch=7, seed=0)
     # What computes is not there: it is not asked.
     stepper = Stepper(*[None] * 2, order, None, planner, *[None] * 6)
-    with pytest.raises(HearthError, match="which has 3 steps"):
+    with refuses(HearthError, "3 steps"):
         stepper.take(0, 4)
 
 
@@ -91,7 +92,7 @@ def test_the_plans_are_read_from_the_metrics(tmp_path):
         file.write('{"kind": "step", "step": 9}\n{"kind": "plan", "st')
     assert recorded_plans("night", path) == ([(0, FIRST), (3, SECOND)], 9)
     path.write_text("")
-    with pytest.raises(ConfigError, match="contains no plans"):
+    with refuses(ConfigError, "no plans"):
         recorded_plans("night", path)
-    with pytest.raises(ConfigError, match="on the node of rank 0"):
+    with refuses(ConfigError, "'night'", "rank 0"):
         recorded_plans("night", tmp_path / "other.jsonl")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.facts import refuses
 from support.several import on_ranks
 
 from hearth.base.errors import CheckpointError
@@ -88,14 +89,14 @@ def full_disk_by_python(folder):
 
 def test_a_full_disk_leaves_the_last_good_one_and_says_so(tmp_path):
     keep(tmp_path, 5)
-    with pytest.raises(CheckpointError, match=r"after step 10 .* is full; .* step-00000005"):
+    with refuses(CheckpointError, "step 10", "full", "step-00000005"):
         keep(tmp_path, 10, write=full_disk_by_python)
     assert names(tmp_path) == ["step-00000005"]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"cannot be written.*there is no checkpoint yet"):
+    with refuses(CheckpointError, tmp_path / "file", "no checkpoint"):
         keep(tmp_path / "file", 5)
 
 
@@ -132,7 +133,7 @@ def judged(tmp_path, monkeypatch):
 
 
 def test_an_end_while_a_checkpoint_takes_the_place_of_the_only_one_loses_nothing(judged):
-    (found,) = on_ranks(1, lambda world: share_newest(judged, "today", world, pytest.fail))
+    ((found, _),) = shared([judged])
     assert (found.step, (found.path / "said").read_text()) == (5, "judged")
     assert names(judged) == ["step-00000005"]
 
@@ -145,6 +146,16 @@ def test_what_was_kept_from_its_name_counts_among_those_kept(judged):
 # -- from node to node -----------------------------------------------------------------------------
 
 
+def shared(nodes):
+    """Share the newest checkpoint over these nodes; return what each found and heard."""
+
+    def act(world):
+        found = share_newest(nodes[world.rank], "today", world, pytest.fail)
+        return found, world.sent
+
+    return on_ranks(len(nodes), act)
+
+
 def test_the_newest_checkpoint_of_any_node_reaches_all_of_them_in_small_pieces(
     tmp_path, monkeypatch
 ):
@@ -153,15 +164,11 @@ def test_the_newest_checkpoint_of_any_node_reaches_all_of_them_in_small_pieces(
     keep(nodes[0], 5)
     keep(nodes[1], 10, lambda folder: (write_something(folder), (folder / "empty").touch()))
 
-    def act(world):
-        found = share_newest(nodes[world.rank], "today", world, pytest.fail)
-        return found, [len(piece[1]) for piece in world.sent if piece]
-
-    for rank, (found, pieces) in enumerate(on_ranks(3, act)):
-        assert (found.step, found.path.parent) == (10, nodes[rank])
+    for node, (found, sent) in zip(nodes, shared(nodes), strict=True):
+        assert (found.step, found.path.parent) == (10, node)
         assert (found.path / "state.pt").read_bytes() == b"state" * 100
         assert (found.path / "empty").read_bytes() == b""
-        assert max(pieces) == 64
+        assert max(len(piece[1]) for piece in sent if piece) == 64
     assert names(nodes[0]) == ["step-00000005", "step-00000010"]
 
 
@@ -170,10 +177,7 @@ def test_nodes_that_all_hold_the_newest_checkpoint_send_nothing(tmp_path):
     for node in nodes:
         keep(node, 5)
 
-    def act(world):
-        return share_newest(nodes[world.rank], "today", world, pytest.fail).step, world.sent
-
-    assert on_ranks(2, act) == [(5, []), (5, [])]
+    assert [(found.step, sent) for found, sent in shared(nodes)] == [(5, []), (5, [])]
 
 
 def test_of_checkpoints_of_one_step_from_unlike_launches_all_take_the_lowest_ranks(tmp_path):
@@ -183,11 +187,10 @@ def test_of_checkpoints_of_one_step_from_unlike_launches_all_take_the_lowest_ran
         keep(node, 5)
         keep(node, 10, lambda folder, said=launch: (folder / "said").write_text(said), 2, launch)
 
-    def act(world):
-        found = share_newest(nodes[world.rank], "today", world, pytest.fail)
-        return found.step, found.facts["launch"], (found.path / "said").read_text(), found.path
-
-    assert on_ranks(4, act) == [(10, "second", "second", node / "step-00000010") for node in nodes]
+    for node, (found, _) in zip(nodes, shared(nodes), strict=True):
+        assert (found.step, found.facts["launch"]) == (10, "second")
+        assert found.path == node / "step-00000010"
+        assert (found.path / "said").read_text() == "second"
 
 
 def test_of_one_launchs_checkpoints_of_one_step_all_take_the_same_best(tmp_path):
@@ -195,7 +198,4 @@ def test_of_one_launchs_checkpoints_of_one_step_all_take_the_same_best(tmp_path)
     keep(nodes[0], 10, best=2.0)
     keep(nodes[1], 10, best=2.5)
 
-    def act(world):
-        return share_newest(nodes[world.rank], "today", world, pytest.fail).facts["best"]
-
-    assert on_ranks(2, act) == [2.0, 2.0]
+    assert [found.facts["best"] for found, _ in shared(nodes)] == [2.0, 2.0]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import several
+from support.facts import refuses
 
 from hearth.base.errors import ConfigError
 from hearth.fit.estimate import EXCHANGED, OF_ROUNDS
@@ -22,44 +20,14 @@ from hearth.trainer.rounds import OUTER_MOMENTUM, OUTER_RATE, PARTS, Local, Roun
 START = [[1.0, -2.0], [0.5]]
 
 
-@dataclass
-class Table:
-    """Where the stand-in ranks lay what is to be summed."""
-
-    size: int
-    laid: dict[int, torch.Tensor] = field(default_factory=dict)
-
-    def __post_init__(self):
-        self.barrier = threading.Barrier(self.size, timeout=20)
-
-
-@dataclass
-class ThreadWorld:
-    """A stand-in of a world whose ranks are threads."""
-
-    rank: int
-    table: Table
-    gradient_device = torch.device("cpu")
-
-    @property
-    def size(self):
-        return self.table.size
-
-    def sum_(self, buffer):
-        self.table.laid[self.rank] = buffer.clone()
-        self.table.barrier.wait()
-        buffer.copy_(sum(self.table.laid[rank] for rank in range(self.size)))
-        self.table.barrier.wait()
-
-
 class Rank:
     """One rank between two synchronisations; what it learns is set by hand."""
 
-    def __init__(self, rank, table):
+    def __init__(self, world):
         self.parameters = [
             torch.nn.Parameter(torch.tensor(each, dtype=torch.float64)) for each in START
         ]
-        self.exchange = Exchange(self.parameters, ThreadWorld(rank, table), parts=PARTS)
+        self.exchange = Exchange(self.parameters, world, parts=PARTS)
         self.optimizer = torch.optim.AdamW(self.parameters, 1e-2)
         self.rounds = Rounds(self.parameters, self.optimizer, self.exchange)
 
@@ -85,11 +53,13 @@ class Rank:
 
 def on_ranks(*work):
     """Run each of `work`, a function of a rank, in a rank of its own; return the ranks."""
-    table = Table(len(work))
-    ranks = [Rank(number, table) for number in range(len(work))]
-    with ThreadPoolExecutor(len(work)) as pool:
-        list(pool.map(lambda function, rank: function(rank), work, ranks))
-    return ranks
+
+    def act(world):
+        rank = Rank(world)
+        work[world.rank](rank)
+        return rank
+
+    return several.on_ranks(len(work), act)
 
 
 def start():
@@ -192,7 +162,7 @@ def test_what_rounds_take_besides_is_what_is_estimated_and_reserved():
 
 
 def test_a_scaled_loss_is_refused_with_the_way_out():
-    with pytest.raises(ConfigError, match=r"sync_every: .* fp16 .* take precision=fp32"):
+    with refuses(ConfigError, "sync_every", "fp16", "precision=fp32"):
         rounds.check("fp16")
     rounds.check("bf16")
 

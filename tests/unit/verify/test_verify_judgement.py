@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.facts import assert_names
 
 from hearth.verify.judgement import (
     Observation,
@@ -89,12 +90,12 @@ def test_nodes_as_they_should_be_are_green(home):
 
 
 def test_a_node_that_is_off_is_the_only_fault(home):
-    off = changed(home, "laptop", gone="cannot be reached", facts={}, talk={})
+    off = changed(home, "laptop", gone="unreachable", facts={}, talk={})
     for node in off:
         if node.talk:
             node.talk["mbit"].pop("laptop")
             node.talk["milliseconds"].pop("laptop")
-    assert faults(off) == {"laptop": "cannot be reached"}
+    assert faults(off) == {"laptop": "unreachable"}
     assert why_no_sum(off) == ""
 
 
@@ -104,32 +105,31 @@ def test_a_node_behind_a_firewall_is_told_not_its_callers(home):
             node.talk["failed"]["laptop"] = "no answer on TCP (firewall?)"
     told = faults(home)
     assert list(told) == ["laptop"]
-    assert told["laptop"].startswith("every node → laptop: no answer on TCP (firewall?); ")
-    assert f"{PROVISION} --tags firewall" in told["laptop"]
-    assert "not all nodes answer each other" in why_no_sum(home)
+    assert_names(told["laptop"], "every node → laptop", "TCP", f"{PROVISION} --tags firewall")
+    assert "each other" in why_no_sum(home)
 
 
 def test_one_pair_alone_is_named_as_that(home):
-    home[1].talk["failed"]["tower"] = "refused on TCP (firewall?)"
-    assert faults(home)["tower"].startswith("laptop → tower: refused on TCP (firewall?)")
+    home[1].talk["failed"]["tower"] = "refused"
+    assert faults(home)["tower"].startswith("laptop → tower: refused;")
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "named"),
     [
-        ({"torch": "2.12.0"}, "torch is 2.12.0 here and 2.13.0 on the others"),
-        ({"python": "3.12.3"}, "Python is 3.12 here and 3.11 on the others"),
-        ({"cuda": "12.6"}, "CUDA is 12.6 here and 13.0 on the others"),
-        ({"nccl": "2.27.0"}, "NCCL is 2.27.0 here and 2.28.3 on the others"),
-        ({"gpus": []}, "its NVIDIA driver does not answer"),
-        ({"devices": 0}, "torch cannot use its GPU"),
-        ({"gpus": [{**CARD, "capability": "6.1"}]}, "has no code for the RTX 5070 Ti"),
+        ({"torch": "2.12.0"}, ["torch is 2.12.0", "and 2.13.0", "--tags python"]),
+        ({"python": "3.12.3"}, ["Python is 3.12", "and 3.11", "--tags python"]),
+        ({"cuda": "12.6"}, ["CUDA is 12.6", "and 13.0", "--tags python"]),
+        ({"nccl": "2.27.0"}, ["NCCL is 2.27.0", "and 2.28.3", "--tags python"]),
+        ({"gpus": []}, ["NVIDIA driver", "--tags driver"]),
+        ({"devices": 0}, ["torch", "GPU", "--tags driver,python"]),
+        ({"gpus": [CARD | {"capability": "6.1"}]}, ["2.13.0", "RTX 5070 Ti", "capability 6.1"]),
     ],
 )
-def test_a_node_that_differs_or_lacks_something_is_told_what(home, change, words):
+def test_a_node_that_differs_or_lacks_something_is_told_what(home, change, named):
     told = faults(changed(home, "oldbox", facts=facts(**change)))
     assert list(told) == ["oldbox"]
-    assert words in told["oldbox"]
+    assert_names(told["oldbox"], *named)
 
 
 def test_of_two_that_differ_the_lower_rank_is_right(home):
@@ -140,7 +140,7 @@ def test_of_two_that_differ_the_lower_rank_is_right(home):
 def test_a_gpu_and_a_cpu_node_do_not_differ_but_are_explained(home):
     mixed = changed(home, "oldbox", facts=on_a_cpu())
     assert faults(mixed) == {}
-    assert any("oldbox trains on the processor" in line for line in remarks(mixed, None, ""))
+    assert any(line.startswith("oldbox trains") for line in remarks(mixed, None, ""))
 
 
 def test_the_last_digit_of_python_is_said_and_does_no_harm(home):
@@ -151,9 +151,10 @@ def test_the_last_digit_of_python_is_said_and_does_no_harm(home):
 
 def test_only_what_must_be_mended_first_is_shown(home):
     broken = facts(torch="2.12.0", gpus=[])
-    assert "driver does not answer" in faults(changed(home, "laptop", facts=broken))["laptop"]
-    gone = changed(home, "laptop", findings=("there is no torch",), facts=broken)
-    assert faults(gone)["laptop"] == "there is no torch"
+    told = faults(changed(home, "laptop", facts=broken))["laptop"]
+    assert "driver" in told and "2.12.0" not in told
+    gone = changed(home, "laptop", findings=("no torch",), facts=broken)
+    assert faults(gone)["laptop"] == "no torch"
 
 
 def test_a_slow_cable_is_advice_for_the_node_that_has_it(home):
@@ -165,11 +166,11 @@ def test_a_slow_cable_is_advice_for_the_node_that_has_it(home):
     assert {name: v.level for name, v in told.items()} == {
         "tower": "good", "laptop": "advice", "oldbox": "good",
     }  # fmt: skip
-    assert "94 Mbit/s over a cable: its card negotiated 1000" in told["laptop"].text
+    assert_names(told["laptop"].text, "94 Mbit/s", "cable", "negotiated 1000", "switch")
     old = changed(home, "laptop", facts=facts(nic_mbit=100))
-    assert "take a Cat 5e cable" in verdicts(old)["laptop"].text
+    assert_names(verdicts(old)["laptop"].text, "94 Mbit/s", "Cat 5e")
     wireless = changed(home, "laptop", facts=facts(wireless=True))
-    assert "94 Mbit/s over Wi-Fi" in verdicts(wireless)["laptop"].text
+    assert_names(verdicts(wireless)["laptop"].text, "94 Mbit/s", "Wi-Fi")
 
 
 def test_a_link_is_as_fast_as_its_slower_direction(home):
@@ -188,13 +189,12 @@ def test_a_gpu_without_cuda_in_torch_is_advice_unless_the_processor_was_chosen(h
 
 
 def test_a_failed_sum_is_the_culprits(home):
-    total = Sum(culprit="oldbox", failure="the supervisor of oldbox broke off")
-    assert faults(home, total) == {
-        "oldbox": "the all-reduce failed here: the supervisor of oldbox broke off"
-    }
-    nobody = Sum(failure="no end within 60 s")
+    total = Sum(culprit="oldbox", failure="broke off")
+    assert list(faults(home, total)) == ["oldbox"]
+    assert_names(faults(home, total)["oldbox"], "all-reduce", "broke off")
+    nobody = Sum(failure="endless")
     assert faults(home, nobody) == {}
-    assert "all-reduce: no end within 60 s" in remarks(home, nobody, "")
+    assert "all-reduce: endless" in remarks(home, nobody, "")
 
 
 def test_a_wrong_sum_is_a_fault_of_the_node_that_had_it(home):
@@ -204,8 +204,8 @@ def test_a_wrong_sum_is_a_fault_of_the_node_that_had_it(home):
 
 def test_no_sum_while_a_run_is_under_way(home):
     busy = changed(home, "tower", facts=facts(busy="evening"))
-    assert why_no_sum(busy) == "since run evening is under way"
-    assert why_no_sum(home[:1]) == "since it takes two nodes"
+    assert_names(why_no_sum(busy), "run evening")
+    assert_names(why_no_sum(home[:1]), "two nodes")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_what_a_torch_supports(arch, capability, runs):
 
 
 def test_the_table_has_a_line_a_node_and_fits(home):
-    slow = changed(home, "laptop", gone="cannot be reached: is it on?", facts={}, talk={})
+    slow = changed(home, "laptop", gone="unreachable: off?", facts={}, talk={})
     lines = table(slow, verdicts(slow), 110)
     heading, *rows = [text for _, text in lines]
     assert heading.split() == [
@@ -240,7 +240,7 @@ def test_the_table_has_a_line_a_node_and_fits(home):
         "16", "GB", "580.95.05", "2.13.0",
     ]  # fmt: skip
     assert rows[1].split()[:4] == ["✗", "laptop", "1", "192.168.1.12"]
-    assert rows[3] == "laptop: cannot be reached: is it on?"
+    assert rows[3] == "laptop: unreachable: off?"
     assert max(width(text) for _, text in lines) <= 110
 
 

@@ -1,4 +1,4 @@
-"""The port at which rank 0's supervisor listens, when its machine is back from a restart."""
+"""A supervisor that is asked to pause, and one that finds its port taken after a restart."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ import pytest
 
 from hearth.base.errors import LaunchError
 from hearth.supervise import supervisor
+from hearth.supervise.messages import Pause
+
+
+@pytest.mark.parametrize("asked", ["stop\n", "now\n", "", None])
+def test_a_pause_is_laid_only_where_nobody_has_just_asked_for_a_stop(tmp_path, asked):
+    laid = tmp_path / "stop"
+    if asked is not None:
+        laid.write_text(asked)
+    heard = object.__new__(supervisor._Supervisor)
+    heard._spec, heard._say = SimpleNamespace(stop_file=laid), print
+    asyncio.run(heard._handle(Pause()))
+    assert laid.read_text() == (supervisor.PAUSE if asked is None else asked)
 
 
 class Taken:
@@ -30,19 +42,11 @@ def listen(hub, last):
     asyncio.run(it._open(hub))
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
+def test_a_port_that_is_taken_is_an_error_at_the_start_and_waited_for_after_a_restart(monkeypatch):
     monkeypatch.setattr(supervisor, "RETRY", 0.01)
-
-
-def test_a_port_that_is_taken_at_the_start_is_an_error():
     hub = Taken()
-    with pytest.raises(LaunchError, match="taken"):
+    with pytest.raises(LaunchError):
         listen(hub, last=None)
     assert hub.tried == 1
-
-
-def test_after_a_restart_it_is_waited_for():
-    hub = Taken()
-    listen(hub, last={"generation": 1})
+    listen(hub := Taken(), last={"generation": 1})
     assert hub.tried == 3

@@ -1,0 +1,29 @@
+"""Check that a message names its facts, however it is worded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+
+def assert_names(text: str, *facts: object) -> None:
+    """Assert that each fact occurs in `text` as a whole word, number, path or command."""
+    missing = [
+        fact
+        for fact in map(str, facts)
+        if not re.search(rf"(?<!\w)(?<!\d\.){re.escape(fact)}(?!\w)(?!\.\d)", text)
+    ]
+    assert not missing, f"{missing} not named in:\n{text}"
+
+
+@contextmanager
+def refuses(
+    kind: type[BaseException], *facts: object
+) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+    """Require the block to raise `kind`, with a message that names these facts."""
+    with pytest.raises(kind) as caught:
+        yield caught
+    assert_names(str(caught.value), *facts)
