@@ -213,7 +213,7 @@ def test_a_runs_file_says_what_was_asked_for(tmp_path):
     assert script_of(": no yaml: [", "run.yml") is None
     with pytest.raises(ConfigError, match=r"run\.yml: .*script"):
         run_of(text, "run.yml")
-    with pytest.raises(ConfigError, match="run.yml: "):
+    with pytest.raises(ConfigError, match=r"run\.yml: "):
         script_of("script: {arguments: []}", "run.yml")
 
 
