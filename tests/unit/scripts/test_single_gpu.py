@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.facts import assert_names
 from support.waiting import HANG
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "single_gpu_test.py"
@@ -32,72 +33,53 @@ GOOD = gpu_test.Machine(
 )
 BLIND = replace(GPU_TORCH, gpus=())
 
+DRIFTED = "Failed to initialize NVML: Driver/library version mismatch"
 MACHINES = {
-    "no GPU": (BARE, 0, "There is no NVIDIA GPU here"),
-    "no torch": (replace(BARE, torch=None), 2, "PyTorch cannot be imported by python3."),
+    "no GPU": (BARE, 0, ["NVIDIA"]),
+    "no torch": (replace(BARE, torch=None), 2, ["PyTorch", "python3"]),
     "broken torch": (
         replace(BARE, torch=None, torch_error="OSError: libcudart.so.13"),
-        2,
-        "cannot be imported by python3 (OSError: libcudart.so.13)",
+        *(2, ["python3", "OSError: libcudart.so.13"]),
     ),
-    "no driver": (
-        replace(BARE, pci=("0000:01:00.0",)),
-        1,
-        "0000:01:00.0), but no NVIDIA driver is loaded",
-    ),
-    "CPU build beside a GPU": (replace(GOOD, torch=CPU_TORCH), 1, "is a build without CUDA"),
+    "no driver": (replace(BARE, pci=("0000:01:00.0",)), 1, ["0000:01:00.0", "driver"]),
+    "CPU build beside a GPU": (replace(GOOD, torch=CPU_TORCH), 1, ["2.13.0+cpu", "CUDA"]),
     "module and libraries differ": (
-        replace(
-            GOOD,
-            smi_gpus=(),
-            smi_error="Failed to initialize NVML: Driver/library version mismatch",
-            torch=BLIND,
-        ),
-        1,
-        "of different versions (580.65.06 is loaded)",
+        replace(GOOD, smi_gpus=(), smi_error=DRIFTED, torch=BLIND),
+        *(1, ["versions", "580.65.06"]),
     ),
     "driver fallen over": (
         replace(GOOD, smi_gpus=(), smi_error="No devices were found", torch=BLIND),
-        1,
-        "nvidia-smi says: No devices were found",
+        *(1, ["nvidia-smi", "No devices were found"]),
     ),
     "old driver": (
         replace(GOOD, kernel_driver="550.163.01", torch=BLIND),
-        1,
-        "Driver 550.163.01 is too old for PyTorch 2.13.0: CUDA 13.0 needs 580 or newer.",
+        *(1, ["Driver 550.163.01", "PyTorch 2.13.0", "CUDA 13.0 needs 580"]),
     ),
     "old GPU": (
         replace(GOOD, smi_gpus=(GTX_1080,), torch=replace(GPU_TORCH, gpus=(GTX_1080,))),
-        1,
-        "has no code for GPU 0, NVIDIA GeForce GTX 1080 (compute capability 6.1)",
+        *(1, ["GPU 0", "NVIDIA GeForce GTX 1080", "6.1"]),
     ),
-    "hidden GPU": (
-        replace(GOOD, torch=replace(BLIND, error="CUDA unknown error")),
-        1,
-        "PyTorch sees no GPU: CUDA unknown error",
-    ),
+    "hidden GPU": (replace(GOOD, torch=replace(BLIND, error="CUDA error")), 1, ["CUDA error"]),
     "driver without its tools": (
         replace(GOOD, smi_driver=None, smi_gpus=(), torch=BLIND),
-        1,
-        "Driver 580.65.06 is loaded, but PyTorch sees no GPU.",
+        *(1, ["Driver 580.65.06", "PyTorch"]),
     ),
 }
 
 
-@pytest.mark.parametrize(("machine", "status", "words"), MACHINES.values(), ids=MACHINES.keys())
-def test_says_what_is_missing_on(machine, status, words):
+@pytest.mark.parametrize(("machine", "status", "facts"), MACHINES.values(), ids=MACHINES.keys())
+def test_says_what_is_missing_on(machine, status, facts):
     findings = gpu_test.judge(machine)
-    assert [words in finding.text for finding in findings].count(True) == 1
+    assert_names("\n".join(finding.text for finding in findings), *facts)
     assert gpu_test.exit_status(findings) == status
     assert all(finding.remedy for finding in findings if finding.level != "note")
-    report = gpu_test.describe(machine, [], findings)
-    assert words in report
+    assert_names(gpu_test.describe(machine, [], findings), *facts)
 
 
 def test_has_nothing_to_say_of_a_good_machine():
     assert gpu_test.judge(GOOD) == []
     assert gpu_test.usable_gpus(GOOD) == [0]
-    assert "Everything that this machine has works." in gpu_test.describe(GOOD, [], [])
+    assert gpu_test.exit_status([]) == 0
 
 
 def test_runs_no_pass_on_a_gpu_that_torch_has_no_code_for():
@@ -169,7 +151,7 @@ def test_wrong_gradients_and_failed_passes_are_broken():
     ]
     findings = gpu_test.judge_passes(passes)
     assert [finding.level for finding in findings] == ["broken"] * 3
-    assert "cuda:1 failed: no kernel image is available" in findings[2].text
+    assert_names(findings[2].text, "cuda:1", passes[3].error)
     assert gpu_test.exit_status(findings) == 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.facts import assert_names
 from support.modules import call
 from support.plugins import load
 
@@ -30,13 +31,10 @@ def test_systems_that_hearth_knows(text, known):
     said = module.unknown_os(module.os_release(text))
     assert bool(said) != known
     if "Mint" in text:
-        assert said.startswith("runs Linux Mint 22; Hearth knows Debian 12 and 13, Ubuntu 22.04")
-        assert "preflight_other_os" in said
+        assert_names(said, "Linux Mint 22", "Debian 12 and 13", "22.04", "preflight_other_os")
 
 
-@pytest.mark.parametrize(
-    ("machine", "said"), [("aarch64", "those for Arm"), ("i686", "for x86_64 only")]
-)
+@pytest.mark.parametrize(("machine", "said"), [("aarch64", "Arm"), ("i686", "x86_64")])
 def test_processors_that_the_packages_do_not_fit(machine, said):
     assert said in module.unknown_architecture(machine)
     assert module.unknown_architecture("x86_64") == ""
@@ -52,7 +50,7 @@ def test_pythons_that_are_too_old(version, old):
 def test_a_disk_that_is_too_full_names_folder_and_need():
     assert module.too_full("/home", 7.0, 6, "for x") == ""
     said = module.too_full("/home", 3.24, 6, "for the Python environment")
-    assert said == "3.2 GB are free in /home; 6 GB are needed for the Python environment"
+    assert_names(said, "3.2 GB are free in /home", "6 GB are needed", "for the Python environment")
 
 
 def test_a_look_at_this_computer(tmp_path):
@@ -69,9 +67,7 @@ def test_a_look_at_this_computer(tmp_path):
         index="host.invalid",
     )
     assert not answer["changed"]
-    assert any(
-        "10000000 GB are needed" in said and str(tmp_path) in said for said in answer["findings"]
-    )
+    assert_names("\n".join(answer["findings"]), "10000000 GB", tmp_path)
     facts = answer["facts"]
     assert facts["has_address"]
     assert not facts["index"]
@@ -103,14 +99,14 @@ def test_a_line_about_a_machine_names_the_peers_that_it_does_not_reach():
         "index": True,
         "peers": ["laptop"],
     }
-    assert action.summary(facts, "10.0.0.1", ["laptop", "oldbox"]) == (
-        "Ubuntu 24.04.1 LTS, Python 3.12.3, 412 GB free, an NVIDIA GPU, does not have 10.0.0.1, "
-        "reaches the package index, gets no answer from oldbox"
-    )
+    said = action.summary(facts, "10.0.0.1", ["laptop", "oldbox"])
+    assert_names(said, "Ubuntu 24.04.1 LTS", "Python 3.12.3", "412 GB", "NVIDIA", "index")
+    assert_names(said, "does not have 10.0.0.1", "no answer from oldbox")
+    assert "laptop" not in said
     assert "no answer" not in action.summary(facts, "10.0.0.1", ["laptop"])
 
 
 def test_a_clock_that_is_off_is_remarked_upon():
     assert action.about_clock(4.9) == ""
-    assert action.about_clock(7200) == "its clock is 2 h 0 min ahead of the controller's"
-    assert action.about_clock(-90) == "its clock is 1 min 30 s behind the controller's"
+    assert_names(action.about_clock(7200), "2 h 0 min ahead")
+    assert_names(action.about_clock(-90), "1 min 30 s behind")
