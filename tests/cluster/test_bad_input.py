@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from support.facts import assert_names
 from support.house import NODES, House
 from support.lines import assert_line
 from support.stand_in_hub import stand_in_hub
@@ -31,7 +32,7 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "facts"),
     [
         ({"model": "./nowhere"}, ["no folder ./nowhere"]),
         (
@@ -45,26 +46,19 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
                 "run": "../up",
             },
             [
-                *(
-                    "'smollm-135m' is no preset",
-                    "did you mean 'smollm2-135m'",
-                    "no setting 'max_stps'",
-                ),
-                *("did you mean 'max_steps'", "max_steps: 'many'", "whole number"),
-                *("global_batch: 0", "micro_batch: -1", "at least 1", "run: '../up'"),
-                *("/nowhere/data.jsonl", "no such file"),
+                *("'smollm-135m'", "'smollm2-135m'", "'max_stps'", "'max_steps'"),
+                *("max_steps: 'many'", "whole number", "global_batch: 0", "micro_batch: -1"),
+                *("run: '../up'", "/nowhere/data.jsonl"),
             ],
         ),
-        ({"resume": "ghost"}, ["no run 'ghost'"]),
-        ({"split": "4:2:1"}, ["4:2:1 has 3 shares", "the run has 2 ranks"]),
-        ({"lora_targets": "nope"}, ["desk, laptop: lora_targets", "no linear layer nope"]),
+        ({"resume": "ghost"}, ["'ghost'"]),
+        ({"split": "4:2:1"}, ["4:2:1", "3 shares", "2 ranks"]),
+        ({"lora_targets": "nope"}, ["desk, laptop: lora_targets", "nope"]),
     ],
     ids=["folder", "many", "resume", "split", "lora_targets"],
 )
-def test_a_wrong_setting_is_named(shared, settings, words):
-    screen = refused(shared, *shared.tiny(**settings))
-    for word in words:
-        assert word in screen
+def test_a_wrong_setting_is_named(shared, settings, facts):
+    assert_names(refused(shared, *shared.tiny(**settings)), *facts)
 
 
 def test_all_problems_are_shown_at_once(shared):
@@ -73,8 +67,7 @@ def test_all_problems_are_shown_at_once(shared):
         *shared.tiny(lora_rank=0),
         *("-e", "modle=x", "-e", "epochs=few", "-e", "meeting_port=80", "-e", "wait=perhaps"),
     )
-    for word in ("lora_rank: 0", "did you mean 'model'", "epochs: 'few'", "'80'", "'perhaps'"):
-        assert word in screen
+    assert_names(screen, "lora_rank: 0", "'model'", "epochs: 'few'", "'80'", "'perhaps'")
 
 
 def test_one_setting_given_twice_is_refused(shared):
@@ -83,27 +76,27 @@ def test_one_setting_given_twice_is_refused(shared):
 
 def test_a_limit_is_refused_with_the_reason(shared):
     screen = refused(shared, *shared.tiny(), "--limit", "desk")
-    assert "a run takes all nodes" in screen
+    assert_names(screen, "all nodes")
 
 
 @pytest.mark.parametrize(
     ("hosts", "words"),
     [
-        ("[other]\nbox\n", ["no hosts in the group 'cluster'"]),
-        ("[cluster]\n", ["no hosts in the group 'cluster'"]),
+        ("[other]\nbox\n", ["group 'cluster'"]),
+        ("[cluster]\n", ["group 'cluster'"]),
         (
             "[cluster]\none node_rank=1 cluster_address=127.0.0.1\n"
             "two node_rank=1 cluster_address=127.0.0.2\n",
-            ["one and two have the same rank 1"],
+            ["one and two", "rank 1"],
         ),
         (
             "[cluster]\none node_rank=0 cluster_address=127.0.0.1\n"
             "two node_rank=2 cluster_address=127.0.0.1\n",
-            ["ranks are 0, 2", "same cluster_address 127.0.0.1"],
+            ["0, 2", "cluster_address 127.0.0.1"],
         ),
         (
             "[cluster]\none\ntwo cluster_address=192.168.1.300\n",
-            ["one: cluster_address is missing", "two: cluster_address '192.168.1.300' is not"],
+            ["one: cluster_address", "two: cluster_address '192.168.1.300'"],
         ),
     ],
     ids=["no-group", "empty-group", "one-rank-twice", "gap-and-address", "no-address"],

@@ -165,7 +165,7 @@ cluster:
 
 @pytest.mark.parametrize(
     ("fingerprint", "answer"),
-    [(FINGERPRINT, '"changed": true'), ("0" * 40, f"has the fingerprint {FINGERPRINT}, and 0000")],
+    [(FINGERPRINT, '"changed": true'), ("0" * 40, FINGERPRINT)],
 )
 def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fingerprint, answer):
     on("oldbox", "cat >key", given=KEY.encode())

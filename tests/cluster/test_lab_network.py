@@ -235,7 +235,7 @@ def test_a_definition_that_is_not_for_one_card_alone_is_kept(bare, tmp_path, und
 
 TAKEN = "198.51.100.77"  # a second one of the peer's: it would give up a lease that is claimed
 MISTAKES = {
-    "wrong gateway": ({"network_gateway": "198.51.100.250"}, "gateway 198.51.100.250 does not"),
+    "wrong gateway": ({"network_gateway": "198.51.100.250"}, "gateway 198.51.100.250"),
     "wrong prefix": ({"network_prefix": 30}, "/30"),
     "address of a peer": ({"cluster_address": TAKEN}, f"tried {TAKEN}/24"),
     "unknown NIC": ({"network_interface": "enp99s0"}, "on enp99s0"),
@@ -265,8 +265,7 @@ def test_a_mistake_forced_past_the_refusals_is_taken_back(bare, tmp_path, mistak
         assert status == 2
         assert screen.count(f"{node}: tried ") == 1
         assert said in screen
-        assert f"is at {NODES[node].address}; /etc/" in screen
-        assert "is as it was." in screen
+        assert_line(screen, "change back", NODES[node].address, "/etc/")
     inside(PEER, f"ip address delete {TAKEN}/24 dev {NODES[PEER].card}")
     assert answers(PEER)
 
@@ -372,14 +371,13 @@ def test_all_refusals_come_at_once_and_nothing_is_armed(bare, tmp_path):
     status, screen = play(tmp_path, ",".join(TRIED), **wrong).end()
     assert status == 2
     for finding in (
-        "tower: network_prefix 28 is not that of the network",
-        "tower: network_gateway 203.0.113.1 is not in 198.51.100.0/28",
-        "laptop: no NIC fits network_interface enp99s0; it has wlp0s20f3 (02:4c:41:42:00:02)",
-        f"laptop: {NODES[PEER].address} is used by another machine, with the MAC 02:4c:41:42:00:03",
-        "node4: cluster_address 198.51.100.255 is the first or the last of 198.51.100.0/24",
-        "No machine's network was changed.",
+        ("tower: network_prefix 28",),
+        ("tower: network_gateway 203.0.113.1", "198.51.100.0/28"),
+        ("laptop: ", "network_interface enp99s0", "wlp0s20f3 (02:4c:41:42:00:02)"),
+        (f"laptop: {NODES[PEER].address}", "MAC 02:4c:41:42:00:03"),
+        ("node4: cluster_address 198.51.100.255", "198.51.100.0/24"),
     ):
-        assert finding in screen
+        assert_line(screen, *finding)
     for node in TRIED:
         untouched(node, bare)
 
