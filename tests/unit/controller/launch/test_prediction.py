@@ -61,7 +61,9 @@ def test_each_node_and_all_together_are_told():
         assert line.split()[0] == name
         assert_names(line, f"{speed} tokens/s", "940 Mbit/s")
     (together,) = lines[3:]
-    assert_names(together, "4239 tokens/s", "1.66 times tower", "4.23 s", "0.23 s", "20.0 MB")
+    assert_names(
+        together, "4239 tokens/s", "1.66 times tower", "takes 4.23 s", "0.23 s of it", "20.0 MB"
+    )
 
 
 def test_an_exchange_every_so_many_steps_is_told_as_such():
@@ -82,7 +84,7 @@ def test_a_node_on_a_bad_cable_is_left_out_by_name_with_the_way_to_take_it():
     prediction, lines = chosen(SLOW_CABLE)
     assert prediction.nodes == ("tower", "laptop")
     (said,) = (line for line in lines if line.startswith("LEFT OUT"))
-    assert_names(said, "oldbox", "6.27 s", "-e nodes=all")
+    assert_names(said, "oldbox", "take 6.27 s", "-e nodes=all")
 
 
 @pytest.mark.parametrize(
