@@ -7,7 +7,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from support.facts import assert_names
 from support.house import NODES, House
+from support.lines import assert_line
 from support.stand_in_hub import stand_in_hub
 
 pytestmark = pytest.mark.cluster
@@ -30,7 +32,7 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "facts"),
     [
         ({"model": "./nowhere"}, ["no folder ./nowhere"]),
         (
@@ -44,26 +46,19 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
                 "run": "../up",
             },
             [
-                *(
-                    "'smollm-135m' is no preset",
-                    "did you mean 'smollm2-135m'",
-                    "no setting 'max_stps'",
-                ),
-                *("did you mean 'max_steps'", "max_steps: 'many'", "whole number"),
-                *("global_batch: 0", "micro_batch: -1", "at least 1", "run: '../up'"),
-                *("/nowhere/data.jsonl", "no such file"),
+                *("'smollm-135m'", "'smollm2-135m'", "'max_stps'", "'max_steps'"),
+                *("max_steps: 'many'", "whole number", "global_batch: 0", "micro_batch: -1"),
+                *("run: '../up'", "/nowhere/data.jsonl"),
             ],
         ),
-        ({"resume": "ghost"}, ["no run 'ghost'"]),
-        ({"split": "4:2:1"}, ["4:2:1 has 3 shares", "the run has 2 ranks"]),
-        ({"lora_targets": "nope"}, ["desk, laptop: lora_targets", "no linear layer nope"]),
+        ({"resume": "ghost"}, ["'ghost'"]),
+        ({"split": "4:2:1"}, ["4:2:1", "3 shares", "2 ranks"]),
+        ({"lora_targets": "nope"}, ["desk, laptop: lora_targets", "nope"]),
     ],
     ids=["folder", "many", "resume", "split", "lora_targets"],
 )
-def test_a_wrong_setting_is_named(shared, settings, words):
-    screen = refused(shared, *shared.tiny(**settings))
-    for word in words:
-        assert word in screen
+def test_a_wrong_setting_is_named(shared, settings, facts):
+    assert_names(refused(shared, *shared.tiny(**settings)), *facts)
 
 
 def test_all_problems_are_shown_at_once(shared):
@@ -72,8 +67,7 @@ def test_all_problems_are_shown_at_once(shared):
         *shared.tiny(lora_rank=0),
         *("-e", "modle=x", "-e", "epochs=few", "-e", "meeting_port=80", "-e", "wait=perhaps"),
     )
-    for word in ("lora_rank: 0", "did you mean 'model'", "epochs: 'few'", "'80'", "'perhaps'"):
-        assert word in screen
+    assert_names(screen, "lora_rank: 0", "'model'", "epochs: 'few'", "'80'", "'perhaps'")
 
 
 def test_one_setting_given_twice_is_refused(shared):
@@ -82,27 +76,27 @@ def test_one_setting_given_twice_is_refused(shared):
 
 def test_a_limit_is_refused_with_the_reason(shared):
     screen = refused(shared, *shared.tiny(), "--limit", "desk")
-    assert "a run takes all nodes" in screen
+    assert_names(screen, "all nodes")
 
 
 @pytest.mark.parametrize(
     ("hosts", "words"),
     [
-        ("[other]\nbox\n", ["no hosts in the group 'cluster'"]),
-        ("[cluster]\n", ["no hosts in the group 'cluster'"]),
+        ("[other]\nbox\n", ["group 'cluster'"]),
+        ("[cluster]\n", ["group 'cluster'"]),
         (
             "[cluster]\none node_rank=1 cluster_address=127.0.0.1\n"
             "two node_rank=1 cluster_address=127.0.0.2\n",
-            ["one and two have the same rank 1"],
+            ["one and two", "rank 1"],
         ),
         (
             "[cluster]\none node_rank=0 cluster_address=127.0.0.1\n"
             "two node_rank=2 cluster_address=127.0.0.1\n",
-            ["ranks are 0, 2", "same cluster_address 127.0.0.1"],
+            ["0, 2", "cluster_address 127.0.0.1"],
         ),
         (
             "[cluster]\none\ntwo cluster_address=192.168.1.300\n",
-            ["one: cluster_address is missing", "two: cluster_address '192.168.1.300' is not"],
+            ["one: cluster_address", "two: cluster_address '192.168.1.300'"],
         ),
     ],
     ids=["no-group", "empty-group", "one-rank-twice", "gap-and-address", "no-address"],
@@ -120,7 +114,7 @@ def test_a_name_that_is_taken_is_refused(house):
     (house.runs / "old" / "run.yml").write_text("run: old\n")
     status, screen = house.train("-e", "run=old")
     assert status == 2
-    assert "'old' exists already" in screen
+    assert_line(screen, "'old'", "exists")
     assert "resume=old" in screen
 
 
@@ -135,7 +129,7 @@ def test_findings_of_all_nodes_come_in_one_message(house, tmp_path):
         port = taken.getsockname()[1]
         screen = refused(house, *house.tiny(), "-e", f"meeting_port={port}")
     assert f"desk: port {port}" in screen
-    assert "laptop: the workspace" in screen
+    assert_line(screen, "laptop", "workspace")
     assert screen.count("Nothing was started on any node.") == 1
 
 
@@ -174,7 +168,7 @@ def test_the_token_of_the_shell_reaches_the_hub_and_is_shown_nowhere(house):
             HF_ENDPOINT=hub.url,
             HF_TOKEN=token,
         )
-    assert "the Hub refuses your token" in screen
+    assert_line(screen, "Hub", "token")
     assert token not in screen
 
 
@@ -209,7 +203,7 @@ def half(house, tmp_path) -> Path:
 @pytest.mark.rotated
 def test_a_node_out_of_reach_is_named_and_the_others_are_checked(house, half):
     screen = refused(house, "-i", half, *house.tiny(epochs=1))
-    assert "far: cannot be reached" in screen
+    assert_line(screen, "far", "reached")
 
 
 @pytest.mark.rotated
@@ -220,17 +214,17 @@ def test_logs_and_curves_that_a_node_out_of_reach_has_are_said_to_be_there(house
     status, screen = show("logs")
     assert status == 0
     assert "a word of near" in screen
-    assert "not answered: far, sold" in screen
+    assert_line(screen, "not answered", "far, sold")
     status, screen = show("logs", "-e", "node=far")
     assert status == 2
-    assert "far: cannot be reached" in screen
+    assert_line(screen, "far", "reached")
     status, screen = show("logs", "-e", "node=sold")
     assert status == 2
-    assert "sold took part in evening, and is no node of this inventory" in screen
+    assert_line(screen, "sold", "evening")
     status, screen = show("dashboard")
     assert status == 2
-    assert "far: cannot be reached" in screen
-    assert "The curves of evening are there." in screen
+    assert_line(screen, "far", "reached")
+    assert_line(screen, "curves", "evening")
     status, screen = show("dashboard", "-e", "dashboard_state=stopped")
     assert status == 0
     assert "not answered: far" in screen

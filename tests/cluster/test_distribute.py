@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.cached_model import ID, NAME, make_cached
 from support.house import House
+from support.lines import assert_line
 from support.stand_in_hub import stand_in_hub
 
 pytestmark = pytest.mark.cluster
@@ -59,8 +60,8 @@ def test_the_node_that_has_the_model_sends_it_and_once_more_nothing_is_changed(h
 
     status, screen = distribute(home)
     assert status == 0
-    assert "desk: 6.3 MB from laptop in " in screen
-    assert f"{NAME}: whole and the same on desk, laptop" in screen
+    assert_line(screen, "desk", "6.3 MB from laptop")
+    assert_line(screen, NAME, "whole", "desk, laptop")
     assert weights(home, "desk") == weights(home, "laptop")
     assert staged(home, "desk") == staged(home, "laptop") == [home.data.read_bytes()]
 
@@ -76,7 +77,7 @@ def test_what_nobody_has_is_downloaded_by_one_node_only(home):
         online = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}
         status, screen = distribute(home, **online)
     assert status == 0
-    assert f"{NAME}: desk downloads it, once" in screen
+    assert_line(screen, NAME, "desk", "downloads")
     assert weights(home, "desk") == weights(home, "laptop")
     got = [path for path in hub.asked if path.endswith("/model.safetensors")]
     assert 1 <= len(got) <= 2  # its size, and then itself
@@ -87,8 +88,8 @@ def test_nodes_with_one_cache_are_sent_nothing(home):
     words = ("-e", f"model={ID}", "-e", "dataset=homelab-qa")
     status, screen = home.play("playbooks/distribute.yml", *words)
     assert status == 0
-    assert "laptop shares a disk with desk: nothing is sent to it" in screen
-    assert "homelab-qa.jsonl: comes with the training code" in screen
+    assert_line(screen, "laptop shares", "desk")
+    assert_line(screen, "homelab-qa.jsonl", "code")
 
 
 @pytest.mark.rotated

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 from support.house import NODES, ROOT, House
+from support.lines import assert_line
 
 pytestmark = pytest.mark.cluster
 
@@ -62,7 +63,7 @@ def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     scratch.mkdir()
     done = home.script("doctor")
     assert done.returncode in (1, 2)
-    assert "! laptop: code: hearth/base/errors.py unlike this checkout" in done.stdout
+    assert_line(done.stdout, "! laptop", "code", "hearth/base/errors.py")
     assert "fix: ansible-playbook provision.yml --tags workspace" in done.stdout
     assert f"! desk: leftovers: {scratch}" in done.stdout.replace("\n ", "")
     assert "Doctor\n" not in done.stdout  # the table, and nothing of the play

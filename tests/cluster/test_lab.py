@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.computer import snapshot
+from support.facts import assert_names
 from support.house import ROOT
 from support.lab import READY, STATE, Controller, computer_before, lab, on, row
 from support.lab import machines as three_machines
@@ -188,17 +189,17 @@ def test_a_cable_carries_what_it_is_set_to_in_both_directions(machines):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "answer"),
+    ("arguments", "facts"),
     [
-        (("cut", "attic"), "no machine attic in the lab; it has tower, laptop, oldbox"),
-        (("link", "tower", "fast"), "fast is no speed"),
-        (("cpu", "tower", "-1"), "is no share"),
-        (("up", "--nodes", "2"), "lab is up with 3 machines"),
+        (("cut", "attic"), ["attic", "tower, laptop, oldbox"]),
+        (("link", "tower", "fast"), ["fast", "speed"]),
+        (("cpu", "tower", "-1"), ["-1", "share"]),
+        (("up", "--nodes", "2"), ["3 machines"]),
     ],
 )
-def test_a_mistake_is_named_and_changes_nothing(machines, arguments, answer):
+def test_a_mistake_is_named_and_changes_nothing(machines, arguments, facts):
     state = (STATE / "state.json").read_bytes()
-    assert answer in lab(*arguments, status=2)
+    assert_names(lab(*arguments, status=2), *facts)
     assert (STATE / "state.json").read_bytes() == state
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from support.lab import READY, Controller, as_root, at_home, bring, lab
+from support.lines import assert_line
 from support.runs import cluster, end, record, start, units, until_state, until_step
 from support.waiting import until
 
@@ -85,7 +86,7 @@ def test_logs_are_those_of_the_machine_that_is_asked_for(home):
     status, screen = verb(home, "logs", "node=laptop", "lines=40")
     assert status == 0
     assert f"laptop: ~/ai-cluster/logs/{RUN}.log" in screen
-    assert "is rank 1 of 2" in screen
+    assert_line(screen, "rank 1 of 2")
     assert "tower: ~" not in screen
 
 
@@ -95,7 +96,7 @@ def test_the_curves_are_seen_through_the_tunnel_that_is_named(home):
     assert status == 0
     status, screen = verb(home, "dashboard", "dashboard_port=16006")
     assert status == 0
-    assert f"{RUN}: TensorBoard runs on tower (hearth.tensorboard.service)" in screen
+    assert_line(screen, RUN, "tower", "hearth.tensorboard.service")
     assert "active" in at_home("tower", "systemctl --user is-active hearth.tensorboard.service")
     command = re.search(r"^ +tunnel +(ssh .+)$", screen, re.MULTILINE)[1]
     tunnel = subprocess.Popen(shlex.split(command), cwd=home.checkout, env=home.environment)
@@ -171,7 +172,7 @@ def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
         assert {record(node, "script")["generation"] for node in NODES} == {1}
         status, screen = verb(home, "stop", "run=script")
         assert status == 0
-        assert "script was stopped: train.py" in screen
+        assert_line(screen, "script", "stopped", "train.py")
     finally:
         lab("join", "laptop", status=None)
         end(NODES, ["script"])

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support.facts import assert_names
+from support.lines import assert_line
 from support.waiting import HANG
 
 from tests.bench import beside
@@ -80,17 +82,9 @@ def sitting(machines: int, second: float, ping: float) -> dict:
 
 
 def test_medians_are_shown_and_what_was_not_measured_is_left_out():
-    told = table(
-        {
-            "date": "2026-11-20",
-            "computer": "2 cores of X",
-            "ansible": "2.19.0",
-            "hearth": "abc",
-            "sittings": [sitting(3, 30.0, 0.5)],
-        }
-    )
-    assert "| 3 | first run | 1 | 90.0 | 45.0 | 180 | 30.00 s |" in told
-    assert "| 3 | second run | 3 | 30.0 | 15.0 | 60 | 10.00 s |" in told
+    told = table(SEEN | {"ansible": "2.19.0", "sittings": [sitting(3, 30.0, 0.5)]})
+    assert_line(told, "| 3 | first", "| 1 | 90.0 | 45.0 | 180 | 30.00 s |")
+    assert_line(told, "| 3 | second", "| 3 | 30.0 | 15.0 | 60 | 10.00 s |")
     assert "all-reduce |" not in told
 
 
@@ -144,28 +138,18 @@ def test_what_unequal_machines_come_to_is_set_against_the_sum_and_the_equal_spli
         "by_speed": trained(672, 672, 690, predicted=700.0),
         "tutorial": trained(250),
     }
-    told = heterogeneous.table(
-        {
-            "model": "A Llama",
-            "at_once": 3,
-            "skipped": 2,
-            "sittings": [unequal],
-        }
-    )
-    assert "| tower alone | 3 | 400 | 390 to 420 | 0.56 |" in told
-    assert "| all, split by speed | 3 | 672 | 672 to 690 | 0.96 |" in told  # of 700, 700 and 750
-    assert "| all, a tutorial's script | 1 | 250 | 250 to 250 | 0.36 |" in told
-    assert (
-        "- At least 0.95 of the sum: met (0.960). In a step the ranks computed at 1.20 of" in told
-    )
-    assert "their speeds alone, and 0.80 of that was left" in told
-    assert "- At least 2.0 times the equal split: met (2.24)." in told
-    assert "- Predicted within 10% of what happens: met (+4.2%)." in told
+    where = {"model": "A Llama", "at_once": 3, "skipped": 2}
+    told = heterogeneous.table(where | {"sittings": [unequal]})
+    assert_line(told, "tower", "| 3 | 400 | 390 to 420 | 0.56 |")
+    assert_line(told, "by speed", "| 3 | 672 | 672 to 690 | 0.96 |")  # of 700, 700 and 750
+    assert_line(told, "tutorial", "| 1 | 250 | 250 to 250 | 0.36 |")
+    assert_line(told, "0.95", "met (0.960)")
+    assert_names(told, "1.20", "0.80")  # of their speeds alone, and of that
+    assert_line(told, "2.0 times", "met (2.24)")
+    assert_line(told, "10%", "met (+4.2%)")
+    assert_line(told, "exchange", "0.030 s", "3.0%")
     alike = unequal | {"shares": {"tower": 0.5, "laptop": 0.5, "oldbox": 0.5}}
-    assert "- The exchange takes 0.030 s of a step split by speed, 3.0% of it" in told
-    assert heterogeneous.aims([alike])[0].startswith(
-        "- On equal nodes at least 0.97 of the sum: **not met** (0.960)."
-    )
+    assert_names(heterogeneous.aims([alike])[0], "0.97", "**not met** (0.960)")
 
 
 def lines(begin: float, each: float, count: int, tokens: int) -> list[dict]:
@@ -196,9 +180,9 @@ def test_machines_side_by_side_count_only_while_all_train():
 
 
 def test_machines_that_hardly_train_at_the_same_time_are_named():
-    with pytest.raises(ValueError, match="tower: 2 steps while all trained, 3 wanted"):
+    with pytest.raises(ValueError, match=r"tower: 2 steps .*\b3 wanted"):
         beside.speeds({"tower": lines(0, 1.0, 8, 1), "laptop": lines(6, 1.0, 8, 1)}, skipped=0)
-    with pytest.raises(ValueError, match="laptop: no steps after the first 2"):
+    with pytest.raises(ValueError, match=r"laptop: .*\b2\b"):
         beside.speeds({"tower": lines(0, 1.0, 8, 1), "laptop": lines(0, 1.0, 2, 1)}, skipped=2)
 
 
@@ -216,7 +200,7 @@ def test_machines_are_held_to_the_cores_with_most_room_for_their_shares():
     assert beside.places(unequal, 2) == {"tower": 1, "laptop": 0, "oldbox": 0}
     equal = dict.fromkeys(["tower", "laptop", "oldbox"], 0.25)
     assert beside.places(equal, 2) == {"tower": 1, "laptop": 0, "oldbox": 1}
-    with pytest.raises(ValueError, match="laptop: no core has"):
+    with pytest.raises(ValueError, match="laptop: "):
         beside.places(unequal, 1)
 
 
@@ -236,11 +220,11 @@ def test_packing_is_set_against_both_ways_of_padding():
         "padded": costs(10, 25, 40),
     }
     told = packing.table(SEEN | {"model": "a Llama", "layers": 6, "sets": {"words": ways}})
-    assert "| words | packed to 2048 | 3 | 100 | 90 to 130 | 53% | 4.0 |" in told
-    assert "- words: at least 3 times padding to 2048: met (4.0); 1.25 times padding to" in told
+    assert_line(told, "| words | packed", 2048, "| 3 | 100 | 90 to 130 | 53% | 4.0 |")
+    assert_line(told, "- words", "3 times", "met (4.0)", "1.25 times")
     slow = ways | {"packed": costs(70)}
     told = packing.table(SEEN | {"model": "a Llama", "layers": 6, "sets": {"words": slow}})
-    assert "**not met** (2.8); 0.88 times" in told
+    assert_line(told, "**not met** (2.8)", "0.88 times")
 
 
 def test_a_split_is_set_against_one_rank():
@@ -250,8 +234,8 @@ def test_a_split_is_set_against_one_rank():
     ]
     told = exactness.table(SEEN | {"model": "a Llama", "ways": ways})
     assert "| 2 ranks | 5.0e-04 | 1.0e-04 | 5.0e-02 |" in told
-    assert "- The change of the parameters within 0.001: met (5.0e-04)." in told
-    assert "- The loss curve within 1e-05: **not met** (5.0e-02)." in told
+    assert_line(told, "parameters", "0.001", "met (5.0e-04)")
+    assert_line(told, "loss", "1e-05", "**not met** (5.0e-02)")
 
 
 def test_what_comes_after_a_machine_is_halved_is_set_against_the_new_sum():
@@ -267,7 +251,7 @@ def test_what_comes_after_a_machine_is_halved_is_set_against_the_new_sum():
     }
     told = follow.table(figures)
     assert "| 1 | 100 | 80 | 1.00 | 0.88 | 0.95 | 5 |" in told
-    assert "- Back at 0.93 of the new sum within 5 steps: met (0.950)." in told
+    assert_line(told, "0.93", "5 steps", "met (0.950)")
     told = follow.table(figures | {"halved": figures["alone"]})
     assert "| 1 | 100 | 100 | 1.00 | 0.70 | 0.76 | never |" in told
     assert "**not met** (0.760)" in told
@@ -278,10 +262,10 @@ def test_an_estimate_of_memory_is_set_against_what_was_measured():
     run = {"parameters": 40_000_000, "rows": 4, "length": 512, "before": 400 * mib}
     close = run | {"checkpointing": True, "peak": 1400 * mib, "estimated": 1050 * mib}
     far = run | {"checkpointing": False, "peak": 2400 * mib, "estimated": 1600 * mib}
-    where = {"date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc", "libc": "glibc 2"}
+    where = SEEN | {"libc": "glibc 2"}
     told = memory.table(where | {"runs": [close]})
     assert "| 40M | 1 | 4 × 512 | yes | 1000 | 1050 | +5% |" in told
-    assert "- Within 15% of what is measured: met (at most 5%)." in told
+    assert_line(told, "15%", "met (at most 5%)")
     assert "| 40M | 2 | 4 × 512 | yes |" in memory.table(where | {"runs": [close | {"ranks": 2}]})
     assert "**not met** (at most 20%)" in memory.table(where | {"runs": [close, far]})
 
@@ -306,9 +290,8 @@ def test_rounds_are_set_against_the_sum_and_the_loss_of_an_exchange_in_every_ste
     def run(speed: float, loss: float, size: float) -> list[dict]:
         return [{"tokens_per_second": speed, "held_out_loss": loss, "bytes_a_step": size}]
 
-    figures = {
-        "date": "2026-11-20", "computer": "2 cores of X", "hearth": "abc", "link": "100mbit",
-        "model": "with random weights",
+    figures = SEEN | {
+        "link": "100mbit", "model": "with random weights",
         "shares": {"tower": 0.8, "laptop": 0.4}, "steps": 64, "rows": 64,
         "length": 128, "exchange": {"sync_every": 8, "compress": "bf16"},
         "alone": {"tower": trained(400), "laptop": trained(200)},
@@ -316,18 +299,13 @@ def test_rounds_are_set_against_the_sum_and_the_loss_of_an_exchange_in_every_ste
         "rounds": run(546, 2.03, 1.4e6),
     }  # fmt: skip
     told = slow_link.table(figures)
-    assert (
-        "| all, sync_every=8, compress=bf16 | 1 | 546 | 546 to 546 | 0.91 | 2.0300 | 1.40 |" in told
-    )
-    assert "- At least 0.9 of the sum: met (0.910)." in told
-    assert "in every step: **not met** (+1.50%)." in told
+    assert_line(told, "sync_every=8", "compress=bf16", "546 to 546 | 0.91 | 2.0300 | 1.40")
+    assert_line(told, "0.9", "met (0.910)")
+    assert_line(told, "**not met** (+1.50%)")
 
 
 def test_what_all_copies_take_is_compared_with_one():
-    figures = {
-        "date": "2026-11-22",
-        "computer": "2 cores of X",
-        "hearth": "abc",
+    figures = SEEN | {
         "link": "100mbit",
         "megabytes": 300,
         "seconds": {
@@ -361,6 +339,6 @@ def test_what_a_loss_costs_is_told_of_both_engines():
     }  # fmt: skip
     told = elastic.table(figures)
     assert "| Hearth | 1 | 0.20 | 20.0 | 23.0 | 10 | 31.0 |" in told
-    assert "| torchft 0.2.0 | 2 | 0.30 | 6.0 (5.0 to 7.0) | 5.0 (5.0 to 5.0) | 0 | 9.0 (9" in told
-    assert "- The others' next step: torchft is sooner, by 14 s." in told
+    assert_line(told, "torchft 0.2.0 | 2 | 0.30 | 6.0 (5.0 to 7.0) | 5.0 (5.0 to 5.0) | 0 | 9.0")
+    assert_line(told, "torchft is sooner", "14 s")
     assert "| | Hearth | torchft 0.2.0 |" in told

@@ -13,10 +13,12 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from hypothesis import given
 from hypothesis import strategies as st
+from support.facts import assert_names
 from support.plugins import PLUGINS, load
 from support.waiting import HANG
 
 from hearth.base.text import duration
+from hearth.diagnose.catalogue import entries
 from hearth_controller.base.paths import as_typed, playbook_command
 from hearth_controller.base.screen import Screen
 from hearth_controller.report.repeat import variable
@@ -147,12 +149,11 @@ def test_the_summary_names_a_model_so_that_it_can_be_pasted():
 
 def test_the_summary_of_a_finished_run():
     text = closing(TOLD, FINISHED)
-    lines = text.splitlines()
-    assert lines[0] == "r1 finished: 60 of 60 steps on desk, lap in 2 min 5 s"
-    assert "held-out perplexity  40.00 → 10.00  (-75%)" in text
+    assert_names(text.splitlines()[0], "r1 finished", "60 of 60", "desk, lap", "2 min 5 s")
+    assert_names(text, "40.00 → 10.00  (-75%)")
     assert "I [31m dunno" in text
     assert "\x1b" not in text
-    assert "It is a prefix." in text
+    assert TOLD[6]["answer"] in text
     for name in ("report.html", "adapter", "metrics.jsonl", "logs"):
         assert f"runs/r1/{name}" in text
     assert "train.yml -e resume=r1 -e max_steps=120" in text
@@ -161,46 +162,42 @@ def test_the_summary_of_a_finished_run():
 
 def test_the_summary_of_a_failed_run_names_the_log_and_how_to_go_on():
     text = closing(TOLD[:5], FAILED, files=("logs",), playbook="ansible-playbook -i x")
-    assert text.startswith("r1 failed: 60 of 60 steps")
-    assert "less runs/r1/logs/lap.log" in text
-    assert "ansible-playbook -i x train.yml -e resume=r1" in text
+    assert_names(text.splitlines()[0], "r1 failed", "60 of 60")
+    assert_names(text, "less runs/r1/logs/lap.log", "ansible-playbook -i x train.yml -e resume=r1")
     assert "adapter" not in text
 
 
 def test_the_summary_of_a_whole_model_says_where_it_and_the_best_one_lie():
     text = closing(TOLD, FINISHED, files=("model", "best", "metrics.jsonl", "logs"))
-    assert "  model                runs/r1/model" in text
-    assert "  lowest loss          runs/r1/best" in text
+    assert_names(text, "runs/r1/model", "runs/r1/best")
     assert "adapter" not in text
 
 
-def test_a_run_that_never_began_has_a_summary_too():
-    gone = {"state": "lost", "gone": True, "rank": 0}
-    assert closing([], {"desk": gone}, files=()).startswith("r1 failed: before its first step")
+SILENT = {"state": "lost", "message": "no answer"}
 
 
-def test_a_run_that_failed_without_rank_0_s_record_is_not_said_to_have_done_nothing():
-    text = closing([], FAILED | {"desk": {"state": "lost", "message": "no answer"}}, files=())
-    assert text.startswith("r1 failed: how far it came is on its rank 0's node")
+@pytest.mark.parametrize(
+    ("lines", "ends", "begins"),
+    [
+        ([], {"desk": {"state": "lost", "gone": True, "rank": 0}}, "r1 failed: before its first"),
+        # Rank 0's record is out of reach: nobody can say that it has done nothing.
+        ([], FAILED | {"desk": SILENT}, "r1 failed: how far"),
+        (TOLD, {"desk": {"state": "finished"}, "lap": SILENT}, "r1 finished: 60 of 60"),
+        (TOLD[:5], {"desk": {"state": "stopped"}}, "r1 was stopped: 60 of 60"),
+    ],
+)
+def test_how_a_run_ended_is_the_first_word_of_its_summary(lines, ends, begins):
+    assert closing(lines, ends, files=()).startswith(begins)
 
 
 def test_a_run_of_which_no_node_answers_may_still_be_under_way():
-    ends = {node: {"state": "lost", "message": "no answer"} for node in ("desk", "lap")}
+    ends = dict.fromkeys(("desk", "lap"), SILENT)
     text = closing(TOLD[:5], ends, files=("logs",), playbook="ansible-playbook -i x")
-    assert text.startswith("r1 was lost from sight, and may still be under way: 60 of 60 steps")
-    assert "ansible-playbook -i x playbooks/attach.yml -e run=r1" in text
+    assert_names(text.splitlines()[0], "r1", "lost", "60 of 60")
+    assert_names(text, "ansible-playbook -i x playbooks/attach.yml -e run=r1")
     assert "resume" not in text
     assert "what happened" not in text
     assert culprits(ends) == {"desk": "no answer", "lap": "no answer"}
-
-
-def test_a_node_that_left_at_the_end_does_not_make_a_run_fail():
-    ends = {"desk": {"state": "finished"}, "lap": {"state": "lost", "message": "no answer"}}
-    assert closing(TOLD, ends).startswith("r1 finished")
-
-
-def test_a_run_that_was_stopped_did_not_fail():
-    assert closing(TOLD[:5], {"desk": {"state": "stopped"}}).startswith("r1 was stopped: 60 of 60")
 
 
 @given(st.text(max_size=800))
@@ -221,29 +218,31 @@ def test_a_long_answer_is_set_below_itself():
 # -- who failed ------------------------------------------------------------------------------------
 
 
-def test_only_the_node_that_failed_is_blamed():
-    assert culprits(FAILED) == {"lap": "out of memory"}
+LOST_LAP = {"cause": {"node": "lap", "message": "no sign of life for 15 s"}, "state": "failed"}
 
 
-def test_a_node_out_of_reach_is_blamed_by_its_peers():
-    lost = {"cause": {"node": "lap", "message": "no sign of life for 15 s"}, "state": "failed"}
-    ends = {"desk": lost, "lap": {"state": "lost", "message": "no answer"}}
-    assert culprits(ends) == {"lap": "no sign of life for 15 s"}
-
-
-def test_a_node_that_alone_knows_nothing_speaks_for_itself():
-    ends = {"desk": {"state": "unknown"}, "lap": {"state": "lost", "message": "no answer"}}
-    assert culprits(ends)["lap"] == "no answer"
+@pytest.mark.parametrize(
+    ("ends", "blamed"),
+    [
+        (FAILED, {"lap": "out of memory"}),
+        ({"desk": LOST_LAP, "lap": SILENT}, {"lap": LOST_LAP["cause"]["message"]}),
+        ({"desk": {"state": "unknown"}, "lap": SILENT}, {"lap": "no answer"}),
+        ({"desk": {"state": "finished"}, "lap": SILENT}, {}),
+        (FINISHED | {"x": {"state": "stopped"}}, {}),
+    ],
+)
+def test_only_the_node_that_failed_is_blamed(ends, blamed):
+    assert blamed.items() <= culprits(ends).items()
+    assert bool(culprits(ends)) == bool(blamed)
 
 
 def test_a_run_that_the_others_saw_to_its_end_did_not_fail_where_a_node_was_not_seen():
-    ends = {"desk": {"state": "finished"}, "lap": {"state": "lost", "message": "no answer"}}
-    assert culprits(ends) == {}
+    ends = {"desk": {"state": "finished"}, "lap": SILENT}
     assert silent(ends) == {"lap": "no answer"}
     assert silent(FAILED) == {}
-    told = summary("evening", "-e model=m", Story.of([]), ends, "runs/evening", [], "play")
-    assert "finished" in told.splitlines()[0]
-    assert "not seen to its end  lap: no answer" in told
+    head, *rest = closing([], ends).splitlines()
+    assert "finished" in head
+    assert any("lap: no answer" in line for line in rest)
 
 
 @pytest.mark.parametrize("kind", ["not_ready", "node_lost"])
@@ -261,35 +260,34 @@ def test_a_node_that_came_back_and_found_nobody_does_not_make_a_run_fail(kind, g
     assert culprits({"lap": ends["lap"]} | {"desk": {"state": "lost"}})["desk"]
 
 
-def test_nobody_is_blamed_for_a_good_end():
-    assert culprits(FINISHED | {"x": {"state": "stopped"}}) == {}
-
-
 KILLED = "rank 1 was killed by signal 9 (SIGKILL)"
 KERNEL = "hearth: 2026-11-20T07:10:10Z kernel: Out of memory: Killed process 4242 (python3)"
 
 
-def test_a_known_failure_is_shown_as_it_is_with_its_cause_and_its_cure():
-    error, cause, cure = told("OSError: [Errno 28] No space left on device", "", True).split("\n")
-    assert error == "OSError: [Errno 28] No space left on device"
-    assert cause.startswith("cause: A disk of this node is full")
-    assert cure.startswith("cure: `df -h ")
-
-
-def test_what_the_kernel_said_in_the_nodes_log_counts():
-    assert "ran out of memory (not the GPU)" in told(KILLED, KERNEL, True)
-    assert "Somebody killed the rank" in told(KILLED, "", True)
-
-
-def test_an_unknown_error_of_a_rank_is_said_to_be_unknown():
-    assert told("ValueError: odd", "", True).startswith("ValueError: odd\ncause: not known")
-    assert told("desk: its folder cannot be made", "", False).count("\n") == 0
+@pytest.mark.parametrize(
+    ("error", "log", "entry"),
+    [
+        ("OSError: [Errno 28] No space left on device", "", "disk-full"),
+        (KILLED, KERNEL, "killed-for-memory"),
+        (KILLED, "", "killed"),
+        ("ValueError: odd", "", None),
+    ],
+)
+def test_the_error_of_a_rank_is_shown_as_it_is_with_its_cause_and_its_cure(error, log, entry):
+    said, cause, *cure = told(error, log, True).split("\n")
+    assert said == error
+    if entry is None:
+        assert cause.startswith("cause: not known")
+    else:
+        (known,) = (each for each in entries() if each.id == entry)
+        assert (cause, *cure) == (f"cause: {known.cause}", f"cure: {known.cure}")
 
 
 def test_what_hearth_says_itself_is_left_as_it_is():
     own = "the download failed (429 Client Error: Too Many Requests); try again"
     assert told(own, f"hearth: error: {own}\n", True) == own
-    assert "cause: The Hub answers no more" in told(own, "", True)
+    assert "\ncause: " in told(own, "", True)
+    assert told("desk: its folder cannot be made", "", False).count("\n") == 0
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -378,12 +376,9 @@ def test_the_locked_ansible_is_used_and_any_other_is_refused_in_a_line():
     assert callback.refusal("2.19.2", LOCK, True) == ""
     for version in ("2.17.14", "2.1.9", "2.20.0", "2.190.0"):
         said = callback.refusal(version, LOCK, True)
-        assert said.startswith(
-            f"Hearth needs ansible-core 2.19 of its own .venv; this is {version}"
-        )
-        assert "source .venv/bin/activate" in said
+        assert_names(said, "needs ansible-core 2.19", f"is {version}", "source .venv/bin/activate")
         assert "\n" not in said
-    assert "without Hearth's packages" in callback.refusal("2.19.2", LOCK, False)
+    assert callback.refusal("2.19.2", LOCK, False)
 
 
 def test_an_ansible_of_another_version_ends_before_the_first_play(tmp_path):
@@ -401,8 +396,8 @@ def test_an_ansible_of_another_version_ends_before_the_first_play(tmp_path):
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.startswith("Hearth needs ansible-core")
-    assert len(done.stderr.splitlines()) == 1
+    (line,) = done.stderr.splitlines()
+    assert_names(line, "ansible-core", "2.16.3")
 
 
 # -- the screen ------------------------------------------------------------------------------------
@@ -419,8 +414,8 @@ def test_failures_are_text_and_nodes_that_say_the_same_share_it():
     [
         ({"msg": "Task failed: no such file"}, "no such file"),
         ({"msg": "MODULE FAILURE", "module_stderr": "boom"}, "MODULE FAILURE\nboom"),
-        ({"censored": "the output has been hidden"}, "hidden because it may hold secrets"),
-        ({}, "without saying why"),
+        ({"censored": "the output has been hidden"}, "secrets"),
+        ({}, "why"),
     ],
 )
 def test_the_message_of_a_result(result, text):

@@ -43,13 +43,13 @@ def test_speeds_and_shares():
 
 @given(st.text().filter(lambda text: not text.endswith(("bit", "BIT"))))
 def test_what_is_no_speed_is_refused(text):
-    with pytest.raises(LabError, match="is no speed"):
+    with pytest.raises(LabError, match="speed"):
         plan.megabits(text)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "half", "nan", "inf", "0mbit", ""])
 def test_what_is_no_share_is_refused(text):
-    with pytest.raises(LabError, match="is no share"):
+    with pytest.raises(LabError, match="share"):
         plan.cores(text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.facts import assert_names
 
 from hearth_controller.base.pulse import SILENCE, Pulse
 
@@ -29,9 +30,7 @@ def test_a_silent_task_is_named_with_its_time_and_the_nodes_it_still_runs_on(clo
     assert pulse.line() is None
     clock.now = 75
     line = pulse.line()
-    assert "Install the packages" in line
-    assert "1 min 15 s" in line
-    assert "laptop, oldbox" in line
+    assert_names(line, "Install the packages", "1 min 15 s", "laptop, oldbox")
     assert "tower" not in line
 
 

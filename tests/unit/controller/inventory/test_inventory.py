@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from support.facts import assert_names
 from support.waiting import HANG
 
 from hearth_controller.inventory.nodes import far_apart, read_nodes
@@ -47,15 +48,16 @@ def members(**hosts):
     }
 
 
-def test_rank_is_the_position_in_the_group():
-    nodes, findings = read_nodes(members(b={}, a={}, c={}))
-    assert [(node.name, node.rank) for node in nodes] == [("b", 0), ("a", 1), ("c", 2)]
-    assert not findings
-
-
-def test_node_rank_overrides_the_position():
-    nodes, findings = read_nodes(members(b={"node_rank": 1}, a={"node_rank": "0"}))
-    assert [node.name for node in nodes] == ["a", "b"]
+@pytest.mark.parametrize(
+    ("hosts", "names"),
+    [
+        ({"b": {}, "a": {}, "c": {}}, ["b", "a", "c"]),
+        ({"b": {"node_rank": 1}, "a": {"node_rank": "0"}}, ["a", "b"]),
+    ],
+)
+def test_rank_is_the_position_in_the_group_or_node_rank(hosts, names):
+    nodes, findings = read_nodes(members(**hosts))
+    assert [(node.name, node.rank) for node in nodes] == [(n, i) for i, n in enumerate(names)]
     assert not findings
 
 
@@ -67,44 +69,40 @@ def test_any_order_of_ranks_is_taken(order):
     assert not findings
 
 
+def at(**addresses):
+    return {name: {"cluster_address": address} for name, address in addresses.items()}
+
+
 @pytest.mark.parametrize(
-    ("hosts", "finding"),
+    ("hosts", "facts"),
     [
-        ({}, "no hosts in the group 'cluster'"),
-        (members(a={"node_rank": 1}, b={}), "a and b have the same rank 1"),
-        (members(a={"node_rank": 3}), "ranks are 3; 1 nodes need the ranks 0 to 0"),
-        (members(a={"node_rank": True}), "a: node_rank is True"),
-        (members(a={"node_rank": "first"}), "a: node_rank is 'first'"),
-        ({"a": {}}, "a: cluster_address is missing"),
-        ({"a": {"cluster_address": "10.0.0.1/24"}}, "'10.0.0.1/24' is not an IP address"),
-        ({"a": {"cluster_address": "10.0.0.256"}}, "'10.0.0.256' is not an IP address"),
-        (members(a={"cluster_address": "127.0.1.1"}, b={}), "'127.0.1.1' means every machine"),
-        (
-            members(a={}, b={"cluster_address": "::1"}),
-            "'::1' means every machine",
-        ),
-        ({"a": {"cluster_address": "224.0.0.9"}}, "an address that no machine can have"),
-        ({"a": {"cluster_address": "FD00:0::12"}}, "has another spelling; write it fd00::12"),
-        ({"a": {"cluster_address": "0.0.0.0"}}, "an address that no machine can have"),
-        ({"a": {"cluster_address": "169.254.3.4"}}, "'169.254.3.4' is link-local"),
-        (
-            {"a": {"cluster_address": "fe80::1"}, "b": {"cluster_address": "fe80:0::1"}},
-            "a and b have the same cluster_address fe80::1",
-        ),
-        (
-            {"a": {"cluster_address": "10.0.0.1"}, "b": {"cluster_address": "fd00::1"}},
-            "those of b are IPv6",
-        ),
-        (members(a={}, b={"first_address": "10.0.0.1"}), "is the cluster_address of a"),
+        ({}, ["cluster"]),
+        (members(a={"node_rank": 1}, b={}), ["a and b", "rank 1"]),
+        (members(a={"node_rank": 3}), ["3", "1 nodes", "0 to 0"]),
+        (members(a={"node_rank": True}), ["a", "node_rank", "True"]),
+        (members(a={"node_rank": "first"}), ["a", "node_rank", "first"]),
+        ({"a": {}}, ["a", "cluster_address"]),
+        (at(a="10.0.0.1/24"), ["a", "cluster_address", "10.0.0.1/24"]),
+        (at(a="10.0.0.256"), ["a", "cluster_address", "10.0.0.256"]),
+        (at(a="127.0.1.1", b="10.0.0.2"), ["a", "127.0.1.1"]),
+        (at(a="10.0.0.1", b="::1"), ["b", "::1"]),
+        (at(a="224.0.0.9"), ["a", "224.0.0.9"]),
+        (at(a="0.0.0.0"), ["a", "0.0.0.0"]),
+        (at(a="169.254.3.4"), ["a", "169.254.3.4", "link-local"]),
+        (at(a="FD00:0::12"), ["a", "FD00:0::12", "write it fd00::12"]),
+        (at(a="fe80::1", b="fe80:0::1"), ["a and b", "cluster_address fe80::1"]),
+        (at(a="10.0.0.1", b="fd00::1"), ["b are IPv6"]),
+        (members(a={}, b={"first_address": "10.0.0.1"}), ["b", "10.0.0.1", "cluster_address of a"]),
         (
             members(a={"first_address": "x.lan"}, b={"first_address": "x.lan"}),
-            "a and b have the same first_address x.lan",
+            ["a and b", "first_address x.lan"],
         ),
     ],
 )
-def test_what_is_wrong_with_nodes_is_said(hosts, finding):
+def test_what_is_wrong_with_nodes_is_said(hosts, facts):
     _, findings = read_nodes(hosts)
-    assert any(finding in said for said in findings)
+    assert findings
+    assert_names("\n".join(findings), *facts)
 
 
 def test_two_nodes_on_one_computer_may_talk_over_loopback():
@@ -129,18 +127,18 @@ def test_addresses_that_are_far_apart_are_remarked_upon_only():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "facts"),
     [
-        ("clustr_address", "did you mean 'cluster_address'?"),
-        ("netwrok_mode", "did you mean 'network_mode'?"),
-        ("network_gatway", "role network has no such option (did you mean 'network_gateway'?)"),
-        ("network_colour_of_cable", "does not begin with network_"),
-        ("bake_slowly", "the verb bake has no such option; a variable of your own"),
-        ("ansible_usr", "did you mean 'ansible_user'?"),
+        ("clustr_address", ["'cluster_address'?"]),
+        ("netwrok_mode", ["'network_mode'?"]),
+        ("network_gatway", ["role network", "'network_gateway'?"]),
+        ("network_colour_of_cable", ["role network", "network_"]),
+        ("bake_slowly", ["verb bake", "bake_"]),
+        ("ansible_usr", ["'ansible_user'?"]),
     ],
 )
-def test_a_misspelt_variable_is_named(name, said):
-    assert said in stray(name, OPTIONS, OWNERS, ANSIBLE)
+def test_a_misspelt_variable_is_named(name, facts):
+    assert_names(stray(name, OPTIONS, OWNERS, ANSIBLE), *facts)
 
 
 @pytest.mark.parametrize(
@@ -152,28 +150,28 @@ def test_variables_of_ones_own_are_let_be(name):
 
 
 @pytest.mark.parametrize(
-    ("value", "option", "said"),
+    ("value", "option", "facts"),
     [
-        ("false", {"type": "bool"}, '"false" in quotes is text; write false without them'),
-        ("Yes", {"type": "bool"}, "write true without them"),
-        ("maybe", {"type": "bool"}, "true or false is wanted"),
-        (1, {"type": "bool"}, "true or false is wanted"),
-        (True, {"type": "int"}, "a whole number is wanted"),
-        ("many", {"type": "int"}, "a whole number is wanted"),
-        (1.5, {"type": "int"}, "a whole number is wanted"),
-        ("fast", {"type": "float"}, "a number is wanted"),
-        (True, {"type": "float"}, "a number is wanted"),
-        (False, {"type": "str"}, "put quotes around it"),
-        (["a"], {"type": "path"}, "a single text is wanted, not a list"),
-        ({"a": 1}, {}, "a single text is wanted, not a mapping"),
-        ("a,b", {"type": "list"}, "a list is wanted"),
-        ("a=b", {"type": "dict"}, "a mapping is wanted"),
-        ("statc", {"choices": ["verify", "static"]}, "one of verify, static is wanted"),
-        (None, {"type": "int"}, "has no value"),
+        ("false", {"type": "bool"}, ['"false"', "quotes", "write false"]),
+        ("Yes", {"type": "bool"}, ['"Yes"', "quotes", "write true"]),
+        ("maybe", {"type": "bool"}, ["maybe", "true or false"]),
+        (1, {"type": "bool"}, ["1", "true or false"]),
+        (True, {"type": "int"}, ["True", "whole number"]),
+        ("many", {"type": "int"}, ["many", "whole number"]),
+        (1.5, {"type": "int"}, ["1.5", "whole number"]),
+        ("fast", {"type": "float"}, ["fast", "number"]),
+        (True, {"type": "float"}, ["True", "number"]),
+        (False, {"type": "str"}, ["quotes"]),
+        (["a"], {"type": "path"}, ["text", "list"]),
+        ({"a": 1}, {}, ["text", "mapping"]),
+        ("a,b", {"type": "list"}, ["a,b", "list"]),
+        ("a=b", {"type": "dict"}, ["a=b", "mapping"]),
+        ("statc", {"choices": ["verify", "static"]}, ["statc", "verify, static"]),
+        (None, {"type": "int"}, ["no value"]),
     ],
 )
-def test_a_value_that_does_not_fit_is_named(value, option, said):
-    assert said in misfit(value, option)
+def test_a_value_that_does_not_fit_is_named(value, option, facts):
+    assert_names(misfit(value, option), *facts)
 
 
 @pytest.mark.parametrize(
@@ -214,14 +212,12 @@ def test_one_mistake_of_a_group_is_said_once_with_its_file_and_line():
         "b": {"network_mode": everywhere},
     }
     findings = check(hosts, OPTIONS, OWNERS, ANSIBLE)
-    assert len(findings) == 2
-    assert findings[0].startswith("network_mode (inventory/home/group_vars/all.yml:7): 'verfy'")
-    assert findings[1].startswith('a: power_keep_awake (hosts.yml:3): "no" in quotes')
-
-
-def test_a_mistake_of_unknown_origin_names_its_hosts():
-    hosts = {"a": {"network_mod": Given(1)}, "b": {"network_mod": Given(1)}}
-    assert check(hosts, OPTIONS, OWNERS, ANSIBLE)[0].startswith("a, b: network_mod: ")
+    of_all, of_one = findings
+    assert_names(of_all, "network_mode", "inventory/home/group_vars/all.yml:7", "verfy")
+    assert not of_all.startswith("a")
+    assert_names(of_one, "a", "power_keep_awake", "hosts.yml:3", '"no"')
+    unknown_origin = {"a": {"network_mod": Given(1)}, "b": {"network_mod": Given(1)}}
+    assert_names(check(unknown_origin, OPTIONS, OWNERS, ANSIBLE)[0], "a, b", "network_mod")
 
 
 # -- what is shipped -------------------------------------------------------------------------------
@@ -313,15 +309,15 @@ def played(*words: str | Path) -> subprocess.CompletedProcess[str]:
 def test_the_shipped_inventories_pass_their_check(name):
     done = played("-i", f"inventory/{name}", "playbooks/inventory.yml")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "in order of rank" in done.stdout
+    assert_names(done.stdout, "rank")
 
 
 def test_a_mistyped_word_is_refused_and_what_anybody_knows_is_let_be():
     typed = ["rnu", "run", "hearth_python", "ansible_user", "room", "zzz"]
-    assert unknown(typed, ["run", "wait"], {"hearth_python", "room"}) == [
-        "-e rnu: this playbook has no such word or option (did you mean 'run'?)",
-        "-e zzz: this playbook has no such word or option",
-    ]
+    misspelt, stray_word = unknown(typed, ["run", "wait"], {"hearth_python", "room"})
+    assert_names(misspelt, "-e rnu", "'run'?")
+    assert_names(stray_word, "-e zzz")
+    assert "?" not in stray_word
 
 
 def test_what_a_variable_is_made_of_is_known_however_deep_it_lies():
@@ -338,7 +334,7 @@ def test_a_typed_variable_that_only_the_inventorys_templates_use_is_let_be(tmp_p
     for name, words in (("status", []), ("launch", ["-e", "model=smollm2-135m"])):
         done = played("-i", hosts, f"playbooks/{name}.yml", *words, "-e", f"@{secrets}")
         assert done.returncode == 2
-        assert re.search(r"-e vaultd: .* \(did you mean 'vaulted'\?\)", done.stdout)
+        assert re.search(r"-e vaultd: .*'vaulted'\?", done.stdout)
         assert "-e vaulted" not in done.stdout
 
 
@@ -352,17 +348,15 @@ def test_a_typed_variable_that_only_the_inventorys_templates_use_is_let_be(tmp_p
 def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
     done = played(f"playbooks/{name}.yml", "-e", "rnu=third", "-e", "ansible_user=me")
     assert done.returncode == 2
-    assert "-e rnu: this playbook has no such word or option" in done.stdout
+    assert_names(done.stdout, "-e rnu")
     assert "ansible_user" not in done.stdout
-    assert "No machine was touched." in done.stdout
 
 
 def test_a_typed_word_of_the_wrong_type_is_refused_before_a_machine_is_touched():
     done = played("playbooks/logs.yml", "-e", "lines=many", "-e", "follow=true")
     assert done.returncode == 2
-    assert "logs_lines (-e): 'many' cannot be used; a whole number is wanted" in done.stdout
+    assert_names(done.stdout, "logs_lines (-e): 'many'", "whole number")
     assert "logs_follow" not in done.stdout
-    assert "No machine was touched." in done.stdout
 
 
 def test_an_inventory_overrides_a_verbs_default_wherever_it_sets_it(tmp_path):
@@ -375,9 +369,8 @@ def test_an_inventory_overrides_a_verbs_default_wherever_it_sets_it(tmp_path):
     everywhere.write_text("attach_interval: often\ndashboard_state: off\nlaunch_ready_timeout: 5\n")
     done = played("-i", tmp_path, "playbooks/inventory.yml")
     assert done.returncode == 2
-    assert f"attach_patience ({hosts}:3): 'long' cannot be used" in done.stdout
-    assert f"attach_interval ({everywhere}:1): 'often' cannot be used" in done.stdout
-    assert "dashboard_state" in done.stdout
+    assert_names(done.stdout, f"attach_patience ({hosts}:3): 'long'", "dashboard_state")
+    assert_names(done.stdout, f"attach_interval ({everywhere}:1): 'often'")
     assert "launch_ready_timeout" not in done.stdout
 
 
@@ -391,15 +384,14 @@ def test_several_faults_come_at_once_with_file_and_line(tmp_path):
     file.write_text(yaml.safe_dump({"cluster": {"hosts": hosts}}, sort_keys=False))
     done = played("-i", file, "playbooks/inventory.yml", "-e", "python_bas=python3.11")
     assert done.returncode == 2
-    for said in (
-        f"tower: clustr_address ({file}:5)",
-        "did you mean 'cluster_address'?",
-        f'laptop: hearth_one_computer ({file}:8): "false" in quotes',
-        "tower and laptop have the same cluster_address 10.0.0.1",
-        "oldbox: cluster_address '10.0.0' is not an IP address",
-        "tower and oldbox have the same rank 0",
-        "did you mean 'python_lock'?",
-        "did you mean 'python_base'?",
-        "No machine was touched.",
-    ):
-        assert said in done.stdout
+    assert_names(
+        done.stdout,
+        *(f"tower: clustr_address ({file}:5)", "'cluster_address'?"),
+        *(
+            f"laptop: hearth_one_computer ({file}:8)",
+            "tower and laptop",
+            "cluster_address 10.0.0.1",
+        ),
+        *("oldbox: cluster_address '10.0.0'", "tower and oldbox", "rank 0"),
+        *("'python_lock'?", "'python_base'?"),
+    )

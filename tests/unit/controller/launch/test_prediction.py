@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.facts import assert_names
 
 from hearth.plan.prediction import Traffic
 from hearth.plan.sharded import fetch_seconds
@@ -55,38 +56,35 @@ def chosen(facts, wanted=("auto",), rows=70, division=by_speed, sync_every=1):
 def test_each_node_and_all_together_are_told():
     prediction, lines = chosen(HOME)
     assert prediction.nodes == ("tower", "laptop", "oldbox")
-    assert lines == [
-        "tower   up to 2560 tokens/s alone   link 940 Mbit/s",
-        "laptop  up to 1280 tokens/s alone   link 940 Mbit/s",
-        "oldbox  up to 640 tokens/s alone   link 940 Mbit/s",
-        "together 4239 tokens/s: 1.66 times tower alone; a step takes 4.23 s, 0.23 s of it to "
-        "exchange 20.0 MB",
-    ]
+    speeds = {"tower": 2560, "laptop": 1280, "oldbox": 640}
+    for line, (name, speed) in zip(lines, speeds.items(), strict=False):
+        assert line.split()[0] == name
+        assert_names(line, f"{speed} tokens/s", "940 Mbit/s")
+    (together,) = lines[3:]
+    assert_names(
+        together, "4239 tokens/s", "1.66 times tower", "takes 4.23 s", "0.23 s of it", "20.0 MB"
+    )
 
 
 def test_an_exchange_every_so_many_steps_is_told_as_such():
     _, lines = chosen(HOME, sync_every=16)
-    assert lines[-1].endswith("0.04 s of it to exchange 60.0 MB every 16 steps")
+    assert_names(lines[-1], "0.04 s", "60.0 MB", "16 steps")
 
 
 def test_links_that_cost_a_third_of_a_step_get_the_advice_to_exchange_seldom():
     wifi = home(tower=(0.1, 50), laptop=(0.2, 50), oldbox=(0.4, 50))
     prediction, lines = chosen(wifi, ["all"], rows=14)
     assert prediction.exchange_seconds > prediction.step_seconds / 3
-    assert lines[-1] == (
-        "slow links: sync_every=16 with all nodes would come to 2240 tokens/s, with an "
-        "approximate result"
-    )
-    assert not any("slow links" in line for line in chosen(wifi, ["all"], 14, sync_every=16)[1])
-    assert not any("slow links" in line for line in chosen(HOME)[1])
+    assert_names(lines[-1], "sync_every=16", "2240 tokens/s", "approximate")
+    assert not any("sync_every" in line for line in chosen(wifi, ["all"], 14, sync_every=16)[1])
+    assert not any("sync_every" in line for line in chosen(HOME)[1])
 
 
 def test_a_node_on_a_bad_cable_is_left_out_by_name_with_the_way_to_take_it():
     prediction, lines = chosen(SLOW_CABLE)
     assert prediction.nodes == ("tower", "laptop")
     (said,) = (line for line in lines if line.startswith("LEFT OUT"))
-    assert said.startswith("LEFT OUT: oldbox. With all nodes a step would take 6.27 s, without ")
-    assert "-e nodes=all" in said
+    assert_names(said, "oldbox", "take 6.27 s", "-e nodes=all")
 
 
 @pytest.mark.parametrize(
@@ -104,14 +102,15 @@ def test_a_person_can_take_all_or_some(wanted, division, names):
 
 
 def test_a_step_of_too_few_rows_gets_advice():
-    assert any("global_batch=7 would keep" in line for line in chosen(HOME, rows=8)[1])
+    assert any("global_batch=7" in line for line in chosen(HOME, rows=8)[1])
 
 
 def test_a_node_with_nothing_to_measure_links_to_has_none():
     alone = home(tower=(0.1, 940))
     prediction, lines = chosen(alone)
     assert prediction.nodes == ("tower",)
-    assert lines == ["tower  up to 2560 tokens/s alone"]
+    assert_names(*lines, "tower", "2560 tokens/s")
+    assert "link" not in lines[0]
 
 
 SETTINGS = {
@@ -140,15 +139,18 @@ def answered(facts, **choices):
 
 def test_shares_that_were_given_are_what_is_predicted():
     equal = answered(HOME, by_speed=False)  # 24, 23 and 23 rows: the oldbox has 9.2 s to compute
-    assert "together 1901 tokens/s: 0.74 times tower alone; a step takes 9.43 s" in equal["say"]
+    assert_names(equal["say"], "1901 tokens/s", "0.74 times tower", "9.43 s")
     assert "global_batch" not in equal["say"]
     halves = answered(HOME, by_speed=False, split=[35, 35, 0])
-    assert "a step takes 7.23 s" in halves["say"]
+    assert_names(halves["say"], "7.23 s")
 
 
 def test_shares_for_other_ranks_are_refused():
     (finding,) = answered(HOME, by_speed=False, split=[2, 1])["findings"]
-    assert "split: 2:1 has 2 shares, but the run has 3 ranks" in finding
+    assert_names(finding, "split: 2:1", "2 shares", "3 ranks")
+    nodes = sharded(tower=940.0, laptop=940.0)
+    (finding,) = answered(nodes, parallel="fsdp", split=[4, 2, 1])["findings"]
+    assert_names(finding, "split: 4:2:1", "3 shares", "2 ranks")
 
 
 def test_half_the_bytes_leave_a_node_in_that_all_of_them_would_not():
@@ -159,7 +161,7 @@ def test_half_the_bytes_leave_a_node_in_that_all_of_them_would_not():
     assert all_["names"] == ["tower", "laptop"]
     assert "LEFT OUT: oldbox" in all_["say"]
     assert half["names"] == ["tower", "laptop", "oldbox"]
-    assert "to exchange 10.0 MB" in half["say"]
+    assert_names(half["say"], "10.0 MB")
 
 
 def test_micro_batches_are_predicted_no_larger_than_they_will_be():
@@ -205,19 +207,16 @@ def test_where_each_rank_has_a_part_the_network_is_warned_of_and_nobody_left_out
     nodes = sharded(tower=940.0, laptop=94.0, oldbox=10.0)
     answer = answered(nodes, parallel="fsdp")
     assert answer["names"] == ["tower", "laptop", "oldbox"]
-    assert "each of 3 ranks keeps its shard of 12.9 GB" in answer["say"]
-    assert "at 10 Mbit/s" in answer["say"]
-    assert "larger micro_batch" in answer["say"]
+    assert_names(answer["say"], "3 ranks", "12.9 GB", "10 Mbit/s", "micro_batch")
     some = answered(nodes, parallel="fsdp", nodes=["tower", "laptop"])
     assert some["names"] == ["tower", "laptop"]
-    assert "each of 2 ranks" in some["say"]
-    assert "at 94 Mbit/s" in some["say"]
+    assert_names(some["say"], "2 ranks", "94 Mbit/s")
 
 
 def test_a_part_each_needs_two_ranks():
     alone = sharded(tower=940.0)
     (finding,) = answered(alone, parallel="fsdp")["findings"]
-    assert "parallel: fsdp needs two ranks or more, and tower has one" in finding
+    assert_names(finding, "parallel: fsdp", "tower")
     two_cards = {"tower": NodeFacts(alone["tower"].prepared | {"nproc": 2})}
     answer = answered(two_cards, parallel="fsdp")
     assert answer == {"findings": [], "names": ["tower"], "stop_grace": 900}
@@ -238,12 +237,6 @@ def test_a_stop_waits_for_all_that_a_sharded_step_fetches(settings, split, turns
     answer = answered(nodes, parallel="fsdp", split=split, settings=SETTINGS | settings)
     assert answer["stop_grace"] == pytest.approx(3 * turns * fetch + 30)
     assert answer["stop_grace"] > turns * fetch + 900
-
-
-def test_shares_for_other_ranks_are_refused_where_each_has_a_part_too():
-    nodes = sharded(tower=940.0, laptop=940.0)
-    (finding,) = answered(nodes, parallel="fsdp", split=[4, 2, 1])["findings"]
-    assert "split: 4:2:1 has 3 shares, but the run has 2 ranks" in finding
 
 
 def test_without_a_measurement_all_or_the_named_nodes_train():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.facts import assert_names
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
@@ -54,10 +55,9 @@ def test_what_launches_a_run_again_is_kept_of_what_was_typed():
 
 def test_unknown_words_are_refused_with_the_nearest_known():
     _, _, findings = sort_out({"modle": 1, "hearth_pyton": 2}, {"hearth_python"})
-    assert findings == [
-        "-e modle: there is no such setting or option (did you mean 'model'?)",
-        "-e hearth_pyton: there is no such setting or option (did you mean 'hearth_python'?)",
-    ]
+    setting, option = findings
+    assert_names(setting, "-e modle", "'model'?")
+    assert_names(option, "-e hearth_pyton", "'hearth_python'?")
 
 
 def test_an_unknown_setting_inside_train_is_left_to_the_resolver():
@@ -67,23 +67,19 @@ def test_an_unknown_setting_inside_train_is_left_to_the_resolver():
 
 
 @pytest.mark.parametrize(
-    ("typed", "findings"),
+    ("typed", "facts"),
     [
         ({"elastic": "true", "min_nodes": "2"}, []),
         ({"elastic": "yes"}, []),
-        ({"elastic": "maybe"}, ["-e elastic: 'maybe' cannot be used; true or false is wanted"]),
-        (
-            {"elastic": "true", "min_nodes": "0"},
-            ["-e min_nodes: '0' cannot be used; a number of nodes is wanted"],
-        ),
-        (
-            {"min_nodes": "2"},
-            ["-e min_nodes: it counts only together with -e elastic=true"],
-        ),
+        ({"elastic": "maybe"}, ["-e elastic", "'maybe'", "true or false"]),
+        ({"elastic": "true", "min_nodes": "0"}, ["-e min_nodes", "'0'", "number"]),
+        ({"min_nodes": "2"}, ["-e min_nodes", "-e elastic=true"]),
     ],
 )
-def test_what_may_be_said_about_going_on_without_a_node(typed, findings):
-    assert sort_out(typed, ())[2] == findings
+def test_what_may_be_said_about_going_on_without_a_node(typed, facts):
+    findings = sort_out(typed, ())[2]
+    assert len(findings) == bool(facts)
+    assert_names("\n".join(findings), *facts)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +98,8 @@ def test_what_does_not_fit_fewer_nodes_is_refused(settings, least, findings):
 
 
 def test_a_node_that_is_none_is_refused_with_the_likely_one():
-    assert strangers(["tover", "laptop"], ["tower", "laptop"]) == [
-        "-e nodes: there is no node tover (did you mean 'tower'?); there are tower, laptop"
-    ]
+    (finding,) = strangers(["tover", "laptop"], ["tower", "laptop"])
+    assert_names(finding, "-e nodes", "tover", "'tower'?", "tower, laptop")
 
 
 @pytest.mark.parametrize("wanted", [["all"], ["auto"], ["laptop"], ["laptop", "tower"]])
@@ -130,7 +125,7 @@ def test_what_has_finished_goes_on_only_by_its_name_or_as_something_else(tmp_pat
         Ends({"tower": {"state": state}}, "ansible-playbook").write(tmp_path / "night")
         assert newest_to_go_on(tmp_path, altered=False) == "night"
     Ends({"tower": {"state": "finished"}}, "ansible-playbook").write(tmp_path / "night")
-    with pytest.raises(ConfigError, match=r"night, the run begun last from here, has finished; .*"):
+    with pytest.raises(ConfigError, match=r"\bnight\b.* finished"):
         newest_to_go_on(tmp_path, altered=False)
     assert newest_to_go_on(tmp_path, altered=True) == "night"
 

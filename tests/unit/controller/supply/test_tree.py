@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from support.facts import assert_names
 from support.modules import call
 from support.plugins import load
 
@@ -78,7 +79,7 @@ def test_a_copy_that_was_worked_in_keeps_what_the_run_has_left(tmp_path, lay):
     (place / "train.py").write_text("edited")
     said = lay(keep=True)
     assert not said["wanted"]
-    assert "train.py changed since the run began" in said["findings"][0]
+    assert_names(said["findings"][0], "train.py")
 
 
 def test_what_a_script_has_put_beside_its_data_is_let_be(tmp_path, lay):
@@ -99,7 +100,7 @@ def test_an_archive_that_breaks_off_leaves_nothing_behind(tmp_path, lay, monkeyp
     (tmp_path / "ws" / "code" / "evening.new").mkdir(parents=True)
     module = load("modules", "hearth_tree")
     monkeypatch.setattr(module, "unpack", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="Errno 28"):
         module.lay(packed, str(tmp_path / "ws" / "code" / "evening"), sums(FILES), str(tmp_path))
     assert not list((tmp_path / "ws" / "code").iterdir())
 
@@ -107,25 +108,21 @@ def test_an_archive_that_breaks_off_leaves_nothing_behind(tmp_path, lay, monkeyp
 def test_files_that_changed_on_the_way_are_not_laid_down(tmp_path, lay):
     packed = archive(tmp_path, FILES | {"train.py": "print(2)\n"})
     said = lay(archive=packed)
-    assert said["findings"] == [
-        "train.py changed on the controller while it was sent; start the run again"
-    ]
+    (finding,) = said["findings"]
+    assert_names(finding, "train.py")
     assert not said["changed"]
     assert not list((tmp_path / "ws").rglob("*.py"))
 
 
 def test_a_disk_that_is_too_small_is_found_before_anything_is_sent(lay):
     said = lay(size=10**18)
-    assert (
-        "to bring 1000000000.0 GB (as they travel and as they lie); make room"
-        in said["findings"][0]
-    )
+    assert_names(said["findings"][0], "1000000000.0 GB")
     assert not said["wanted"]
 
 
 def test_a_place_that_cannot_be_is_a_finding(tmp_path, lay):
     (tmp_path / "ws" / "code").write_text("in the way")
-    assert "cannot be written" in lay(archive=archive(tmp_path, FILES))["findings"][0]
+    assert len(lay(archive=archive(tmp_path, FILES))["findings"]) == 1
 
 
 def test_an_archive_has_the_same_bytes_whoever_packs_it(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.facts import assert_names
 
 from hearth.config import resolve_run
 from hearth_controller.transfer import receive
@@ -43,16 +44,16 @@ RECORD = {
 
 def test_progress_says_how_much_from_whom_how_fast_and_how_long_still(monkeypatch):
     monkeypatch.setattr(receive.time, "time", lambda: 6.0)
-    assert receive.progress(RECORD, "oldbox, the last of 3") == (
-        "oldbox, the last of 3: 100.0 MB of 200.0 MB · from tower · 10.0 MB/s · 10 s left"
-    )
-    assert "reading it once more" in receive.progress(RECORD | {"state": "proving"}, "oldbox")
-    assert receive.progress(RECORD | {"size": 0}, "oldbox") == "oldbox: asks tower"
+    taking = receive.progress(RECORD, "oldbox, the last of 3")
+    assert taking.startswith("oldbox, the last of 3: 100.0 MB of 200.0 MB")
+    assert_names(taking, "from tower", "10.0 MB/s", "10 s left")
+    assert receive.progress(RECORD | {"state": "proving"}, "oldbox") != taking
+    assert_names(receive.progress(RECORD | {"size": 0}, "oldbox"), "oldbox", "tower")
 
 
 def test_in_the_end_whoever_was_lost_is_named():
     lost = [{"name": "laptop", "why": "no answer on TCP (firewall?)"}]
-    assert receive.arrived(RECORD | {"lost": lost}) == (
-        "60.0 MB from tower in 6 s (10.0 MB/s); 40.0 MB were here already; laptop was passed over: "
-        "no answer on TCP (firewall?)"
-    )
+    said = receive.arrived(RECORD | {"lost": lost})
+    assert_names(said, "60.0 MB from tower", "6 s", "10.0 MB/s", "40.0 MB")
+    assert said.rpartition("; ")[2].startswith("laptop ")
+    assert said.endswith(f": {lost[0]['why']}")

@@ -14,6 +14,7 @@ from ansible.module_utils.hearth_node.driver.decision import (
 )
 from ansible.module_utils.hearth_node.driver.machine import Machine
 from ansible.module_utils.hearth_node.driver.packages import debian_headers, ubuntu_kernels
+from support.facts import assert_names
 from support.modules import call
 
 # Real ids (pci.ids; NVIDIA's open-gpu-kernel-modules), from Kepler to Blackwell.
@@ -57,18 +58,16 @@ FEDORA = {"id": "fedora", "version": "42", "name": "Fedora Linux 42"}
 
 def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
     """Return a machine with NVIDIA cards of these ids; `maker:id` is another maker's."""
-    cards = []
-    for number, device in enumerate(devices):
-        vendor, _, its = device.rpartition(":")
-        cards.append(
-            {
-                "slot": f"0000:0{number + 1}:00.0",
-                "vendor": vendor or "10de",
-                "device": its,
-                "subsystem": "10de:0000",
-                "driver": known.get("holds", ""),
-            }
-        )
+    cards = [
+        {
+            "slot": f"0000:0{number}:00.0",
+            "vendor": device.rpartition(":")[0] or "10de",
+            "device": device.rpartition(":")[2],
+            "subsystem": "10de:0000",
+            "driver": known.get("holds", ""),
+        }
+        for number, device in enumerate(devices, 1)
+    ]
     on_ubuntu = known.get("system") == UBUNTU
     look = {
         "cards": cards,
@@ -86,26 +85,11 @@ def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
         "answers": False,
         "secure_boot": False,
         "signing_key_enrolled": False,
-    } | {key: value for key, value in known.items() if key in LOOKED}
-    options = {key: value for key, value in known.items() if key in OPTIONS}
-    return Machine(name, look, **({"repository": "nvidia"} | options))
+    }
+    options = {key: known.pop(key) for key in OPTIONS & known.keys()}
+    return Machine(name, look | known, **({"repository": "nvidia"} | options))
 
 
-LOOKED = {
-    "system",
-    "architecture",
-    "kernel",
-    "images",
-    "desktop",
-    "loaded",
-    "modules",
-    "library",
-    "library_package",
-    "answers",
-    "secure_boot",
-    "signing_key_enrolled",
-    "module_kernels",
-}
 OPTIONS = {"install", "branch", "repository", "url", "key"}
 
 
@@ -133,7 +117,7 @@ def test_an_id_that_the_table_lacks_is_taken_for_a_new_card_and_said_to_be_a_gue
     its = plan(device)
     assert its.action == "install"
     assert its.open_modules
-    assert f"10de:{device} is not in Hearth's table" in its.note
+    assert_names(its.note, f"10de:{device}")
 
 
 @pytest.mark.parametrize(("device", "name", "architecture", "trains"), CARDS)
@@ -146,8 +130,7 @@ def test_a_card_that_torch_lacks_is_refused_by_name_and_any_other_gets_open_modu
         assert name in its.note
     else:
         assert its.action == "refuse"
-        assert f"{name} ({architecture}, 10de:{device})" in said(its)
-        assert "driver_install: false" in said(its)
+        assert_names(said(its), name, architecture, f"10de:{device}", "driver_install: false")
         assert not its.packages
 
 
@@ -194,9 +177,6 @@ def test_ubuntu_gets_the_modules_of_the_kernel_that_runs_as_far_as_there_are_any
 
 
 def test_debian_uses_nvidias_repository_only_if_told_to():
-    its = plan("2482", repository="distribution")
-    assert its.action == "refuse"
-    assert "driver_repo: nvidia" in said(its)
     its = plan("2482")
     assert its.first == ["nvidia-driver-pinning-580"]
     assert its.source == {
@@ -216,11 +196,6 @@ def test_a_repository_of_ones_own_needs_a_key_of_its_own_unless_it_is_a_folder()
     assert folder.source["key_url"] == folder.source["fingerprint"] == ""
 
 
-def test_a_machine_that_nvidias_repository_does_not_serve_is_told_what_to_set():
-    its = plan("2482", system=DEBIAN | {"version": "11"}, architecture="riscv64")
-    assert "driver_repo_url" in said(its)
-
-
 @pytest.mark.parametrize(("system", "needs_person"), [(UBUNTU, False), (DEBIAN, True)])
 def test_secure_boot_matters_only_for_modules_built_on_the_machine(system, needs_person):
     its = plan("2482", system=system, secure_boot=True)
@@ -230,14 +205,20 @@ def test_secure_boot_matters_only_for_modules_built_on_the_machine(system, needs
     assert enrolled.action == "install"
 
 
-def test_another_system_is_told_to_install_by_itself():
-    its = plan("2482", system=FEDORA)
+@pytest.mark.parametrize(
+    ("known", "fact"),
+    [
+        ({"system": FEDORA}, "Fedora Linux 42"),
+        ({"system": DEBIAN | {"version": "11"}, "architecture": "riscv64"}, "driver_repo_url"),
+        ({"system": UBUNTU, "images": []}, "linux-image"),
+        ({"system": TRIXIE, "branch": "580"}, "590"),
+        ({"repository": "distribution"}, "driver_repo: nvidia"),
+    ],
+)
+def test_a_machine_that_hearth_cannot_install_for_is_told_what_to_do(known, fact):
+    its = plan("2482", **known)
     assert its.action == "refuse"
-    assert "Fedora Linux 42" in said(its)
-
-
-def test_ubuntu_without_a_kernel_package_is_no_guess():
-    assert "linux-image" in said(plan("2482", system=UBUNTU, images=[]))
+    assert fact in said(its)
 
 
 # ---- machines with several cards ----------------------------------------------------------------
@@ -246,11 +227,11 @@ def test_ubuntu_without_a_kernel_package_is_no_guess():
 @pytest.mark.parametrize(
     ("devices", "wanted", "open_modules", "note"),
     [
-        (("2482", "1b06"), "auto", False, "GTX 1080 Ti (Pascal, 10de:1b06) shows a picture"),
-        (("1db1", "2684"), "580", False, "Tesla V100 (Volta, 10de:1db1) shows a picture"),
-        (("2482", "1b06"), "590", True, "GTX 1080 Ti (Pascal, 10de:1b06) is not driven any more"),
-        (("2c05", "1b06"), "auto", True, "GTX 1080 Ti (Pascal, 10de:1b06) is not driven any more"),
-        (("2482", "1004"), "auto", True, "GTX 780 (Kepler, 10de:1004) is not driven any more"),
+        (("2482", "1b06"), "auto", False, "GTX 1080 Ti (Pascal, 10de:1b06) shows"),
+        (("1db1", "2684"), "580", False, "Tesla V100 (Volta, 10de:1db1) shows"),
+        (("2482", "1b06"), "590", True, "GTX 1080 Ti (Pascal, 10de:1b06) is not driven"),
+        (("2c05", "1b06"), "auto", True, "GTX 1080 Ti (Pascal, 10de:1b06) is not driven"),
+        (("2482", "1004"), "auto", True, "GTX 780 (Kepler, 10de:1004) is not driven"),
         (("2482", "2c05"), "auto", True, "RTX 3070 Ti"),
         (("8086:a780", "2482"), "auto", True, "RTX 3070 Ti"),
     ],
@@ -274,17 +255,17 @@ def test_proprietary_modules_on_ubuntu_have_names_without_open():
 
 
 @pytest.mark.parametrize(
-    ("devices", "said"),
+    ("devices", "facts"),
     [
-        ((), "no NVIDIA GPU, so it trains on its processor"),
-        (("1002:744c",), "its AMD graphics are not used"),
-        (("8086:a780", "1002:744c"), "its AMD and Intel graphics are not used"),
+        ((), ["NVIDIA", "processor"]),
+        (("1002:744c",), ["AMD"]),
+        (("8086:a780", "1002:744c"), ["AMD and Intel"]),
     ],
 )
-def test_a_machine_without_an_nvidia_card_is_fine(devices, said):
+def test_a_machine_without_an_nvidia_card_is_fine(devices, facts):
     its = plan(*devices)
     assert its.action == "none"
-    assert said in its.note
+    assert_names(its.note, *facts)
 
 
 def test_a_machine_can_be_left_alone():
@@ -300,7 +281,7 @@ WORKING = {"loaded": "590.48.01", "library": "590.48.01", "answers": True, "modu
 def test_a_working_newer_driver_is_left_as_it_is_whoever_installed_it(package):
     its = plan("2c05", **WORKING, library_package=package, repository="distribution")
     assert its.action == "keep"
-    assert "590.48.01 (open modules)" in its.note
+    assert_names(its.note, "590.48.01", "open")
 
 
 def test_a_driver_that_is_too_old_is_replaced_if_a_package_brought_it():
@@ -346,10 +327,10 @@ def test_a_card_of_a_virtual_machine_is_left_to_it():
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        ({"loaded": "580.95.05", "library": "580.126.09"}, "loaded module is 580.95.05"),
-        ({"loaded": "535.261.03", "library": "580.126.09"}, "loaded module is 535.261.03"),
-        ({"library": "580.126.09", "holds": "nouveau"}, "nouveau holds the card"),
-        ({"library": "580.126.09", "module_kernels": ["6.1.0-41-amd64"]}, "built for kernel"),
+        ({"loaded": "580.95.05", "library": "580.126.09"}, "580.95.05"),
+        ({"loaded": "535.261.03", "library": "580.126.09"}, "535.261.03"),
+        ({"library": "580.126.09", "holds": "nouveau"}, "nouveau"),
+        ({"library": "580.126.09", "module_kernels": ["6.1.0-41-amd64"]}, "6.1.0-41-amd64"),
         ({"library": "580.126.09"}, ""),
         ({"library": "535.261.03", "loaded": "535.247.01"}, ""),
         ({"holds": "nouveau"}, ""),
@@ -366,7 +347,7 @@ def test_only_a_loaded_module_of_another_version_or_nouveau_needs_a_restart(know
 
 @pytest.mark.parametrize(
     ("may", "controller", "finding"),
-    [(False, False, "--limit tower"), (True, False, ""), (True, True, "never restarts it")],
+    [(False, False, "--limit tower"), (True, False, ""), (True, True, "580.95.05")],
 )
 def test_a_restart_is_done_only_if_allowed_and_never_on_the_controller(may, controller, finding):
     look = machine("2482", loaded="580.95.05", library="580.126.09").look
@@ -381,7 +362,7 @@ def test_a_restart_is_done_only_if_allowed_and_never_on_the_controller(may, cont
     [
         ({"library": "580.126.09"}, "modprobe: ERROR: Key was rejected by service", "mokutil"),
         ({"library": "580.126.09"}, "modprobe: FATAL: Module nvidia not found", "not found"),
-        ({"library": "580.126.09", "loaded": "580.126.09"}, "", "nvidia-smi does not answer"),
+        ({"library": "580.126.09", "loaded": "580.126.09"}, "", "nvidia-smi"),
     ],
 )
 def test_a_driver_that_does_not_load_is_explained(known, output, finding):
@@ -435,11 +416,6 @@ def test_a_release_that_begins_with_a_newer_branch_raises_that_of_all_who_instal
     assert decide(machines)["tower"].branch == 580
 
 
-def test_a_branch_that_a_release_does_not_have_is_refused_there():
-    its = plan("2482", system=TRIXIE, branch="580")
-    assert "begins with branch 590" in said(its)
-
-
 def test_machines_that_ask_for_different_branches_are_refused():
     with pytest.raises(ValueError, match=r"tower 580, laptop 590"):
         decide([machine("2482", branch="580"), machine("2860", name="laptop", branch="590")])
@@ -447,7 +423,7 @@ def test_machines_that_ask_for_different_branches_are_refused():
 
 @pytest.mark.parametrize("wanted", ["575", "0", "newest", "580.95", "-1"])
 def test_a_branch_below_the_floor_is_refused(wanted):
-    with pytest.raises(ValueError, match=f"driver_branch: {wanted} is not possible"):
+    with pytest.raises(ValueError, match=f"driver_branch: {wanted} "):
         plan("2482", branch=wanted)
 
 
@@ -472,19 +448,13 @@ def test_the_module_says_what_each_machine_gets_and_those_alike_together():
     assert not answer["changed"]
     assert answer["plans"]["tower"]["packages"][-1] == "nvidia-kernel-open-dkms"
     assert answer["plans"]["oldbox"]["findings"]
-    assert answer["say"].splitlines() == [
-        "  tower: GeForce RTX 5070 Ti (Blackwell, 10de:2c05): driver 580 with open modules",
-        "    (nvidia-driver-pinning-580 linux-headers-amd64 nvidia-driver-cuda "
-        "nvidia-kernel-open-dkms)",
-        "  couch, attic: no NVIDIA GPU, so it trains on its processor; its AMD graphics are not "
-        "used",
-    ]
-
-
-def test_the_module_refuses_a_branch_in_one_sentence():
+    tower, packages, others = answer["say"].splitlines()
+    assert_names(tower, "tower", "GeForce RTX 5070 Ti (Blackwell, 10de:2c05)", "580", "open")
+    assert_names(packages, *answer["plans"]["tower"]["packages"])
+    assert_names(others, "couch, attic", "AMD")
     answer = call("hearth_driver_plan", machines={"tower": asked(machine("2c05", branch="570"))})
     assert answer["failed"]
-    assert "driver_branch: 570 is not possible" in answer["msg"]
+    assert_names(answer["msg"], "driver_branch: 570")
 
 
 # ---- kernels ------------------------------------------------------------------------------------

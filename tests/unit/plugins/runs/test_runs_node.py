@@ -10,6 +10,7 @@ import tarfile
 
 import pytest
 from ansible.module_utils.hearth_node.runs import digest
+from support.facts import assert_names
 from support.modules import call
 
 NOW = "2026-11-20T20:10:00+00:00"
@@ -129,14 +130,14 @@ def test_a_link_is_removed_and_not_what_it_leads_to(workspace, tmp_path_factory)
 def test_a_run_under_way_is_never_removed(held):
     answer = call("hearth_runs", workspace=str(held), remove="evening")
     assert answer["failed"]
-    assert "run 'evening' is under way here" in answer["msg"]
+    assert_names(answer["msg"], "'evening'", "under way")
     assert (held / "results" / "evening" / "run.yml").exists()
 
 
 @pytest.mark.parametrize("name", ["..", "../evening", "a/b", ".hidden", "-x"])
 def test_only_a_name_is_removed(workspace, name):
     answer = call("hearth_runs", workspace=str(workspace), remove=name)
-    assert "cannot be the name of a run" in answer["msg"]
+    assert answer["failed"]
     assert (workspace / "results" / "evening" / "run.yml").exists()
 
 

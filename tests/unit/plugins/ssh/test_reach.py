@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+from support.facts import assert_names
 
 from hearth_controller.inventory import reach, ssh
 from hearth_controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_of
@@ -88,21 +89,16 @@ def test_where_a_machine_is_reached(answers, pinned, address, stranger):
 def test_a_machine_that_is_off_is_said_to_be():
     choice = choose("tower", {WANTED: OFF, FIRST: OFF}, [A], "known_hosts")
     assert not choice.address
-    assert f"no SSH server answers at {WANTED} or {FIRST}" in choice.trouble
-    assert "Connection timed out" in choice.trouble
+    assert_names(choice.trouble, WANTED, FIRST, OFF.reason)
 
 
 def test_a_changed_key_explains_itself():
     choice = choose("tower", {WANTED: Answer(B)}, [A], "inventory/home/known_hosts")
     assert not choice.address
-    for said in (
-        f"pinned   {A}",
-        f"present  {B}",
-        "installed anew",
-        "another machine",
-        "ssh-keygen -R tower -f inventory/home/known_hosts",
-    ):
-        assert said in choice.trouble
+    assert_names(choice.trouble, "ssh-keygen -R tower -f inventory/home/known_hosts")
+    pinned, present = (line for line in choice.trouble.splitlines() if "SHA256:" in line)
+    assert_names(pinned, "pinned", A)
+    assert_names(present, "present", B)
 
 
 def test_pinning_adds_a_line_once_and_keeps_what_is_there(tmp_path):
@@ -155,7 +151,7 @@ def test_why_ssh_failed_is_its_last_line(tmp_path):
     assert ssh.attempt([str(program)], 5) == "why"
     assert ssh.attempt(["true"], 5) == ""
     assert ssh.attempt(["false"], 5) == "status 1"
-    assert ssh.attempt(["sleep", "5"], 0.1) == "no answer within 0.1 s"
+    assert ssh.attempt(["sleep", "5"], 0.1).endswith("0.1 s")
 
 
 # -- what others say -------------------------------------------------------------------------------
@@ -177,25 +173,25 @@ Host key verification failed."""
     ("message", "words"),
     [
         (CHANGED, ["host key of laptop", "/home/me/inventory/home/known_hosts;", "preflight.yml"]),
-        ("Host key verification failed.", ["not pinned yet", "preflight.yml"]),
+        ("Host key verification failed.", ["pinned", "preflight.yml"]),
         (
             "Using a SSH password instead of a key is not possible because Host Key checking is "
             "enabled.",
-            ["not pinned yet"],
+            ["pinned"],
         ),
         (
             "Failed to connect to the host via ssh: me@10.0.0.1: Permission denied "
             "(publickey,password).",
-            ["login as me was refused", "publickey,password", "-k"],
+            ["as me", "publickey,password", "-k"],
         ),
-        ("Incorrect sudo password", ["sudo refused", "-K"]),
-        ("Missing sudo password", ["sudo wants a password", "-K"]),
-        ("x\nother is not in the sudoers file.", ["other may not use sudo", "adduser other sudo"]),
-        ("Sorry, user other is not allowed to execute '/bin/sh'", ["other may not use sudo"]),
-        ("/bin/sh: 1: sudo: not found", ["there is no sudo"]),
+        ("Incorrect sudo password", ["sudo", "-K"]),
+        ("Missing sudo password", ["sudo", "-K"]),
+        ("x\nother is not in the sudoers file.", ["other", "adduser other sudo"]),
+        ("Sorry, user other is not allowed to execute '/bin/sh'", ["other", "sudo"]),
+        ("/bin/sh: 1: sudo: not found", ["sudo"]),
         (
             "The module interpreter '/usr/bin/python3' was not found.",
-            ["no Python at /usr/bin/python3"],
+            ["/usr/bin/python3"],
         ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.hearth_node.driver import inspect
+from support.facts import assert_names
 from support.modules import call
 from support.plugins import load
 
@@ -33,13 +34,10 @@ def test_systems_that_hearth_knows(tmp_path, text, known):
     said = module.unknown_os(inspect.system(str(tmp_path)))
     assert bool(said) != known
     if "Mint" in text:
-        assert said.startswith("runs Linux Mint 22; Hearth knows Debian 12 and 13, Ubuntu 22.04")
-        assert "preflight_other_os" in said
+        assert_names(said, "Linux Mint 22", "Debian 12 and 13", "22.04", "preflight_other_os")
 
 
-@pytest.mark.parametrize(
-    ("machine", "said"), [("aarch64", "those for Arm"), ("i686", "for x86_64 only")]
-)
+@pytest.mark.parametrize(("machine", "said"), [("aarch64", "Arm"), ("i686", "x86_64")])
 def test_processors_that_the_packages_do_not_fit(machine, said):
     assert said in module.unknown_architecture(machine)
     assert module.unknown_architecture("x86_64") == ""
@@ -55,7 +53,7 @@ def test_pythons_that_are_too_old(version, old):
 def test_a_disk_that_is_too_full_names_folder_and_need():
     assert module.too_full("/home", 7.0, 6, "for x") == ""
     said = module.too_full("/home", 3.24, 6, "for the Python environment")
-    assert said == "3.2 GB are free in /home; 6 GB are needed for the Python environment"
+    assert_names(said, "3.2 GB are free in /home", "6 GB are needed", "for the Python environment")
 
 
 def test_a_look_at_this_computer(tmp_path):
@@ -72,9 +70,7 @@ def test_a_look_at_this_computer(tmp_path):
         index="host.invalid",
     )
     assert not answer["changed"]
-    assert any(
-        "10000000 GB are needed" in said and str(tmp_path) in said for said in answer["findings"]
-    )
+    assert_names("\n".join(answer["findings"]), "10000000 GB", tmp_path)
     facts = answer["facts"]
     assert facts["has_address"]
     assert not facts["index"]
@@ -99,8 +95,8 @@ def test_a_line_about_a_machine_names_the_peers_that_it_does_not_reach():
         "index": True,
         "peers": ["laptop"],
     }
-    assert action.summary(facts, "10.0.0.1", ["laptop", "oldbox"]) == (
-        "Ubuntu 24.04.1 LTS, Python 3.12.3, 412 GB free, an NVIDIA GPU, does not have 10.0.0.1, "
-        "reaches the package index, gets no answer from oldbox"
-    )
+    said = action.summary(facts, "10.0.0.1", ["laptop", "oldbox"])
+    assert_names(said, "Ubuntu 24.04.1 LTS", "Python 3.12.3", "412 GB", "NVIDIA", "index")
+    assert_names(said, "does not have 10.0.0.1", "no answer from oldbox")
+    assert "laptop" not in said
     assert "no answer" not in action.summary(facts, "10.0.0.1", ["laptop"])
