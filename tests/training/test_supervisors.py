@@ -215,6 +215,14 @@ def test_a_rank_that_raises_under_torchrun_ends_all_with_its_error(nodes):
     assert f"failed: node1: {RAISED}" in run.log("node0")
 
 
+def test_only_echoes_name_the_first_of_them(nodes):
+    run = nodes(2, "raise RuntimeError('Connection closed by peer')")
+    run.start()
+    assert {cause["message"] for cause in causes(run.wait())} == {
+        "RuntimeError: Connection closed by peer"
+    }
+
+
 def test_an_echo_that_comes_first_is_not_the_cause(nodes):
     script = """
 import os, time

@@ -48,11 +48,6 @@ def test_short_documents_fill_the_gaps():
     assert sorted(sorted(row) for row in rows) == [[0, 2], [1, 3, 4]]
 
 
-def test_a_document_that_is_too_long_is_a_mistake():
-    with pytest.raises(ValueError, match="4"):
-        pack(np.array([5]), 4, 0)
-
-
 def test_a_hundred_thousand_documents_take_seconds_at_most():
     lengths = np.random.default_rng(0).integers(20, 900, 100_000)
     rows = pack(lengths, 1024, 0)

@@ -51,7 +51,7 @@ def test_of_two_failures_the_earlier_counts():
 
 def test_a_node_that_is_gone_has_no_error_but_its_peers_know():
     found = failure_of({"desk": ECHO + LOST, "laptop": began("laptop") + "step 3\n"})
-    assert (found.node, found.told) == ("laptop", False)
+    assert (found.node, found.has_cure) == ("laptop", False)
     assert_names(found.message, "laptop", "15 s")
 
 
@@ -71,7 +71,7 @@ def test_an_error_of_an_earlier_launch_is_over():
 def test_findings_of_several_lines_stay_together():
     log = began("desk") + said("10:20", "failed: laptop: it lacks a\n    and lacks b")
     told = "\n".join(("it lacks a", "and lacks b"))
-    assert failure_of({"desk": log}) == Failure("laptop", told, told=True)
+    assert failure_of({"desk": log}) == Failure("laptop", told, has_cure=True)
 
 
 def test_other_texts_are_searched_line_by_line():

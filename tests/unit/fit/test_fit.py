@@ -328,7 +328,7 @@ def test_a_part_on_a_cpu_is_cut_from_a_whole_model_where_that_is_converted():
 def test_a_model_that_is_drawn_is_drawn_in_the_computers_memory():
     settings = Settings(model="m", lora=False, scratch=True, gradient_checkpointing=True)
     said = misfits("m", settings, LLAMA_7B, {"box": Room(180 * GIB, "B200", beside=8 * GIB)})["box"]
-    assert_names(said, "drawn", "has 8.0 GiB")
+    assert_names(said, "random weights", "has 8.0 GiB")
 
 
 def test_where_nothing_helps_a_smaller_model_is_advised():

@@ -360,7 +360,7 @@ def _bad_config(folder: Path) -> None:
     [
         (_only_pickle, ["pickle"]),
         (_adapter, ["an adapter"]),
-        (_torn, ["model.safetensors", "cut short"]),
+        (_torn, ["model.safetensors", "safetensors file"]),
         (_pointer, ["model.safetensors", "git lfs pull"]),
         (_garbage, ["model.safetensors", "safetensors file"]),
         (_missing_part, ["model-1.safetensors", "missing"]),

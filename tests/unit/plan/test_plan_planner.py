@@ -43,7 +43,7 @@ def test_plans_of_ranks_that_compute_together_stay_so():
     ("ranks", "step", "rows", "facts"),
     [
         (3, 1, 7, ["with 2 ranks", "has 3"]),
-        (2, 1, 5, ["step 2", "had 7 rows", "has 5"]),
+        (2, 1, 5, ["step 2", "of 7 rows", "has 5"]),
         (2, 0, 7, ["step 1"]),
     ],
 )

@@ -142,7 +142,7 @@ def giving(nodes) -> Iterator[Giving]:
 
 @pytest.fixture
 def held(nodes, giving) -> tuple[Table, Held]:
-    """What the first node gives."""
+    """Return the files that the first node gives."""
     table = made(["model"], {"model": str(nodes[0].target)})
     held = Held(table, nodes[0].target)
     giving.show(table, [held])

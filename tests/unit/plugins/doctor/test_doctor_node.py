@@ -229,7 +229,7 @@ def test_rows_of_the_hub_are_named_with_their_checksums(workspace):
 def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(workspace, rank, put, tmp_path):
     (tmp_path / "said.xml").write_text(GPU_XML.replace("{ours}", str(rank.pid)))
     put("nvidia-smi", f"cat {tmp_path}/said.xml")
-    said = doctor(workspace, "home")
+    said = doctor(workspace)
     assert said["gpu_trouble"] == ""
     (gpu,) = said["gpus"]
     assert (gpu["used_mib"], gpu["total_mib"]) == (6900, 16303)
@@ -243,7 +243,7 @@ def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(workspace, rank, put,
 def test_an_older_driver_names_its_limit_on_power_otherwise(workspace, put, tmp_path):
     (tmp_path / "said.xml").write_text(OLD_XML)
     put("nvidia-smi", f"cat {tmp_path}/said.xml")
-    (gpu,) = doctor(workspace, "home")["gpus"]
+    (gpu,) = doctor(workspace)["gpus"]
     assert (gpu["watts_limit"], gpu["watts_default"], gpu["used_mib"]) == (100, 120, None)
 
 
@@ -257,7 +257,7 @@ def test_an_older_driver_names_its_limit_on_power_otherwise(workspace, put, tmp_
 )
 def test_a_driver_that_does_not_say_is_not_taken_for_an_idle_one(workspace, put, script, trouble):
     put("nvidia-smi", script)
-    said = doctor(workspace, "home")
+    said = doctor(workspace)
     assert said["gpus"] == []
     assert trouble in said["gpu_trouble"]
 
