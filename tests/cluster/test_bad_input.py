@@ -47,7 +47,7 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
             },
             [
                 *("'smollm-135m'", "'smollm2-135m'", "'max_stps'", "'max_steps'"),
-                *("max_steps: 'many'", "whole number", "global_batch: 0", "micro_batch: -1"),
+                *("max_steps: 'many'", "integer", "global_batch: 0", "micro_batch: -1"),
                 *("run: '../up'", "/nowhere/data.jsonl"),
             ],
         ),

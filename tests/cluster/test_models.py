@@ -82,7 +82,7 @@ def test_a_run_over_one_node_leaves_the_other_alone_and_records_the_revision(hou
     assert "is not known" not in screen
     run = yaml.safe_load((house.runs / "alone" / "run.yml").read_text())
     assert run["source"]["revision"] == COMMIT
-    assert not list((house.workspace("desk") / "results").iterdir())
+    assert not house.workspace("desk").exists()
     assert [rank["node"] for rank in house.metrics("alone")[0]["ranks"]] == ["laptop"]
 
     # Its config.json is there now, so that the Hub need not be asked.

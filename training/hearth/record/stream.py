@@ -99,7 +99,7 @@ class Watch:
         record.pop("heartbeat", None)  # it changes all the time
         try:
             os.kill(record["pid"], 0)
-        except OSError:
+        except (OSError, KeyError):
             return {"record": record, "alive": False}
         return {"record": record, "alive": True}
 
