@@ -31,8 +31,8 @@ from hearth.record.checkpoint import newest
     ("changed", "facts"),
     [
         (["--max-stpes", 3], ["--max-stpes", "'--max-steps'"]),
-        (["--max-steps", "many"], ["max_steps: 'many'", "whole number"]),
-        (["--global-batch", 0], ["global_batch: '0'", "at least 1"]),
+        (["--max-steps", "many"], ["max_steps: 'many'", "integer"]),
+        (["--global-batch", 0], ["global_batch: '0'", "equal to 1"]),
         (["--dataset", "nowhere.jsonl"], ["nowhere.jsonl"]),
         (["--model", "smollm"], ["'smollm'", "smollm2-135m"]),
         (["--resume", "night"], ["no run 'night'"]),
