@@ -47,6 +47,9 @@ class ThreadWorld:
     def size(self) -> int:
         return self.table.size
 
+    def say(self, text: str) -> None:
+        print(text)
+
     def sum_(self, buffer: torch.Tensor) -> None:
         buffer.copy_(torch.stack(self.gather(buffer.clone())).sum(dim=0))
 
