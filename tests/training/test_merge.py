@@ -116,7 +116,7 @@ def test_nothing_is_written_over(runs, tmp_path):
 
 def test_what_has_no_adapter_is_told_what_it_is(runs, tmp_path, tiny_model):
     to = tmp_path / "merged"
-    unmerged(runs / "whole", to, tmp_path, runs / "whole", "model itself")
+    unmerged(runs / "whole", to, tmp_path, runs / "whole", "whole model")
     unmerged(tiny_model.parent, to, tmp_path, tiny_model.parent, "no run")
     (tmp_path / "night").mkdir()
     (tmp_path / "night" / "run.yml").write_text((runs / "16-bits" / "run.yml").read_text())
