@@ -63,7 +63,7 @@ def test_unequal_rows_and_an_idle_rank_equal_one_process(one_process, tmp_path):
     parts, whole = start["weight_bytes_by_rank"], start["weight_bytes"]
     assert sum(parts) == whole
     assert max(parts) < 0.4 * whole
-    assert_names(done.stdout, "a step: 3", "3 ranks")
+    assert_names(done.stdout, "per step: 3", "3 ranks")
     assert [len(metrics(folder, "sample")) for folder in folders] == [2, 0]
 
 
