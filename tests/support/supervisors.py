@@ -63,7 +63,7 @@ class Nodes:
 
     def __init__(self, folder: Path, count: int, script: str, **settings: Any) -> None:
         self.names = [f"node{n}" for n in range(count)]
-        self.run = "first"
+        self.run, self.created = "first", "2026-11-20T10:00:00+00:00"
         self._folder = folder
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         stand_in = folder / "stand-in-torchrun"
@@ -116,9 +116,24 @@ class Nodes:
 
     def verb(self, *words: object) -> tuple[int, dict[str, Any]]:
         """Run another verb of the command line; return its status and its answer."""
+        return self._answer("hearth.supervise", *words)
+
+    def look(self, node: str) -> tuple[int, dict[str, Any]]:
+        """Inspect a node for the run of its spec, as a launch does first."""
+        spec = json.loads(self.spec(node).read_text())
+        port = spec["meeting"]["port"]
+        wanted = {"run": spec["run"], "address": spec["address"], "port": port}
+        run_file, wants = self._folder / "run.yml", self._folder / "wanted.json"
+        run_file.write_text(f"run: {spec['run']}\ncreated: '{self.created}'\n")
+        wants.write_text(json.dumps(wanted))
+        place = {"HEARTH_WORKSPACE": str(self.workspace(node))}
+        words = ("--run-file", run_file, "--spec", wants)
+        return self._answer("hearth.prepare", *words, **place)
+
+    def _answer(self, module: str, *words: object, **variables: str) -> tuple[int, dict[str, Any]]:
         done = subprocess.run(
-            [sys.executable, "-m", "hearth.supervise", *map(str, words)],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING)},
+            [sys.executable, "-m", module, *map(str, words)],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING), **variables},
             capture_output=True,
             text=True,
             timeout=HANG,

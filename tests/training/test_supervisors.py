@@ -430,8 +430,9 @@ def test_a_second_run_on_a_node_is_refused_by_name(nodes):
     run.start()
     run.until_steps()
     run.change("node0", run="second")
-    for verb in ("check", "start", "run"):
-        status, answer = run.verb(verb, "--spec", run.spec("node0"))
+    tries = [run.look("node0")]
+    tries += [run.verb(verb, "--spec", run.spec("node0")) for verb in ("start", "run")]
+    for status, answer in tries:
         assert status == 2
         assert any("run 'first'" in finding for finding in answer["findings"])
     assert run.record("node0")["state"] == "running"
@@ -494,32 +495,53 @@ def test_after_a_crash_the_next_run_starts_and_ends_what_was_left(nodes):
     assert not run.processes("node0")
 
 
-def test_check_reports_everything_at_once_and_changes_nothing(nodes):
+def test_a_look_reports_everything_at_once_and_changes_nothing(nodes):
     run = nodes(1)
-    run.change("node0", address="192.0.2.7", python="/nowhere/python")
+    run.change("node0", address="192.0.2.7")
+    results = run.workspace("node0") / "results" / "first"
+    results.mkdir(parents=True)
+    (results / "run.yml").write_text("# By Hearth.\nrun: first\ncreated: '2026-11-19T07:00:00Z'\n")
     before = sorted(run.workspace("node0").rglob("*"))
-    status, answer = run.verb("check", "--spec", run.spec("node0"))
+    status, answer = run.look("node0")
     assert status == 2
-    assert_names("".join(answer["findings"]), "address 192.0.2.7", "/nowhere/python")
+    assert_names("".join(answer["findings"]), "address 192.0.2.7", "'first'", "delete=first")
     assert sorted(run.workspace("node0").rglob("*")) == before
 
 
-def test_a_taken_meeting_port_is_named_by_check_and_start(nodes):
+def test_the_files_of_the_same_run_do_not_stand_in_its_way(nodes):
+    run = nodes(1)
+    results = run.workspace("node0") / "results" / "first"
+    results.mkdir(parents=True)
+    (results / "run.yml").write_text(f"run: first\ncreated: {run.created}\n")
+    assert run.look("node0")[1]["findings"] == []
+
+
+def test_a_workspace_that_cannot_be_written_is_named_before_a_start(nodes):
+    run = nodes(1)
+    (run.workspace("node0") / "results").write_text("in the way")
+    status, answer = run.look("node0")
+    assert status == 2
+    assert_names("".join(answer["findings"]), f"{run.workspace('node0')}/results/first", "written")
+
+
+def test_a_taken_meeting_port_is_named_by_look_and_start(nodes):
     run = nodes(1)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         run.change("node0", meeting={"address": "127.0.0.1", "port": port})
-        for verb in ("check", "start"):
-            status, answer = run.verb(verb, "--spec", run.spec("node0"))
+        for status, answer in (
+            run.look("node0"),
+            run.verb("start", "--spec", run.spec("node0")),
+        ):
             assert status == 2
             assert_names(answer["findings"][0], f"port {port}", "127.0.0.1", "-e meeting_port=")
 
 
-def test_check_chooses_a_free_port(nodes):
+def test_a_look_chooses_a_free_port(nodes):
     run = nodes(1)
     run.change("node0", meeting={"address": "127.0.0.1", "port": 0})
-    status, answer = run.verb("check", "--spec", run.spec("node0"))
-    assert (status, answer["ok"], answer["facts"]["interface"]) == (0, True, "lo")
+    status, answer = run.look("node0")
+    assert (status, answer["findings"], answer["facts"]["interface"]) == (0, [], "lo")
     assert answer["facts"]["port"] > 0
 
 

@@ -1,4 +1,4 @@
-"""Checks of a run's folders on this node. Imports no torch."""
+"""Checks of a run's folders on this node, before anything is written. Imports no torch."""
 
 from __future__ import annotations
 
@@ -32,3 +32,21 @@ def check_folder(folder: Path, least_free: int = LEAST_FREE_BYTES) -> None:
         raise HearthError(
             f"{folder} has {free >> 20} MiB left on its disk; a run needs {least_free >> 20} MiB"
         )
+
+
+def another_run(folder: Path, created: str, made: str, in_workspace: bool) -> str:
+    """Return the finding that `folder` holds a run made at another time than `created`, or ''.
+
+    `made` is the time of the run there. Results, checkpoints and code of the two would mix.
+    """
+    if made == created:
+        return ""
+    remove = (
+        f"remove it with playbooks/runs.yml -e delete={folder.name}"
+        if in_workspace
+        else "delete that folder and its checkpoints"
+    )
+    return (
+        f"run: another run '{folder.name}' lies in {folder}, made {made}; choose another name, or "
+        f"{remove}"
+    )

@@ -16,7 +16,7 @@ from hearth.base.errors import HearthError
 from hearth.config import read_run
 from hearth.config.layout import Layout
 from hearth.fit.published import shape_beforehand
-from hearth.prepare.folders import check_folder
+from hearth.prepare.folders import another_run, check_folder
 from hearth.prepare.outcome import outcome_file, read_outcome
 from hearth.supervise.preflight import check
 from hearth.transfer import own_copies
@@ -44,7 +44,7 @@ def look(run_file: Path, wanted: Mapping[str, Any], workspace: Path) -> dict[str
         answer = check(workspace, name, wanted["address"], wanted["port"])
         facts |= answer["facts"]
         findings += answer["findings"]
-        findings += another_run(workspace / "results" / name, run_file.read_text(encoding="utf-8"))
+        findings += _another_run(workspace / "results" / name, run_file)
         findings += _folders(workspace, name)
     if wanted.get("copies"):
         layout = Layout.from_environment()
@@ -84,19 +84,20 @@ def _folders(workspace: Path, run: str) -> list[str]:
     return findings
 
 
-def another_run(folder: Path, text: str) -> list[str]:
-    """Return a finding if `folder` holds a run other than the one with the run file `text`.
+def _another_run(folder: Path, run_file: Path) -> list[str]:
+    """Return a finding if `folder` holds a run other than the one in `run_file`.
 
-    Results, checkpoints and code of the two would mix.
+    The files may be those of a person's script, which `read_run` does not know.
     """
+    made, created = map(_created, (folder / "run.yml", run_file))
+    finding = another_run(folder, created, made, in_workspace=True) if made and created else ""
+    return [finding] if finding else []
+
+
+def _created(run_file: Path) -> str:
+    """Return the time at which the run in a run file was made, '' if that is not known."""
     try:
-        there = _CREATED.search((folder / "run.yml").read_text(encoding="utf-8"))
+        found = _CREATED.search(run_file.read_text(encoding="utf-8"))
     except OSError:
-        return []
-    here = _CREATED.search(text)
-    if not there or not here or there[1] == here[1]:
-        return []
-    return [
-        f"run: another run '{folder.name}' lies in {folder}, made {there[1]}; choose another name, "
-        f"or remove it with playbooks/runs.yml -e delete={folder.name}"
-    ]
+        return ""
+    return found[1] if found else ""

@@ -33,7 +33,7 @@ from hearth.model.fetch import ModelFolder, fetch_model
 from hearth.model.load import backend_here
 from hearth.model.optimizer import choose_optimizer, means_here
 from hearth.model.precision import choose, supported
-from hearth.prepare.folders import check_folder
+from hearth.prepare.folders import another_run, check_folder
 from hearth.ranks.world import has_nvidia_gpu
 
 
@@ -58,14 +58,13 @@ def _check_machine(run: Run) -> None:
     choose_optimizer(run.settings.optimizer, [means_here("this node", device)])
 
 
-def _check_name(run: Run, folder: Path) -> None:
-    """Raise if `folder` holds files of another run with the same name."""
-    path = folder / "run.yml"
-    if path.exists() and (other := read_run(path)).created != run.created:
-        raise HearthError(
-            f"run: another run '{run.name}' lies in {folder}, made {other.created}; choose another "
-            "name, or delete that folder and its checkpoints"
-        )
+def _check_name(run: Run, layout: Layout) -> None:
+    """Raise if the run's folder holds files of another run with the same name."""
+    folder = layout.run_dir(run.name)
+    if (folder / "run.yml").exists():
+        made = read_run(folder / "run.yml").created
+        if finding := another_run(folder, run.created, made, layout.in_workspace):
+            raise HearthError(finding)
 
 
 def _allow_code(run: Run, model: Path, say: Callable[[str], None]) -> bool:
@@ -128,7 +127,7 @@ def check(run: Run, layout: Layout) -> None:
     findings: list[str] = []
     for look in (
         lambda: _check_machine(run),
-        lambda: _check_name(run, layout.run_dir(run.name)),
+        lambda: _check_name(run, layout),
         lambda: check_folder(layout.run_dir(run.name)),
         lambda: check_folder(layout.checkpoint_dir(run.name)),
     ):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import HearthError
-from hearth.base.files import sha256_of, write_whole
+from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
@@ -57,11 +57,7 @@ def outcome_file(run: Run, layout: Layout, nproc: int, gpus: Any) -> Path | None
 
 def read_outcome(path: Path | None) -> dict[str, Any]:
     """Return the facts that were kept, or {}."""
-    if path is not None:
-        with suppress(OSError, ValueError):
-            facts = json.loads(path.read_text(encoding="utf-8"))
-            return facts if isinstance(facts, dict) else {}
-    return {}
+    return (path and read_object(path)) or {}
 
 
 def write_outcome(path: Path | None, facts: Mapping[str, Any]) -> None:

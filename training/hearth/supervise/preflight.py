@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,6 @@ def check(workspace: Path, run: str, address: str, port: int) -> dict[str, Any]:
         findings.append(held_by(workspace, holder))
     elif holder:
         findings.append(f"{workspace}: run '{run}' is under way here already: watch it, or stop it")
-    if reason := _not_writable(workspace):
-        findings.append(reason)
     return {"findings": findings, "facts": facts}
 
 
@@ -64,15 +61,3 @@ def _generations(record: Path) -> int:
         return int(json.loads(record.read_text())["generation"]) + 1
     except (OSError, ValueError, KeyError, TypeError):
         return 0
-
-
-def _not_writable(workspace: Path) -> str | None:
-    """Return the reason the workspace is not writable, by writing (root's mode bits mislead)."""
-    folder = workspace
-    while not folder.exists():
-        folder = folder.parent
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return None
-    except OSError as error:
-        return f"{workspace} cannot be written: {error.strerror}"
