@@ -225,3 +225,14 @@ def test_a_port_that_was_typed_is_the_one_where_the_supervisors_meet(tmp_path):
     run = asked(tmp_path, meeting_port=4444)
     specs = chosen(run, looks, dict.fromkeys(looks, prepared()))["specs"]
     assert {spec["meeting"]["port"] for spec in specs.values()} == {4444}
+
+
+def test_nodes_prepared_by_an_earlier_run_are_not_prepared_again_unless_one_was_not(tmp_path):
+    run, kept = asked(tmp_path), prepared()["facts"]
+    both = {"desk": look(prepared=kept), "laptop": look(prepared=kept | {"nproc": 3})}
+    assert launch(run, both).plan("", 32e6)["prepared"]
+    assert launch(run, both).prepared["laptop"]["nproc"] == 3
+    one = both | {"laptop": look()}
+    assert not launch(run, one).plan("", 32e6)["prepared"]
+    anew = dict.fromkeys(one, prepared(2))
+    assert launch(run, one, prepared=anew).prepared["desk"]["nproc"] == 2

@@ -1,0 +1,91 @@
+"""The outcome of a preparation is reused for the same inputs, and for no others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.tiny_model import make_model
+
+from hearth.config import resolve_run
+from hearth.config.layout import Layout, staged_name
+from hearth.prepare import outcome
+from hearth.prepare.outcome import outcome_file, read_outcome, write_outcome
+
+FACTS = {"nproc": 1, "ranks": []}
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Return the layout of a workspace, and a function that makes a run of a model folder there."""
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path / "node")})
+    model, data = make_model(tmp_path / "tiny"), tmp_path / "words.jsonl"
+    data.write_text('{"text": "a lamp"}\n')
+
+    def run(**given):
+        given = {"model": str(model), "dataset": str(data), "run": "night", **given}
+        made = resolve_run(given, tmp_path / "runs")
+        if made.dataset_sha256:
+            staged = layout.data / staged_name(made.dataset_sha256, data.name)
+            staged.parent.mkdir(parents=True, exist_ok=True)
+            staged.write_bytes(data.read_bytes())
+        return made
+
+    return layout, run
+
+
+def test_the_same_inputs_find_it_under_another_name_of_the_run(node):
+    layout, run = node
+    write_outcome(outcome_file(run(), layout, 0, []), FACTS)
+    assert read_outcome(outcome_file(run(run="morning", wandb="off"), layout, 0, [])) == FACTS
+
+
+@pytest.mark.parametrize(
+    ("given", "nproc", "gpus"),
+    [
+        ({"sequence_length": 32}, 0, []),
+        ({"micro_batch": 1}, 0, []),
+        ({"dataset": "homelab-qa"}, 0, []),
+        ({}, 2, []),
+        ({}, 0, [{"name": "RTX 4070", "memory_mib": 8188}]),
+    ],
+)
+def test_other_inputs_do_not_find_it(node, given, nproc, gpus):
+    layout, run = node
+    write_outcome(outcome_file(run(), layout, 0, []), FACTS)
+    assert read_outcome(outcome_file(run(**given), layout, nproc, gpus)) == {}
+
+
+def test_another_model_another_package_and_more_threads_do_not_find_it(node, tmp_path, monkeypatch):
+    layout, run = node
+    files = {outcome_file(run(), layout, 0, [])}
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    files.add(outcome_file(run(), layout, 0, []))
+    monkeypatch.setattr(outcome, "distributions", lambda: [])
+    files.add(outcome_file(run(), layout, 0, []))
+    (tmp_path / "tiny" / "generation_config.json").write_text("{}")
+    files.add(outcome_file(run(), layout, 0, []))
+    assert len(files) == 4
+
+
+def test_without_its_data_or_model_a_run_has_none(node, tmp_path):
+    layout, run = node
+    made = run()
+    Path(layout.dataset(made)).write_text("something else")
+    assert outcome_file(made, layout, 0, []) is None
+    made = run()
+    (tmp_path / "tiny" / "model.safetensors").unlink()
+    assert outcome_file(made, layout, 0, []) is None
+
+
+def test_what_cannot_be_read_is_prepared_anew_and_only_the_newest_are_kept(node):
+    layout, run = node
+    path = outcome_file(run(), layout, 0, [])
+    path.parent.mkdir(parents=True)
+    path.write_text("torn {")
+    assert read_outcome(path) == {}
+    for number in range(outcome._KEPT + 5):
+        write_outcome(path.with_name(f"{number}.json"), FACTS)
+    left = [json.loads(each.read_text()) for each in path.parent.glob("*.json")]
+    assert left == [FACTS] * outcome._KEPT
