@@ -150,10 +150,7 @@ class Launch:
             choice["say"] = f"  ranks: {each}"
         else:
             links = self.facts("links")
-            nodes = {
-                name: NodeFacts(facts, facts if "ranks" in facts else {}, links[name])
-                for name, facts in prepared.items()
-            }
+            nodes = {name: NodeFacts(facts, links[name]) for name, facts in prepared.items()}
             choice = choose_nodes(self.run, nodes)
             nproc = {name: facts["nproc"] for name, facts in prepared.items()}
         if choice.get("findings"):

@@ -27,10 +27,9 @@ from hearth_controller.launch.resume import add_resume_point
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """The reports of one node before a run: its data and model, speed and links."""
+    """The reports of one node before a run: its data, model and measured speed, and its links."""
 
     prepared: Mapping[str, Any] = field(default_factory=dict)
-    measured: Mapping[str, Any] = field(default_factory=dict)
     links: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -44,7 +43,7 @@ def choose_nodes(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict
     try:
         if run["parallel"] == "fsdp":
             answer = _sharded(run, {name: nodes[name] for name in named})
-        elif next(iter(nodes.values())).measured:
+        elif next(iter(nodes.values())).prepared.get("ranks"):
             answer = _predicted(run, nodes)
         else:
             answer = {"names": named, "stop_grace": stop_grace()}
@@ -63,7 +62,7 @@ def _predicted(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[s
     most = rows if settings["micro_batch"] == "auto" else settings["micro_batch"]
     contenders = contenders_of(nodes, most)
     first = next(iter(nodes.values()))
-    rank = first.measured["ranks"][0]
+    rank = first.prepared["ranks"][0]
     gradients = rank["exchange_bytes"]
     traffic = Traffic.of(gradients, run["sync_every"], settings["compress"] != "none")
     division = by_speed if run["by_speed"] else in_shares(run["split"] or None)
@@ -92,7 +91,7 @@ def contenders_of(nodes: Mapping[str, NodeFacts], most: int) -> list[Contender]:
                 Speed(
                     tuple(rank["speed"]["sizes"]), tuple(rank["speed"]["seconds"])
                 ).no_larger_than(most)
-                for rank in node.measured["ranks"]
+                for rank in node.prepared["ranks"]
             ),
             node.links.get("mbit", {}),
             node.links.get("milliseconds", {}),

@@ -74,5 +74,5 @@ class Ending:
         }
 
     def copies(self, node: str) -> tuple[str, ...]:
-        """Return those of its files that may reach less far than what was brought before."""
+        """Return the files of a stand-in, which may reach less far than those brought before."""
         return _RECORD if node == self.stand_in else ()

@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.options import argument_spec
 from hearth_controller.base.paths import for_shell
 from hearth_controller.runs.collect import collect, safe
 from hearth_controller.runs.ending import Ending
@@ -56,13 +57,7 @@ class ActionModule(ActionBase):
         """Return the names of the fetched files."""
         result = super().run(tmp, task_vars)
         _, options = self.validate_argument_spec(
-            {
-                "workspace": {"type": "str", "required": True},
-                "into": {"type": "path", "required": True},
-                "files": {"type": "dict"},
-                "run": {"type": "str"},
-                "answers": {"type": "list", "elements": "dict"},
-            },
+            argument_spec(DOCUMENTATION),
             mutually_exclusive=[("files", "run")],
             required_one_of=[("files", "run")],
             required_together=[("run", "answers")],

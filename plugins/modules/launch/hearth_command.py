@@ -10,7 +10,7 @@ description:
   - Calls C(python -m COMMAND) with the training code of the workspace, whose last line of output is
     one JSON object with C(findings) and C(facts).
   - What is wrong comes back as RV(findings) and does not fail the task, so that the findings of all
-    nodes can be shown together (see M(hearth_verdict)).
+    nodes can be shown together (see M(hearth_verdict)). In check mode nothing is called.
 options:
   command:
     description: The module of the training code and its words, such as C([hearth.verify, talk]).
@@ -18,20 +18,6 @@ options:
     elements: str
     required: true
 extends_documentation_fragment: hearth_command
-attributes:
-  check_mode:
-    support: none
-    details: In check mode nothing is called.
-"""
-
-EXAMPLES = r"""
-- name: Speak with the other nodes
-  hearth_command:
-    command: [hearth.verify, talk]
-    workspace: "{{ hearth_workspace }}"
-    python: "{{ hearth_python }}"
-    node: "{{ inventory_hostname }}"
-    spec: "{{ launch_agreed.talk[inventory_hostname] }}"
 """
 
 RETURN = r"""

@@ -20,22 +20,6 @@ options:
     type: bool
     default: false
 extends_documentation_fragment: hearth_command
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Inspect every node
-  hearth_look:
-    workspace: "{{ hearth_workspace }}"
-    python: "{{ hearth_python }}"
-    node: "{{ inventory_hostname }}"
-    run_file: "{{ plan_run.file }}"
-    spec:
-      run: "{{ plan_run.name }}"
-      address: "{{ cluster_address }}"
-      port: 0
 """
 
 RETURN = r"""
@@ -46,8 +30,8 @@ findings:
   elements: str
 facts:
   description: >-
-    The C(memory) for ranks; C(home), other uses of the machine; C(own), the
-    absolute paths and the options of the node; and what C(hearth.prepare) found.
+    The C(memory) for ranks; C(home), other uses of the machine; C(own), the absolute paths and the
+    options of the node; and what C(hearth.prepare) found.
   returned: always
   type: dict
 """
@@ -57,7 +41,7 @@ from ansible.module_utils.hearth_node.base import Report
 from ansible.module_utils.hearth_node.doctor.home import home
 from ansible.module_utils.hearth_node.runs.command import (
     COMMAND_OPTIONS,
-    has_code,
+    lacks_code,
     places,
     run_command,
 )
@@ -80,7 +64,7 @@ def main() -> None:
         "memory": look(own["python"]),
         "home": home(own["workspace"]),
     }
-    bare = not module.params["spec"] or (module.check_mode and not has_code(own["workspace"]))
+    bare = not module.params["spec"] or (module.check_mode and lacks_code(own["workspace"]))
     module.params["spec"] |= {"nproc": module.params["nproc"], "gpus": facts["memory"]["gpus"]}
     report = Report([]) if bare else run_command(module, ["hearth.prepare"])
     module.exit_json(changed=False, findings=report.findings, facts=facts | report.facts)

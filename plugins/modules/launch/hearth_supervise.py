@@ -37,18 +37,6 @@ options:
     description: Stop at once, without finishing the step.
     type: bool
     default: false
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Start the supervisors
-  hearth_supervise:
-    verb: start
-    spec: "{{ launch_choice.specs[inventory_hostname] }}"
-    token: "{{ launch_token }}"
-    run_file: "{{ launch_agreed.file }}"
 """
 
 RETURN = r"""
@@ -67,13 +55,12 @@ workspace:
   type: str
 """
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.files import alone
 from ansible.module_utils.hearth_node.base import (
     Report,
     absolute,
@@ -83,7 +70,7 @@ from ansible.module_utils.hearth_node.base import (
     text_of,
     write_private,
 )
-from ansible.module_utils.hearth_node.runs.command import has_code
+from ansible.module_utils.hearth_node.runs.command import lacks_code
 
 
 def main() -> None:
@@ -110,9 +97,8 @@ def main() -> None:
     answer = {"workspace": workspace, "changed": False, "findings": []}
     if module.check_mode:
         module.exit_json(**answer | {"changed": True})
-    if not has_code(workspace):
-        lacks = f"{workspace} holds no training code; provision.yml brings it"
-        module.exit_json(**answer | {"findings": [lacks]})
+    if lacks := lacks_code(workspace):
+        module.exit_json(**answer | {"findings": lacks})
     report = {"start": start, "stop": stop}[module.params["verb"]](module, spec)
     changed = bool(report.record.get("started") or report.record.get("asked"))
     module.exit_json(
@@ -136,7 +122,8 @@ def start(module: AnsibleModule, spec: dict) -> Report:
     config = os.path.join(workspace, "config")
     path = os.path.join(config, f"{spec['run']}.json")
     try:
-        with _alone(config):
+        # One start at a time, until its run is under way: files never mix.
+        with alone(Path(config)):
             run = run_under_way(workspace)
             if run and (run != spec["run"] or text_of(path) != text):
                 busy = f"run '{run}' is under way on this node: wait for it or stop it"
@@ -144,17 +131,6 @@ def start(module: AnsibleModule, spec: dict) -> Report:
             return _lay_down_and_start(module, spec, path, text)
     except OSError as error:
         return Report([f"{error.filename or workspace} cannot be written: {error.strerror}"])
-
-
-@contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    """Lock: one start at a time, until its run is under way, so that files never mix."""
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(held)
 
 
 def _lay_down_and_start(module: AnsibleModule, spec: dict, path: str, text: str) -> Report:

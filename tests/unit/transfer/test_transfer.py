@@ -213,7 +213,7 @@ def data_item(content: bytes, folder: Path) -> Item:
 def test_what_arrived_counts_up_to_the_first_piece_that_is_not_whole_and_good(
     content, length, data
 ):
-    """Whatever was cut off or damaged in between."""
+    """The bytes after it may be cut off or damaged."""
     with tempfile.TemporaryDirectory() as there, tempfile.TemporaryDirectory() as here:
         item = data_item(content, Path(there))
         target = Path(here, item.name)

@@ -35,17 +35,18 @@ def places(given: dict[str, Any]) -> dict[str, str]:
     return {name: absolute(given[name]) if given[name] else "" for name in names}
 
 
-def has_code(workspace: str) -> bool:
-    """Return whether the training code is in the workspace."""
-    return os.path.isdir(os.path.join(workspace, "scripts", "hearth"))
+def lacks_code(workspace: str) -> list[str]:
+    """Return a finding if the workspace holds no training code."""
+    if os.path.isdir(os.path.join(workspace, "scripts", "hearth")):
+        return []
+    return [f"{workspace} holds no training code; provision.yml brings it"]
 
 
 def run_command(module: Any, words: Sequence[str]) -> Report:
     """Run `python -m WORDS --spec FILE`, with `--run-file FILE` if there is one."""
     given, here = module.params, places(module.params)
-    if not has_code(here["workspace"]):
-        lacks = f"{here['workspace']} holds no training code; provision.yml brings it"
-        return Report([lacks])
+    if lacks := lacks_code(here["workspace"]):
+        return Report(lacks)
     spec = given["spec"] | ({"secret": given["secret"]} if given["secret"] else {})
     files = {"spec": json.dumps(spec)}
     if given["run_file"]:

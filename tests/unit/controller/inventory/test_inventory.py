@@ -277,7 +277,7 @@ def test_the_example_names_every_option():
 
 
 def test_the_example_names_no_option_that_is_none():
-    """Whatever is commented out must still be right once it is not."""
+    """Options that are commented out count too: they must be right once somebody enables them."""
     prefixes = [*(path.name for path in (ROOT / "roles").iterdir()), *VERBS]
     owners = dict.fromkeys(prefixes, "it")
     for path in (ROOT / "inventory/homelab.example").rglob("*.yml"):

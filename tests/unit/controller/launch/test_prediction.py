@@ -23,15 +23,15 @@ def home(**nodes: tuple[float, float]) -> dict[str, NodeFacts]:
     """Return the reports of nodes by name: seconds a row, and the speed of their links."""
     return {
         name: NodeFacts(
-            {"held_out_rows": 12},
             {
+                "held_out_rows": 12,
                 "ranks": [
                     {
                         "speed": {"sizes": [1], "seconds": [seconds]},
                         "row_tokens": TOKENS,
                         "exchange_bytes": GRADIENTS,
                     }
-                ]
+                ],
             },
             {
                 "mbit": {peer: min(mbit, nodes[peer][1]) for peer in nodes if peer != name},
@@ -166,7 +166,7 @@ def test_half_the_bytes_leave_a_node_in_that_all_of_them_would_not():
 
 def test_micro_batches_are_predicted_no_larger_than_they_will_be():
     facts = home(tower=(0.1, 940))
-    facts["tower"].measured["ranks"][0]["speed"] = {
+    facts["tower"].prepared["ranks"][0]["speed"] = {
         "sizes": [1, 2, 4],
         "seconds": [0.1, 0.15, 0.2],
     }
@@ -179,7 +179,7 @@ def test_micro_batches_are_predicted_no_larger_than_they_will_be():
 def test_a_stop_waits_for_a_large_checkpoint_and_for_an_evaluation_if_there_is_one():
     facts = home(oldbox=(4.0, 940))
     step = 3 * 70 * 4 + 30
-    (rank,) = facts["oldbox"].measured["ranks"]
+    (rank,) = facts["oldbox"].prepared["ranks"]
     rank["exchange_bytes"] = 4 * 10**9
     with_judging = answered(facts)["stop_grace"]
     assert with_judging == pytest.approx(step + 400 + 12 * 4)

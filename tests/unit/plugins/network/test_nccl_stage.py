@@ -14,7 +14,7 @@ nccl = load("modules", "hearth_nccl")
 
 @pytest.mark.parametrize("address", ["192.168.1.40", "fd00::28"])
 def test_the_launcher_and_the_machine_say_the_same(tmp_path, address, monkeypatch):
-    """Whatever the shell or the unit that starts a run has of these, the launcher's own win."""
+    """The launcher's own values win over those of the shell or the unit that starts a run."""
     spec = Spec(
         run="r",
         node="tower",
