@@ -173,3 +173,4 @@ def test_what_cannot_be_is_refused_all_at_once_before_anything_is_started(home):
     assert status == 2
     assert_names(screen, "notes.txt", "-e model and -e script", "-e max_steps")
     assert_names(screen, "script_data:", "nowhere", "desk: hearth_nproc is -2")
+    assert "Nothing was started" in screen

@@ -87,6 +87,7 @@ def test_all_that_stands_in_the_way_on_any_machine_comes_at_once(play):
     assert_line(screen, "laptop", "Debian GNU/Linux")
     assert_line(screen, "1000000 GB", "Python environment", "cpu.lock")
     assert_line(screen, "sudo", "password")
+    assert "Nothing was changed on any machine" in screen
     assert "Traceback" not in screen
 
 

@@ -17,9 +17,9 @@ def skew(before: float, there: float, after: float) -> float:
     return max(there - after, 0.0) + min(there - before, 0.0)
 
 
-def difference(seconds: float) -> str:
-    """Return a clock's lead as text, '' if it is tolerated."""
-    if abs(seconds) <= TOLERATED_SECONDS:
+def difference(seconds: float, tolerated: float = TOLERATED_SECONDS) -> str:
+    """Return a clock's lead as text, '' if it is at most `tolerated` seconds either way."""
+    if abs(seconds) <= tolerated:
         return ""
     side = "ahead of" if seconds > 0 else "behind"
     return f"{duration(abs(seconds))} {side} the controller's"

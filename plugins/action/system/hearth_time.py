@@ -22,6 +22,6 @@ class ActionModule(ActionBase):
         result |= self._execute_module("hearth_time", self._task.args, task_vars=task_vars)
         if "now" in result:
             result["skew"] = skew(before, result["now"], time.time())
-            if off := difference(result["skew"]):
+            if off := difference(result["skew"], tolerated=1.0):
                 result["note"] = f"its clock is {off}"
         return result

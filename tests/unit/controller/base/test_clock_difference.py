@@ -22,3 +22,9 @@ def test_a_clock_that_is_off_is_described(seconds, text):
         difference(seconds).removesuffix(" of the controller's").removesuffix(" the controller's")
         == text
     )
+
+
+def test_the_time_stage_mentions_a_clock_that_is_more_than_a_second_off():
+    assert difference(1.0, tolerated=1.0) == ""
+    assert difference(-1.5, tolerated=1.0).endswith("behind the controller's")
+    assert difference(3.0, tolerated=1.0).startswith("3 s ahead")

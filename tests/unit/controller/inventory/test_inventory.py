@@ -349,6 +349,7 @@ def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
     done = played(f"playbooks/{name}.yml", "-e", "rnu=third", "-e", "ansible_user=me")
     assert done.returncode == 2
     assert_names(done.stdout, "-e rnu")
+    assert "No machine was touched" in done.stdout
     assert "ansible_user" not in done.stdout
 
 
@@ -393,5 +394,5 @@ def test_several_faults_come_at_once_with_file_and_line(tmp_path):
             "cluster_address 10.0.0.1",
         ),
         *("oldbox: cluster_address '10.0.0'", "tower and oldbox", "rank 0"),
-        *("'python_lock'?", "'python_base'?"),
+        *("'python_lock'?", "'python_base'?", "No machine was touched"),
     )
