@@ -10,12 +10,8 @@ import pytest
 
 
 def assert_names(text: str, *facts: object) -> None:
-    """Assert that each fact occurs in `text` as a whole word, number, path or command."""
-    missing = [
-        fact
-        for fact in map(str, facts)
-        if not re.search(rf"(?<!\w)(?<!\d\.){re.escape(fact)}(?!\w)(?!\.\d)", text)
-    ]
+    """Assert that each fact occurs in `text`, and not as a part of a longer word or number."""
+    missing = [fact for fact in map(str, facts) if not _whole(fact).search(text)]
     assert not missing, f"{missing} not named in:\n{text}"
 
 
@@ -27,3 +23,10 @@ def refuses(
     with pytest.raises(kind) as caught:
         yield caught
     assert_names(str(caught.value), *facts)
+
+
+def _whole(fact: str) -> re.Pattern[str]:
+    """Return the pattern of `fact`, where an end that is a letter or a digit ends a word."""
+    before = r"(?<!\w)(?<!\d\.)" if re.match(r"\w", fact) else ""
+    after = r"(?!\w)(?!\.\d)" if re.search(r"\w$", fact) else ""
+    return re.compile(before + re.escape(fact) + after)
