@@ -121,12 +121,10 @@ class House:
 
     def rank(self, node: str) -> psutil.Process:
         """Return the process that trains on a node."""
-        script = str(self.workspace(node) / "scripts" / "train_distributed.py")
-        return next(
-            process
-            for process in self.processes(node)
-            if script in process.cmdline() and "hearth.supervise.torchrun" not in process.cmdline()
+        torchrun = next(
+            p for p in self.processes(node) if "hearth.supervise.torchrun" in p.cmdline()
         )
+        return torchrun.children()[0]
 
     def until_step(self, run: str, step: int = 2) -> None:
         """Wait until rank 0 has written this step."""

@@ -99,10 +99,11 @@ class Contest:
         screen = (self.house.checkout / "screen").read_text()
         traced = self.house.folder / "execve"
         self.play("strace", "-f", "-qq", "-s", "300", "-e", "trace=execve", "-o", str(traced))
-        executed = [
-            line for line in traced.read_text(errors="replace").splitlines() if line.endswith("= 0")
-        ]
-        ours = [line for line in executed if '"hearth.' in line or "train_distributed.py" in line]
+        lines = traced.read_text(errors="replace").splitlines()
+        executed = [line for line in lines if line.endswith("= 0")]
+        # A call that another process interrupts takes two lines, the first with its arguments.
+        began = [line for line in lines if "execve(" in line and "= -1" not in line]
+        ours = [line for line in began if '"hearth.' in line or "train_distributed.py" in line]
         return {
             "tasks": screen.count("\nTASK ["),
             "processes": len(executed),

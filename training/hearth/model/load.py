@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -60,6 +61,14 @@ def _import_bitsandbytes() -> None:
         torch.compile = compiled
 
 
+def import_backend(name: str) -> ModuleType:
+    """Return the module of the backend `unsloth` or `transformers`."""
+    with loading():
+        if name == "transformers":
+            _import_bitsandbytes()
+        return importlib.import_module(f"hearth.model.{name}_backend")
+
+
 def load_model(
     settings: Settings, folder: Path, device: torch.device, precision: str
 ) -> TrainableModel:
@@ -69,10 +78,5 @@ def load_model(
     are drawn by torch's random numbers. `precision` is the same on all ranks: bf16, fp16, fp32 or
     fp64. Raises `ModelError` if the weights cannot be trained.
     """
-    with loading():
-        if backend_here(settings, device) == "unsloth":
-            from hearth.model.unsloth_backend import load
-        else:
-            _import_bitsandbytes()
-            from hearth.model.transformers_backend import load
-    return load(settings, folder, device, precision)
+    backend = import_backend(backend_here(settings, device))
+    return backend.load(settings, folder, device, precision)

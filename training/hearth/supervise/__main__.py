@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.systemd import has_manager
@@ -141,24 +143,37 @@ def _as_unit(spec: Spec, path: Path) -> dict[str, Any]:
 
 
 def _as_process(spec: Spec, path: Path) -> dict[str, Any]:
-    """Start the supervisor in its own session and return its first record."""
+    """Fork the supervisor, into a session of its own, and return its first record."""
     with tempfile.TemporaryFile("w+") as said:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "hearth.supervise", "run", "--spec", str(path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            start_new_session=True,
-        )
-        record = _first_record(spec, over=lambda: child.poll() is not None)
+        child = os.fork()
+        if not child:
+            _be_supervisor(path, said.fileno())
+        record = _first_record(spec, over=lambda: os.waitpid(child, os.WNOHANG)[0] == child)
         if record is not None:
             return record
-        child.terminate()
-        child.wait(START_TIMEOUT)
+        with suppress(ProcessLookupError, ChildProcessError):  # it has ended by itself
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
         said.seek(0)
         lines = said.read().splitlines()
         told = [line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)]
         raise LaunchError(*told or [f"{spec.node}: the supervisor did not start", *lines])
+
+
+def _be_supervisor(path: Path, errors: int) -> NoReturn:
+    """Be the supervisor in this forked process, apart from the caller's session and files."""
+    status = 1
+    try:
+        os.setsid()
+        with open(os.devnull, "r+b") as nothing:
+            os.dup2(nothing.fileno(), 0)
+            os.dup2(nothing.fileno(), 1)
+        os.dup2(errors, 2)
+        status = main(["run", "--spec", str(path)])
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
 
 
 def _unless_ending(spec: Spec) -> dict[str, Any]:

@@ -54,6 +54,8 @@ def command(spec: Spec, go: Go) -> list[str]:
         "local-addr": spec.address,
         "log-dir": _scratch(spec),
     }
+    if not spec.scripted:
+        options["start-method"] = "fork"
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     torchrun = [spec.python, "-m", TORCHRUN]
     # After `--`, torchrun does not parse the script's arguments as its own options.
@@ -70,6 +72,8 @@ def environment(spec: Spec, generation: int) -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in _OF_ANOTHER_LAUNCH and not name.startswith(("HEARTH_", "TORCHELASTIC_"))
     }
+    if spec.nproc > 1:  # as torchrun does, but too late for ranks that it forks
+        inherited.setdefault("OMP_NUM_THREADS", "1")
     own = {
         "HEARTH_WORKSPACE": str(spec.workspace),
         "HEARTH_NODE": spec.node,

@@ -20,12 +20,11 @@ def look(python: str, meminfo: Path = Path("/proc/meminfo")) -> dict[str, Any]:
     """Return `gpus`, `free_mib` and `cuda` of this node; `python` is its environment's Python."""
     said, _ = nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
     gpus = [_gpu(line) for line in said.splitlines() if line.count(",") == 1]
-    built_for = output(python, "-c", _CUDA).strip()
     memory = host_memory(meminfo.read_text())
     return {
         "gpus": gpus,
         "free_mib": memory["total_mib"] - memory["used_mib"],
-        "cuda": bool(gpus) and built_for != "None",
+        "cuda": bool(gpus) and output(python, "-c", _CUDA).strip() != "None",
     }
 
 
