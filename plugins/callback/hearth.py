@@ -132,6 +132,7 @@ class CallbackModule(Default):
         self._changed: list[str] = []
         self._said: list[tuple[str, str]] = []
         self._failed: list[tuple[str, str]] = []
+        self._diffs: list[tuple[str, str]] = []
 
     # -- output ----------------------------------------------------------------------------------
 
@@ -182,8 +183,11 @@ class CallbackModule(Default):
 
     def _print(self) -> None:
         self._passing("")
-        if self._changed or self._said or self._failed:
+        if self._changed or self._said or self._failed or self._diffs:
             self._head()
+        for nodes, diff in grouped(sorted(self._diffs)):
+            self._say(f"  {self._task_name}: the difference on {nodes}")
+            self._say(textwrap.indent(diff.rstrip(), "    ") + "\n")
         if self._changed:
             nodes = ", ".join(sorted(self._changed))
             self._say(f"  {self._task_name}: changed on {nodes}", C.COLOR_CHANGED)
@@ -191,7 +195,7 @@ class CallbackModule(Default):
             self._say(paragraph(f"  {nodes}" if nodes else "", message))
         for nodes, message in grouped(self._failed):
             self._say(paragraph(nodes, message), C.COLOR_ERROR)
-        self._changed, self._said, self._failed = [], [], []
+        self._changed, self._said, self._failed, self._diffs = [], [], [], []
 
     @staticmethod
     def _label(result: CallbackTaskResult) -> str:
@@ -254,6 +258,14 @@ class CallbackModule(Default):
             self._said.append(("", textwrap.indent(str(answer.get("msg", "")).rstrip(), "  ")))
         elif note := answer.get("note"):
             self._said.append((result.host.get_name(), str(note)))
+
+    @_short
+    def v2_on_file_diff(self, result: CallbackTaskResult) -> None:
+        """Record what `--diff` shows of a change."""
+        results = result.result.get("results", []) if result.task.loop else [result.result]
+        for each in results:
+            if each.get("changed") and (diff := self._get_diff(each.get("diff") or [])):
+                self._diffs.append((result.host.get_name(), diff))
 
     @_short
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:

@@ -420,3 +420,43 @@ def test_failures_are_text_and_nodes_that_say_the_same_share_it():
 )
 def test_the_message_of_a_result(result, text):
     assert text in callback.message_of(result)
+
+
+def test_a_difference_stands_under_its_play_task_and_machine(tmp_path):
+    play = tmp_path / "play.yml"
+    play.write_text(
+        f"""
+- name: Settings of the lamp
+  hosts: desk, laptop
+  gather_facts: false
+  tasks:
+    - name: Set the lamp
+      ansible.builtin.copy:
+        content: "lamp of {{{{ inventory_hostname }}}}\\n"
+        dest: "{tmp_path}/{{{{ inventory_hostname }}}}"
+        mode: "0644"
+"""
+    )
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "ansible", "playbook", "--diff", "--connection", "local"),
+            *("--extra-vars", f"ansible_python_interpreter={sys.executable}"),
+            *("--inventory", "desk,laptop,", str(play)),
+        ],
+        cwd=PLUGINS.parent,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    places = [
+        done.stdout.index(text)
+        for text in (
+            "Settings of the lamp",
+            "on desk",
+            "lamp of desk",
+            "on laptop",
+            "lamp of laptop",
+        )
+    ]
+    assert places == sorted(places), done.stdout
