@@ -7,6 +7,7 @@ of a parallel run has a lab of its own.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,3 +48,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = of_other_days(marked)
         config.hook.pytest_deselected(items=[i for i in items if i.nodeid in others])
         items[:] = [item for item in items if item.nodeid not in others]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where the time went, by room: seconds of all workers together."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                folder, _, file = report.nodeid.split("::")[0].rpartition("/")
+                lab = file.startswith("test_lab")
+                seconds[f"{folder}: lab" if lab else folder] += report.duration
+    if sum(seconds.values()) > 60:
+        terminalreporter.section("seconds by room")
+        for room, total in seconds.most_common():
+            if total >= 1:
+                terminalreporter.write_line(f"{total:6.0f}  {room}")

@@ -20,7 +20,8 @@ from hearth.base.errors import ModelError
 from hearth.base.hub import scrub
 from hearth.config.source import ModelSource
 from hearth.fit.published import published_config
-from hearth.model.fetch import fetch_model, unfinished_of
+from hearth.model.cache import unfinished_of
+from hearth.model.fetch import fetch_model
 
 ID = "owner/tiny"
 SOURCE = ModelSource(name="tiny", id=ID, kind="hub")

@@ -23,7 +23,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
 from hearth.config.source import ModelSource, WheelSource
-from hearth.model.fetch import ModelFolder, fetch_model
+from hearth.model.cache import ModelFolder
+from hearth.model.fetch import fetch_model
 
 # Converting starts a process that imports torch and transformers.
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from hearth.data.findings import Findings
 from hearth.data.formats import open_records
 from hearth.data.hub_rows import keep_hub_rows
 from hearth.data.locate import HubDataset, locate
-from hearth.model.fetch import unfinished_of
+from hearth.model.cache import unfinished_of
 from hearth.transfer import own_copies
 from hearth.transfer.chain import SPARE, NodeCopies, givers, no_room, order_of, told
 from hearth.transfer.holding import Holding, arrived_bytes, arriving

@@ -11,9 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from huggingface_hub.errors import RevisionNotFoundError
 from huggingface_hub.utils import disable_progress_bars, filter_repo_objects
@@ -25,16 +23,15 @@ from hearth.base.lock import locked
 from hearth.base.places import MANIFEST
 from hearth.config.source import ModelSource
 from hearth.model import code
-from hearth.model.folder import (
-    WANTED,
-    Damaged,
-    Manifest,
-    check_folder,
-    model_files,
-    read_manifest,
-    take_stock,
-    verify,
+from hearth.model.cache import (
+    ModelFolder,
+    as_folder,
+    cached_model,
+    local_folder,
+    stock_file,
+    unfinished_of,
 )
+from hearth.model.folder import WANTED, check_folder, take_stock
 from hearth.model.wheel import model_from_wheel
 
 Say = Callable[[str], None]
@@ -43,25 +40,6 @@ _WANTED = {
     "allow_patterns": [*WANTED, *code.PATTERNS],
     "ignore_patterns": ["*/*", "consolidated*.safetensors"],
 }
-
-
-@dataclass(frozen=True)
-class ModelFolder:
-    """A model on this node.
-
-    `revision` is the Hub's commit, or the package's name and version, or None; `fingerprint` is
-    equal on nodes that hold the same model.
-    """
-
-    path: Path
-    origin: Literal["hub", "wheel", "folder"]
-    revision: str | None
-    fingerprint: str
-
-    @property
-    def commit(self) -> str | None:
-        """The Hub's commit, or None if the model did not come from there."""
-        return self.revision if self.origin == "hub" else None
 
 
 def fetch_model(
@@ -85,25 +63,20 @@ def fetch_model(
     except OSError as error:
         # A read-only cache can still be used, and so can a user's folder.
         if source.kind == "folder":
-            return _local_folder(source, weights)
-        if held := _cached(source, models / name, say, keep=False):
+            return local_folder(source, weights)
+        if held := cached_model(source, models / name, say, keep=False):
             return held
         raise _cannot_keep(models, error) from error
     waiting = f"model: another process is fetching {source.name}; waiting for it"
     with locked(models / f".{name}.lock", say, waiting):
         try:
             if source.kind == "folder":
-                return _local_folder(source, weights, models / f"{name}.folder.json")
-            return _cached(source, models / name, say) or _fetched(
+                return local_folder(source, weights, stock_file(source, models))
+            return cached_model(source, models / name, say) or _fetched(
                 source, models / name, say, known
             )
         except OSError as error:
             raise _cannot_keep(models, error) from error
-
-
-def held_model(source: ModelSource, models: Path) -> ModelFolder | None:
-    """Return the cached model of `source` if it is complete; nothing is fetched or written."""
-    return _cached(source, models / source.folder, lambda _: None, keep=False)
 
 
 def _cannot_keep(models: Path, error: OSError) -> ModelError:
@@ -111,60 +84,6 @@ def _cannot_keep(models: Path, error: OSError) -> ModelError:
         f"{models}: the model cannot be stored here ({error.strerror or scrub(error)}); free some "
         "space, make this folder writable for you, or name another folder in HEARTH_MODELS"
     )
-
-
-def _local_folder(
-    source: ModelSource, weights: bool, manifest_path: Path | None = None
-) -> ModelFolder:
-    """Return a user's own model folder, checked; nothing is written into it.
-
-    With a `manifest_path` its checksums are saved there, so that it need not be read again.
-    """
-    path = Path(source.id).expanduser().resolve()
-    check_folder(path, weights)
-    manifest = read_manifest(manifest_path) if manifest_path else None
-    try:
-        if manifest is None or manifest.id != str(path):
-            raise Damaged("no checksums yet")
-        if manifest.files.keys() != {file.name for file in model_files(path)}:
-            raise Damaged("other files than before")
-        manifest = verify(manifest, path)
-    except Damaged:
-        manifest = take_stock(path, str(path), "folder", None)
-    if manifest_path:
-        manifest.write(manifest_path)
-    return ModelFolder(path, "folder", None, manifest.fingerprint)
-
-
-def _cached(source: ModelSource, target: Path, say: Say, keep: bool = True) -> ModelFolder | None:
-    """Return the cached model, or None if it is missing, damaged or of another revision.
-
-    With `keep` the times of its files are recorded, so that they need not be read again.
-    """
-    manifest = read_manifest(target / MANIFEST)
-    if manifest is None or manifest.id != source.id:
-        return None
-    if source.revision and manifest.origin == "hub" and manifest.revision != source.revision:
-        say(f"model: {source.name} is cached at another revision; fetching {source.revision}")
-        return None
-    try:
-        current = verify(manifest, target)
-        check_folder(target)
-    except Damaged as damage:
-        say(f"model: the cached {source.name} is damaged ({damage}); fetching it again")
-        return None
-    if keep and current != manifest:
-        current.write(target / MANIFEST)
-    return _folder(target, current)
-
-
-def _folder(path: Path, manifest: Manifest) -> ModelFolder:
-    return ModelFolder(path, manifest.origin, manifest.revision, manifest.fingerprint)
-
-
-def unfinished_of(target: Path) -> Path:
-    """Return the temporary folder for the download of `target`."""
-    return target.with_name(f".{target.name}.unfinished")
 
 
 def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) -> ModelFolder:
@@ -202,7 +121,7 @@ def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) 
     _clear(target)
     unfinished.rename(target)
     say(f"model: {source.name} is in {target}")
-    return _folder(target, manifest)
+    return as_folder(target, manifest)
 
 
 _UNAVAILABLE = (

@@ -10,9 +10,9 @@ import torch
 
 from hearth.config import Run
 from hearth.config.layout import Layout
+from hearth.model.cache import ModelFolder
 from hearth.model.code import code_in, may_run
 from hearth.model.compatibility import weights_in
-from hearth.model.fetch import ModelFolder
 from hearth.model.precision import DTYPES, choose, supported
 from hearth.prepare.node import Prepared, device_kind, facts_of
 from hearth.record.checkpoint import newest

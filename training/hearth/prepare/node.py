@@ -21,6 +21,7 @@ from hearth.config import Run, Settings, preset_names, read_run
 from hearth.config.layout import Layout
 from hearth.data.load import TokenData, load_data
 from hearth.fit.by_hand import check_fit
+from hearth.model.cache import ModelFolder
 from hearth.model.code import code_to_run
 from hearth.model.compatibility import (
     check_can_learn,
@@ -29,7 +30,7 @@ from hearth.model.compatibility import (
     outline,
     weights_in,
 )
-from hearth.model.fetch import ModelFolder, fetch_model
+from hearth.model.fetch import fetch_model
 from hearth.model.load import backend_here
 from hearth.model.optimizer import choose_optimizer, means_here
 from hearth.model.precision import choose, supported

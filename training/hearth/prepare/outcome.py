@@ -22,7 +22,7 @@ from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
-from hearth.model.fetch import fetch_model, held_model
+from hearth.model.cache import held_model
 
 _NOT_OF_THE_INPUTS = ("run", "resume", "wandb", "wandb_project")
 """Settings that change neither what is prepared nor how fast it is."""
@@ -75,13 +75,10 @@ def write_outcome(path: Path | None, facts: Mapping[str, Any]) -> None:
 def _model(run: Run, layout: Layout) -> str | None:
     """Return the fingerprint of the run's model on this node, None if it is not complete."""
     try:
-        if run.source.kind == "folder":
-            weights = not run.settings.scratch
-            return fetch_model(run.source, layout.models, weights=weights).fingerprint
         held = held_model(run.source, layout.models)
-        return held and held.fingerprint
     except HearthError:
         return None
+    return held and held.fingerprint
 
 
 def _data(run: Run, layout: Layout) -> str | None:

@@ -12,7 +12,7 @@ from hearth.base.files import bytes_below, sha256_of, write_whole
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
-from hearth.model.fetch import held_model, unfinished_of
+from hearth.model.cache import held_model, unfinished_of
 from hearth.supervise.interface import free_port, interface_of
 from hearth.transfer.holding import arrived_bytes
 from hearth.transfer.pieces import Key
