@@ -8,5 +8,4 @@ speedup.py               speed-up and efficiency of each configuration
 comparison.py            comparison with the previous benchmark: slower results, changed versions
 advice.py                learning rate for a larger step
 text.py                  text output
-drawing.py               the same as a picture
 """

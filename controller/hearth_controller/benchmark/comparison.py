@@ -20,7 +20,7 @@ LEAST = 0.02
 class Comparison:
     """A configuration then and now in tokens/s; `spread` is the relative spread of its runs."""
 
-    configuration: Configuration
+    nodes: Configuration
     before: float
     now: float
     spread: float
@@ -46,11 +46,11 @@ def last_alike(benchmark: Benchmark, earlier: Sequence[Benchmark]) -> Benchmark 
 
 def changes(before: Benchmark, now: Benchmark) -> list[Comparison]:
     """Return the change of each configuration that both benchmarks measured."""
-    then = {row.configuration: row for row in rows(before) if row.speed}
+    then = {row.nodes: row for row in rows(before) if row.speed}
     return [
-        Comparison(row.configuration, then[row.configuration].speed, row.speed, _spread(then, row))
+        Comparison(row.nodes, then[row.nodes].speed, row.speed, _spread(then, row))
         for row in rows(now)
-        if row.speed and row.configuration in then
+        if row.speed and row.nodes in then
     ]
 
 
@@ -67,19 +67,14 @@ def changed_meanwhile(before: Benchmark, now: Benchmark) -> list[str]:
 
 def _spread(then: dict[Configuration, Row], row: Row) -> float:
     """Return the spread of a configuration's runs, the larger one of both benchmarks."""
-    spreads = [each.spread for each in (then[row.configuration], row)]
+    spreads = [each.spread for each in (then[row.nodes], row)]
     return max(LEAST, *(SINGLE if each is None else each for each in spreads))
 
 
 def _facts(benchmark: Benchmark, node: str) -> dict[str, str]:
     """Return driver and kernel of a node, and the package versions reported by its own run."""
     versions = next(
-        (
-            ran.took.versions
-            for ran in benchmark.runs
-            if ran.took and ran.configuration == Configuration("alone", (node,))
-        ),
-        {},
+        (ran.took.versions for ran in benchmark.runs if ran.took and ran.nodes == (node,)), {}
     )
     return {**benchmark.circumstances.nodes.get(node, {}), **versions}
 

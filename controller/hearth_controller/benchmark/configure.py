@@ -59,9 +59,7 @@ def unfit(run: Run, elastic: bool, warm_up: int, steps: int) -> list[str]:
     return findings
 
 
-def asked_of(
-    run: Run, nodes: Sequence[str], warm_up: int, steps: int, repeat: int, pairs: bool
-) -> Request:
+def asked_of(run: Run, nodes: Sequence[str], warm_up: int, steps: int, repeat: int) -> Request:
     """Return the request for a benchmark of a run over these nodes."""
     settings = run.settings.model_dump(mode="json", exclude=set(_NOT_ITS_WORK))
     return Request(
@@ -71,7 +69,6 @@ def asked_of(
         warm_up=warm_up,
         steps=steps,
         repeat=repeat,
-        pairs=pairs,
     )
 
 
@@ -82,7 +79,7 @@ def run_name(benchmark: Benchmark) -> str:
 
 def variables(
     benchmark: Benchmark,
-    configuration: Configuration,
+    nodes: Configuration,
     typed: Mapping[str, Any],
     runs: str,
 ) -> dict[str, Any]:
@@ -97,7 +94,7 @@ def variables(
     return {
         **typed,
         "train": {**settings, **_OWN, **steps},
-        "nodes": ",".join(configuration.nodes),
+        "nodes": ",".join(nodes),
         "plan_runs": runs,
         # A run without one of its nodes would measure something else.
         "launch_return_timeout": 0,

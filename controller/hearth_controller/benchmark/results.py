@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -17,15 +17,8 @@ from hearth.config import Settings
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.windows import totals
 
-Kind = Literal["alone", "pair", "together"]
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """Nodes that train together, in order of rank."""
-
-    kind: Kind
-    nodes: tuple[str, ...]
+Configuration = tuple[str, ...]
+"""Nodes that train together, in order of rank, or one alone."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +27,7 @@ class Timing:
 
     Attributes:
         steps: Number of counted steps.
-        tokens: Tokens of these steps, and `parts` by node.
+        tokens: Tokens of these steps.
         seconds: Duration of the steps, without the time between them.
         whole_seconds: Duration of the run's play.
         versions: Versions of Python and its packages on rank 0's node.
@@ -44,7 +37,6 @@ class Timing:
     tokens: float
     seconds: float
     whole_seconds: float
-    parts: Mapping[str, float]
     versions: Mapping[str, str]
 
     @property
@@ -69,22 +61,20 @@ class Timing:
         counted = [each for each in story.windows if each.step - each.steps >= warm_up]
         if not counted:
             raise LaunchError(f"no step after the first {warm_up} is on record")
-        parts = {node: part.tokens for node, (part, _) in totals(counted).items()}
         return cls(
             steps=sum(each.steps for each in counted),
-            tokens=sum(parts.values()),
+            tokens=sum(part.tokens for part, _ in totals(counted).values()),
             seconds=sum(each.seconds for each in counted),
             whole_seconds=whole_seconds,
-            parts=parts,
             versions=dict(story.facts.get("versions") or {}),
         )
 
 
 @dataclass(frozen=True)
 class Ran:
-    """One run: its timing, or why it failed. `turn` counts the repeats from 0."""
+    """One run of these nodes: its timing, or why it failed. `turn` counts the repeats from 0."""
 
-    configuration: Configuration
+    nodes: Configuration
     turn: int
     took: Timing | None = None
     failure: str | None = None
@@ -99,7 +89,6 @@ class Request:
         warm_up: First steps of each run, which are not counted.
         steps: Counted steps after the warm-up.
         repeat: Runs of each configuration.
-        pairs: Whether each pair of nodes is measured too.
     """
 
     model: str
@@ -108,7 +97,6 @@ class Request:
     warm_up: int
     steps: int
     repeat: int
-    pairs: bool
 
     def like(self, other: Request) -> bool:
         """Return whether both requests are for the same work on the same nodes.
@@ -116,7 +104,7 @@ class Request:
         The requests may come from different versions of Hearth: a missing setting counts as its
         default, and a removed one is ignored.
         """
-        count = {"repeat": self.repeat, "pairs": self.pairs, "settings": _whole(other.settings)}
+        count = {"repeat": self.repeat, "settings": _whole(other.settings)}
         return replace(other, **count) == replace(self, settings=_whole(self.settings))
 
 

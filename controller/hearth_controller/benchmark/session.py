@@ -62,7 +62,7 @@ def begin(
     ]
     if findings:
         return {"findings": findings}
-    counts = (options[word] for word in ("warm_up", "steps", "repeat", "pairs"))
+    counts = (options[word] for word in ("warm_up", "steps", "repeat"))
     asked, begun = asked_of(wanted, nodes, *counts), unfinished(folder, nodes)
     now = circumstances(nodes, known, version_of(Path(options["project"])))
     findings = [
@@ -97,14 +97,14 @@ def train(plays: Plays) -> dict[str, Any]:
     ahead = left(benchmark)
     if not ahead:
         return {"run": ""}
-    turn, configuration = ahead[0]
+    turn, nodes = ahead[0]
     benchmark.attempts += 1
     run = benchmark.last_run = run_name(benchmark)
     benchmark.write(folder / RECORD)
     log = folder / f"{benchmark.attempts}.log"
-    given = variables(benchmark, configuration, plays.typed, str(folder / "runs"))
+    given = variables(benchmark, nodes, plays.typed, str(folder / "runs"))
     began = time.monotonic()
-    failed = plays.play("train.yml", given, log, title(configuration, benchmark.asked.nodes))
+    failed = plays.play("train.yml", given, log, title(nodes, benchmark.asked.nodes))
     seconds = round(time.monotonic() - began, 1)
     timing, why = None, None
     if failed:
@@ -120,7 +120,7 @@ def train(plays: Plays) -> dict[str, Any]:
     else:
         plays.stop(run)
     plays.forget_runs()
-    benchmark.runs.append(Ran(configuration, turn, timing, why))
+    benchmark.runs.append(Ran(nodes, turn, timing, why))
     benchmark.write(folder / RECORD)
     earlier = last_alike(benchmark, finished(folder.parent))
     return {"run": run, "say": _indented([ran(benchmark, earlier)])}
@@ -132,15 +132,11 @@ def conclude(folder: Path) -> dict[str, Any]:
     kept = folder.parent
     lines = conclusion(benchmark, last_alike(benchmark, finished(kept)))
     stem = kept / benchmark.name
-    files = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "txt", "svg")]
+    files = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "txt")]
     benchmark.write(files[0])
     write_whole(files[1], "\n".join(lines) + "\n")
-    # Here, since the plots' library takes a second to load.
-    from hearth_controller.benchmark.drawing import picture
-
-    write_whole(files[2], picture(benchmark))
     findings = [
-        f"{title(each.configuration, benchmark.asked.nodes)}: {each.failure}"
+        f"{title(each.nodes, benchmark.asked.nodes)}: {each.failure}"
         for each in benchmark.runs
         if each.failure
     ]

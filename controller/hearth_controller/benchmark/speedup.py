@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
 from hearth_controller.benchmark.results import Benchmark, Configuration, Timing
 
@@ -16,7 +16,6 @@ class Row:
     Attributes:
         speeds: Tokens/s of each of its runs.
         seconds: Duration of the counted steps, the median of the runs.
-        shares: Share of the tokens by node, the mean of the runs.
         failure: Error message of a failed run.
         sum_alone: Sum of its nodes' tokens/s alone; None for a single node.
         speed_up: Ratio to the speed of the fastest of all nodes alone.
@@ -24,10 +23,9 @@ class Row:
         of_fastest: Ratio to as many nodes as fast as the fastest one in it.
     """
 
-    configuration: Configuration
+    nodes: Configuration
     speeds: tuple[float, ...]
     seconds: float | None
-    shares: Mapping[str, float]
     failure: str | None
     sum_alone: float | None
     speed_up: float | None
@@ -48,53 +46,38 @@ class Row:
 
 
 def rows(benchmark: Benchmark) -> list[Row]:
-    """Return a row for each tried configuration: nodes alone, then pairs, then all together."""
-    tried = dict.fromkeys(ran.configuration for ran in benchmark.runs)
-    kinds = ("alone", "pair", "together")
+    """Return a row for each tried configuration: nodes alone, then together."""
+    tried = sorted(dict.fromkeys(ran.nodes for ran in benchmark.runs), key=lambda one: len(one) > 1)
     alone = {
-        each.nodes[0]: median(took.tokens_per_second for took in whole)
+        each[0]: median(took.tokens_per_second for took in whole)
         for each in tried
-        if each.kind == "alone" and (whole := _took(benchmark, each))
+        if len(each) == 1 and (whole := _took(benchmark, each))
     }
-    return [
-        _row(benchmark, each, alone)
-        for each in sorted(tried, key=lambda one: kinds.index(one.kind))
-    ]
+    return [_row(benchmark, each, alone) for each in tried]
 
 
 def together(found: list[Row]) -> Row | None:
     """Return the row with the most nodes together, or None if no nodes trained together."""
-    fitting = [row for row in found if row.configuration.kind == "together" and row.speeds]
-    return max(fitting, key=lambda row: len(row.configuration.nodes), default=None)
+    fitting = [row for row in found if len(row.nodes) > 1 and row.speeds]
+    return max(fitting, key=lambda row: len(row.nodes), default=None)
 
 
-def _took(benchmark: Benchmark, configuration: Configuration) -> list[Timing]:
-    return [ran.took for ran in benchmark.runs if ran.configuration == configuration and ran.took]
+def _took(benchmark: Benchmark, nodes: Configuration) -> list[Timing]:
+    return [ran.took for ran in benchmark.runs if ran.nodes == nodes and ran.took]
 
 
-def _row(benchmark: Benchmark, configuration: Configuration, alone: Mapping[str, float]) -> Row:
+def _row(benchmark: Benchmark, nodes: Configuration, alone: Mapping[str, float]) -> Row:
     """Return the row of a configuration; `alone` holds the speed of each node alone."""
-    runs, nodes = _took(benchmark, configuration), configuration.nodes
+    runs = _took(benchmark, nodes)
+    failures = (ran.failure for ran in benchmark.runs if ran.nodes == nodes and ran.failure)
     own = [alone[node] for node in nodes if node in alone]
     several = len(nodes) > 1 and len(own) == len(nodes)
     speed = median(each.tokens_per_second for each in runs) if runs else None
     return Row(
-        configuration=configuration,
+        nodes=nodes,
         speeds=tuple(each.tokens_per_second for each in runs),
         seconds=median(each.seconds for each in runs) if runs else None,
-        shares={
-            node: fmean(each.parts.get(node, 0.0) / each.tokens for each in runs)
-            for node in nodes
-            if runs
-        },
-        failure=next(
-            (
-                ran.failure
-                for ran in benchmark.runs
-                if ran.configuration == configuration and ran.failure
-            ),
-            None,
-        ),
+        failure=next(failures, None),
         sum_alone=sum(own) if several else None,
         speed_up=speed / max(alone.values()) if speed and alone else None,
         of_sum=speed / sum(own) if speed and several else None,

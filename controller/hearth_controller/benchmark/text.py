@@ -18,12 +18,9 @@ _WIDTH = 96
 
 def title(configuration: Configuration, nodes: Sequence[str]) -> str:
     """Return the title of a configuration in a cluster of these nodes."""
-    names = configuration.nodes
-    if configuration.kind == "alone":
-        return f"{names[0]} alone"
-    if configuration.kind == "pair":
-        return " + ".join(names)
-    missing = [node for node in nodes if node not in names]
+    if len(configuration) == 1:
+        return f"{configuration[0]} alone"
+    missing = [node for node in nodes if node not in configuration]
     return f"all but {', '.join(missing)}" if missing else "all together"
 
 
@@ -64,13 +61,13 @@ def ran(benchmark: Benchmark, earlier: Benchmark | None) -> str:
     """Return the line for the run that just ended."""
     last, nodes = benchmark.runs[-1], benchmark.asked.nodes
     ahead = left(benchmark)
-    every = {each.configuration for each in benchmark.runs} | {each for _, each in ahead}
+    every = {each.nodes for each in benchmark.runs} | {each for _, each in ahead}
     wide = max(len(title(each, nodes)) for each in every)
     done, seconds = len(benchmark.runs), seconds_left(benchmark, earlier)
     so_far = f"{done} of {done + len(ahead)}"
     if ahead and seconds is not None:
         so_far += f", about {duration(seconds)} left"
-    name = f"{title(last.configuration, nodes):<{wide}}"
+    name = f"{title(last.nodes, nodes):<{wide}}"
     if last.took is None:
         first = (last.failure or "").partition("\n")[0]
         return f"{name}  FAILED: {first} ({so_far})"
@@ -81,7 +78,7 @@ def ran(benchmark: Benchmark, earlier: Benchmark | None) -> str:
 def table(benchmark: Benchmark) -> list[str]:
     """Return the table, one line per configuration, and notes that explain it."""
     nodes, found = benchmark.asked.nodes, rows(benchmark)
-    most = max((len(row.configuration.nodes) for row in found), default=1)
+    most = max((len(row.nodes) for row in found), default=1)
     titles = ["", "runs", "time", "tokens/s", "spread", "speed-up"]
     if most > 1:
         titles += ["of the sum", "of as many like the fastest"]
@@ -154,7 +151,7 @@ def wrapped(text: str, indent: str = "") -> list[str]:
 def _changed(change: Comparison, nodes: Sequence[str]) -> str:
     word = "SLOWER" if change.part < 0 else "faster"
     return (
-        f"{title(change.configuration, nodes)}: {change.before:.0f} → {change.now:.0f} tokens/s, "
+        f"{title(change.nodes, nodes)}: {change.before:.0f} → {change.now:.0f} tokens/s, "
         f"{change.part:+.1%}: {word}, by more than the spread of {change.spread:.1%}"
     )
 
@@ -164,7 +161,7 @@ def _cells(row: Row, nodes: Sequence[str]) -> list[str]:
     several = len(row.speeds) > 1
     spread = f"{min(row.speeds):.0f} to {max(row.speeds):.0f}" if several else NOT_KNOWN
     return [
-        title(row.configuration, nodes),
+        title(row.nodes, nodes),
         str(len(row.speeds)) + (" (then failed)" if row.failure and row.speeds else ""),
         "failed" if row.seconds is None else f"{row.seconds:.1f} s",
         number(row.speed, 0),

@@ -9,20 +9,10 @@ from statistics import fmean
 from hearth_controller.benchmark.results import Benchmark, Configuration
 
 
-def configurations(
-    nodes: Sequence[str], pairs: bool, failed: Sequence[str] = ()
-) -> list[Configuration]:
-    """Return the configurations of one turn: each node alone, then pairs, then all together.
-
-    A node that `failed` alone is left out of the others. Two nodes make no pair, only a cluster.
-    """
-    able = [node for node in nodes if node not in failed]
-    found = [Configuration("alone", (node,)) for node in nodes]
-    if pairs and len(able) > 2:
-        found += [Configuration("pair", two) for two in itertools.combinations(able, 2)]
-    if len(able) > 1:
-        found.append(Configuration("together", tuple(able)))
-    return found
+def configurations(nodes: Sequence[str], failed: Sequence[str] = ()) -> list[Configuration]:
+    """Return the configurations of one turn: each node alone, then all that have not `failed`."""
+    able = tuple(node for node in nodes if node not in failed)
+    return [*((node,) for node in nodes), *([able] if len(able) > 1 else [])]
 
 
 def left(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
@@ -32,19 +22,17 @@ def left(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
     alike. A configuration that failed is not tried again.
     """
     asked = benchmark.asked
-    failed = {ran.configuration for ran in benchmark.runs if ran.failure}
+    failed = {ran.nodes for ran in benchmark.runs if ran.failure}
     since = {
-        ran.configuration.nodes[0]: ran.turn
-        for ran in benchmark.runs
-        if ran.failure and ran.configuration.kind == "alone"
+        ran.nodes[0]: ran.turn for ran in benchmark.runs if ran.failure and len(ran.nodes) == 1
     }
-    done = {(ran.turn, ran.configuration) for ran in benchmark.runs}
+    done = {(ran.turn, ran.nodes) for ran in benchmark.runs}
     return [
         (turn, each)
         for turn in range(asked.repeat)
         # Turns before the node failed alone included it and are complete.
         for each in configurations(
-            asked.nodes, asked.pairs, [node for node, failing in since.items() if failing <= turn]
+            asked.nodes, [node for node, failing in since.items() if failing <= turn]
         )
         if (turn, each) not in done and each not in failed
     ]
@@ -70,5 +58,5 @@ def _whole_seconds(benchmark: Benchmark) -> dict[Configuration, list[float]]:
     found: dict[Configuration, list[float]] = {}
     for ran in benchmark.runs:
         if ran.took:
-            found.setdefault(ran.configuration, []).append(ran.took.whole_seconds)
+            found.setdefault(ran.nodes, []).append(ran.took.whole_seconds)
     return found

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -49,8 +48,6 @@ _STYLE = {
     "ytick.left": False,
 }
 _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
-_COLOURS = Path(__file__).with_name("colours.css")
-_FONT = 'svg { font-family: system-ui, "DejaVu Sans", sans-serif; }'
 
 
 @dataclass(frozen=True)
@@ -97,16 +94,3 @@ def as_svg(figure: Figure, name: str, words: str) -> str:
         text = re.sub(rf'(<svg [^>]*?) {size}="[^"]*"', r"\1", text)
     head = f'<svg class="{name.rpartition("-")[2]}" role="img" aria-label="{escape(words)}" '
     return as_variables(text.replace("<svg ", head, 1))
-
-
-def standing_alone(element: str, width: Width) -> str:
-    """Return an `<svg>` element as a standalone file with the width of the drawing.
-
-    A browser applies its light or dark colours; other programs do not support variables.
-    """
-    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', element)
-    ratio = float(size[2]) / float(size[1])
-    head, end, rest = element.partition(">")
-    box = f'{head} width="{width.pixels}" height="{width.pixels * ratio:.0f}"{end}'
-    paper = '<rect width="100%" height="100%" style="fill: var(--paper)"/>'
-    return f"{box}<style>{_COLOURS.read_text(encoding='utf-8')}{_FONT}</style>{paper}{rest}\n"

@@ -65,10 +65,6 @@ options:
     description: Runs of each configuration; for V(begin).
     type: int
     default: 1
-  pairs:
-    description: Whether every two nodes are measured too; for V(begin).
-    type: bool
-    default: false
   left_over:
     description: Names of runs to end; for V(stop).
     type: list

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from ansible.utils.display import Display
@@ -25,13 +24,11 @@ from hearth.config import resolve_run
 from hearth_controller.benchmark.advice import advice
 from hearth_controller.benchmark.comparison import changed_meanwhile, changes, last_alike
 from hearth_controller.benchmark.configure import asked_of, run_name, unfit, variables
-from hearth_controller.benchmark.drawing import picture
 from hearth_controller.benchmark.nested import cannot_ask, connecting, handed_on, last_words
 from hearth_controller.benchmark.plays import OPTIONS, Plays, kept_meanwhile
 from hearth_controller.benchmark.results import (
     Benchmark,
     Circumstances,
-    Configuration,
     Ran,
     Request,
     Timing,
@@ -50,18 +47,12 @@ SETTINGS = {"global_batch": 16, "learning_rate": 2e-4, "sequence_length": 512}
 
 
 def asked(nodes=NODES, **more) -> Request:
-    return replace(Request("tiny", tuple(nodes), SETTINGS, 2, 10, 1, False), **more)
+    return replace(Request("tiny", tuple(nodes), SETTINGS, 2, 10, 1), **more)
 
 
-def of(speed: float, nodes=("tower",), tokens: float = 6000.0) -> Timing:
-    """Return the timing of a run at this speed; each node had the same share."""
-    parts = {node: tokens / len(nodes) for node in nodes}
-    return Timing(10, tokens, tokens / speed, 20.0, parts, {"torch": "2.13.0"})
-
-
-def configuration(nodes) -> Configuration:
-    kinds = {1: "alone", 2: "pair"}
-    return Configuration(kinds.get(len(nodes), "together"), tuple(nodes))
+def of(speed: float, tokens: float = 6000.0) -> Timing:
+    """Return the timing of a run at this speed."""
+    return Timing(10, tokens, tokens / speed, 20.0, {"torch": "2.13.0"})
 
 
 def measured(speeds=SPEEDS, failures=(), name="20261101-200000-tiny", **more) -> Benchmark:
@@ -72,9 +63,9 @@ def measured(speeds=SPEEDS, failures=(), name="20261101-200000-tiny", **more) ->
     benchmark = Benchmark(name, began, asked(repeat=repeat, **more), circumstances)
     for nodes, several in speeds.items():
         for turn, speed in enumerate(several if isinstance(several, list) else [several]):
-            benchmark.runs.append(Ran(configuration(nodes), turn, of(speed, nodes)))
+            benchmark.runs.append(Ran(nodes, turn, of(speed)))
     for nodes, why in dict(failures).items():
-        benchmark.runs.append(Ran(configuration(nodes), 0, failure=why))
+        benchmark.runs.append(Ran(nodes, 0, failure=why))
     return benchmark
 
 
@@ -82,30 +73,20 @@ def measured(speeds=SPEEDS, failures=(), name="20261101-200000-tiny", **more) ->
 
 
 @pytest.mark.parametrize(
-    ("nodes", "pairs", "measured_nodes"),
+    ("nodes", "measured_nodes"),
     [
-        (NODES, False, [("tower",), ("laptop",), ("oldbox",), NODES]),
-        (
-            *(NODES, True),
-            [
-                *[("tower",), ("laptop",), ("oldbox",)],
-                *[("tower", "laptop"), ("tower", "oldbox"), ("laptop", "oldbox"), NODES],
-            ],
-        ),
-        (NODES[:2], True, [("tower",), ("laptop",), ("tower", "laptop")]),
-        (["desk"], True, [("desk",)]),
+        (NODES, [("tower",), ("laptop",), ("oldbox",), NODES]),
+        (["desk"], [("desk",)]),
     ],
 )
-def test_each_node_trains_alone_then_pairs_if_asked_for_then_all(nodes, pairs, measured_nodes):
-    found = configurations(nodes, pairs)
-    assert [each.nodes for each in found] == measured_nodes
-    assert found[-1].kind == ("together" if len(nodes) > 1 else "alone")
+def test_each_node_trains_alone_then_all_together(nodes, measured_nodes):
+    assert configurations(nodes) == measured_nodes
 
 
 def test_a_node_that_failed_alone_takes_part_in_nothing_further():
     benchmark = measured({("tower",): 1000, ("laptop",): 600}, {("oldbox",): "no memory"})
     benchmark.asked = replace(benchmark.asked, repeat=2)
-    assert [(turn, each.nodes) for turn, each in left(benchmark)] == [
+    assert left(benchmark) == [
         (0, ("tower", "laptop")),
         (1, ("tower",)),
         (1, ("laptop",)),
@@ -116,40 +97,39 @@ def test_a_node_that_failed_alone_takes_part_in_nothing_further():
 def test_turns_that_were_made_with_a_node_that_fails_later_are_whole():
     benchmark = measured({each: [100] for each in (("tower",), ("laptop",), ("oldbox",), NODES)})
     benchmark.asked = replace(benchmark.asked, repeat=2)
-    benchmark.runs.append(Ran(configuration(["tower"]), 1, failure="no memory"))
+    benchmark.runs.append(Ran(("tower",), 1, failure="no memory"))
     rest = [(1, ("laptop",)), (1, ("oldbox",)), (1, ("laptop", "oldbox"))]
-    assert [(turn, each.nodes) for turn, each in left(benchmark)] == rest
+    assert left(benchmark) == rest
 
 
 @given(
     st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True),
     st.integers(1, 3),
-    st.booleans(),
     st.sets(st.integers(0, 30)),
 )
-def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, pairs, failing):
-    benchmark = Benchmark("x", "", asked(nodes, repeat=repeat, pairs=pairs), Circumstances("", {}))
+def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, failing):
+    benchmark = Benchmark("x", "", asked(nodes, repeat=repeat), Circumstances("", {}))
     for number in range(len(left(benchmark)) + 1):  # as many as were said in the beginning
         ahead = left(benchmark)
         if not ahead:
             break
         turn, each = ahead[0]
         failed = number in failing
-        came = None if failed else of(100, each.nodes)
+        came = None if failed else of(100)
         benchmark.runs.append(Ran(each, turn, came, "broken" if failed else None))
     assert not left(benchmark)
-    done = [(each.turn, each.configuration) for each in benchmark.runs]
+    done = [(each.turn, each.nodes) for each in benchmark.runs]
     assert len(set(done)) == len(done)
-    assert {each.configuration.nodes[0] for each in benchmark.runs} >= set(nodes)
+    assert {each.nodes[0] for each in benchmark.runs} >= set(nodes)
     if not failing:
-        assert len(done) == repeat * len(configurations(nodes, pairs))
+        assert len(done) == repeat * len(configurations(nodes))
 
 
 def test_the_time_that_is_left_goes_by_the_runs_of_the_same_nodes():
     fresh = Benchmark("y", "", asked(), Circumstances("", {}))
     assert seconds_left(fresh, None) is None
     assert seconds_left(fresh, measured()) == pytest.approx(4 * 20)
-    fresh.runs.append(Ran(configuration(["tower"]), 0, replace(of(1), whole_seconds=50.0)))
+    fresh.runs.append(Ran(("tower",), 0, replace(of(1), whole_seconds=50.0)))
     assert seconds_left(fresh, None) == pytest.approx(3 * 50)
     assert seconds_left(fresh, measured()) == pytest.approx(3 * 20)
 
@@ -158,7 +138,7 @@ def test_the_time_that_is_left_goes_by_the_runs_of_the_same_nodes():
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
-    benchmark = measured(failures={("tower", "laptop"): "lost"}, pairs=True)
+    benchmark = measured(failures={("tower", "laptop"): "lost"})
     benchmark.last_run, benchmark.attempts = "benchmark-x-3", 3
     benchmark.write(tmp_path / "one.json")
     assert Benchmark.read(tmp_path / "one.json") == benchmark
@@ -191,7 +171,6 @@ def test_speed_and_time_are_those_of_the_steps_after_the_warm_up():
     assert came.tokens == pytest.approx(sum(line["tokens"] for line in counted), rel=1e-3)
     seconds = sum(line["tokens"] / line["tokens_per_second"] for line in counted)
     assert came.seconds == pytest.approx(seconds)
-    assert set(came.parts) == {"desk", "laptop", "oldbox"}
     assert came.versions["torch"] == "2.13.0+cpu"
 
 
@@ -208,7 +187,7 @@ def test_a_run_that_ended_early_is_not_counted():
 
 
 def test_the_cluster_is_compared_with_the_sum_and_with_the_fastest():
-    found = {row.configuration.nodes: row for row in rows(measured())}
+    found = {row.nodes: row for row in rows(measured())}
     whole = found[NODES]
     assert whole.sum_alone == pytest.approx(2000)
     assert whole.of_sum == pytest.approx(0.9)
@@ -228,16 +207,15 @@ def test_an_ideal_cluster_has_all_of_the_sum_and_at_most_the_multiple_of_the_fas
     assert ideal.speed_up >= 1
     row = together(rows(measured({**speeds, NODES: whole})))
     assert min(whole) * (1 - 1e-9) <= row.speed <= max(whole) * (1 + 1e-9)
-    assert sum(row.shares.values()) == pytest.approx(1)
     assert (row.spread is None) == (len(whole) == 1)
 
 
 def test_where_a_node_failed_alone_the_sum_is_that_of_the_others():
     speeds = {("tower",): 1000, ("laptop",): 600}
     benchmark = measured(speeds, {("oldbox",): "no memory"})
-    both = Configuration("together", ("tower", "laptop"))
-    benchmark.runs.append(Ran(both, 0, of(1500, both.nodes)))
-    found = {row.configuration.nodes: row for row in rows(benchmark)}
+    both = ("tower", "laptop")
+    benchmark.runs.append(Ran(both, 0, of(1500)))
+    found = {row.nodes: row for row in rows(benchmark)}
     assert found["tower", "laptop"].of_sum == pytest.approx(1500 / 1600)
     assert found["oldbox",].speed is None
     text = "\n".join(table(benchmark))
@@ -273,7 +251,7 @@ def test_what_comes_is_said_with_its_time_where_that_is_known():
     assert " min " not in said
     known = "\n".join(coming(fresh, measured()))
     assert_names(known, "4 runs", "1 min 20 s", "20261101-200000-tiny")
-    fresh.runs.append(Ran(configuration(["tower"]), 0, of(1000)))
+    fresh.runs.append(Ran(("tower",), 0, of(1000)))
     assert_names("\n".join(coming(fresh, None)), "1 of 4")
 
 
@@ -282,7 +260,7 @@ def test_each_run_is_one_line():
     line = ran(benchmark, None)
     assert line.startswith("tower ")
     assert_names(line, "1000 tokens/s", "10 steps", "6.0 s", "1 of 4", "1 min 0 s")
-    benchmark.runs.append(Ran(configuration(["laptop"]), 0, failure="no route\nat all"))
+    benchmark.runs.append(Ran(("laptop",), 0, failure="no route\nat all"))
     line = ran(benchmark, None)
     assert line.startswith("laptop ")
     assert_names(line, "FAILED: no route", "2 of 4")
@@ -387,19 +365,6 @@ def test_without_a_speed_up_the_rate_stays():
     assert_names(only, "learning_rate=0.0002")
 
 
-# -- the picture -----------------------------------------------------------------------------------
-
-
-def test_the_picture_is_an_svg_with_light_and_dark_colours():
-    svg = picture(measured({**SPEEDS, NODES: [1780, 1820]}, {("laptop", "oldbox"): "lost"}))
-    root = ElementTree.fromstring(svg)
-    assert root.tag.endswith("svg")
-    assert int(root.get("width")) == 900
-    assert "prefers-color-scheme: dark" in svg
-    assert_names(svg, "tower", "laptop", "oldbox", "90%", "failed")
-    assert not re.search("#0[12]0[12]", svg)  # no stand-in of a colour is left
-
-
 # -- the plays behind it ---------------------------------------------------------------------------
 
 
@@ -411,11 +376,11 @@ def wanted(tmp_path, monkeypatch):
 
 def test_a_benchmark_measures_steps_and_nothing_between_them(wanted):
     benchmark = Benchmark(
-        "20261122-060000-x", "", asked_of(wanted, NODES, 2, 10, 1, False), Circumstances("", {})
+        "20261122-060000-x", "", asked_of(wanted, NODES, 2, 10, 1), Circumstances("", {})
     )
     benchmark.attempts = 3
     typed = {"hearth_threads": 1, "plan_runs": "elsewhere"}
-    given = variables(benchmark, configuration(NODES[:1]), typed, "here")
+    given = variables(benchmark, NODES[:1], typed, "here")
     train = given.pop("train")
     assert given == {
         "hearth_threads": 1,
@@ -427,7 +392,7 @@ def test_a_benchmark_measures_steps_and_nothing_between_them(wanted):
     assert (train["max_steps"], train["run"]) == (12, "benchmark-20261122-060000-x-3")
     assert train["sequence_length"] == wanted.settings.sequence_length
     again = resolve_run(train, Path("none"))  # what train.yml makes of it
-    assert asked_of(again, NODES, 2, 10, 1, False) == benchmark.asked
+    assert asked_of(again, NODES, 2, 10, 1) == benchmark.asked
 
 
 @given(st.text(min_size=1))

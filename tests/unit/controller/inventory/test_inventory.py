@@ -230,7 +230,6 @@ DECLARED = role_options([ROOT / "roles"]).keys() | {
 # and what is for one computer alone or for tests.
 INTERNAL = {
     "attach_run",
-    "benchmark_pairs",
     "benchmark_repeat",
     "benchmark_steps",
     "benchmark_warm_up",
