@@ -19,7 +19,7 @@ from hearth_controller.launch.typed import (
     sort_out,
     strangers,
 )
-from hearth_controller.runs.outcome import Ends, state_of
+from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.script.request import WORDS, ScriptRequest, ask, go_on
 from hearth_controller.script.run import script_text
@@ -84,8 +84,8 @@ def newest_to_go_on(runs: Path, altered: bool) -> str:
     `altered`: a script would start over, and perhaps another run is meant.
     """
     name = newest_run(runs)
-    ends = Ends.read(runs / name)
-    if ends and state_of(ends.by_node) == "finished" and not altered:
+    outcome = Outcome.read(runs / name)
+    if outcome and outcome.state == "finished" and not altered:
         raise ConfigError(
             f"resume: {name}, the run begun last from here, has finished; say which one is to go "
             "on with -e run=NAME, and to train one longer -e max_steps=NUMBER as well"

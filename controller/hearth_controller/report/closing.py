@@ -7,8 +7,7 @@ from pathlib import Path
 
 from hearth_controller.base.paths import as_typed
 from hearth_controller.report.repeat import variable
-from hearth_controller.runs.ending import Ending
-from hearth_controller.runs.outcome import Ends
+from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.runs.summary import script_or_model, script_summary, summary
 
@@ -22,20 +21,19 @@ class Closing:
     warning: str
 
 
-def close(run: str, folder: Path, ending: Ending, playbook: str) -> Closing:
-    """Record how a run ended in its `folder`, write its report and sum it up.
+def close(run: str, folder: Path, outcome: Outcome) -> Closing:
+    """Record the outcome of a run in its `folder`, write its report and sum it up.
 
-    `playbook` is the `ansible-playbook` command for the same inventory. There is no report of a
-    person's script, of which neither steps nor settings are known.
+    There is no report of a person's script, of which neither steps nor settings are known.
     """
     changed, warning = False, ""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        Ends(ending.by_node, playbook).write(folder)
-        changed = not ending.script and _write_report(folder)
+        outcome.write(folder)
+        changed = not outcome.script and _write_report(folder)
     except Exception as error:  # must not hide how the run ended
         warning = f"{folder}: no report could be written: {error}"
-    common = (ending.by_node, as_typed(folder), [path.name for path in folder.glob("*")], playbook)
+    common = (outcome, as_typed(folder), [path.name for path in folder.glob("*")])
     script, model = script_or_model(folder / "run.yml")
     if script:
         return Closing(script_summary(script, *common), changed, warning)

@@ -16,7 +16,6 @@ from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
 from hearth_controller.report.read import Known, read
 from hearth_controller.report.repeat import given, repeat_command
-from hearth_controller.runs.outcome import launches_of
 from hearth_controller.runs.windows import totals
 
 FILE = "report.html"
@@ -66,7 +65,7 @@ def page(known: Known) -> str:
         settings=setting_rows(known),
         facts=fact_rows(known),
         command=known.run
-        and repeat_command(known.run, known.ends.playbook if known.ends else None),
+        and repeat_command(known.run, known.outcome.playbook if known.outcome else None),
         change=_change(*story.perplexity),
         speed=_speed(known),
     )
@@ -103,7 +102,7 @@ def node_rows(known: Known) -> list[dict[str, Any]]:
 def launch_rows(known: Known) -> list[dict[str, Any]]:
     """Return the recorded launches, each with the reason why the previous one ended."""
     ended = {}
-    for launch in launches_of(known.ends.by_node) if known.ends else []:
+    for launch in known.outcome.launches if known.outcome else []:
         cause = launch.get("cause") or {}
         ended[launch.get("generation")] = ": ".join(
             str(cause[word]) for word in ("node", "message") if cause.get(word)

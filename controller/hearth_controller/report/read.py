@@ -9,7 +9,7 @@ import yaml
 
 from hearth.base.errors import ConfigError
 from hearth.config import Run, read_run
-from hearth_controller.runs.outcome import Ends, failures, state_of
+from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
 
 _FILES = ("run.yml", "metrics.jsonl", "adapter", "model", "best", "logs")
@@ -22,7 +22,7 @@ class Known:
     Attributes:
         run: Settings and their origins, None if `run.yml` is missing or unreadable.
         hearth: Version of Hearth that wrote `run.yml`.
-        ends: Its end on each node, None for a run that was started by hand.
+        outcome: Its end on each node, None for a run that was started by hand.
         files: The run's files that exist.
         failures: By node, the cause of the failure and its fix.
         lacks: Files that could not be read, as sentences.
@@ -32,7 +32,7 @@ class Known:
     story: Story
     run: Run | None = None
     hearth: str | None = None
-    ends: Ends | None = None
+    outcome: Outcome | None = None
     files: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     lacks: list[str] = field(default_factory=list)
@@ -40,8 +40,8 @@ class Known:
     @property
     def state(self) -> str:
         """`finished`, `stopped`, `failed`, `lost`, or `without an end` if none is on record."""
-        if self.ends:
-            return state_of(self.ends.by_node)
+        if self.outcome:
+            return self.outcome.state
         return self.story.state or "without an end"
 
 
@@ -51,8 +51,8 @@ def read(folder: Path) -> Known:
     Raises `ConfigError` if the folder is missing or holds no file of a run.
     """
     files = [name for name in _FILES if (folder / name).exists()]
-    ends = Ends.read(folder)
-    if not files and ends is None:
+    outcome = Outcome.read(folder)
+    if not files and outcome is None:
         raise ConfigError(
             f"{folder}: there is no run in this folder; those that were started from here are in "
             "runs/, those of a node in results/ of its workspace"
@@ -67,5 +67,5 @@ def read(folder: Path) -> Known:
     if not story.windows:
         lacks.append("No step is on record, so there is nothing to draw.")
     name = folder.resolve().name
-    causes = failures(ends.by_node, folder / "logs") if ends else {}
-    return Known(run.name if run else name, story, run, hearth, ends, files, causes, lacks)
+    causes = outcome.failures(folder / "logs") if outcome else {}
+    return Known(run.name if run else name, story, run, hearth, outcome, files, causes, lacks)

@@ -1,115 +1,188 @@
-"""The end of a run: the nodes' reports merged, and the record of it in the run's folder."""
+"""The outcome of a run over all its nodes: its record here, and the files to bring from each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hearth.base.files import write_whole
 from hearth.diagnose import last_error, last_launch
 from hearth.diagnose.catalogue import diagnosis, explained
-from hearth.base.files import write_whole
-from hearth.supervise.cause import telling
+from hearth.supervise.cause import generation_of, telling
 
 FILE = "ends.json"
 """The record's name in the run's folder on the controller."""
 
-_KEPT = ("state", "cause", "message", "rank", "generation", "launches", "nodes")
+_RECORDED = ("state", "cause", "message", "rank", "generation", "launches", "nodes")
+_NOT_QUERIED = {
+    "state": "lost",
+    "message": "not asked, since it is not among the nodes of this command",
+}
+_RECORD = ("run.yml", "metrics.jsonl")
+_RESULTS = ("adapter", "model", "best")
 
 
 @dataclass(frozen=True)
-class Ends:
-    """The end of a run on each node, as recorded by the node or seen by the controller.
+class Outcome:
+    """The outcome of a run's last launch on each node, in order of rank.
 
-    `playbook` is the command that plays on the same inventory.
+    It is as recorded by the node or observed by the controller. `playbook` is the command that
+    plays on the same inventory.
     """
 
     by_node: Mapping[str, Mapping[str, Any]]
-    playbook: str
+    playbook: str = "ansible-playbook"
+
+    @classmethod
+    def from_answers(
+        cls, answers: Iterable[Mapping[str, Any]], playbook: str = "ansible-playbook"
+    ) -> Outcome:
+        """Merge the nodes' answers, each with the `node` and the outcome there (`hearth_follow`).
+
+        A node of the run may have left the inventory or not be part of this command; the others
+        know how the run ended.
+        """
+        found = {answer["node"]: answer for answer in answers}
+        launched = [answer for answer in found.values() if answer.get("nodes")]
+        newest = max(launched, key=generation_of, default={})
+        nodes = newest.get("nodes") or found
+        return cls({node: found.get(node, _NOT_QUERIED) for node in nodes}, playbook)
 
     def write(self, folder: Path) -> None:
         """Write the record to the run's folder."""
         ends = {
-            node: {name: end[name] for name in _KEPT if name in end}
+            node: {name: end[name] for name in _RECORDED if name in end}
             for node, end in self.by_node.items()
         }
         content = {"playbook": self.playbook, "ends": ends}
         write_whole(folder / FILE, json.dumps(content, indent=1) + "\n")
 
     @classmethod
-    def read(cls, folder: Path) -> Ends | None:
+    def read(cls, folder: Path) -> Outcome | None:
         """Read the record from the run's folder, or return None if it is missing or incomplete."""
         try:
             content = json.loads((folder / FILE).read_text(encoding="utf-8"))
-            return cls(
-                {node: dict(end) for node, end in content["ends"].items()}, content["playbook"]
-            )
+            ends = {node: dict(end) for node, end in content["ends"].items()}
+            return cls(ends, content["playbook"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
+    @property
+    def known(self) -> bool:
+        """Whether any node knows of the run."""
+        return any(end["state"] != "unknown" for end in self.by_node.values())
 
-def state_of(ends: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the final state of the run, according to the nodes that know it.
+    @property
+    def script(self) -> str:
+        """Name of the person's script that ran, '' for Hearth's trainer."""
+        return next((end["script"] for end in self.by_node.values() if end.get("script")), "")
 
-    If none knows, the run failed if a supervisor is gone for good; otherwise it is `lost`: no node
-    answers, and it may still be active.
-    """
-    known = {str(end["state"]) for end in telling(ends).values()}
-    if not known:
-        return "failed" if any(end.get("gone") for end in ends.values()) else "lost"
-    if "failed" in known:
-        return "failed"
-    return "finished" if known == {"finished"} else "stopped"
+    @cached_property
+    def state(self) -> str:
+        """The final state of the run, according to the nodes that know it.
 
+        If none knows, the run failed if a supervisor is gone for good; otherwise it is `lost`: no
+        node answers, and it may still be active.
+        """
+        known = {str(end["state"]) for end in telling(self.by_node).values()}
+        if not known:
+            gone = any(end.get("gone") for end in self.by_node.values())
+            return "failed" if gone else "lost"
+        if "failed" in known:
+            return "failed"
+        return "finished" if known == {"finished"} else "stopped"
 
-def launches_of(ends: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the launches that ended before the run did, from the record of rank 0's node."""
-    return next((end.get("launches") or [] for end in ends.values() if end.get("rank") == 0), [])
+    @property
+    def launches(self) -> list[Mapping[str, Any]]:
+        """The launches that ended before the run did, from the record of rank 0's node."""
+        first = (end for end in self.by_node.values() if end.get("rank") == 0)
+        return next((end.get("launches") or [] for end in first), [])
 
+    @property
+    def culprits(self) -> dict[str, str]:
+        """The message of each node on which the run failed or was lost; {} for any other state.
 
-def culprits(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the message of each node on which the run failed or was lost.
-
-    The result is empty for any other state.
-
-    The supervisors record one cause on all nodes: the first real failure. For a node without a
-    record of its end, the records of its peers count, and its own message only if they have none.
-    """
-    if state_of(ends) not in ("failed", "lost"):
-        return {}
-    found: dict[str, str] = {}
-    for end in telling(ends).values():
-        cause = end.get("cause") or {}
-        if end["state"] == "failed" and cause.get("node") in ends:
-            found.setdefault(cause["node"], str(cause["message"]))
-    if found:
-        return found
-    for node, end in ends.items():
-        if end.get("state") not in ("finished", "stopped"):
+        The supervisors record one cause on all nodes: the first real failure. For a node without a
+        record of its end, the records of its peers count, and its own message only if they have
+        none.
+        """
+        if self.state not in ("failed", "lost"):
+            return {}
+        found: dict[str, str] = {}
+        for end in telling(self.by_node).values():
             cause = end.get("cause") or {}
-            found[node] = str(
-                cause.get("message") or end.get("message") or "ended without saying why"
-            )
-    return found
+            if end["state"] == "failed" and cause.get("node") in self.by_node:
+                found.setdefault(cause["node"], str(cause["message"]))
+        return found or {
+            node: _message(end) or "ended without saying why"
+            for node, end in self.by_node.items()
+            if end.get("state") not in ("finished", "stopped")
+        }
+
+    @property
+    def silent(self) -> dict[str, str]:
+        """Why nodes do not report the end of a run that the others completed."""
+        if self.state in ("failed", "lost"):
+            return {}
+        reported = telling(self.by_node)
+        return {
+            node: _message(end) or "its end is not known"
+            for node, end in self.by_node.items()
+            if node not in reported
+        }
+
+    def failures(self, logs: Path) -> dict[str, str]:
+        """Return the failure text of each node on which the run failed; empty if it did not fail.
+
+        `logs` is the folder with the logs of the nodes, `NODE.log`.
+        """
+        kinds = {(end.get("cause") or {}).get("kind") for end in self.by_node.values()}
+        texts = {}
+        for node, message in self.culprits.items():
+            file = logs / f"{node}.log"
+            log = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+            texts[node] = with_diagnosis(message, log, "rank_failed" in kinds)
+        return texts
+
+    @property
+    def stand_in(self) -> str:
+        """The node whose copy of the record replaces that of rank 0's node, which is silent, or ''.
+
+        The copy reaches up to the last checkpoint.
+        """
+        there = {
+            end["rank"]: node
+            for node, end in self.by_node.items()
+            if end.get("rank") is not None and (end["state"] != "lost" or end.get("gone"))
+        }
+        return "" if 0 in there else next(iter(there.values()), "")
+
+    def files(self, node: str, run: str) -> dict[str, str]:
+        """Return the files to bring from a node: path in its workspace, by path in the run's folder.
+
+        Every node has a log, and the files of a script; rank 0's has the record and the results.
+        """
+        rank = self.by_node.get(node, {}).get("rank")
+        if rank is None:
+            return {}
+        results = f"results/{run}"
+        files = {f"logs/{node}.log": f"logs/{run}.log", f"files/{node}": f"{results}/files"}
+        return files | {
+            name: f"{results}/{name}"
+            for name in (*_RECORD, *_RESULTS)
+            if rank == 0 or (name in _RECORD and node == self.stand_in)
+        }
+
+    def copies(self, node: str) -> tuple[str, ...]:
+        """Return the files of a stand-in, which may reach less far than those brought before."""
+        return _RECORD if node == self.stand_in else ()
 
 
-def silent(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the reasons why nodes do not report the end of a run that the others completed."""
-    if state_of(ends) in ("failed", "lost"):
-        return {}
-    known = telling(ends)
-    return {
-        node: str(
-            end.get("message") or (end.get("cause") or {}).get("message") or "its end is not known"
-        )
-        for node, end in ends.items()
-        if node not in known
-    }
-
-
-def told(message: str, log: str, by_rank: bool) -> str:
+def with_diagnosis(message: str, log: str, by_rank: bool) -> str:
     """Return the text for a failure: the original error, its cause and its fix.
 
     `log` is the node's. Hearth's own errors already say what to do and stay unchanged. An unknown
@@ -122,15 +195,6 @@ def told(message: str, log: str, by_rank: bool) -> str:
     return "\n".join([message, *(explained(found) if found or by_rank else [])])
 
 
-def failures(ends: Mapping[str, Mapping[str, Any]], logs: Path) -> dict[str, str]:
-    """Return the failure text of each node on which the run failed; empty if it did not fail.
-
-    `logs` is the folder with the logs of the nodes, `NODE.log`.
-    """
-    by_rank = "rank_failed" in {(end.get("cause") or {}).get("kind") for end in ends.values()}
-    shown = {}
-    for node, message in culprits(ends).items():
-        file = logs / f"{node}.log"
-        log = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-        shown[node] = told(message, log, by_rank)
-    return shown
+def _message(end: Mapping[str, Any]) -> str:
+    """Return the message of a node's cause or, without one, of the node itself; '' for neither."""
+    return str((end.get("cause") or {}).get("message") or end.get("message") or "")

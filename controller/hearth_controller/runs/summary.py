@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from hearth.base.errors import ConfigError
 from hearth.base.text import duration
 from hearth.config import read_run
 from hearth.supervise.cause import ENDS
-from hearth_controller.runs.outcome import launches_of, silent, state_of
+from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story
 from hearth_controller.script.run import ScriptRun, read_script
 
@@ -26,8 +25,6 @@ _PLACES = {
     "logs": "logs",
 }
 
-Outcomes = Mapping[str, Mapping[str, Any]]
-"""The outcome of a run on each node, by node."""
 Row = tuple[str, str | list[str]]
 """A row of the text: a label, and one line or several."""
 
@@ -36,18 +33,16 @@ def summary(
     run: str,
     model_variable: str,
     story: Story,
-    ends: Outcomes,
+    outcome: Outcome,
     folder: str,
-    files: Iterable[str],
-    playbook: str,
+    files: Collection[str],
 ) -> str:
     """Return the closing text of a run of Hearth's trainer.
 
     `model_variable` is the option `-e model=…` of its model; `folder` is its folder on the
-    controller, as typed, with these `files`; `playbook` is the command that plays on the same
-    inventory.
+    controller, as typed, with these `files`.
     """
-    files, state = set(files), state_of(ends)
+    state, playbook = outcome.state, outcome.playbook
     rows: list[Row] = []
     before, after = story.perplexity
     if before and after:
@@ -60,7 +55,7 @@ def summary(
             for label, answer in (("  before", sample.before), ("  after", sample.after))
             if answer is not None
         ]
-    rows += _interruptions(ends) + _unseen(ends)
+    rows += _interruptions(outcome) + _unseen(outcome)
     rows += [(label, f"{folder}/{name}") for label, name in _PLACES.items() if name in files]
     if state == "finished":
         train = f"{playbook} train.yml"
@@ -69,24 +64,23 @@ def summary(
             ("your own data", f"{train} {model_variable} -e dataset=FILE.jsonl"),
             ("every setting", "python training/train_distributed.py --help"),
         ]
-    rows += _next_command(state, run, playbook, resumable=bool(story.checkpoints))
+    rows += _next_command(outcome, run, resumable=bool(story.checkpoints))
     if state == "failed":
-        rows.append(_what_happened(ends, folder))
+        rows.append(_what_happened(outcome, folder))
     took = f" in {duration(story.seconds)}" if story.seconds and state != "failed" else ""
-    return "\n".join([_outcome(run, _steps(story, ends), ends, took), *table(rows)])
+    return "\n".join([_headline(run, _steps(story, outcome), outcome, took), *table(rows)])
 
 
 def script_summary(
-    script: ScriptRun, ends: Outcomes, folder: str, files: Iterable[str], playbook: str
+    script: ScriptRun, outcome: Outcome, folder: str, files: Collection[str]
 ) -> str:
     """Return the closing text of a run of a person's script; see `summary` for the arguments."""
-    files, state = set(files), state_of(ends)
-    rows = _interruptions(ends) + _unseen(ends)
+    rows = _interruptions(outcome) + _unseen(outcome)
     rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]
-    rows += _next_command(state, script.name, playbook, resumable=True)
-    if state == "failed":
-        rows.append(_what_happened(ends, folder))
-    first = _outcome(script.name, script.program, ends, _script_seconds(script, ends))
+    rows += _next_command(outcome, script.name, resumable=True)
+    if outcome.state == "failed":
+        rows.append(_what_happened(outcome, folder))
+    first = _headline(script.name, script.program, outcome, _script_seconds(script, outcome))
     return "\n".join([first, *table(rows)])
 
 
@@ -124,11 +118,11 @@ def table(rows: Iterable[Row]) -> list[str]:
     return lines
 
 
-def _outcome(run: str, done: str, ends: Outcomes, took: str) -> str:
+def _headline(run: str, done: str, outcome: Outcome, took: str) -> str:
     """Return the first line: the outcome of the run, with the work `done` and its duration."""
-    match state_of(ends):
+    match outcome.state:
         case "finished":
-            return f"{run} finished: {done} on {', '.join(ends)}{took}"
+            return f"{run} finished: {done} on {', '.join(outcome.by_node)}{took}"
         case "stopped":
             return f"{run} was stopped: {done}{took}"
         case "lost":
@@ -137,53 +131,53 @@ def _outcome(run: str, done: str, ends: Outcomes, took: str) -> str:
             return f"{run} failed: {done}{took}"
 
 
-def _steps(story: Story, ends: Outcomes) -> str:
+def _steps(story: Story, outcome: Outcome) -> str:
     """Return the number of steps done, which only the node of rank 0 has on record."""
     if story.steps:
         return f"{story.step} of {story.steps} steps"
-    if any(
-        end.get("rank") == 0 and (end["state"] in ENDS or end.get("gone")) for end in ends.values()
-    ):
+    first = (end for end in outcome.by_node.values() if end.get("rank") == 0)
+    if any(end["state"] in ENDS or end.get("gone") for end in first):
         return "before its first step"
     return "how far it came is on its rank 0's node, which does not answer"
 
 
-def _script_seconds(script: ScriptRun, ends: Outcomes) -> str:
+def _script_seconds(script: ScriptRun, outcome: Outcome) -> str:
     """Return the duration of a script's run, empty if it was launched more than once.
 
     The record does not tell how long such a run lay idle between its launches.
     """
-    last = max((str(end.get("since") or "") for end in ends.values()), default="")
-    if not last or any(end.get("generation") for end in ends.values()):
+    ends = outcome.by_node.values()
+    last = max((str(end.get("since") or "") for end in ends), default="")
+    if not last or any(end.get("generation") for end in ends):
         return ""
     elapsed = datetime.fromisoformat(last) - datetime.fromisoformat(script.created)
     return f" in {duration(max(elapsed.total_seconds(), 0))}"
 
 
-def _next_command(state: str, run: str, playbook: str, resumable: bool) -> list[Row]:
+def _next_command(outcome: Outcome, run: str, resumable: bool) -> list[Row]:
     """Return the command to type next for a run that did not finish.
 
     A run that was lost from sight may still be under way: somebody has to look first.
     """
-    if state == "lost":
-        return [("look again", f"{playbook} playbooks/attach.yml -e run={run}")]
-    if state == "finished" or not resumable:
+    if outcome.state == "lost":
+        return [("look again", f"{outcome.playbook} playbooks/attach.yml -e run={run}")]
+    if outcome.state == "finished" or not resumable:
         return []
-    return [("go on", f"{playbook} train.yml -e resume={run}")]
+    return [("go on", f"{outcome.playbook} train.yml -e resume={run}")]
 
 
-def _what_happened(ends: Outcomes, folder: str) -> Row:
+def _what_happened(outcome: Outcome, folder: str) -> Row:
     """Return the command that shows why a run failed."""
-    blamed = {(end.get("cause") or {}).get("node") for end in ends.values()}
+    blamed = {(end.get("cause") or {}).get("node") for end in outcome.by_node.values()}
     log = f"{blamed.pop()}.log" if len(blamed) == 1 and None not in blamed else "*.log"
     return "what happened", f"less {folder}/logs/{log}"
 
 
-def _interruptions(ends: Outcomes) -> list[Row]:
+def _interruptions(outcome: Outcome) -> list[Row]:
     """Return the causes that ended a launch while the run went on, as rank 0's node has them."""
     causes = [
         f"{cause['node']}: {cause['message'].splitlines()[0]}"
-        for launch in launches_of(ends)
+        for launch in outcome.launches
         if (cause := launch.get("cause")) and cause["kind"] != "node_back"
     ]
     if not causes:
@@ -193,7 +187,7 @@ def _interruptions(ends: Outcomes) -> list[Row]:
     return [("went on after", lines + more)]
 
 
-def _unseen(ends: Outcomes) -> list[Row]:
+def _unseen(outcome: Outcome) -> list[Row]:
     """Return the nodes whose outcome is unknown in a run that ended well."""
-    lines = [line for node, why in silent(ends).items() for line in paragraph(f"{node}: {why}")]
+    lines = [line for node, why in outcome.silent.items() for line in paragraph(f"{node}: {why}")]
     return [("not seen to its end", lines)] if lines else []

@@ -11,7 +11,7 @@ from ansible.plugins.action import ActionBase
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.paths import for_shell
 from hearth_controller.runs.collect import collect, safe
-from hearth_controller.runs.ending import Ending
+from hearth_controller.runs.outcome import Outcome
 
 DOCUMENTATION = r"""
 module: hearth_collect
@@ -64,8 +64,8 @@ class ActionModule(ActionBase):
         )
         files, copies = options["files"], ()
         if options["run"]:
-            node, ending = task_vars["inventory_hostname"], Ending.from_answers(options["answers"])
-            files, copies = ending.files(node, options["run"]), ending.copies(node)
+            node, outcome = task_vars["inventory_hostname"], Outcome.from_answers(options["answers"])
+            files, copies = outcome.files(node, options["run"]), outcome.copies(node)
         if not files:
             return result | {"skipped": True, "msg": "this node has nothing of the run"}
         if self._task.check_mode:

@@ -8,8 +8,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
-from hearth_controller.runs.ending import Ending
-from hearth_controller.runs.outcome import failures
+from hearth_controller.runs.outcome import Outcome
 
 DOCUMENTATION = r"""
 module: hearth_outcome
@@ -36,10 +35,11 @@ class ActionModule(ActionBase):
         """Fail if the run failed because of this node."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
-        node, ends = task_vars["inventory_hostname"], Ending.from_answers(options["answers"]).by_node
+        node, outcome = task_vars["inventory_hostname"], Outcome.from_answers(options["answers"])
+        ends = outcome.by_node
         if node not in ends:
             return result
-        failed = failures(ends, Path(options["logs"]))
+        failed = outcome.failures(Path(options["logs"]))
         here = task_vars["ansible_play_hosts_all"]
         told = [failed[node]] if node in failed else []
         # The first node of this command reports for nodes that are not part of it.

@@ -9,7 +9,7 @@ from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
 from hearth_controller.report.closing import close
-from hearth_controller.runs.ending import Ending
+from hearth_controller.runs.outcome import Outcome
 
 DOCUMENTATION = r"""
 module: hearth_summary
@@ -50,10 +50,10 @@ class ActionModule(ActionBase):
         _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         if self._task.check_mode:
             return result | {"skipped": True, "msg": "in check mode nothing is written"}
-        ending = Ending.from_answers(options["answers"])
-        if not ending.known:
+        outcome = Outcome.from_answers(options["answers"], options["playbook"])
+        if not outcome.known:
             return result | {"skipped": True, "msg": "no node knows the run"}
-        closing = close(options["run"], Path(options["folder"]), ending, options["playbook"])
+        closing = close(options["run"], Path(options["folder"]), outcome)
         if closing.warning:
             result["warnings"] = [closing.warning]
         return result | {"changed": closing.changed, "say": f"\n{closing.text}\n"}

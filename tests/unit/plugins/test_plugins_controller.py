@@ -23,7 +23,7 @@ from hearth_controller.base.paths import as_typed, playbook_command
 from hearth_controller.base.screen import Screen
 from hearth_controller.report.repeat import variable
 from hearth_controller.runs import collect
-from hearth_controller.runs.outcome import culprits, silent, told
+from hearth_controller.runs.outcome import Outcome, with_diagnosis
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import paragraph, script_or_model, summary, table
 from hearth_controller.supply.archive import pack
@@ -122,7 +122,7 @@ FILES = ("adapter", "metrics.jsonl", "logs", "report.html")
 
 def closing(lines, ends, files=FILES, playbook="ansible-playbook", model="tiny"):
     option, story = variable("model", model), Story.of(lines)
-    return summary("r1", option, story, ends, "runs/r1", files, playbook)
+    return summary("r1", option, story, Outcome(ends, playbook), "runs/r1", files)
 
 
 def test_the_command_for_the_same_inventory_can_be_pasted(tmp_path, monkeypatch):
@@ -197,7 +197,7 @@ def test_a_run_of_which_no_node_answers_may_still_be_under_way():
     assert_names(text, "ansible-playbook -i x playbooks/attach.yml -e run=r1")
     assert "resume" not in text
     assert "what happened" not in text
-    assert culprits(ends) == {"desk": "no answer", "lap": "no answer"}
+    assert Outcome(ends).culprits == {"desk": "no answer", "lap": "no answer"}
 
 
 @given(st.text(max_size=800))
@@ -232,14 +232,14 @@ LOST_LAP = {"cause": {"node": "lap", "message": "no sign of life for 15 s"}, "st
     ],
 )
 def test_only_the_node_that_failed_is_blamed(ends, blamed):
-    assert blamed.items() <= culprits(ends).items()
-    assert bool(culprits(ends)) == bool(blamed)
+    assert blamed.items() <= Outcome(ends).culprits.items()
+    assert bool(Outcome(ends).culprits) == bool(blamed)
 
 
 def test_a_run_that_the_others_saw_to_its_end_did_not_fail_where_a_node_was_not_seen():
     ends = {"desk": {"state": "finished"}, "lap": SILENT}
-    assert silent(ends) == {"lap": "no answer"}
-    assert silent(FAILED) == {}
+    assert Outcome(ends).silent == {"lap": "no answer"}
+    assert Outcome(FAILED).silent == {}
     head, *rest = closing([], ends).splitlines()
     assert "finished" in head
     assert any("lap: no answer" in line for line in rest)
@@ -254,10 +254,10 @@ def test_a_node_that_came_back_and_found_nobody_does_not_make_a_run_fail(kind, g
         "lap": {"state": "failed", "generation": generation, "cause": alone},
     }
     assert closing(TOLD, ends).startswith("r1 finished")
-    assert culprits(ends) == {}
-    assert silent(ends) == {"lap": "desk did not answer"}
+    assert Outcome(ends).culprits == {}
+    assert Outcome(ends).silent == {"lap": "desk did not answer"}
     # Where it is all that is known, it counts.
-    assert culprits({"lap": ends["lap"]} | {"desk": {"state": "lost"}})["desk"]
+    assert Outcome({"lap": ends["lap"], "desk": {"state": "lost"}}).culprits["desk"]
 
 
 KILLED = "rank 1 was killed by signal 9 (SIGKILL)"
@@ -274,7 +274,7 @@ KERNEL = "hearth: 2026-11-20T07:10:10Z kernel: Out of memory: Killed process 424
     ],
 )
 def test_the_error_of_a_rank_is_shown_as_it_is_with_its_cause_and_its_cure(error, log, entry):
-    said, cause, *cure = told(error, log, True).split("\n")
+    said, cause, *cure = with_diagnosis(error, log, True).split("\n")
     assert said == error
     if entry is None:
         assert cause.startswith("cause: not known")
@@ -285,9 +285,9 @@ def test_the_error_of_a_rank_is_shown_as_it_is_with_its_cause_and_its_cure(error
 
 def test_what_hearth_says_itself_is_left_as_it_is():
     own = "the download failed (429 Client Error: Too Many Requests); try again"
-    assert told(own, f"hearth: error: {own}\n", True) == own
-    assert "\ncause: " in told(own, "", True)
-    assert told("desk: its folder cannot be made", "", False).count("\n") == 0
+    assert with_diagnosis(own, f"hearth: error: {own}\n", True) == own
+    assert "\ncause: " in with_diagnosis(own, "", True)
+    assert with_diagnosis("desk: its folder cannot be made", "", False).count("\n") == 0
 
 
 # -- files -----------------------------------------------------------------------------------------

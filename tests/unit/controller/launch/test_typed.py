@@ -11,7 +11,7 @@ from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth_controller.launch.request import newest_to_go_on
 from hearth_controller.launch.typed import launch_words, not_elastic, sort_out, strangers
-from hearth_controller.runs.outcome import Ends
+from hearth_controller.runs.outcome import Outcome
 
 
 def test_settings_launch_words_and_options_are_told_apart():
@@ -122,9 +122,9 @@ def test_what_has_finished_goes_on_only_by_its_name_or_as_something_else(tmp_pat
     (tmp_path / "night" / "run.yml").write_text("run: night\ncreated: 2026-11-20\n")
     assert newest_to_go_on(tmp_path, altered=False) == "night"  # nobody saw its end
     for state in ("stopped", "failed"):
-        Ends({"tower": {"state": state}}, "ansible-playbook").write(tmp_path / "night")
+        Outcome({"tower": {"state": state}}).write(tmp_path / "night")
         assert newest_to_go_on(tmp_path, altered=False) == "night"
-    Ends({"tower": {"state": "finished"}}, "ansible-playbook").write(tmp_path / "night")
+    Outcome({"tower": {"state": "finished"}}).write(tmp_path / "night")
     with pytest.raises(ConfigError, match=r"\bnight\b.* finished"):
         newest_to_go_on(tmp_path, altered=False)
     assert newest_to_go_on(tmp_path, altered=True) == "night"

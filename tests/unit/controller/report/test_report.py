@@ -30,7 +30,7 @@ from hearth.config.cli import parse_command_line
 from hearth_controller.report.page import fact_rows, launch_rows, page, setting_rows, write_report
 from hearth_controller.report.read import read
 from hearth_controller.report.repeat import repeat_command
-from hearth_controller.runs.outcome import Ends
+from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.runs.windows import thinned, totals
 
@@ -268,7 +268,7 @@ def failed(run: Path, message: str) -> None:
     second = next(n for n, line in enumerate(lines) if '"step": 2, "steps"' in line)
     (run / "metrics.jsonl").write_text("".join(lines[: second + 1]))
     end = {"state": "failed", "cause": {"node": "laptop", "rank": 1, "message": message}}
-    Ends({node: end | {"rank": n} for n, node in enumerate(NODES)}, "ansible-playbook").write(run)
+    Outcome({node: end | {"rank": n} for n, node in enumerate(NODES)}).write(run)
 
 
 def test_a_run_that_failed_after_two_steps_names_node_and_cause(run):

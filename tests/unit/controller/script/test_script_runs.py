@@ -21,6 +21,7 @@ from hearth_controller.launch.typed import foreign, sort_out
 from hearth_controller.runs.compare import compare
 from hearth_controller.runs.listing import listing
 from hearth_controller.runs.observed import runs_seen
+from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 from hearth_controller.runs.story import Story
@@ -327,7 +328,7 @@ def closing(folder: Path, state: str, files: tuple[str, ...] = ("files", "logs")
     if state == "failed":
         end["cause"] = {"node": "laptop", "message": "train.py:3: ValueError: no"}
     ends = {"desk": end, "laptop": end}
-    return script_summary(script, ends, "runs/evening", files, "ansible-playbook")
+    return script_summary(script, Outcome(ends), "runs/evening", files)
 
 
 def test_the_summary_of_a_scripts_run(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from support.house import ROOT
 
 from hearth_controller.report.closing import close
-from hearth_controller.runs.ending import Ending
+from hearth_controller.runs.outcome import Outcome
 
 NODES = ["desk", "lap", "old"]
 
@@ -22,24 +22,24 @@ def answer(node, state="finished", rank=None, **more):
 def test_the_nodes_are_those_of_the_last_launch_in_its_order():
     early = answer("old", generation=0, nodes=["old", "desk"])
     late = answer("lap", generation=1, nodes=["lap", "desk"])
-    ending = Ending.from_answers([early, late])
-    assert list(ending.by_node) == ["lap", "desk"]
-    assert ending.by_node["desk"]["state"] == "lost"
-    assert "not among the nodes of this command" in ending.by_node["desk"]["message"]
+    outcome = Outcome.from_answers([early, late])
+    assert list(outcome.by_node) == ["lap", "desk"]
+    assert outcome.by_node["desk"]["state"] == "lost"
+    assert "not among the nodes of this command" in outcome.by_node["desk"]["message"]
 
 
 def test_a_run_that_no_node_knows():
     unknown = [{"node": node, "state": "unknown", "message": "no run"} for node in NODES]
-    ending = Ending.from_answers(unknown)
-    assert list(ending.by_node) == NODES
-    assert not ending.known
-    assert all(ending.files(node, "r1") == {} for node in (*NODES, "elsewhere"))
-    assert Ending.from_answers([answer("desk")]).known
+    outcome = Outcome.from_answers(unknown)
+    assert list(outcome.by_node) == NODES
+    assert not outcome.known
+    assert all(outcome.files(node, "r1") == {} for node in (*NODES, "elsewhere"))
+    assert Outcome.from_answers([answer("desk")]).known
 
 
 def test_rank_0_has_the_record_and_the_results_and_each_node_its_log():
-    ending = Ending.from_answers(map(answer, NODES))
-    assert ending.files("desk", "r1") == {
+    outcome = Outcome.from_answers(map(answer, NODES))
+    assert outcome.files("desk", "r1") == {
         "logs/desk.log": "logs/r1.log",
         "files/desk": "results/r1/files",
         **{
@@ -47,8 +47,8 @@ def test_rank_0_has_the_record_and_the_results_and_each_node_its_log():
             for name in ("run.yml", "metrics.jsonl", "adapter", "model", "best")
         },
     }
-    assert ending.files("lap", "r1").keys() == {"logs/lap.log", "files/lap"}
-    assert not any(map(ending.copies, NODES))
+    assert outcome.files("lap", "r1").keys() == {"logs/lap.log", "files/lap"}
+    assert not any(map(outcome.copies, NODES))
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_rank_0_has_the_record_and_the_results_and_each_node_its_log():
 )
 def test_where_rank_0_is_silent_the_first_other_node_gives_its_copy(desk, lap, stand_in):
     answers = [answer("desk", **desk), answer("lap", **lap), answer("old")]
-    ending = Ending.from_answers(answers)
-    assert ending.stand_in == stand_in
+    outcome = Outcome.from_answers(answers)
+    assert outcome.stand_in == stand_in
     for node in ("lap", "old"):
-        files = ending.files(node, "r1")
+        files = outcome.files(node, "r1")
         assert ("metrics.jsonl" in files) == (node == stand_in)
-        assert bool(ending.copies(node)) == (node == stand_in)
+        assert bool(outcome.copies(node)) == (node == stand_in)
         assert "adapter" not in files
 
 
 def test_nobody_stands_in_where_no_node_answers():
-    ending = Ending.from_answers(answer(node, "lost") for node in NODES)
-    assert ending.stand_in == ""
+    outcome = Outcome.from_answers(answer(node, "lost") for node in NODES)
+    assert outcome.stand_in == ""
 
 
 @pytest.fixture
@@ -83,25 +83,26 @@ def folder(tmp_path):
 
 
 def test_a_run_is_closed_with_its_outcome_on_record_its_report_and_a_text(folder):
-    ending = Ending.from_answers(answer(node, script="", failed=False) for node in NODES)
-    closing = close("evening", folder, ending, "ansible-playbook -i x")
+    answers = [answer(node, script="", failed=False) for node in NODES]
+    outcome = Outcome.from_answers(answers, "ansible-playbook -i x")
+    closing = close("evening", folder, outcome)
     assert (closing.changed, closing.warning) == (True, "")
     assert closing.text.startswith("evening finished: 80 of 80 steps on desk, lap, old")
     assert str(folder / "report.html") in closing.text
     kept = json.loads((folder / "ends.json").read_text())
     assert kept["playbook"] == "ansible-playbook -i x"
     assert kept["ends"]["lap"].keys() == {"state", "rank", "generation", "nodes"}
-    assert not close("evening", folder, ending, "ansible-playbook -i x").changed
+    assert not close("evening", folder, outcome).changed
 
 
 def test_of_a_script_there_is_no_report(folder):
-    ending = Ending.from_answers([answer("desk", script="train.py")])
-    assert not close("evening", folder, ending, "ansible-playbook").changed
+    outcome = Outcome.from_answers([answer("desk", script="train.py")])
+    assert not close("evening", folder, outcome).changed
     assert not (folder / "report.html").exists()
 
 
 def test_a_report_that_cannot_be_written_does_not_hide_how_the_run_ended(folder):
     (folder / "report.html").mkdir()
-    closing = close("evening", folder, Ending.from_answers(map(answer, NODES)), "play")
+    closing = close("evening", folder, Outcome.from_answers(map(answer, NODES)))
     assert "no report could be written" in closing.warning
     assert closing.text.startswith("evening finished")
