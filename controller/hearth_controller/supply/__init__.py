@@ -1,1 +1,1 @@
-"""Downloads for all nodes, fetched once on the controller: wheels and an installer."""
+"""Downloads for all nodes, fetched once on the controller: wheels."""

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import SupplyError
-from hearth_controller.supply.download import Show, download
 from hearth_controller.supply.locks import Pin, as_requirements, lock_in, not_for
 from hearth_controller.supply.target import ONE_BUILD, Target
-from hearth_controller.supply.wheelhouse import Wheelhouse
+from hearth_controller.supply.wheelhouse import Show, Wheelhouse
 
 Kind = tuple[str, Target]
 """Lock and platform: nodes of one kind get the same wheels."""
@@ -20,17 +19,11 @@ _NAMED = 5
 
 
 def supply(
-    looks: Mapping[str, Mapping[str, Any]],
-    locks: Path,
-    cache: Path,
-    builds_from: str,
-    miniforge: tuple[str, str],
-    show: Show,
-) -> dict[str, Any]:
-    """Fetch to `cache` what nodes lack; return the `wheels` by node, and Miniforge's `installer`.
+    looks: Mapping[str, Mapping[str, Any]], locks: Path, cache: Path, builds_from: str, show: Show
+) -> dict[str, list[dict[str, Any]]]:
+    """Fetch the packages that nodes lack to `cache`; return the wheels by node.
 
-    `looks` are the inspections by node, `builds_from` is the index for builds of a version, and
-    `miniforge` URL and checksum of the installer.
+    `looks` are the inspections by node; `builds_from` is the index for builds of a version.
 
     Raises:
         SupplyError: It cannot be fetched or stored.
@@ -41,18 +34,13 @@ def supply(
             kind: house.fetch(pins, kind[1], builds_from, show)
             for kind, pins in by_kind(looks, lacking).items()
         }
-        wheels = {
+        return {
             node: [
                 asdict(wheel) | {"path": str(wheel.path), "name": wheel.path.name}
                 for wheel in (fetched[kind_of(looks[node])][pin.name] for pin in pins)
             ]
             for node, pins in lacking.items()
         }
-        if not any(look.get("lacks_miniforge") for look in looks.values()):
-            return {"wheels": wheels, "installer": ""}
-        installer = cache / "downloads" / miniforge[0].rsplit("/", 1)[-1]
-        download(*miniforge, installer, show)
-        return {"wheels": wheels, "installer": str(installer)}
     except OSError as error:
         raise SupplyError(
             f"{cache} cannot be used for downloads ({error}): free space, or set python_cache"

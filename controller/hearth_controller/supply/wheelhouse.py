@@ -13,7 +13,7 @@ import subprocess
 import sys
 import zipfile
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,11 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from hearth.base.errors import SupplyError
 from hearth.base.files import sha256_of
 from hearth.base.lock import locked
-from hearth_controller.supply.download import Show
 from hearth_controller.supply.locks import Pin, as_requirements, normal
 from hearth_controller.supply.target import Target
+
+Show = Callable[[str, int], None]
+"""Progress callback: a text, and the completed tenths of the download."""
 
 _RESUMES = 20
 _BEGINS = re.compile(r"(?:Collecting|Processing) (\S+)")

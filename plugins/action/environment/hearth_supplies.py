@@ -16,8 +16,8 @@ DOCUMENTATION = r"""
 module: hearth_supplies
 short_description: Fetch what the nodes lack onto the controller, once for all
 description:
-  - Downloads the wheels of the packages that differ on any node, for the platforms of those nodes,
-    and Miniforge's installer if a node is to get one. What is here already is not fetched again.
+  - Downloads the wheels of the packages that differ on any node, for the platforms of those nodes.
+    What is here already is not fetched again.
   - Nothing of any node is touched. Meant to run once.
 options:
   looks:
@@ -36,14 +36,6 @@ options:
     description: Index for builds of a version, such as C(2.13.0+cpu).
     type: str
     required: true
-  miniforge_url:
-    description: Address of Miniforge's installer.
-    type: str
-    required: true
-  miniforge_sha256:
-    description: Its checksum.
-    type: str
-    required: true
 """
 
 
@@ -53,19 +45,19 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Download the files; return the `wheels` by node, and Miniforge's `installer` or ''."""
-        result = super().run(tmp, task_vars) | {"changed": False, "wheels": {}, "installer": ""}
+        """Download the files; return the `wheels` by node."""
+        result = super().run(tmp, task_vars) | {"changed": False}
         _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         screen = Screen(self._display)
         try:
-            return result | supply(
+            wheels = supply(
                 options["looks"],
                 Path(options["requirements"]),
                 Path(options["cache"]),
                 options["builds_from"],
-                (options["miniforge_url"], options["miniforge_sha256"]),
                 screen.progress,
             )
+            return result | {"wheels": wheels}
         except SupplyError as error:
             return result | {"failed": True, "msg": str(error)}
         finally:

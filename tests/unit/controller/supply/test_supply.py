@@ -1,14 +1,12 @@
-"""Provisioning's downloads for the nodes: lock files, platforms, wheels and an installer."""
+"""Provisioning's downloads for the nodes: lock files, platforms and wheels."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from packaging.tags import Tag
@@ -17,7 +15,6 @@ from support.stand_in_index import lock_line, make_wheel, stand_in_index
 from support.waiting import until
 
 from hearth.base.errors import SupplyError
-from hearth_controller.supply.download import download
 from hearth_controller.supply.locks import Pin, as_requirements, not_for, read_lock
 from hearth_controller.supply.target import Target
 from hearth_controller.supply.wheelhouse import Wheelhouse
@@ -196,57 +193,3 @@ def test_a_file_with_another_hash_is_refused_and_not_kept(index, tmp_path):
         Wheelhouse(tmp_path).fetch([pin], NODE, "", quiet)
     assert "hash" in str(caught.value).lower()
     assert not list(tmp_path.glob("*.whl"))
-
-
-# -- one file --------------------------------------------------------------------------------------
-
-CONTENT = os.urandom(3_000_000)
-SUM = hashlib.sha256(CONTENT).hexdigest()
-
-
-@pytest.fixture
-def server():
-    with stand_in_index() as index:
-        index.files["installer.sh"] = CONTENT
-        yield index
-
-
-def get(server, target: Path, sum: str = SUM, name: str = "installer.sh") -> Path:
-    download(f"{server.url}/files/{name}", sum, target, quiet, pause=0.01)
-    return target
-
-
-def test_a_file_that_is_here_and_right_is_not_fetched(server, tmp_path):
-    target = get(server, tmp_path / "deep" / "installer.sh")
-    assert target.read_bytes() == CONTENT
-    server.asked.clear()
-    get(server, target)
-    assert server.asked == []
-
-
-def test_a_file_goes_on_after_a_break(server, tmp_path):
-    server.breaks.add("installer.sh")
-    assert get(server, tmp_path / "installer.sh").read_bytes() == CONTENT
-    assert [begin for _, begin in server.asked] == [0, 1_500_000]
-
-
-@pytest.mark.parametrize("have", [1000, len(CONTENT)])
-def test_a_file_goes_on_from_what_an_earlier_call_left(server, tmp_path, have):
-    (tmp_path / "installer.sh.part").write_bytes(CONTENT[:have])
-    assert get(server, tmp_path / "installer.sh").read_bytes() == CONTENT
-    assert server.asked == [("installer.sh", have)]
-
-
-def test_another_file_than_the_pinned_one_is_refused_and_not_kept(server, tmp_path):
-    with pytest.raises(SupplyError, match="as pinned"):
-        get(server, tmp_path / "installer.sh", sum="0" * 64)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_nobody_has_is_told_with_the_way_round(server, tmp_path):
-    with pytest.raises(SupplyError, match="404 Not Found") as caught:
-        get(server, tmp_path / "x", name="other.sh")
-    assert str(tmp_path / "x") in str(caught.value)
-    server.server_close()
-    with pytest.raises(SupplyError, match="refused"):
-        get(server, tmp_path / "x")
