@@ -5,7 +5,6 @@ Run `python -m hearth_controller.inventory.role_pages` at the repository's root 
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -31,11 +30,12 @@ def with_options(readme: str, specs: Mapping[str, Mapping[str, Any]]) -> str:
     Raises:
         HearthError: The marks are missing, or appear more than once.
     """
-    if len(_PART.findall(readme)) != 1:
+    table = "\n".join(_lines(specs))
+    text, places = _PART.subn(lambda _: f"{_BEGIN}\n{table}\n{_END}", readme)
+    if places != 1:
         marks = f"{_BEGIN}{_END}"
         raise HearthError(f"the marks of the table are missing or not single; put in:\n{marks}")
-    made = "\n".join(_lines(specs))
-    return _PART.sub(lambda _: f"{_BEGIN}\n{made}\n{_END}", readme)
+    return text
 
 
 def page_of(folder: Path) -> str:
@@ -44,13 +44,12 @@ def page_of(folder: Path) -> str:
     Raises:
         HearthError: The README has no place for the table.
     """
-    specs = yaml.safe_load((folder / SPECS).read_text(encoding="utf-8"))
+    specs = yaml.safe_load((folder / SPECS).read_text(encoding="utf-8"))["argument_specs"]
+    readme = folder / "README.md"
     try:
-        return with_options(
-            (folder / "README.md").read_text(encoding="utf-8"), specs["argument_specs"]
-        )
+        return with_options(readme.read_text(encoding="utf-8"), specs)
     except HearthError as error:
-        raise HearthError(f"{folder / 'README.md'}: {error}") from error
+        raise HearthError(f"{readme}: {error}") from error
 
 
 def _lines(specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -65,37 +64,33 @@ def _lines(specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         if not options:
             yield "There are no options.\n"
             continue
-        yield "| option | type | default | |"
-        yield "|---|---|---|---|"
+        yield "| option | type | default | |\n|---|---|---|---|"
         for name, option in options.items():
-            cells = (f"`{name}`", _kind(option), _default(option), _said(option["description"]))
-            yield f"| {' | '.join(cells)} |"
+            description = _markdown(option["description"])
+            yield f"| `{name}` | {_type(option)} | {_default(option)} | {description} |"
         yield ""
 
 
-def _kind(option: Mapping[str, Any]) -> str:
-    kind = option.get("type", "str")
-    if kind == "list":
-        kind = f"list of {option.get('elements', 'str')}"
+def _type(option: Mapping[str, Any]) -> str:
+    name = option.get("type", "str")
+    if name == "list":
+        name = f"list of {option.get('elements', 'str')}"
     choices = ", ".join(f"`{choice}`" for choice in option.get("choices", ()))
-    return f"{kind}: {choices}" if choices else kind
+    return f"{name}: {choices}" if choices else name
 
 
 def _default(option: Mapping[str, Any]) -> str:
     """Return the default: a value as code, or the sentence that describes it."""
-    if option.get("required"):
-        return "required"
     value = option.get("default")
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
+    if option.get("required") or value is None:
+        return "required" if option.get("required") else "–"
     if value in ("", []):
         return "empty"
-    return _said(value) if " " in str(value) else f"`{value}`"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return _markdown(text) if " " in text else f"`{text}`"
 
 
-def _said(text: str | list[str]) -> str:
+def _markdown(text: str | list[str]) -> str:
     """Return Ansible's documentation text as one cell of Markdown."""
     words = " ".join(text) if isinstance(text, list) else text
     return _MARKUP.sub(r"`\1`", " ".join(words.split())).replace("|", r"\|")
@@ -107,22 +102,17 @@ def folders_in(root: Path) -> list[Path]:
     return sorted(path.parents[1] for path in paths)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write all tables; return 0, or 2 if a README has no place for one."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.splitlines()[0])
-    parser.add_argument("root", nargs="?", type=Path, default=Path(), help="default: this folder")
-    root = parser.parse_args(arguments).root
+def main(root: Path = Path()) -> None:
+    """Write all tables, and name what has changed; exit with the reason if one has no place."""
     try:
         pages = {folder / "README.md": page_of(folder) for folder in folders_in(root)}
     except HearthError as error:
-        print(f"hearth: error: {error}", file=sys.stderr)
-        return 2
+        sys.exit(f"hearth: error: {error}")
     for path, text in pages.items():
         if path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(path)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
