@@ -16,7 +16,7 @@ from typing import Any
 from hearth.base.files import alone
 from hearth_controller.base.paths import as_typed
 from hearth_controller.inventory import ssh
-from hearth_controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_of
+from hearth_controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_in
 
 
 def reach(
@@ -32,7 +32,7 @@ def reach(
     option of the connection. The result may be that it is `unreachable`, or `failed` with a
     different key.
     """
-    pinned = keys_of(known_hosts.read_text(), name) if known_hosts.exists() else []
+    pinned = keys_in(known_hosts, name)
     asked = list(dict.fromkeys(filter(None, addresses)))
     with ThreadPoolExecutor(len(asked)) as threads:
         said = threads.map(lambda address: greet(option, address, timeout, pinned), asked)
@@ -80,7 +80,7 @@ def greet(
         if kinds := algorithms(pinned):
             first["HostKeyAlgorithms"] = kinds
         reason = ssh.attempt([*ssh.command(option, first), address, "true"], timeout + 1)
-        keys = keys_of(file.read_text(), "asked") if file.exists() else []
+        keys = keys_in(file, "asked")
         return Answer(keys[0]) if keys else Answer(reason=reason)
 
 
@@ -104,9 +104,9 @@ def is_here(address: str) -> bool:
 def pin(file: Path, name: str, key: PublicKey) -> None:
     """Add a key to a known_hosts file, safely if several machines are pinned at once."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with alone(file.parent), file.open("a+") as known:
-        known.seek(0)
-        text = known.read()
-        if key not in keys_of(text, name):
+    with alone(file.parent):
+        if key not in keys_in(file, name):
+            text = file.read_text() if file.exists() else ""
             gap = "" if not text or text.endswith("\n") else "\n"
-            known.write(f"{gap}{name} {key.type} {key.text}\n")
+            with file.open("a") as known:
+                known.write(f"{gap}{name} {key.type} {key.text}\n")

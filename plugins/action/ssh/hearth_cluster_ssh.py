@@ -9,7 +9,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
-from hearth_controller.inventory.hostkeys import keys_of
+from hearth_controller.inventory.hostkeys import keys_in
 from hearth_controller.inventory.nodes import read_nodes
 
 DOCUMENTATION = r"""
@@ -29,13 +29,13 @@ options:
 """
 
 
-def worker(name: str, address: str, known: Mapping[str, Any], pinned: str) -> dict[str, Any]:
+def worker(name: str, address: str, known: Mapping[str, Any], pinned: Path) -> dict[str, Any]:
     """Return a worker's login data for rank 0.
 
-    `known` are the worker's variables, `pinned` is the text of the inventory's known_hosts file. An
-    offline worker keeps its data, so that nothing changes.
+    `known` are the worker's variables, `pinned` is the inventory's known_hosts file. An offline
+    worker keeps its data, so that nothing changes.
     """
-    keys = [f"{key.type} {key.text}" for key in keys_of(pinned, name)]
+    keys = [f"{key.type} {key.text}" for key in keys_in(pinned, name)]
     local = known.get("ansible_connection") == "local"
     user = None if local else known.get("ansible_user")
     return {
@@ -61,8 +61,7 @@ class ActionModule(ActionBase):
         hostvars = task_vars["hostvars"]
         names = task_vars["groups"]["cluster"]
         nodes, _ = read_nodes({name: hostvars[name] for name in names})
-        file = Path(arguments["known_hosts"])
-        pinned = file.read_text() if file.exists() else ""
+        pinned = Path(arguments["known_hosts"])
         workers = [
             worker(node.name, node.address, hostvars[node.name], pinned)
             for node in nodes

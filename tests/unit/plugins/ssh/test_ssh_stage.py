@@ -86,15 +86,17 @@ def test_a_key_counts_as_there_whatever_its_comment_but_with_its_options():
 
 # -- rank 0 ----------------------------------------------------------------------------------------
 
-PINNED = "laptop ssh-ed25519 AAAA\noldbox ssh-ed25519 BBBB\n"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA+uem/Rim3DPkNcO5w3JqDgxwPepweGSrsUgljlAANw"
+OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFE7oAujqR2TTWEwuf8WjXSZSGTFXYOJIgJh9e1opygr"
+PINNED = f"laptop {KEY}\noldbox {OTHER}\n"
 
 
 @pytest.mark.parametrize(
     ("known", "user", "keys"),
     [
-        ({"ansible_user": "me"}, "me", ["ssh-ed25519 AAAA"]),
-        ({}, "", ["ssh-ed25519 AAAA"]),
-        ({"ssh_worker": {"user": "her"}}, "her", ["ssh-ed25519 AAAA"]),
+        ({"ansible_user": "me"}, "me", [KEY]),
+        ({}, "", [KEY]),
+        ({"ssh_worker": {"user": "her"}}, "her", [KEY]),
         # The controller itself: whoever plays there, and the keys of its own SSH server.
         (
             {
@@ -108,8 +110,9 @@ PINNED = "laptop ssh-ed25519 AAAA\noldbox ssh-ed25519 BBBB\n"
         ),
     ],
 )
-def test_what_rank_0_has_to_know_of_a_worker(known, user, keys):
-    pinned = "" if known.get("ansible_connection") else PINNED
+def test_what_rank_0_has_to_know_of_a_worker(tmp_path, known, user, keys):
+    pinned = tmp_path / "known_hosts"
+    pinned.write_text("" if known.get("ansible_connection") else PINNED)
     worker = peers.worker("laptop", "10.0.0.2", known, pinned)
     assert (worker["user"], worker["keys"]) == (user, keys)
 
