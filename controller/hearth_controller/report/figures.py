@@ -1,17 +1,15 @@
-"""The figures of a report: SVG plots of a run's story, each drawn once per width."""
+"""The figures of a report: SVG plots of a run's story."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from hearth_controller.report.palette import ALARM, FAINT, GRID, HELD_OUT, INK, LOSS, colours_of
-from hearth_controller.report.svg import WIDTHS, Width, as_svg, drawing
+from hearth_controller.report.svg import as_svg, drawing
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.windows import Window, thinned, totals
 
@@ -19,54 +17,54 @@ _MOST_WINDOWS = 240
 """Maximum points of a curve; more cannot be distinguished on the page."""
 
 _UNITS = ((2 * 3600, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
+"""Units of a time axis: the shortest run that each suits, its length in seconds, and its name."""
+
 _REST = 0.45
 """Opacity of a node's colour while it does not compute."""
 
-_JUDGED = {"markersize": 5, "clip_on": False, "zorder": 3}
+_LONGEST = 30
+"""Characters of a node's name; a longer one is cut."""
+
+_EVALUATIONS = {"markersize": 5, "clip_on": False, "zorder": 3}
+_FEW = 20
+"""Number of points below which a curve shows each of them."""
 
 
-@dataclass(frozen=True)
-class Clock:
-    """The unit of a time axis, and its length in `seconds`."""
-
-    seconds: int
-    name: str
-
-    @classmethod
-    def of(cls, length: float) -> Clock:
-        """Return a suitable unit for a run of `length` seconds."""
-        return next(cls(seconds, name) for least, seconds, name in _UNITS if length >= least)
-
-
-def learning(story: Story) -> list[str]:
+def learning(story: Story) -> str:
     """Draw loss and held-out perplexity over the steps."""
-    judged = [each for each in story.evaluations if each.perplexity is not None]
-    words = "Training loss, and held-out loss and perplexity, over the steps"
+    evaluations = [each for each in story.evaluations if each.perplexity is not None]
     windows = thinned(story.windows, _MOST_WINDOWS)
-
-    def draw(figure: Figure, width: Width) -> None:
-        count = 2 if judged else 1
+    with drawing(400 if evaluations else 240) as figure:
+        count = 2 if evaluations else 1
         panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
         loss = [np.nan if each.loss is None else each.loss for each in windows]
         steps = [each.step for each in windows]
+        dots = {"marker": "o", "markersize": 4} if len(steps) < _FEW else {}
         panels[0].set_title("loss a token")
-        panels[0].plot(steps, loss, color=LOSS, label="training", **_dots(steps))
-        if held_out := [(each.step, each.loss) for each in judged if each.loss is not None]:
-            panels[0].plot(
-                *zip(*held_out, strict=True), "o--", color=HELD_OUT, label="held out", **_JUDGED
+        panels[0].plot(steps, loss, color=LOSS, label="training", **dots)
+        if held_out := [(each.step, each.loss) for each in evaluations if each.loss is not None]:
+            points = zip(*held_out, strict=True)
+            panels[0].plot(*points, "o--", color=HELD_OUT, label="held out", **_EVALUATIONS)
+            panels[0].legend(
+                loc="lower right",
+                bbox_to_anchor=(1, 0.98),
+                ncols=2,
+                frameon=False,
+                borderaxespad=0,
+                handlelength=1.6,
             )
-            _legend(panels[0], 2)
-        if judged:
+        if evaluations:
             panels[1].set_title("held-out perplexity")
-            values = [each.perplexity for each in judged]
-            panels[1].plot([each.step for each in judged], values, "o--", color=HELD_OUT, **_JUDGED)
-            for place in {0, len(judged) - 1}:
+            values = [each.perplexity for each in evaluations]
+            places = [each.step for each in evaluations]
+            panels[1].plot(places, values, "o--", color=HELD_OUT, **_EVALUATIONS)
+            for number in {0, len(evaluations) - 1}:
                 panels[1].annotate(
-                    f"{values[place]:.2f}",
-                    (judged[place].step, values[place]),
+                    f"{values[number]:.2f}",
+                    (places[number], values[number]),
                     xytext=(0, 7),
                     textcoords="offset points",
-                    ha="left" if place == 0 else "right",
+                    ha="left" if number == 0 else "right",
                 )
             panels[1].set_ylim(bottom=0, top=max(values) * 1.2)
         for panel in panels:
@@ -74,25 +72,23 @@ def learning(story: Story) -> list[str]:
                 panel.axvline(launch.step, color=ALARM, linestyle=":", linewidth=1.2)
             panel.yaxis.set_major_locator(MaxNLocator(4))
         panels[-1].set_xlabel("step")
-        panels[-1].xaxis.set_major_locator(MaxNLocator(5 if width.narrow else 9, integer=True))
-        panels[-1].set_xlim(0, max(1, story.step, *(each.step for each in judged)))
+        panels[-1].xaxis.set_major_locator(MaxNLocator(9, integer=True))
+        panels[-1].set_xlim(0, max(1, story.step, *(each.step for each in evaluations)))
+        words = "Training loss, and held-out loss and perplexity, over the steps"
+        return as_svg(figure, "learning", words)
 
-    return _drawn("learning", words, draw, 400 if judged else 240)
 
-
-def timeline(story: Story) -> list[str]:
+def timeline(story: Story) -> str:
     """Draw speed, share of the work, memory, temperature and events over the same time axis.
 
     Temperature is drawn only if a node reported it.
     """
     colours = colours_of(story.nodes)
-    clock = Clock.of(story.length)
-    words = "Tokens a second, share of the rows and memory by node, and what happened, over time"
+    unit, unit_name = next(unit for least, *unit in _UNITS if story.length >= least)
     windows = thinned(story.windows, _MOST_WINDOWS)
     warm = any(part.celsius is not None for each in windows for part in each.parts.values())
-
-    def draw(figure: Figure, width: Width) -> None:
-        speed, share, memory, *between, events = figure.subplots(
+    with drawing(560 + 120 * warm) as figure:
+        speed, share, memory, *temperature, events = figure.subplots(
             4 + warm, 1, sharex=True, height_ratios=[3, 2, 2, *[2] * warm, 1.5]
         )
         speed.set_title("tokens a second, by node")
@@ -101,38 +97,38 @@ def timeline(story: Story) -> list[str]:
         for number in range(len(story.launches)):
             own = [each for each in windows if each.launch == number]
             if own:
-                _work(speed, share, memory, own, colours, clock)
-                for heat in between:
-                    _heat(heat, own, colours, clock)
+                _work(speed, share, memory, own, colours, unit)
+                for panel in temperature:
+                    _temperature(panel, own, colours, unit)
         speed.set_ylim(bottom=0)
         share.set_ylim(0, 1)
         share.yaxis.set_major_formatter(PercentFormatter(1))
         share.yaxis.set_major_locator(MaxNLocator(2))
         memory.set_ylim(bottom=0)
-        for heat in between:
-            heat.set_title("temperature of what computes, °C")
-        for panel in (speed, memory, *between):
+        for panel in temperature:
+            panel.set_title("temperature of what computes, °C")
+        for panel in (speed, memory, *temperature):
             panel.yaxis.set_major_locator(MaxNLocator(3, integer=True))
             panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        _happened(events, story, clock, width)
-        for panel in (speed, share, memory, *between):
+        _events(events, story, unit)
+        for panel in (speed, share, memory, *temperature):
             for launch in story.launches[1:]:
-                panel.axvline(launch.began / clock.seconds, color=ALARM, linestyle=":", lw=1.2)
-        events.set_xlabel(f"{clock.name} since the run began")
-        events.xaxis.set_major_locator(MaxNLocator(5 if width.narrow else 9))
-        events.set_xlim(0, max(story.length, 1e-3) / clock.seconds)
+                panel.axvline(launch.began / unit, color=ALARM, linestyle=":", lw=1.2)
+        events.set_xlabel(f"{unit_name} since the run began")
+        events.xaxis.set_major_locator(MaxNLocator(9))
+        events.set_xlim(0, max(story.length, 1e-3) / unit)
+        words = (
+            "Tokens a second, share of the rows and memory by node, and what happened, over time"
+        )
+        return as_svg(figure, "timeline", words)
 
-    return _drawn("timeline", words, draw, 560 + 120 * warm)
 
-
-def waiting(story: Story) -> list[str]:
+def waiting(story: Story) -> str:
     """Draw each node's computing and waiting time within a step."""
     done = totals(story.windows)
     colours = colours_of(story.nodes)
     steps = {node: sum(each.steps for each in story.windows if node in each.parts) for node in done}
-    words = "Seconds of a mean step that each node computed, waited, and did all else"
-
-    def draw(figure: Figure, width: Width) -> None:
+    with drawing(70 + 34 * len(done)) as figure:
         panel = figure.subplots()
         longest = max(seconds / steps[node] for node, (_, seconds) in done.items())
         for place, (node, (part, seconds)) in enumerate(done.items()):
@@ -141,32 +137,19 @@ def waiting(story: Story) -> list[str]:
             panel.barh(place, computed, color=colours[node], height=0.6)
             panel.barh(place, waited, left=computed, color=colours[node], alpha=_REST, height=0.6)
             panel.barh(place, rest, left=computed + waited, color=GRID, height=0.6)
-            panel.text(
-                computed + waited + rest + longest / 60,
-                place,
-                f"{computed / (computed + waited + rest):.0%}",
-                va="center",
-                color=INK,
-            )
-        panel.set_yticks(range(len(done)), [_short(node, width) for node in done])
+            whole = computed + waited + rest
+            share = f"{computed / whole:.0%}"
+            panel.text(whole + longest / 60, place, share, va="center", color=INK)
+        names = [node if len(node) <= _LONGEST else f"{node[: _LONGEST - 1]}…" for node in done]
+        panel.set_yticks(range(len(done)), names)
         panel.tick_params(axis="y", labelcolor=INK)
         panel.invert_yaxis()
         panel.grid(visible=False)
-        panel.set_xlim(0, longest * (1.16 if width.narrow else 1.07))
+        panel.set_xlim(0, longest * 1.07)
         panel.set_xlabel("seconds a step; the part that it computed")
-        panel.xaxis.set_major_locator(MaxNLocator(4 if width.narrow else 8))
-
-    return _drawn("waiting", words, draw, 70 + 34 * len(done))
-
-
-def _drawn(name: str, words: str, draw: Callable[[Figure, Width], None], height: int) -> list[str]:
-    """Return a figure of `height` CSS pixels as SVG, once for every width."""
-    drawn = []
-    for width in WIDTHS:
-        with drawing(width, height) as figure:
-            draw(figure, width)
-            drawn.append(as_svg(figure, f"{name}-{width.name}", words))
-    return drawn
+        panel.xaxis.set_major_locator(MaxNLocator(8))
+        words = "Seconds of a mean step that each node computed, waited, and did all else"
+        return as_svg(figure, "waiting", words)
 
 
 def _work(
@@ -175,10 +158,10 @@ def _work(
     memory: Axes,
     windows: Sequence[Window],
     colours: dict[str, str],
-    clock: Clock,
+    unit: int,
 ) -> None:
     """Draw the work of the nodes in one launch; the width of a window is its duration."""
-    nodes, times = list(windows[0].parts), _edges(windows, clock)
+    nodes, times = list(windows[0].parts), _edges(windows, unit)
     shades = [colours[node] for node in nodes]
     tokens = [
         _stairs([each.parts[node].tokens / each.seconds for each in windows]) for node in nodes
@@ -195,19 +178,21 @@ def _work(
         memory.plot(times, peaks, color=colours[node], drawstyle="steps-pre")
 
 
-def _heat(panel: Axes, windows: Sequence[Window], colours: dict[str, str], clock: Clock) -> None:
+def _temperature(
+    panel: Axes, windows: Sequence[Window], colours: dict[str, str], unit: int
+) -> None:
     """Draw the temperatures of one launch, skipping nodes that did not report any."""
+    times = _edges(windows, unit)
     for node in windows[0].parts:
-        told = [each.parts[node].celsius for each in windows]
-        heat = [np.nan if each is None else each for each in told]
-        times = _edges(windows, clock)
-        panel.plot(times, _stairs(heat), color=colours[node], drawstyle="steps-pre")
+        reported = [each.parts[node].celsius for each in windows]
+        celsius = [np.nan if each is None else each for each in reported]
+        panel.plot(times, _stairs(celsius), color=colours[node], drawstyle="steps-pre")
 
 
-def _edges(windows: Sequence[Window], clock: Clock) -> list[float]:
-    """Return the start of the first window and the end of each window."""
+def _edges(windows: Sequence[Window], unit: int) -> list[float]:
+    """Return the start of the first window and the end of each window, in units of seconds."""
     times = [windows[0].ended - windows[0].seconds, *(each.ended for each in windows)]
-    return [max(time, 0) / clock.seconds for time in times]
+    return [max(time, 0) / unit for time in times]
 
 
 def _stairs(numbers: list[float]) -> list[float]:
@@ -215,48 +200,25 @@ def _stairs(numbers: list[float]) -> list[float]:
     return [numbers[0], *numbers]
 
 
-def _happened(panel: Axes, story: Story, clock: Clock, width: Width) -> None:
+def _events(panel: Axes, story: Story, unit: int) -> None:
     """Draw one lane each for launches, checkpoints, changes of the split and evaluations."""
     lanes = ["launch", "checkpoint", "new split", "judged"]
     for number, launch in enumerate(story.launches):
         ends = [each.ended for each in story.windows if each.launch == number]
         last = number == len(story.launches) - 1
         until = story.length if last else max(ends, default=launch.began)
-        span = (launch.began / clock.seconds, max(until - launch.began, 0) / clock.seconds)
+        span = (launch.began / unit, max(until - launch.began, 0) / unit)
         panel.broken_barh([span], (-0.3, 0.6), color=FAINT, alpha=_REST)
         if number:
             panel.plot(span[0], 0, "|", color=ALARM, markersize=11, markeredgewidth=2.2)
     for lane, marks in enumerate((story.checkpoints, story.replans, story.evaluations), 1):
-        times = [mark.at / clock.seconds for mark in marks]
+        times = [mark.at / unit for mark in marks]
         panel.plot(times, [lane] * len(times), "|", color=INK, markersize=8, markeredgewidth=1.4)
     if story.skips:
         lanes.append("not finite")
-        times = [mark.at / clock.seconds for mark in story.skips]
+        times = [mark.at / unit for mark in story.skips]
         panel.plot(times, [4] * len(times), "x", color=ALARM, markersize=6)
     panel.set_ylim(len(lanes) - 0.5, -0.5)
     panel.set_yticks(range(len(lanes)), lanes)
-    panel.tick_params(axis="y", labelcolor=INK, labelsize=10 if width.narrow else 11)
+    panel.tick_params(axis="y", labelcolor=INK, labelsize=11)
     panel.grid(visible=False)
-
-
-def _legend(panel: Axes, columns: int) -> None:
-    """Place a legend above the panel, at its right."""
-    panel.legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 0.98),
-        ncols=columns,
-        frameon=False,
-        borderaxespad=0,
-        handlelength=1.6,
-    )
-
-
-def _dots(points: Sequence[object]) -> dict[str, object]:
-    """Return plot options that mark the points of a curve that has only a few."""
-    return {"marker": "o", "markersize": 4} if len(points) < 20 else {}
-
-
-def _short(name: str, width: Width) -> str:
-    """Return a node's name, shortened on a narrow figure."""
-    most = 12 if width.narrow else 30
-    return name if len(name) <= most else f"{name[: most - 1]}…"

@@ -185,7 +185,7 @@ def _figures(known: Known) -> dict[str, Markup]:
     if not known.story.windows:
         return {}
     drawn = (figures.learning, figures.timeline, figures.waiting)
-    return {draw.__name__: Markup("".join(draw(known.story))) for draw in drawn}
+    return {draw.__name__: Markup(draw(known.story)) for draw in drawn}
 
 
 def _change(before: float | None, after: float | None) -> str:

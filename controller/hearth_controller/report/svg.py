@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
 
 import matplotlib as mpl
@@ -50,28 +49,16 @@ _STYLE = {
 _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
 
-@dataclass(frozen=True)
-class Width:
-    """The width of a figure in CSS pixels: one for a screen, one for a telephone."""
-
-    name: str
-    pixels: int
-
-    @property
-    def narrow(self) -> bool:
-        """Whether there is room for only a few words."""
-        return self.pixels < 500
-
-
-WIDTHS = (Width("wide", 900), Width("narrow", 370))
+_WIDTH = 900
+"""Width of a figure in CSS pixels."""
 
 
 @contextmanager
-def drawing(width: Width, height: int) -> Iterator[Figure]:
-    """Provide a figure of this size in CSS pixels, in the page's style."""
+def drawing(height: int) -> Iterator[Figure]:
+    """Provide a figure of this height in CSS pixels, in the page's style."""
     with mpl.rc_context(_STYLE):
         # An SVG has 72 units per inch, and one unit is one pixel here.
-        figure = Figure(figsize=(width.pixels / 72, height / 72), layout="constrained")
+        figure = Figure(figsize=(_WIDTH / 72, height / 72), layout="constrained")
         FigureCanvasSVG(figure)
         yield figure
 
@@ -79,7 +66,7 @@ def drawing(width: Width, height: int) -> Iterator[Figure]:
 def as_svg(figure: Figure, name: str, words: str) -> str:
     """Return a figure as an `<svg>` element.
 
-    `name` is unique in the page and ends with that of its width; `words` describe its content.
+    `name` is unique in the page; `words` describe its content.
     """
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata=_NO_METADATA)
@@ -92,5 +79,5 @@ def as_svg(figure: Figure, name: str, words: str) -> str:
     text = re.sub(r'font: ([\d.]+)px [^;"]*', r"font-size: \1px", text)
     for size in ("width", "height"):  # the page sets the size
         text = re.sub(rf'(<svg [^>]*?) {size}="[^"]*"', r"\1", text)
-    head = f'<svg class="{name.rpartition("-")[2]}" role="img" aria-label="{escape(words)}" '
+    head = f'<svg role="img" aria-label="{escape(words)}" '
     return as_variables(text.replace("<svg ", head, 1))
