@@ -37,9 +37,15 @@ def metrics(step: int = 30, nodes: list[str] = NODES, **more: Any) -> dict[str, 
     ranks = [{"rank": rank, "node": node} for rank, node in enumerate(nodes)]
     return {
         "began": "2026-11-20T20:01:10+00:00",
-        "start": {"time": "2026-11-20T20:01:10+00:00", "generation": 0, "ranks": ranks},
-        "before": {"perplexity": 48.44},
+        "start": {
+            "kind": "start",
+            "time": "2026-11-20T20:01:10+00:00",
+            "generation": 0,
+            "ranks": ranks,
+        },
+        "before": {"kind": "evaluate", "when": "before", "perplexity": 48.44},
         "step": {
+            "kind": "step",
             "step": step,
             "steps": 100,
             "loss": 2.125,

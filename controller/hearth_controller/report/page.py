@@ -101,33 +101,26 @@ def node_rows(known: Known) -> list[dict[str, Any]]:
 
 def launch_rows(known: Known) -> list[dict[str, Any]]:
     """Return the recorded launches, each with the reason why the previous one ended."""
-    ended = {}
+    causes = {}
     for launch in known.outcome.launches if known.outcome else []:
         cause = launch.get("cause") or {}
-        ended[launch.get("generation")] = ": ".join(
-            str(cause[word]) for word in ("node", "message") if cause.get(word)
-        )
-    launches = known.story.launches
-    rows = []
-    for number, launch in enumerate(launches):
-        earlier = launches[number - 1].generation if number else None
-        since = (
-            generation
-            for generation in range(launch.generation - 1, (earlier or 0) - 1, -1)
-            if ended.get(generation)
-        )
-        reason = ended[found] if number and (found := next(since, None)) is not None else ""
-        began = duration(launch.began) if number else "0 s"
-        nodes = ", ".join(dict.fromkeys(launch.nodes))
+        words = (str(cause[word]) for word in ("node", "message") if cause.get(word))
+        causes[launch.get("generation")] = ": ".join(words)
+    rows, earlier = [], None
+    for launch in known.story.launches:
+        # A launch that ended before its first record is not in the story.
+        between = range(launch.generation - 1, -1 if earlier is None else earlier - 1, -1)
+        since = () if earlier is None else filter(None, map(causes.get, between))
         rows.append(
             {
                 "generation": launch.generation,
-                "began": began,
+                "began": "0 s" if earlier is None else duration(launch.began),
                 "step": launch.step,
-                "nodes": nodes,
-                "reason": reason,
+                "nodes": ", ".join(dict.fromkeys(launch.nodes)),
+                "reason": next(iter(since), ""),
             }
         )
+        earlier = launch.generation
     return rows
 
 

@@ -74,9 +74,9 @@ def cells(run: RunSeen, digits: int = 3) -> dict[str, str]:
     return {
         "run": run.name,
         "state": run.state,
-        "step": progress(run.step, run.steps),
-        "loss": number(run.loss, digits),
-        "perplexity": perplexities(run.perplexity),
+        "step": progress(run.story.step, run.story.steps),
+        "loss": number(run.story.loss, digits),
+        "perplexity": perplexities(run.story.perplexity),
         "model": run.model or run.program or NOT_KNOWN,
         "begun": local_time(run.begun),
         "took": NOT_KNOWN if run.seconds is None else duration(run.seconds),

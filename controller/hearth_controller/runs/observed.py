@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hearth.config import Run, run_of
+from hearth_controller.runs.story import Story
 from hearth_controller.script.run import ScriptRun, script_of
 from hearth.base.errors import ConfigError, LaunchError, did_you_mean
 from hearth.supervise.cause import ENDS, generation_of, telling
@@ -19,6 +20,9 @@ T = TypeVar("T")
 
 Digest = Mapping[str, Any]
 """The record of one run on one node."""
+
+_LINES = ("start", "before", "step", "after")
+"""The lines of a metrics digest, in the order in which they were written."""
 
 GONE = "its supervisor is gone without a word: killed, or the machine was restarted"
 SILENT = "does not answer"
@@ -59,6 +63,7 @@ class RunSeen:
             person's script.
         script: The request of a script run.
         metrics: The digest of the node that has recorded most steps.
+        story: Its lines, read as the whole record would be.
         checkpoint: The newest checkpoint on any node: `step` and `age_seconds`.
         cause: Why the run ended or waits, as the supervisors agreed (`node`, `message`, …).
         missing: Nodes that an active run lacks.
@@ -73,6 +78,7 @@ class RunSeen:
     run: Run | None
     script: ScriptRun | None
     metrics: Mapping[str, Any]
+    story: Story
     checkpoint: Mapping[str, Any] | None
     cause: Mapping[str, Any] | None
     missing: Sequence[str]
@@ -109,39 +115,19 @@ class RunSeen:
         return (asked and asked.created) or self.metrics.get("began") or self.since
 
     @property
-    def step(self) -> int:
-        """Number of completed steps."""
-        return int(self._last("step", "step") or 0)
-
-    @property
-    def steps(self) -> int | None:
-        """Total steps of the run; None until its ranks have counted them."""
-        return self._last("step", "steps") or self._last("start", "steps")
-
-    @property
-    def loss(self) -> float | None:
-        """Loss of the last step."""
-        return self._last("step", "loss")
-
-    @property
     def tokens_per_second(self) -> float | None:
         """Tokens per second at the last step of an active run."""
-        return self._last("step", "tokens_per_second") if self.state == "running" else None
+        return self.story.tokens_per_second if self.state == "running" else None
 
     @property
     def eta_seconds(self) -> float | None:
         """Time left as of the last step of an active run."""
-        return self._last("step", "eta_seconds") if self.state == "running" else None
+        return self.story.eta_seconds if self.state == "running" else None
 
     @property
     def seconds(self) -> float | None:
         """Total duration of its launches."""
         return self.metrics.get("seconds")
-
-    @property
-    def perplexity(self) -> tuple[float | None, float | None]:
-        """Held-out perplexity before and after training."""
-        return self._last("before", "perplexity"), self._last("after", "perplexity")
 
     @property
     def why(self) -> str | None:
@@ -160,8 +146,15 @@ class RunSeen:
             said.append(f"{how} {', '.join(self.missing)}")
         return "; ".join(said) or None
 
-    def _last(self, kind: str, name: str) -> Any:
-        return (self.metrics.get(kind) or {}).get(name)
+
+def digests_of(
+    names: Sequence[str], known: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Sequence[Digest] | None]:
+    """Return the digests of `hearth_runs` by node; None for a node without an answer.
+
+    `known` holds Ansible's variables by node, with the answer under `runs_look`.
+    """
+    return {name: known[name].get("runs_look", {}).get("runs") for name in names}
 
 
 def runs_seen(nodes: Mapping[str, Sequence[Digest] | None]) -> list[RunSeen]:
@@ -201,6 +194,7 @@ def run_seen(
         run=_first(run_of, texts),
         script=_first(script_of, texts),
         metrics=metrics,
+        story=Story.of(metrics[name] for name in _LINES if name in metrics),
         checkpoint=max(
             checkpoints, key=lambda one: (one["step"], -one["age_seconds"]), default=None
         ),

@@ -77,7 +77,7 @@ def _gpu_troubles(node: Mapping[str, Any]) -> list[str]:
 
 
 def _run(run: RunSeen) -> dict[str, Any]:
-    before, after = run.perplexity
+    before, after = run.story.perplexity
     return {
         "name": run.name,
         "state": run.state,
@@ -86,9 +86,9 @@ def _run(run: RunSeen) -> dict[str, Any]:
         "stopping": run.stopping,
         "model": run.model,
         "script": run.program,
-        "step": run.step,
-        "steps": run.steps,
-        "loss": run.loss,
+        "step": run.story.step,
+        "steps": run.story.steps or None,
+        "loss": run.story.loss,
         "tokens_per_second": run.tokens_per_second,
         "eta_seconds": run.eta_seconds,
         "seconds": run.seconds,

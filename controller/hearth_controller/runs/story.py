@@ -95,7 +95,7 @@ class Story:
         state: `finished` or `stopped`, or None without an end on record.
         length: Seconds from the first record to the last.
         facts: The latest `start` record: precision, rows, versions and more.
-        eta_seconds: Remaining time as of the last step, if it is known.
+        loss, tokens_per_second, eta_seconds: As of the last step, if they are known.
     """
 
     step: int = 0
@@ -104,6 +104,8 @@ class Story:
     state: str | None = None
     began: datetime | None = None
     length: float = 0.0
+    loss: float | None = None
+    tokens_per_second: float | None = None
     eta_seconds: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
@@ -175,7 +177,8 @@ class Story:
                 )
             case "step":
                 self.step, self.steps = line["step"], line.get("steps", self.steps)
-                self.eta_seconds = line.get("eta_seconds")
+                self.loss, self.eta_seconds = line.get("loss"), line.get("eta_seconds")
+                self.tokens_per_second = line.get("tokens_per_second")
                 self._window(line, at)
             case "plan":
                 self._plan(line, at)

@@ -13,10 +13,9 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
-from hearth_controller.runs.answers import digests_of
 from hearth_controller.runs.compare import compare
 from hearth_controller.runs.listing import kept, listing, removal
-from hearth_controller.runs.observed import RunSeen, pick, runs_seen
+from hearth_controller.runs.observed import RunSeen, digests_of, pick, runs_seen
 from hearth.base.errors import LaunchError
 
 DOCUMENTATION = r"""

@@ -14,8 +14,7 @@ from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.unreachable import told_by
-from hearth_controller.runs.answers import digests_of
-from hearth_controller.runs.observed import runs_seen
+from hearth_controller.runs.observed import digests_of, runs_seen
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 from hearth.base.files import write_whole

@@ -32,8 +32,8 @@ def both(state: str, why=None) -> RunSeen:
 
 def test_a_run_under_way_tells_how_far_it_is():
     run = seen(digest("desk"), digest("laptop"))
-    assert (run.state, run.alive, run.step, run.steps) == ("running", True, 30, 100)
-    assert (run.loss, run.tokens_per_second, run.eta_seconds) == (2.125, 812.5, 200.0)
+    assert (run.state, run.alive, run.story.step, run.story.steps) == ("running", True, 30, 100)
+    assert (run.story.loss, run.tokens_per_second, run.eta_seconds) == (2.125, 812.5, 200.0)
     assert run.checkpoint == {"step": 25, "age_seconds": 40.0}
     assert (run.missing, run.why) == ([], None)
 
@@ -44,7 +44,7 @@ def test_a_run_that_has_ended_has_no_speed_and_no_time_left(state):
     assert run.state == state
     assert not run.alive
     assert run.tokens_per_second is run.eta_seconds is None
-    assert run.loss == 2.125
+    assert run.story.loss == 2.125
 
 
 def test_a_run_that_a_rank_failed_is_told_from_one_whose_node_vanished():
@@ -138,13 +138,13 @@ def test_of_a_node_that_was_not_asked_nothing_is_said():
 
 def test_of_several_metrics_those_with_most_steps_count():
     behind = digest("laptop", "finished", False, metrics=metrics(step=25))
-    assert seen(digest("desk", "finished", False), behind).step == 30
+    assert seen(digest("desk", "finished", False), behind).story.step == 30
     # A node that is left out knows of steps that the last launch makes anew.
     again = metrics(step=4, nodes=["laptop"])
     again["start"]["generation"] = 1
-    assert seen(digest("desk", "finished", False), digest("laptop", metrics=again)).step == 4
+    assert seen(digest("desk", "finished", False), digest("laptop", metrics=again)).story.step == 4
     # Rank 0's disk is gone: the copies that came with the checkpoints are what there is.
-    assert seen(None, behind).step == 25
+    assert seen(None, behind).story.step == 25
 
 
 def test_a_run_that_one_node_only_has_heard_of_is_listed():
@@ -152,7 +152,7 @@ def test_a_run_that_one_node_only_has_heard_of_is_listed():
     assert run.parts["desk"].state == "unknown"
     assert run.state == "running"
     (torn,) = runs_seen({"desk": [digest("desk", record=None, metrics={}, checkpoint=None)]})
-    assert (torn.state, torn.steps, torn.checkpoint, torn.begun) == ("lost", None, None, "")
+    assert (torn.state, torn.story.steps, torn.checkpoint, torn.begun) == ("lost", 0, None, "")
 
 
 # -- which run is meant ----------------------------------------------------------------------------

@@ -298,7 +298,7 @@ def seen(folder: Path, state: str = "running", alive: bool = True):
 
 def test_a_scripts_run_is_shown_with_its_state_and_since_when_and_no_step(tmp_path):
     (one,) = seen(tmp_path)
-    assert (one.state, one.step, one.steps, one.program) == ("running", 0, None, "train.py")
+    assert (one.state, one.story.step, one.program) == ("running", 0, "train.py")
     assert one.begun == NOW.isoformat(timespec="seconds")
     told = status([one], {}, {}, "now")["runs"][0]
     assert (told["script"], told["model"]) == ("train.py", None)
