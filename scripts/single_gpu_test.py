@@ -61,39 +61,34 @@ def judge(facts: Mapping[str, Any]) -> list[Finding]:
     findings = [*_judge_driver(facts), *_judge_torch(facts)]
     driver = facts["driver"]
     if facts["cuda"] and driver and not facts["devices"] and not findings:
-        findings.append(
-            Finding(
-                "unused",
-                f"Driver {driver} is loaded, but PyTorch sees no GPU: "
-                f"{facts['cuda_error'] or 'it gives no reason'}.",
-                "Check that CUDA_VISIBLE_DEVICES does not hide them and that this user may open "
-                "/dev/nvidia*.",
-            )
+        findings += _unused(
+            f"Driver {driver} is loaded, but PyTorch sees no GPU: "
+            f"{facts['cuda_error'] or 'it gives no reason'}.",
+            "Check that CUDA_VISIBLE_DEVICES does not hide them and that this user may open "
+            "/dev/nvidia*.",
         )
     if not facts["cards"] and not facts["gpus"] and not driver:
         findings.append(Finding("note", "There is no NVIDIA GPU here: training runs on the CPU."))
     return findings
 
 
+def _unused(text: str, remedy: str) -> list[Finding]:
+    return [Finding("unused", text, remedy)]
+
+
 def _judge_driver(facts: Mapping[str, Any]) -> list[Finding]:
     if facts["cards"] and not facts["driver"]:
-        return [
-            Finding(
-                "unused",
-                "An NVIDIA GPU is on the PCI bus, but no NVIDIA driver is loaded.",
-                "Install driver 580 or newer with open kernel modules, then reboot. "
-                "With Secure Boot its modules must be signed.",
-            )
-        ]
+        return _unused(
+            "An NVIDIA GPU is on the PCI bus, but no NVIDIA driver is loaded.",
+            "Install driver 580 or newer with open kernel modules, then reboot. "
+            "With Secure Boot its modules must be signed.",
+        )
     if facts["driver"] and facts["smi_error"] and not facts["devices"]:
-        return [
-            Finding(
-                "unused",
-                f"Driver {facts['driver']} is loaded, but nvidia-smi says: {facts['smi_error']}",
-                "Reboot this machine: after an upgrade, the kernel module and the driver's "
-                "libraries differ until then. If it stays so, look for NVRM lines in `sudo dmesg`.",
-            )
-        ]
+        return _unused(
+            f"Driver {facts['driver']} is loaded, but nvidia-smi says: {facts['smi_error']}",
+            "Reboot this machine: after an upgrade, the kernel module and the driver's "
+            "libraries differ until then. If it stays so, look for NVRM lines in `sudo dmesg`.",
+        )
     return []
 
 
@@ -105,30 +100,22 @@ def _judge_torch(facts: Mapping[str, Any]) -> list[Finding]:
         why = f"PyTorch cannot be imported by {facts['executable']}: {facts['torch_error']}"
         return [Finding("broken", why, "Run ./scripts/setup, then this again.")]
     if cuda is None:
+        if not facts["cards"] and not facts["gpus"]:
+            return []
         remedy = "With a working driver (580 or newer) ./scripts/setup installs the CUDA build."
-        without = Finding("unused", f"PyTorch {torch} is a build without CUDA.", remedy)
-        return [without] if facts["cards"] or facts["gpus"] else []
+        return _unused(f"PyTorch {torch} is a build without CUDA.", remedy)
     findings = []
     floor = DRIVER_FLOOR.get(int(cuda.split(".")[0]), 0)
     if driver and int(driver.split(".")[0]) < floor:
-        findings.append(
-            Finding(
-                "unused",
-                f"Driver {driver} is too old for PyTorch {torch}: CUDA {cuda} needs {floor} or "
-                "newer.",
-                f"Install driver {floor} or newer.",
-            )
-        )
-    findings += [
-        Finding(
-            "unused",
+        why = f"Driver {driver} is too old for PyTorch {torch}: CUDA {cuda} needs {floor} or newer."
+        findings += _unused(why, f"Install driver {floor} or newer.")
+    for gpu in unsupported_gpus(facts):
+        findings += _unused(
             f"PyTorch {torch} has no code for the {gpu['name']} (compute capability "
             f"{gpu['capability']}); it is built for {' '.join(facts['arch'])}.",
             "Cards before Turing (7.5) train on the CPU here or stay out of the cluster; a newer "
             "card needs a newer PyTorch than requirements/gpu.lock names.",
         )
-        for gpu in unsupported_gpus(facts)
-    ]
     return findings
 
 
@@ -136,18 +123,15 @@ def judge_passes(passes: list[Pass]) -> list[Finding]:
     """Return findings for passes that failed, or whose gradients differ beyond rounding."""
     findings = []
     for one in passes:
-        where = f"The {one.precision} pass on {one.device}"
+        where, allowed = f"The {one.precision} pass on {one.device}", TOLERANCE[one.precision]
         if one.error:
             findings.append(Finding("broken", f"{where} failed: {one.error}"))
-        elif one.difference is None or not one.difference <= TOLERANCE[one.precision]:
-            findings.append(
-                Finding(
-                    "broken",
-                    f"{where} gives wrong gradients: {one.difference:.2g} off, "
-                    f"{TOLERANCE[one.precision]:g} is allowed.",
-                    "Suspect the hardware (memory, overclocking) or the driver.",
-                )
+        elif one.difference is None or not one.difference <= allowed:
+            wrong = (
+                f"{where} gives wrong gradients: {one.difference:.2g} off, {allowed:g} is allowed."
             )
+            remedy = "Suspect the hardware (memory, overclocking) or the driver."
+            findings.append(Finding("broken", wrong, remedy))
     return findings
 
 
