@@ -6,6 +6,5 @@ turns.py                 order of the runs, and time left
 configure.py, nested.py  settings of the benchmark's runs; command lines and answers of their plays
 speedup.py               speed-up and efficiency of each configuration
 comparison.py            comparison with the previous benchmark: slower results, changed versions
-advice.py                learning rate for a larger step
-text.py                  text output
+text.py                  text output, with advice on the learning rate
 """

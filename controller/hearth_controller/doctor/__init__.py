@@ -1,4 +1,4 @@
-"""Doctor: problems of the nodes of a cluster, each with its fix. Pure but for the last.
+"""Doctor: problems of the nodes of a cluster, each with its fix. Pure but for examine.py.
 
 finding.py   result of a check
 node.py      facts about a node, and about the cluster
@@ -7,8 +7,7 @@ software.py  checks of packages, code, models and data
 links.py     checks of addresses, links and paths between the nodes
 system.py    checks of the machine, and of the stages of provisioning
 checks.py    all checks, in display order
-examine.py   results as one object, see docs/doctor.schema.json
+examine.py   from answers to one object (docs/doctor.schema.json), in a file and as text
 table.py     results as text
 message.py   findings of any task on the nodes as one message
-show.py      all of it: results as text, and in a file
 """

@@ -98,10 +98,8 @@ def _ranks(nodes: list[Node]) -> list[str]:
     """Return errors about duplicate and missing ranks."""
     by_rank = _grouped((node.rank, node.name) for node in nodes)
     findings = [
-        f"{' and '.join(names)} have the same rank {rank}; give each its own node_rank "
-        "(or none: then the order in the group counts)"
-        for rank, names in by_rank.items()
-        if len(names) > 1
+        f"{finding}; give each its own node_rank (or none: then the order in the group counts)"
+        for finding in _shared(by_rank, "rank")
     ]
     missing = sorted(set(range(len(nodes))) - by_rank.keys())
     if missing and len(by_rank) == len(nodes):
@@ -117,11 +115,7 @@ def _addresses(nodes: list[Node]) -> list[str]:
     parsed = [(_parsed(node.address), node.name) for node in nodes]
     by_address = _grouped((str(address), name) for address, name in parsed if address)
     families = _grouped((address.version, name) for address, name in parsed if address)
-    findings = [
-        f"{' and '.join(names)} have the same cluster_address {address}"
-        for address, names in by_address.items()
-        if len(names) > 1
-    ]
+    findings = _shared(by_address, "cluster_address")
     if len(families) > 1:
         findings.append(
             f"the cluster addresses of {', '.join(families[4])} are IPv4, those of "
@@ -138,13 +132,19 @@ def _first_addresses(members: Mapping[str, Mapping[str, Any]], nodes: list[Node]
         for name, variables in members.items()
         if (first := str(variables.get("first_address") or ""))
     ]
-    return [
+    taken = [
         f"{name}: first_address {first} is the cluster_address of {cluster[first]}"
         for first, name in given
         if cluster.get(first, name) != name
-    ] + [
-        f"{' and '.join(names)} have the same first_address {first}"
-        for first, names in _grouped(given).items()
+    ]
+    return taken + _shared(_grouped(given), "first_address")
+
+
+def _shared(names_by_value: Mapping[Any, list[str]], what: str) -> list[str]:
+    """Return errors about values that several machines have."""
+    return [
+        f"{' and '.join(names)} have the same {what} {value}"
+        for value, names in names_by_value.items()
         if len(names) > 1
     ]
 

@@ -8,8 +8,8 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
+from hearth_controller.doctor.examine import node_of, show
 from hearth_controller.doctor.node import Cluster
-from hearth_controller.doctor.show import node_of, show
 from hearth_controller.verify.results import observations
 
 DOCUMENTATION = r"""

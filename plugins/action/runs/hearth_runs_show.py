@@ -13,8 +13,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
-from hearth_controller.runs.compare import compare
-from hearth_controller.runs.listing import kept, listing, removal
+from hearth_controller.runs.listing import compare, kept, listing, removal
 from hearth_controller.runs.observed import RunSeen, digests_of, pick, runs_seen
 from hearth.base.errors import LaunchError
 

@@ -21,7 +21,6 @@ from support.facts import assert_names
 from hearth.base.errors import LaunchError
 from hearth.base.places import RUN_NAME
 from hearth.config import resolve_run
-from hearth_controller.benchmark.advice import advice
 from hearth_controller.benchmark.comparison import changed_meanwhile, changes, last_alike
 from hearth_controller.benchmark.configure import asked_of, run_name, unfit, variables
 from hearth_controller.benchmark.nested import cannot_ask, connecting, handed_on, last_words
@@ -36,7 +35,7 @@ from hearth_controller.benchmark.results import (
 )
 from hearth_controller.benchmark.session import RECORD, circumstances, fresh, unfinished
 from hearth_controller.benchmark.speedup import rows, together
-from hearth_controller.benchmark.text import coming, compared, conclusion, ran, table
+from hearth_controller.benchmark.text import advice, coming, compared, conclusion, ran, table
 from hearth_controller.benchmark.turns import configurations, left, seconds_left
 from hearth_controller.runs.story import read_lines
 

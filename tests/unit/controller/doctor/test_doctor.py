@@ -16,10 +16,9 @@ from hearth.verify.judgement import Observation
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.doctor import software
 from hearth_controller.doctor.checks import CHECKS, HOME, warnings
-from hearth_controller.doctor.examine import examine, mends
+from hearth_controller.doctor.examine import examine, mends, node_of, show
 from hearth_controller.doctor.finding import not_checked
 from hearth_controller.doctor.node import Cluster, ExaminedNode
-from hearth_controller.doctor.show import node_of, show
 from hearth_controller.doctor.table import doctor_lines
 from hearth_controller.verify.results import observations
 

@@ -7,8 +7,7 @@ from support.digests import cause, digest, metrics, run_file
 from support.facts import assert_names
 
 from hearth.base.errors import LaunchError
-from hearth_controller.runs.compare import compare
-from hearth_controller.runs.listing import kept, listing, removal
+from hearth_controller.runs.listing import compare, kept, listing, removal
 from hearth_controller.runs.observed import GONE, RunSeen, pick, runs_seen
 
 LOST = cause("laptop", "node_lost", "laptop: no sign of life for 15 s\nand more")

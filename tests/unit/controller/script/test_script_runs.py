@@ -18,8 +18,7 @@ from support.plugins import load
 from hearth.base.errors import ConfigError
 from hearth.config import newest_run, run_of
 from hearth_controller.launch.typed import foreign, sort_out
-from hearth_controller.runs.compare import compare
-from hearth_controller.runs.listing import listing
+from hearth_controller.runs.listing import compare, listing
 from hearth_controller.runs.observed import runs_seen
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.status import status
