@@ -31,17 +31,19 @@ class Comparison:
         return self.now / self.before - 1
 
     @property
-    def told_apart(self) -> bool:
+    def significant(self) -> bool:
         """Whether the difference exceeds chance."""
         return abs(self.part) > self.spread
 
 
-def last_alike(benchmark: Benchmark, earlier: Sequence[Benchmark]) -> Benchmark | None:
+def last_comparable(benchmark: Benchmark, earlier: Sequence[Benchmark]) -> Benchmark | None:
     """Return the latest of the `earlier` benchmarks (oldest first) with the same work, or None."""
-    alike = [
-        each for each in earlier if each.name != benchmark.name and each.asked.like(benchmark.asked)
+    comparable = [
+        each
+        for each in earlier
+        if each.name != benchmark.name and each.request.same_work(benchmark.request)
     ]
-    return alike[-1] if alike else None
+    return comparable[-1] if comparable else None
 
 
 def changes(before: Benchmark, now: Benchmark) -> list[Comparison]:
@@ -54,10 +56,10 @@ def changes(before: Benchmark, now: Benchmark) -> list[Comparison]:
     ]
 
 
-def changed_meanwhile(before: Benchmark, now: Benchmark) -> list[str]:
+def changed_versions(before: Benchmark, now: Benchmark) -> list[str]:
     """Return the changed versions of Hearth, drivers, kernels and packages, one line each."""
     found = _differing("Hearth", before.circumstances.hearth, now.circumstances.hearth)
-    for node in now.asked.nodes:
+    for node in now.request.nodes:
         both = [_facts(each, node) for each in (before, now)]
         names = dict.fromkeys(chain.from_iterable(both))
         for name in names:
@@ -74,7 +76,7 @@ def _spread(then: dict[Configuration, Row], row: Row) -> float:
 def _facts(benchmark: Benchmark, node: str) -> dict[str, str]:
     """Return driver and kernel of a node, and the package versions reported by its own run."""
     versions = next(
-        (ran.took.versions for ran in benchmark.runs if ran.took and ran.nodes == (node,)), {}
+        (run.timing.versions for run in benchmark.runs if run.timing and run.nodes == (node,)), {}
     )
     return {**benchmark.circumstances.nodes.get(node, {}), **versions}
 

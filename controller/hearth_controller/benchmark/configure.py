@@ -32,7 +32,7 @@ _REFUSED = {
 }
 
 
-def unfit(run: Run, elastic: bool, warm_up: int, steps: int) -> list[str]:
+def objections(run: Run, elastic: bool, warm_up: int, steps: int) -> list[str]:
     """Return requested settings that a benchmark cannot have, one sentence each.
 
     The length of a run is accepted from a settings file, which is meant for train.yml.
@@ -59,7 +59,7 @@ def unfit(run: Run, elastic: bool, warm_up: int, steps: int) -> list[str]:
     return findings
 
 
-def asked_of(run: Run, nodes: Sequence[str], warm_up: int, steps: int, repeat: int) -> Request:
+def request_from(run: Run, nodes: Sequence[str], warm_up: int, steps: int, repeat: int) -> Request:
     """Return the request for a benchmark of a run over these nodes."""
     settings = run.settings.model_dump(mode="json", exclude=set(_NOT_ITS_WORK))
     return Request(
@@ -88,9 +88,9 @@ def variables(
     `typed` are role options and the person's own variables, as given to the benchmark; `runs` is
     the controller's folder for the run.
     """
-    asked = benchmark.asked
-    settings = {name: value for name, value in asked.settings.items() if name != "dataset_sha256"}
-    steps = {"max_steps": asked.warm_up + asked.steps, "run": run_name(benchmark)}
+    request = benchmark.request
+    settings = {name: value for name, value in request.settings.items() if name != "dataset_sha256"}
+    steps = {"max_steps": request.warm_up + request.steps, "run": run_name(benchmark)}
     return {
         **typed,
         "train": {**settings, **_OWN, **steps},

@@ -33,7 +33,7 @@ _ASKING = {
 }
 
 
-def handed_on(typed: Mapping[str, Any]) -> dict[str, Any]:
+def forwarded(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables after `-e` that concern roles and not the measurement."""
     return {
         name: value
@@ -42,12 +42,12 @@ def handed_on(typed: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def cannot_ask(given: Mapping[str, Any]) -> list[str]:
+def prompting_options(given: Mapping[str, Any]) -> list[str]:
     """Return objections to Ansible options that prompt for a password: the plays run unattended."""
     return [why for name, why in _ASKING.items() if given.get(name)]
 
 
-def connecting(given: Mapping[str, Any]) -> list[str]:
+def connection_options(given: Mapping[str, Any]) -> list[str]:
     """Return the connection options of Ansible's command line."""
     words = []
     for name, word in _LISTS.items():
@@ -59,7 +59,7 @@ def connecting(given: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def last_words(log: str) -> str:
+def error_message(log: str) -> str:
     """Return the error message at the end of a failed play's output.
 
     Task lines are indented by two blanks, an error message by none, its further lines by more.
@@ -67,14 +67,14 @@ def last_words(log: str) -> str:
     lines = [line.rstrip() for line in log.splitlines()]
     while lines and not lines[-1]:
         lines.pop()
-    said = list(takewhile(_of_a_failure, reversed(lines)))[::-1]
-    return "\n".join(said) or "it did not say why"
+    output = list(takewhile(_of_a_failure, reversed(lines)))[::-1]
+    return "\n".join(output) or "it did not say why"
 
 
-def how_far(lines: Sequence[str]) -> str:
+def last_output(lines: Sequence[str]) -> str:
     """Return the last output line of a running play."""
-    said: Iterable[str] = (line.strip() for line in reversed(lines))
-    return next((line for line in said if line), "the play starts")
+    output: Iterable[str] = (line.strip() for line in reversed(lines))
+    return next((line for line in output if line), "the play starts")
 
 
 def _of_a_failure(line: str) -> bool:

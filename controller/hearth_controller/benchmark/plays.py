@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth_controller.base.screen import ON_TERMINAL, Display, Screen
-from hearth_controller.benchmark.nested import how_far
+from hearth_controller.benchmark.nested import last_output
 
 OPTIONS = ".options.json"
 """The file with the variables of a play, there while the play is under way."""
@@ -26,12 +26,12 @@ OPTIONS = ".options.json"
 class Plays:
     """The plays of the benchmark in `folder`; `project` is the folder of train.yml.
 
-    Every play gets the `connecting` words of Ansible's command line, and the variables `typed`.
+    Every play gets the `connection_options` and the variables `typed`.
     """
 
     project: Path
     folder: Path
-    connecting: Sequence[str]
+    connection_options: Sequence[str]
     typed: Mapping[str, Any]
     display: Display
 
@@ -42,7 +42,7 @@ class Plays:
         log = self.folder / "stop.txt"
         self.play("playbooks/stop.yml", given, log, run)
         log.unlink()
-        self.forget_runs()
+        self.remove_run_folders()
 
     def play(self, playbook: str, given: Mapping[str, Any], log: Path, name: str) -> bool:
         """Play a playbook, its output to `log`; return whether it failed."""
@@ -50,12 +50,12 @@ class Plays:
         command = [
             str(Path(sys.executable).with_name("ansible-playbook")),
             str(self.project / playbook),
-            *self.connecting,
+            *self.connection_options,
             *("-e", f"@{options}"),
         ]
         screen = Screen(self.display)
         # The variables may hold a secret.
-        with kept_meanwhile(options, json.dumps(given)) as plays, log.open("wb") as output:
+        with temporary_file(options, json.dumps(given)) as plays, log.open("wb") as output:
             process = subprocess.Popen(
                 command,
                 env={**os.environ, "ANSIBLE_NOCOLOR": "true"},
@@ -67,12 +67,12 @@ class Plays:
             while process.poll() is None:
                 if ON_TERMINAL:
                     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-                    screen.progress(f"{name}: {how_far(lines)}")
+                    screen.progress(f"{name}: {last_output(lines)}")
                 time.sleep(0.2)
         screen.end()
         return process.returncode != 0
 
-    def forget_runs(self) -> None:
+    def remove_run_folders(self) -> None:
         """Remove the folders that plays made on the controller for their runs, if there are any."""
         if (self.folder / "runs").exists():
             shutil.rmtree(self.folder / "runs")
@@ -92,7 +92,7 @@ def end(play: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def kept_meanwhile(file: Path, content: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+def temporary_file(file: Path, content: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Keep a file, for its owner alone, until the block ends or a signal ends this process.
 
     Ansible ends its workers within a handler of the signal, from where nothing gets to a `finally`.

@@ -71,12 +71,12 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Ran:
+class MeasuredRun:
     """One run of these nodes: its timing, or why it failed. `turn` counts the repeats from 0."""
 
     nodes: Configuration
     turn: int
-    took: Timing | None = None
+    timing: Timing | None = None
     failure: str | None = None
 
 
@@ -98,7 +98,7 @@ class Request:
     steps: int
     repeat: int
 
-    def like(self, other: Request) -> bool:
+    def same_work(self, other: Request) -> bool:
         """Return whether both requests are for the same work on the same nodes.
 
         The requests may come from different versions of Hearth: a missing setting counts as its
@@ -136,9 +136,9 @@ class Benchmark:
 
     name: str
     began: str
-    asked: Request
+    request: Request
     circumstances: Circumstances
-    runs: list[Ran] = field(default_factory=list)
+    runs: list[MeasuredRun] = field(default_factory=list)
     attempts: int = 0
     last_run: str | None = None
 

@@ -17,20 +17,20 @@ from hearth.base.files import taken, write_whole
 from hearth.config import run_of
 from hearth.config.settings import for_run_name
 from hearth_controller.base.paths import as_typed
-from hearth_controller.benchmark.comparison import last_alike
-from hearth_controller.benchmark.configure import asked_of, run_name, unfit, variables
-from hearth_controller.benchmark.nested import last_words
+from hearth_controller.benchmark.comparison import last_comparable
+from hearth_controller.benchmark.configure import objections, request_from, run_name, variables
+from hearth_controller.benchmark.nested import error_message
 from hearth_controller.benchmark.plays import OPTIONS, Plays
 from hearth_controller.benchmark.results import (
     Benchmark,
     Circumstances,
-    Ran,
+    MeasuredRun,
     Request,
     Timing,
     finished,
 )
-from hearth_controller.benchmark.text import coming, conclusion, ran, title
-from hearth_controller.benchmark.turns import left
+from hearth_controller.benchmark.text import announcement, conclusion, run_line, title
+from hearth_controller.benchmark.turns import remaining
 from hearth_controller.runs.story import read_lines
 
 RECORD = "benchmark.json"
@@ -53,7 +53,7 @@ def begin(
     wanted = run_of(options["run"]["file"], "run.yml")
     names = [str(name) for name in options["nodes"]]
     nodes = [name for name in names if name in options["run"]["nodes"]] or names
-    findings = unfit(wanted, options["run"]["elastic"], options["warm_up"], options["steps"])
+    findings = objections(wanted, options["run"]["elastic"], options["warm_up"], options["steps"])
     findings += cannot
     findings += [
         f"-e benchmark_{word}: {options[word]} cannot be used; {least} or more is wanted"
@@ -63,30 +63,34 @@ def begin(
     if findings:
         return {"findings": findings}
     counts = (options[word] for word in ("warm_up", "steps", "repeat"))
-    asked, begun = asked_of(wanted, nodes, *counts), unfinished(folder, nodes)
+    request, interrupted = request_from(wanted, nodes, *counts), unfinished(folder, nodes)
     now = circumstances(nodes, known, version_of(Path(options["project"])))
     findings = [
-        f"{each.name}: this benchmark of {', '.join(each.asked.nodes)} is under way: wait for "
+        f"{each.name}: this benchmark of {', '.join(each.request.nodes)} is under way: wait for "
         "its end, or end it with Ctrl-C where it plays (called again, it goes on where it was)"
-        for path, each in begun.items()
+        for path, each in interrupted.items()
         if taken(path)
     ]
     if findings:
         return {"findings": findings}
-    same = [each for each in begun.values() if (each.asked, each.circumstances) == (asked, now)]
-    benchmark = same[-1] if same else fresh(wanted.source.name, asked, now)
+    same = [
+        each
+        for each in interrupted.values()
+        if (each.request, each.circumstances) == (request, now)
+    ]
+    benchmark = same[-1] if same else new_benchmark(wanted.source.name, request, now)
     own = folder / benchmark.name
     if keep:
-        for each in begun:
+        for each in interrupted:
             (each / OPTIONS).unlink(missing_ok=True)
         own.mkdir(parents=True, exist_ok=True)
         benchmark.write(own / RECORD)
     return {
         "findings": [],
         "folder": str(own),
-        "runs": len(left(benchmark)),
-        "left_over": [each.last_run for each in begun.values() if each.last_run],
-        "say": _indented(coming(benchmark, last_alike(benchmark, finished(folder)))),
+        "runs": len(remaining(benchmark)),
+        "left_over": [each.last_run for each in interrupted.values() if each.last_run],
+        "say": _indented(announcement(benchmark, last_comparable(benchmark, finished(folder)))),
     }
 
 
@@ -94,7 +98,7 @@ def train(plays: Plays) -> dict[str, Any]:
     """Train on the nodes whose turn it is, and keep the measurement."""
     folder = plays.folder
     benchmark = _read(folder)
-    ahead = left(benchmark)
+    ahead = remaining(benchmark)
     if not ahead:
         return {"run": ""}
     turn, nodes = ahead[0]
@@ -104,43 +108,43 @@ def train(plays: Plays) -> dict[str, Any]:
     log = folder / f"{benchmark.attempts}.log"
     given = variables(benchmark, nodes, plays.typed, str(folder / "runs"))
     began = time.monotonic()
-    failed = plays.play("train.yml", given, log, title(nodes, benchmark.asked.nodes))
+    failed = plays.play("train.yml", given, log, title(nodes, benchmark.request.nodes))
     seconds = round(time.monotonic() - began, 1)
     timing, why = None, None
     if failed:
-        why = last_words(log.read_text(encoding="utf-8", errors="replace"))
+        why = error_message(log.read_text(encoding="utf-8", errors="replace"))
     else:
         try:
             lines = read_lines(folder / "runs" / run / "metrics.jsonl")
-            timing = Timing.from_metrics(lines, benchmark.asked.warm_up, seconds)
+            timing = Timing.from_metrics(lines, benchmark.request.warm_up, seconds)
         except LaunchError as error:
             why = str(error)
     if timing:
         log.unlink()
     else:
         plays.stop(run)
-    plays.forget_runs()
-    benchmark.runs.append(Ran(nodes, turn, timing, why))
+    plays.remove_run_folders()
+    benchmark.runs.append(MeasuredRun(nodes, turn, timing, why))
     benchmark.write(folder / RECORD)
-    earlier = last_alike(benchmark, finished(folder.parent))
-    return {"run": run, "say": _indented([ran(benchmark, earlier)])}
+    earlier = last_comparable(benchmark, finished(folder.parent))
+    return {"run": run, "say": _indented([run_line(benchmark, earlier)])}
 
 
 def conclude(folder: Path) -> dict[str, Any]:
     """Keep the result beside the benchmark's folder, of which only the logs of failures stay."""
     benchmark = _read(folder)
     kept = folder.parent
-    lines = conclusion(benchmark, last_alike(benchmark, finished(kept)))
+    lines = conclusion(benchmark, last_comparable(benchmark, finished(kept)))
     stem = kept / benchmark.name
     files = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "txt")]
     benchmark.write(files[0])
     write_whole(files[1], "\n".join(lines) + "\n")
     findings = [
-        f"{title(each.nodes, benchmark.asked.nodes)}: {each.failure}"
+        f"{title(each.nodes, benchmark.request.nodes)}: {each.failure}"
         for each in benchmark.runs
         if each.failure
     ]
-    for path in unfinished(kept, benchmark.asked.nodes):
+    for path in unfinished(kept, benchmark.request.nodes):
         (path / RECORD).unlink()
         if path != folder or not findings:
             shutil.rmtree(path)
@@ -150,18 +154,18 @@ def conclude(folder: Path) -> dict[str, Any]:
     return {"changed": True, "say": _indented(lines), "findings": findings}
 
 
-def fresh(model: str, asked: Request, now: Circumstances) -> Benchmark:
+def new_benchmark(model: str, request: Request, now: Circumstances) -> Benchmark:
     """Return a benchmark that begins now."""
     began = datetime.now(UTC)
     name = f"{began:%Y%m%d-%H%M%S}-{for_run_name(model, 'model')}"
-    return Benchmark(name, began.isoformat(timespec="seconds"), asked, now)
+    return Benchmark(name, began.isoformat(timespec="seconds"), request, now)
 
 
 def unfinished(folder: Path, nodes: Sequence[str]) -> dict[Path, Benchmark]:
     """Return the benchmarks of any of these nodes that were interrupted, the oldest first."""
     kept = {path.parent: Benchmark.read(path) for path in sorted(folder.glob(f"*/{RECORD}"))}
     return {
-        path: each for path, each in kept.items() if each and set(each.asked.nodes) & set(nodes)
+        path: each for path, each in kept.items() if each and set(each.request.nodes) & set(nodes)
     }
 
 

@@ -47,11 +47,11 @@ class Row:
 
 def rows(benchmark: Benchmark) -> list[Row]:
     """Return a row for each tried configuration: nodes alone, then together."""
-    tried = sorted(dict.fromkeys(ran.nodes for ran in benchmark.runs), key=lambda one: len(one) > 1)
+    tried = sorted(dict.fromkeys(run.nodes for run in benchmark.runs), key=lambda one: len(one) > 1)
     alone = {
-        each[0]: median(took.tokens_per_second for took in whole)
+        each[0]: median(timing.tokens_per_second for timing in whole)
         for each in tried
-        if len(each) == 1 and (whole := _took(benchmark, each))
+        if len(each) == 1 and (whole := _timings(benchmark, each))
     }
     return [_row(benchmark, each, alone) for each in tried]
 
@@ -62,14 +62,14 @@ def together(found: list[Row]) -> Row | None:
     return max(fitting, key=lambda row: len(row.nodes), default=None)
 
 
-def _took(benchmark: Benchmark, nodes: Configuration) -> list[Timing]:
-    return [ran.took for ran in benchmark.runs if ran.nodes == nodes and ran.took]
+def _timings(benchmark: Benchmark, nodes: Configuration) -> list[Timing]:
+    return [run.timing for run in benchmark.runs if run.nodes == nodes and run.timing]
 
 
 def _row(benchmark: Benchmark, nodes: Configuration, alone: Mapping[str, float]) -> Row:
     """Return the row of a configuration; `alone` holds the speed of each node alone."""
-    runs = _took(benchmark, nodes)
-    failures = (ran.failure for ran in benchmark.runs if ran.nodes == nodes and ran.failure)
+    runs = _timings(benchmark, nodes)
+    failures = (run.failure for run in benchmark.runs if run.nodes == nodes and run.failure)
     own = [alone[node] for node in nodes if node in alone]
     several = len(nodes) > 1 and len(own) == len(nodes)
     speed = median(each.tokens_per_second for each in runs) if runs else None

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, aligned, duration
-from hearth_controller.benchmark.comparison import Comparison, changed_meanwhile, changes
+from hearth_controller.benchmark.comparison import Comparison, changed_versions, changes
 from hearth_controller.benchmark.results import Benchmark, Configuration
 from hearth_controller.benchmark.speedup import Row, rows, together
-from hearth_controller.benchmark.turns import left, seconds_left
+from hearth_controller.benchmark.turns import remaining, seconds_left
 from hearth_controller.runs.listing import number
 
 _WIDTH = 96
@@ -27,43 +27,43 @@ def title(configuration: Configuration, nodes: Sequence[str]) -> str:
     return f"all but {', '.join(missing)}" if missing else "all together"
 
 
-def coming(benchmark: Benchmark, earlier: Benchmark | None) -> list[str]:
+def announcement(benchmark: Benchmark, earlier: Benchmark | None) -> list[str]:
     """Return the announcement: the runs to make and their expected duration."""
-    asked, runs = benchmark.asked, left(benchmark)
+    request, runs = benchmark.request, remaining(benchmark)
     if not runs:
         return [f"{benchmark.name} was interrupted when all its runs were done; here is the table."]
-    several = f", {asked.repeat} times" if asked.repeat > 1 else ""
-    titles = list(dict.fromkeys(title(each, asked.nodes) for _, each in runs))
-    said = [
-        f"{asked.model}: {asked.warm_up} steps to warm up and {asked.steps} that count, "
-        f"{asked.settings['global_batch']} rows each"
+    several = f", {request.repeat} times" if request.repeat > 1 else ""
+    titles = list(dict.fromkeys(title(each, request.nodes) for _, each in runs))
+    notes = [
+        f"{request.model}: {request.warm_up} steps to warm up and {request.steps} that count, "
+        f"{request.settings['global_batch']} rows each"
         f"{several}: {'; '.join(titles)}",
     ]
     if benchmark.runs:
         done = len(benchmark.runs)
-        said.append(
+        notes.append(
             f"{benchmark.name} was interrupted and goes on: {done} of {done + len(runs)} runs are "
             "done"
         )
-    if len(asked.nodes) == 1:
-        said.append(f"There is one node only, {asked.nodes[0]}: nothing to compare it with.")
+    if len(request.nodes) == 1:
+        notes.append(f"There is one node only, {request.nodes[0]}: nothing to compare it with.")
     seconds = seconds_left(benchmark, earlier)
     known = earlier and not benchmark.runs
     by = f", by {earlier.name}" if known else ""
     count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
     if seconds is None:
-        said.append(
+        notes.append(
             f"{count}; how long they take is known after the first, which measures speeds as well"
         )
     else:
-        said.append(f"{count}, about {duration(seconds)}{by}")
-    return [*said, "Ctrl-C ends it; the same command goes on where it was."]
+        notes.append(f"{count}, about {duration(seconds)}{by}")
+    return [*notes, "Ctrl-C ends it; the same command goes on where it was."]
 
 
-def ran(benchmark: Benchmark, earlier: Benchmark | None) -> str:
+def run_line(benchmark: Benchmark, earlier: Benchmark | None) -> str:
     """Return the line for the run that just ended."""
-    last, nodes = benchmark.runs[-1], benchmark.asked.nodes
-    ahead = left(benchmark)
+    last, nodes = benchmark.runs[-1], benchmark.request.nodes
+    ahead = remaining(benchmark)
     every = {each.nodes for each in benchmark.runs} | {each for _, each in ahead}
     wide = max(len(title(each, nodes)) for each in every)
     done, seconds = len(benchmark.runs), seconds_left(benchmark, earlier)
@@ -71,31 +71,31 @@ def ran(benchmark: Benchmark, earlier: Benchmark | None) -> str:
     if ahead and seconds is not None:
         so_far += f", about {duration(seconds)} left"
     name = f"{title(last.nodes, nodes):<{wide}}"
-    if last.took is None:
+    if last.timing is None:
         first = (last.failure or "").partition("\n")[0]
         return f"{name}  FAILED: {first} ({so_far})"
-    speed = f"{last.took.tokens_per_second:.0f} tokens/s"
-    return f"{name}  {speed}, {last.took.steps} steps in {last.took.seconds:.1f} s  ({so_far})"
+    speed = f"{last.timing.tokens_per_second:.0f} tokens/s"
+    return f"{name}  {speed}, {last.timing.steps} steps in {last.timing.seconds:.1f} s  ({so_far})"
 
 
 def table(benchmark: Benchmark) -> list[str]:
     """Return the table, one line per configuration, and notes that explain it."""
-    nodes, found = benchmark.asked.nodes, rows(benchmark)
+    nodes, found = benchmark.request.nodes, rows(benchmark)
     most = max((len(row.nodes) for row in found), default=1)
     titles = ["", "runs", "time", "tokens/s", "spread", "speed-up"]
     if most > 1:
         titles += ["of the sum", "of as many like the fastest"]
     cells = [_cells(row, nodes)[: len(titles)] for row in found]
     lines = [line.rstrip() for line in aligned([titles, *cells])]
-    said = ["Speed-up: over the fastest node alone. Spread: the least and the most of the runs."]
+    notes = ["Speed-up: over the fastest node alone. Spread: the least and the most of the runs."]
     if most > 1:
-        said.append(
+        notes.append(
             "Of the sum: of what its nodes do alone, added up. Of as many like the fastest: of so "
             "many nodes, each as fast as the fastest of them."
         )
     if len(nodes) == 1:
-        said = [f"There is one node only, {nodes[0]}: nothing to compare it with."]
-    return [*lines, "", *(line for text in said for line in wrapped(text))]
+        notes = [f"There is one node only, {nodes[0]}: nothing to compare it with."]
+    return [*lines, "", *(line for text in notes for line in wrapped(text))]
 
 
 def conclusion(benchmark: Benchmark, before: Benchmark | None) -> list[str]:
@@ -109,7 +109,7 @@ def conclusion(benchmark: Benchmark, before: Benchmark | None) -> list[str]:
     ]
     lines += compared(before, benchmark)
     lines += ["", "Learning rate:"]
-    for text in advice(benchmark.asked.settings, best.speed_up if best else None):
+    for text in advice(benchmark.request.settings, best.speed_up if best else None):
         lines += wrapped(text, "  ")
     return lines
 
@@ -146,14 +146,14 @@ def compared(before: Benchmark | None, now: Benchmark) -> list[str]:
     """Return differences from the previous benchmark beyond chance, and changed versions."""
     if before is None:
         return ["There is no earlier benchmark of this work on these nodes to compare it with."]
-    found, nodes = changes(before, now), now.asked.nodes
+    found, nodes = changes(before, now), now.request.nodes
     lines = [f"Compared with {before.name}:"]
-    apart = [each for each in found if each.told_apart]
+    apart = [each for each in found if each.significant]
     lines += [f"  {_changed(each, nodes)}" for each in apart]
     if not apart:
         most = max((abs(each.part) for each in found), default=0.0)
         lines.append(f"  no difference beyond the spread (at most {most:.1%})")
-    meanwhile = changed_meanwhile(before, now)
+    meanwhile = changed_versions(before, now)
     if meanwhile:
         lines.append("  changed meanwhile:")
         lines += [f"    {each}" for each in meanwhile]
@@ -163,7 +163,7 @@ def compared(before: Benchmark | None, now: Benchmark) -> list[str]:
             "on a node, and its link (playbooks/status.yml, playbooks/verify.yml)",
             "  ",
         )
-    if 1 in (before.asked.repeat, now.asked.repeat) and found:
+    if 1 in (before.request.repeat, now.request.repeat) and found:
         lines += wrapped(
             "A configuration that ran once tells nothing of its spread; 10% was taken. "
             "benchmark_repeat=3 tells it.",

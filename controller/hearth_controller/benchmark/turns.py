@@ -15,24 +15,24 @@ def configurations(nodes: Sequence[str], failed: Sequence[str] = ()) -> list[Con
     return [*((node,) for node in nodes), *([able] if len(able) > 1 else [])]
 
 
-def left(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
+def remaining(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
     """Return the remaining runs with their turns, in order.
 
     Turns follow each other, so that a warming machine or a busy evening affects all configurations
     alike. A configuration that failed is not tried again.
     """
-    asked = benchmark.asked
-    failed = {ran.nodes for ran in benchmark.runs if ran.failure}
+    request = benchmark.request
+    failed = {run.nodes for run in benchmark.runs if run.failure}
     since = {
-        ran.nodes[0]: ran.turn for ran in benchmark.runs if ran.failure and len(ran.nodes) == 1
+        run.nodes[0]: run.turn for run in benchmark.runs if run.failure and len(run.nodes) == 1
     }
-    done = {(ran.turn, ran.nodes) for ran in benchmark.runs}
+    done = {(run.turn, run.nodes) for run in benchmark.runs}
     return [
         (turn, each)
-        for turn in range(asked.repeat)
+        for turn in range(request.repeat)
         # Turns before the node failed alone included it and are complete.
         for each in configurations(
-            asked.nodes, [node for node, failing in since.items() if failing <= turn]
+            request.nodes, [node for node, failing in since.items() if failing <= turn]
         )
         if (turn, each) not in done and each not in failed
     ]
@@ -50,13 +50,13 @@ def seconds_left(benchmark: Benchmark, earlier: Benchmark | None) -> float | Non
     if not known:
         return None
     mean = fmean(itertools.chain.from_iterable(known.values()))
-    return sum(fmean(known.get(each, [mean])) for _, each in left(benchmark))
+    return sum(fmean(known.get(each, [mean])) for _, each in remaining(benchmark))
 
 
 def _whole_seconds(benchmark: Benchmark) -> dict[Configuration, list[float]]:
     """Return the durations of each configuration's runs in seconds."""
     found: dict[Configuration, list[float]] = {}
-    for ran in benchmark.runs:
-        if ran.took:
-            found.setdefault(ran.nodes, []).append(ran.took.whole_seconds)
+    for run in benchmark.runs:
+        if run.timing:
+            found.setdefault(run.nodes, []).append(run.timing.whole_seconds)
     return found

@@ -17,7 +17,7 @@ from ansible.utils.vars import load_extra_vars
 from hearth.base.errors import LaunchError
 from hearth.base.files import alone
 from hearth_controller.base.options import argument_spec
-from hearth_controller.benchmark.nested import cannot_ask, connecting, handed_on
+from hearth_controller.benchmark.nested import connection_options, forwarded, prompting_options
 from hearth_controller.benchmark.plays import Plays
 from hearth_controller.benchmark.session import begin, conclude, train
 
@@ -84,14 +84,14 @@ class ActionModule(ActionBase):
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         folder, verb = Path(given["folder"]), given["verb"]
         if verb == "begin":
-            cannot, keep = cannot_ask(context.CLIARGS), not self._task.check_mode
+            cannot, keep = prompting_options(context.CLIARGS), not self._task.check_mode
             return result | begin(folder, given, task_vars["hostvars"], cannot, keep)
         try:
             if verb == "conclude":
                 return result | conclude(folder)
             with alone(folder):
                 typed = json.loads(json.dumps(load_extra_vars(self._loader), default=str))
-                words = (connecting(context.CLIARGS), handed_on(typed))
+                words = (connection_options(context.CLIARGS), forwarded(typed))
                 plays = Plays(Path(given["project"]), folder, *words, self._display)
                 if verb == "run":
                     return result | train(plays)

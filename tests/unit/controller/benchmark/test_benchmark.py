@@ -21,22 +21,34 @@ from support.facts import assert_names
 from hearth.base.errors import LaunchError
 from hearth.base.places import RUN_NAME
 from hearth.config import resolve_run
-from hearth_controller.benchmark.comparison import changed_meanwhile, changes, last_alike
-from hearth_controller.benchmark.configure import asked_of, run_name, unfit, variables
-from hearth_controller.benchmark.nested import cannot_ask, connecting, handed_on, last_words
-from hearth_controller.benchmark.plays import OPTIONS, Plays, kept_meanwhile
+from hearth_controller.benchmark.comparison import changed_versions, changes, last_comparable
+from hearth_controller.benchmark.configure import objections, request_from, run_name, variables
+from hearth_controller.benchmark.nested import (
+    connection_options,
+    error_message,
+    forwarded,
+    prompting_options,
+)
+from hearth_controller.benchmark.plays import OPTIONS, Plays, temporary_file
 from hearth_controller.benchmark.results import (
     Benchmark,
     Circumstances,
-    Ran,
+    MeasuredRun,
     Request,
     Timing,
     finished,
 )
-from hearth_controller.benchmark.session import RECORD, circumstances, fresh, unfinished
+from hearth_controller.benchmark.session import RECORD, circumstances, new_benchmark, unfinished
 from hearth_controller.benchmark.speedup import rows, together
-from hearth_controller.benchmark.text import advice, coming, compared, conclusion, ran, table
-from hearth_controller.benchmark.turns import configurations, left, seconds_left
+from hearth_controller.benchmark.text import (
+    advice,
+    announcement,
+    compared,
+    conclusion,
+    run_line,
+    table,
+)
+from hearth_controller.benchmark.turns import configurations, remaining, seconds_left
 from hearth_controller.runs.story import read_lines
 
 RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "run" / "evening" / "metrics.jsonl"
@@ -45,7 +57,7 @@ SPEEDS = {("tower",): 1000, ("laptop",): 600, ("oldbox",): 400, NODES: 1800}
 SETTINGS = {"global_batch": 16, "learning_rate": 2e-4, "sequence_length": 512}
 
 
-def asked(nodes=NODES, **more) -> Request:
+def request(nodes=NODES, **more) -> Request:
     return replace(Request("tiny", tuple(nodes), SETTINGS, 2, 10, 1), **more)
 
 
@@ -59,12 +71,12 @@ def measured(speeds=SPEEDS, failures=(), name="20261101-200000-tiny", **more) ->
     began = f"{name[:4]}-{name[4:6]}-{name[6:8]}T20:00:00+00:00"
     circumstances = Circumstances("0.1.0 abc", {"tower": {"kernel": "6.1", "driver": "580.1"}})
     repeat = max(len(each) if isinstance(each, list) else 1 for each in speeds.values())
-    benchmark = Benchmark(name, began, asked(repeat=repeat, **more), circumstances)
+    benchmark = Benchmark(name, began, request(repeat=repeat, **more), circumstances)
     for nodes, several in speeds.items():
         for turn, speed in enumerate(several if isinstance(several, list) else [several]):
-            benchmark.runs.append(Ran(nodes, turn, of(speed)))
+            benchmark.runs.append(MeasuredRun(nodes, turn, of(speed)))
     for nodes, why in dict(failures).items():
-        benchmark.runs.append(Ran(nodes, 0, failure=why))
+        benchmark.runs.append(MeasuredRun(nodes, 0, failure=why))
     return benchmark
 
 
@@ -84,8 +96,8 @@ def test_each_node_trains_alone_then_all_together(nodes, measured_nodes):
 
 def test_a_node_that_failed_alone_takes_part_in_nothing_further():
     benchmark = measured({("tower",): 1000, ("laptop",): 600}, {("oldbox",): "no memory"})
-    benchmark.asked = replace(benchmark.asked, repeat=2)
-    assert left(benchmark) == [
+    benchmark.request = replace(benchmark.request, repeat=2)
+    assert remaining(benchmark) == [
         (0, ("tower", "laptop")),
         (1, ("tower",)),
         (1, ("laptop",)),
@@ -95,10 +107,10 @@ def test_a_node_that_failed_alone_takes_part_in_nothing_further():
 
 def test_turns_that_were_made_with_a_node_that_fails_later_are_whole():
     benchmark = measured({each: [100] for each in (("tower",), ("laptop",), ("oldbox",), NODES)})
-    benchmark.asked = replace(benchmark.asked, repeat=2)
-    benchmark.runs.append(Ran(("tower",), 1, failure="no memory"))
+    benchmark.request = replace(benchmark.request, repeat=2)
+    benchmark.runs.append(MeasuredRun(("tower",), 1, failure="no memory"))
     rest = [(1, ("laptop",)), (1, ("oldbox",)), (1, ("laptop", "oldbox"))]
-    assert left(benchmark) == rest
+    assert remaining(benchmark) == rest
 
 
 @given(
@@ -107,16 +119,16 @@ def test_turns_that_were_made_with_a_node_that_fails_later_are_whole():
     st.sets(st.integers(0, 30)),
 )
 def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, failing):
-    benchmark = Benchmark("x", "", asked(nodes, repeat=repeat), Circumstances("", {}))
-    for number in range(len(left(benchmark)) + 1):  # as many as were said in the beginning
-        ahead = left(benchmark)
+    benchmark = Benchmark("x", "", request(nodes, repeat=repeat), Circumstances("", {}))
+    for number in range(len(remaining(benchmark)) + 1):  # as many as were said in the beginning
+        ahead = remaining(benchmark)
         if not ahead:
             break
         turn, each = ahead[0]
         failed = number in failing
         came = None if failed else of(100)
-        benchmark.runs.append(Ran(each, turn, came, "broken" if failed else None))
-    assert not left(benchmark)
+        benchmark.runs.append(MeasuredRun(each, turn, came, "broken" if failed else None))
+    assert not remaining(benchmark)
     done = [(each.turn, each.nodes) for each in benchmark.runs]
     assert len(set(done)) == len(done)
     assert {each.nodes[0] for each in benchmark.runs} >= set(nodes)
@@ -125,12 +137,12 @@ def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, f
 
 
 def test_the_time_that_is_left_goes_by_the_runs_of_the_same_nodes():
-    fresh = Benchmark("y", "", asked(), Circumstances("", {}))
-    assert seconds_left(fresh, None) is None
-    assert seconds_left(fresh, measured()) == pytest.approx(4 * 20)
-    fresh.runs.append(Ran(("tower",), 0, replace(of(1), whole_seconds=50.0)))
-    assert seconds_left(fresh, None) == pytest.approx(3 * 50)
-    assert seconds_left(fresh, measured()) == pytest.approx(3 * 20)
+    new_benchmark = Benchmark("y", "", request(), Circumstances("", {}))
+    assert seconds_left(new_benchmark, None) is None
+    assert seconds_left(new_benchmark, measured()) == pytest.approx(4 * 20)
+    new_benchmark.runs.append(MeasuredRun(("tower",), 0, replace(of(1), whole_seconds=50.0)))
+    assert seconds_left(new_benchmark, None) == pytest.approx(3 * 50)
+    assert seconds_left(new_benchmark, measured()) == pytest.approx(3 * 20)
 
 
 # -- the record ------------------------------------------------------------------------------------
@@ -153,7 +165,7 @@ def test_what_is_no_record_is_none(tmp_path, text):
 def test_what_was_interrupted_is_found_by_its_nodes(tmp_path):
     for name, nodes in (("one", NODES), ("other", ("den",))):
         (tmp_path / name).mkdir()
-        replace(measured(), name=name, asked=asked(nodes)).write(tmp_path / name / RECORD)
+        replace(measured(), name=name, request=request(nodes)).write(tmp_path / name / RECORD)
     assert [each.name for each in unfinished(tmp_path, ["laptop"]).values()] == ["one"]
 
 
@@ -213,7 +225,7 @@ def test_where_a_node_failed_alone_the_sum_is_that_of_the_others():
     speeds = {("tower",): 1000, ("laptop",): 600}
     benchmark = measured(speeds, {("oldbox",): "no memory"})
     both = ("tower", "laptop")
-    benchmark.runs.append(Ran(both, 0, of(1500)))
+    benchmark.runs.append(MeasuredRun(both, 0, of(1500)))
     found = {row.nodes: row for row in rows(benchmark)}
     assert found["tower", "laptop"].of_sum == pytest.approx(1500 / 1600)
     assert found["oldbox",].speed is None
@@ -234,33 +246,33 @@ def test_the_table_has_a_line_a_configuration():
 
 def test_one_node_only_is_said_and_is_one_row():
     benchmark = measured({("tower",): 1000})
-    benchmark.asked = replace(benchmark.asked, nodes=("tower",))
+    benchmark.request = replace(benchmark.request, nodes=("tower",))
     alone, several = table(benchmark), table(measured())
     assert len(alone[0].split()) < len(several[0].split())  # no column compares it
     assert_names(alone[3], "tower")
-    assert_names(coming(benchmark, None)[0], benchmark.name)
+    assert_names(announcement(benchmark, None)[0], benchmark.name)
     benchmark.runs.clear()
-    assert "all" not in "\n".join(coming(benchmark, None)).split()
+    assert "all" not in "\n".join(announcement(benchmark, None)).split()
 
 
 def test_what_comes_is_said_with_its_time_where_that_is_known():
-    fresh = replace(measured(), runs=[], name="20261122-060000-tiny")
-    said = "\n".join(coming(fresh, None))
+    new_benchmark = replace(measured(), runs=[], name="20261122-060000-tiny")
+    said = "\n".join(announcement(new_benchmark, None))
     assert_names(said, "2 steps", 10, "16 rows", "tower alone; laptop alone", "4 runs")
     assert " min " not in said
-    known = "\n".join(coming(fresh, measured()))
+    known = "\n".join(announcement(new_benchmark, measured()))
     assert_names(known, "4 runs", "1 min 20 s", "20261101-200000-tiny")
-    fresh.runs.append(Ran(("tower",), 0, of(1000)))
-    assert_names("\n".join(coming(fresh, None)), "1 of 4")
+    new_benchmark.runs.append(MeasuredRun(("tower",), 0, of(1000)))
+    assert_names("\n".join(announcement(new_benchmark, None)), "1 of 4")
 
 
 def test_each_run_is_one_line():
     benchmark = measured({("tower",): 1000})
-    line = ran(benchmark, None)
+    line = run_line(benchmark, None)
     assert line.startswith("tower ")
     assert_names(line, "1000 tokens/s", "10 steps", "6.0 s", "1 of 4", "1 min 0 s")
-    benchmark.runs.append(Ran(("laptop",), 0, failure="no route\nat all"))
-    line = ran(benchmark, None)
+    benchmark.runs.append(MeasuredRun(("laptop",), 0, failure="no route\nat all"))
+    line = run_line(benchmark, None)
     assert line.startswith("laptop ")
     assert_names(line, "FAILED: no route", "2 of 4")
     assert "\n" not in line
@@ -307,7 +319,7 @@ def test_a_difference_within_the_spread_or_of_an_unknown_one_is_none():
 def test_a_change_is_told_apart_exactly_beyond_its_spread(factor):
     for each in changes(twice(), later(factor)):
         assert each.part == pytest.approx(factor - 1)
-        assert each.told_apart == (abs(each.part) > each.spread)
+        assert each.significant == (abs(each.part) > each.spread)
 
 
 def test_the_last_benchmark_of_the_same_work_counts():
@@ -315,12 +327,12 @@ def test_the_last_benchmark_of_the_same_work_counts():
     others = [
         measured(),
         measured(name="20261102-200000-tiny"),
-        replace(measured(), asked=asked(NODES[:2])),
-        replace(measured(), asked=asked(settings={**SETTINGS, "sequence_length": 1024})),
+        replace(measured(), request=request(NODES[:2])),
+        replace(measured(), request=request(settings={**SETTINGS, "sequence_length": 1024})),
         now,
     ]
-    assert last_alike(now, others) is others[1]
-    assert last_alike(now, [now]) is None
+    assert last_comparable(now, others) is others[1]
+    assert last_comparable(now, [now]) is None
 
 
 @pytest.mark.parametrize(
@@ -332,16 +344,16 @@ def test_the_last_benchmark_of_the_same_work_counts():
     ],
 )
 def test_a_setting_that_only_one_version_of_hearth_has_counts_as_its_default(settings, same):
-    now = asked(settings=SETTINGS | settings)
-    assert now.like(asked()) is same
-    assert asked(repeat=3).like(now) is same
+    now = request(settings=SETTINGS | settings)
+    assert now.same_work(request()) is same
+    assert request(repeat=3).same_work(now) is same
 
 
 def test_versions_that_a_node_has_told_are_compared_too():
     now = later(1)
     first = now.runs[0]
-    now.runs[0] = replace(first, took=replace(first.took, versions={"torch": "2.14.0"}))
-    assert changed_meanwhile(twice(), now) == ["tower: torch 2.13.0 → 2.14.0"]
+    now.runs[0] = replace(first, timing=replace(first.timing, versions={"torch": "2.14.0"}))
+    assert changed_versions(twice(), now) == ["tower: torch 2.13.0 → 2.14.0"]
 
 
 # -- the learning rate -----------------------------------------------------------------------------
@@ -375,7 +387,7 @@ def wanted(tmp_path, monkeypatch):
 
 def test_a_benchmark_measures_steps_and_nothing_between_them(wanted):
     benchmark = Benchmark(
-        "20261122-060000-x", "", asked_of(wanted, NODES, 2, 10, 1), Circumstances("", {})
+        "20261122-060000-x", "", request_from(wanted, NODES, 2, 10, 1), Circumstances("", {})
     )
     benchmark.attempts = 3
     typed = {"hearth_threads": 1, "plan_runs": "elsewhere"}
@@ -391,14 +403,14 @@ def test_a_benchmark_measures_steps_and_nothing_between_them(wanted):
     assert (train["max_steps"], train["run"]) == (12, "benchmark-20261122-060000-x-3")
     assert train["sequence_length"] == wanted.settings.sequence_length
     again = resolve_run(train, Path("none"))  # what train.yml makes of it
-    assert asked_of(again, NODES, 2, 10, 1) == benchmark.asked
+    assert request_from(again, NODES, 2, 10, 1) == benchmark.request
 
 
 @given(st.text(min_size=1))
 @example("m" * 90)
 def test_a_benchmark_and_its_runs_have_names_that_fit_whatever_the_model_is_called(model):
     now = Circumstances("0.1.0", {})
-    benchmark = fresh(model, asked(), now)
+    benchmark = new_benchmark(model, request(), now)
     benchmark.attempts = 12
     assert RUN_NAME.fullmatch(benchmark.name)
     assert RUN_NAME.fullmatch(run_name(benchmark))
@@ -406,7 +418,7 @@ def test_a_benchmark_and_its_runs_have_names_that_fit_whatever_the_model_is_call
 
 def test_what_is_no_business_of_a_benchmark_is_refused_by_name(tmp_path):
     given = {"model": "smollm2-135m", "run": "x", "max_steps": 5, "split": "2:1"}
-    findings = unfit(resolve_run(given, tmp_path), True, warm_up=2, steps=10)
+    findings = objections(resolve_run(given, tmp_path), True, warm_up=2, steps=10)
     assert [finding.partition(":")[0] for finding in findings] == [
         "run",
         "max_steps",
@@ -417,14 +429,14 @@ def test_what_is_no_business_of_a_benchmark_is_refused_by_name(tmp_path):
 
 def test_where_nodes_exchange_seldom_whole_rounds_are_measured(tmp_path):
     seldom = resolve_run({"model": "smollm2-135m", "sync_every": 4}, tmp_path)
-    assert unfit(seldom, False, warm_up=4, steps=8) == []
-    (finding,) = unfit(seldom, False, warm_up=2, steps=8)
+    assert objections(seldom, False, warm_up=4, steps=8) == []
+    (finding,) = objections(seldom, False, warm_up=2, steps=8)
     assert_names(finding, "sync_every", 4)
 
 
 def test_options_of_roles_and_ways_to_the_nodes_are_handed_on():
     typed = {"model": "m", "train": {}, "nodes": "a", "benchmark_steps": 3, "hearth_threads": 1}
-    assert handed_on(typed) == {"hearth_threads": 1}
+    assert forwarded(typed) == {"hearth_threads": 1}
     options = {
         "inventory": ("/a", "/b"),
         "vault_ids": [],
@@ -432,8 +444,8 @@ def test_options_of_roles_and_ways_to_the_nodes_are_handed_on():
         "remote_user": None,
         "ask_pass": True,
     }
-    assert connecting(options) == ["-i", "/a", "-i", "/b", "--private-key", "/k"]
-    (finding,) = cannot_ask(options)
+    assert connection_options(options) == ["-i", "/a", "-i", "/b", "--private-key", "/k"]
+    (finding,) = prompting_options(options)
     assert finding.startswith("-k: ")
 
 
@@ -445,8 +457,8 @@ def test_options_of_roles_and_ways_to_the_nodes_are_handed_on():
     ],
 )
 def test_why_a_play_failed_is_what_stands_at_its_end(log, said):
-    assert last_words(log) == said
-    assert last_words("\nCheck\n  tiny\n") == last_words("")  # it said nothing
+    assert error_message(log) == said
+    assert error_message("\nCheck\n  tiny\n") == error_message("")  # it said nothing
 
 
 def test_driver_and_kernel_are_known_of_nodes_that_answer():
@@ -472,7 +484,7 @@ def plays(tmp_path):
     )
     typed = {"hearth_workspace": "/w", "model": "m", "run": "mine", "meeting_port": 29500}
     typed["ansible_python_interpreter"] = sys.executable
-    return Plays(tmp_path, tmp_path, ["-i", "localhost,"], handed_on(typed), Display())
+    return Plays(tmp_path, tmp_path, ["-i", "localhost,"], forwarded(typed), Display())
 
 
 def test_what_was_left_under_way_is_ended_with_the_roles_options_that_were_typed(plays, tmp_path):
@@ -485,7 +497,7 @@ def test_what_was_left_under_way_is_ended_with_the_roles_options_that_were_typed
 def test_what_was_typed_lies_in_no_file_after_the_play(tmp_path):
     file = tmp_path / OPTIONS
     before = signal.getsignal(signal.SIGINT)
-    with kept_meanwhile(file, "{}"):
+    with temporary_file(file, "{}"):
         assert file.stat().st_mode & 0o777 == 0o600
     assert not file.exists()
     assert signal.getsignal(signal.SIGINT) is before
@@ -499,7 +511,7 @@ def test_an_interrupted_play_is_ended_also_where_it_has_lost_the_signal(tmp_path
     handler = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         play.stdout.readline()  # from here on it hears nothing
-        with kept_meanwhile(tmp_path / OPTIONS, "{}") as plays:
+        with temporary_file(tmp_path / OPTIONS, "{}") as plays:
             plays.append(play)
             os.kill(os.getpid(), signal.SIGINT)
             assert play.returncode == -signal.SIGTERM
@@ -515,7 +527,7 @@ def test_nor_where_ansible_ends_its_worker_meanwhile(tmp_path, number):
     program = (
         "import os, signal, sys; from pathlib import Path\n"
         f"signal.signal({int(number)}, lambda number, frame: os._exit(7))\n"
-        "from hearth_controller.benchmark.plays import kept_meanwhile as kept\n"
+        "from hearth_controller.benchmark.plays import temporary_file as kept\n"
         "with kept(Path(sys.argv[1]), 'secret'):\n"
         f"    os.kill(os.getpid(), {int(number)})\n"
     )
