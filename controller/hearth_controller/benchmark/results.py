@@ -55,7 +55,7 @@ class Timing:
         Raises:
             LaunchError: The run ended before its last step, or no step is left to count.
         """
-        story = Story.of(lines)
+        story = Story.from_lines(lines)
         if story.step < story.steps:
             raise LaunchError(f"it ended after {story.step} of {story.steps} steps")
         counted = [each for each in story.windows if each.step - each.steps >= warm_up]

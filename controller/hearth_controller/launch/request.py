@@ -21,7 +21,7 @@ from hearth_controller.launch.typed import (
 )
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
-from hearth_controller.script.request import WORDS, ScriptRequest, ask, go_on
+from hearth_controller.script.request import WORDS, ScriptRequest, new_request, resumed_request
 from hearth_controller.script.run import script_text
 from hearth_controller.script.tree import Tree
 
@@ -73,7 +73,7 @@ def requested(
         findings += not_elastic(run.settings, chosen["min_nodes"])
     trusts = run.settings.trust_remote_code
     warnings = {"warnings": [code_warning(run.source.id)]} if trusts else {}
-    recorded = Story.of(read_lines(runs / run.name / "metrics.jsonl")).reached
+    recorded = Story.from_lines(read_lines(runs / run.name / "metrics.jsonl")).reached
     return {"findings": findings, "recorded": recorded} | chosen | _described(run) | warnings
 
 
@@ -99,8 +99,8 @@ def _script(
     """Return the new or resumed run of a script; None if none was requested."""
     said = {word: launch[word] for word in WORDS & launch.keys()}
     if "script" in launch:
-        return ask(said | {"run": given["run"]} if "run" in given else said, runs)
-    return go_on(str(given["resume"]), said, runs) if "resume" in given else None
+        return new_request(said | {"run": given["run"]} if "run" in given else said, runs)
+    return resumed_request(str(given["resume"]), said, runs) if "resume" in given else None
 
 
 def _scripted(asked: ScriptRequest) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _scripted(asked: ScriptRequest) -> dict[str, Any]:
         "resumes": asked.resumes,
         "file": script_text(run),
         "title": run.program,
-        "told": asked.told,
+        "told": asked.summary,
         "spec": asked.spec,
         "code": _parcel(asked.code, asked.code_place),
         "data": _parcel(asked.data, asked.data_place) if asked.data else {},

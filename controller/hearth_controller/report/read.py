@@ -63,7 +63,7 @@ def read(folder: Path) -> Known:
         hearth = yaml.safe_load((folder / "run.yml").read_text(encoding="utf-8")).get("hearth")
     except ConfigError as error:
         lacks += [f"Its settings are not known: {finding}" for finding in error.findings]
-    story = Story.of(read_lines(folder / "metrics.jsonl"))
+    story = Story.from_lines(read_lines(folder / "metrics.jsonl"))
     if not story.windows:
         lacks.append("No step is on record, so there is nothing to draw.")
     name = folder.resolve().name

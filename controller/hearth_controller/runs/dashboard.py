@@ -27,7 +27,7 @@ def login(variables: Mapping[str, Any]) -> list[str]:
     return [*words, shlex.quote(f"{user}@{host}" if user else host)]
 
 
-def told(
+def describe_dashboard(
     answer: Mapping[str, Any], node: str, variables: Mapping[str, Any], here: bool, playbook: str
 ) -> list[str]:
     """Return the message about the TensorBoard on a node.

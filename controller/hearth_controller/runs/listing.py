@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hearth_controller.runs.observed import RunSeen
+from hearth_controller.runs.observed import ObservedRun
 from hearth.base.errors import LaunchError
 from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
 
@@ -16,7 +16,7 @@ _NO_DIFFERENCE = frozenset({"run", "resume"})
 _ORIGIN = ("model", "begun", "took", "nodes")
 
 
-def listing(runs: Sequence[RunSeen], columns: int) -> list[str]:
+def listing(runs: Sequence[ObservedRun], columns: int) -> list[str]:
     """Return a table with one line per run, split into two tables if `columns` is too narrow."""
     if not runs:
         return ["there is no run yet"]
@@ -51,7 +51,7 @@ def number(value: float | None, digits: int) -> str:
     return NOT_KNOWN if value is None else f"{value:.{digits}f}"
 
 
-def removal(run: RunSeen) -> list[str]:
+def removal(run: ObservedRun) -> list[str]:
     """Return the files of a run on each node and their sizes."""
     lines = []
     for node, files in run.files.items():
@@ -60,7 +60,7 @@ def removal(run: RunSeen) -> list[str]:
     return lines
 
 
-def kept(run: RunSeen, silent: Sequence[str]) -> str:
+def removal_objection(run: ObservedRun, silent: Sequence[str]) -> str:
     """Return the reason why a run must not be removed, or ''; `silent` nodes do not answer."""
     if run.alive:
         return f"{run.name} is under way: stop it first (playbooks/stop.yml)"
@@ -73,7 +73,7 @@ def kept(run: RunSeen, silent: Sequence[str]) -> str:
     return ""
 
 
-def cells(run: RunSeen, digits: int = 3) -> dict[str, str]:
+def cells(run: ObservedRun, digits: int = 3) -> dict[str, str]:
     """Return the results of a run by column, the loss with `digits` decimal places."""
     return {
         "run": run.name,
@@ -88,7 +88,7 @@ def cells(run: RunSeen, digits: int = 3) -> dict[str, str]:
     }
 
 
-def compare(one: RunSeen, other: RunSeen) -> list[str]:
+def compare(one: ObservedRun, other: ObservedRun) -> list[str]:
     """Return the lines of a table with one column per run.
 
     Raises:
@@ -97,11 +97,11 @@ def compare(one: RunSeen, other: RunSeen) -> list[str]:
     first, second = (cells(run, digits=4) for run in (one, other))
     results = [(name if name != "run" else "", first[name], second[name]) for name in first]
     settings = differing(one, other)
-    said = ["settings that differ:", *aligned(settings)] if settings else ["no setting differs"]
-    return [line.rstrip() for line in [*aligned(results), "", *said]]
+    differences = ["settings that differ:", *aligned(settings)] if settings else ["no setting differs"]
+    return [line.rstrip() for line in [*aligned(results), "", *differences]]
 
 
-def differing(one: RunSeen, other: RunSeen) -> list[tuple[str, str, str]]:
+def differing(one: ObservedRun, other: ObservedRun) -> list[tuple[str, str, str]]:
     """Return the settings in which two runs differ: name and both values as one would type them.
 
     Raises:
@@ -109,12 +109,12 @@ def differing(one: RunSeen, other: RunSeen) -> list[tuple[str, str, str]]:
     """
     both = []
     for run in (one, other):
-        if run.asked is None:
+        if run.settings is None:
             raise LaunchError(
                 f"the settings of {run.name} are not known: no node has a run.yml of it that this "
                 "version of Hearth can read"
             )
-        both.append(run.asked)
+        both.append(run.settings)
     first, second = both
     # A script run and a model run share no settings; a missing setting counts as None.
     return [

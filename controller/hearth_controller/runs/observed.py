@@ -52,7 +52,7 @@ class NodeRun:
 
 
 @dataclass(frozen=True)
-class RunSeen:
+class ObservedRun:
     """A run over all its nodes.
 
     Attributes:
@@ -102,17 +102,17 @@ class RunSeen:
         return self.script.program if self.script else None
 
     @property
-    def asked(self) -> dict[str, Any] | None:
+    def settings(self) -> dict[str, Any] | None:
         """The settings of this run by name; None if unknown."""
         if self.script:
-            return self.script.asked
+            return self.script.settings
         return self.run.settings.model_dump(mode="json") if self.run else None
 
     @property
     def begun(self) -> str:
         """Time of the first request (ISO 8601), empty if unknown."""
-        asked = self.run or self.script
-        return (asked and asked.created) or self.metrics.get("began") or self.since
+        request = self.run or self.script
+        return (request and request.created) or self.metrics.get("began") or self.since
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -134,17 +134,17 @@ class RunSeen:
         """Reason why it ended or waits, and the node at fault, in one line; None if all is well."""
         if self.state in ("finished", "stopped"):
             return None
-        said = []
+        reasons = []
         if self.cause and self.state != "running":
-            said.append(f"{self.cause['node']}: {str(self.cause['message']).splitlines()[0]}")
+            reasons.append(f"{self.cause['node']}: {str(self.cause['message']).splitlines()[0]}")
         else:
-            told = {"gone": GONE, "silent": SILENT, "unknown": UNKNOWN}
+            texts = {"gone": GONE, "silent": SILENT, "unknown": UNKNOWN}
             vanished = [(node, part) for node, part in self.parts.items() if part.vanished]
-            said += [f"{node}: {told[part.state]}" for node, part in vanished]
+            reasons += [f"{node}: {texts[part.state]}" for node, part in vanished]
         if self.missing:
             how = "goes on without" if self.state == "running" else "waits for"
-            said.append(f"{how} {', '.join(self.missing)}")
-        return "; ".join(said) or None
+            reasons.append(f"{how} {', '.join(self.missing)}")
+        return "; ".join(reasons) or None
 
 
 def digests_of(
@@ -157,7 +157,7 @@ def digests_of(
     return {name: known[name].get("runs_look", {}).get("runs") for name in names}
 
 
-def runs_seen(nodes: Mapping[str, Sequence[Digest] | None]) -> list[RunSeen]:
+def observed_runs(nodes: Mapping[str, Sequence[Digest] | None]) -> list[ObservedRun]:
     """Return all runs: active ones first, then by latest start or end.
 
     `nodes` holds the digests of each queried node; None if it does not answer.
@@ -166,41 +166,41 @@ def runs_seen(nodes: Mapping[str, Sequence[Digest] | None]) -> list[RunSeen]:
     for node, digests in nodes.items():
         for digest in digests or []:
             by_run.setdefault(digest["name"], {})[node] = digest
-    runs = [run_seen(name, known, nodes) for name, known in by_run.items()]
+    runs = [observed_run(name, known, nodes) for name, known in by_run.items()]
     return sorted(runs, key=lambda run: (run.alive, run.since or run.begun), reverse=True)
 
 
-def run_seen(
+def observed_run(
     name: str, known: Mapping[str, Digest], nodes: Mapping[str, Sequence[Digest] | None]
-) -> RunSeen:
-    """Merge the nodes' digests of one run; `nodes` are as in `runs_seen`."""
+) -> ObservedRun:
+    """Merge the nodes' digests of one run; `nodes` are as in `observed_runs`."""
     records = {node: digest["record"] for node, digest in known.items() if digest["record"]}
     newest = max(records.values(), key=generation_of, default={})
     names = list(newest.get("nodes") or known)
     # A node that still runs an earlier launch, whose end it has not heard of, takes part too.
     names += [node for node in known if node not in names and _alive(known[node])]
     parts = {
-        node: _part(rank, known.get(node), _unheard(node, nodes)) for rank, node in enumerate(names)
+        node: _part(rank, known.get(node), _no_answer(node, nodes)) for rank, node in enumerate(names)
     }
     of_parts = {node: records[node] for node in names if node in records}
-    state, told = _state(parts, of_parts)
-    metrics = max((digest["metrics"] for digest in known.values()), key=_how_far)
+    state, decisive = _state(parts, of_parts)
+    metrics = max((digest["metrics"] for digest in known.values()), key=_progress_key)
     checkpoints = [digest["checkpoint"] for digest in known.values() if digest["checkpoint"]]
     texts = [digest["run_file"] for digest in known.values()]
-    return RunSeen(
+    return ObservedRun(
         name=name,
         state=state,
         parts=parts,
         run=_first(run_of, texts),
         script=_first(script_of, texts),
         metrics=metrics,
-        story=Story.of(metrics[name] for name in _LINES if name in metrics),
+        story=Story.from_lines(metrics[name] for name in _LINES if name in metrics),
         checkpoint=max(
             checkpoints, key=lambda one: (one["step"], -one["age_seconds"]), default=None
         ),
-        cause=told.get("cause"),
-        missing=_missing(state, parts, told, metrics),
-        since=str(told.get("since", "")),
+        cause=decisive.get("cause"),
+        missing=_missing(state, parts, decisive, metrics),
+        since=str(decisive.get("since", "")),
         # A stop file left behind by a killed supervisor does not affect the current launch.
         stopping=any(
             digest["asked"] in ("", "stop\n", "now\n")
@@ -211,7 +211,7 @@ def run_seen(
     )
 
 
-def pick(runs: Sequence[RunSeen], name: str = "", under_way: bool = False) -> RunSeen:
+def pick(runs: Sequence[ObservedRun], name: str = "", under_way: bool = False) -> ObservedRun:
     """Return the run of this name, or the newest run; `under_way` admits active runs only.
 
     Raises:
@@ -238,21 +238,21 @@ def _alive(digest: Digest) -> bool:
     return bool(record and digest["alive"] and record["state"] not in ENDS)
 
 
-def _unheard(node: str, nodes: Mapping[str, Sequence[Digest] | None]) -> str:
+def _no_answer(node: str, nodes: Mapping[str, Sequence[Digest] | None]) -> str:
     """Return the reason why a node gave no answer, or ''."""
     if node not in nodes:
         return "not asked"
     return "silent" if nodes[node] is None else ""
 
 
-def _part(rank: int, digest: Digest | None, unheard: str) -> NodeRun:
-    if unheard:
-        return NodeRun(unheard, rank)
+def _part(rank: int, digest: Digest | None, reason: str) -> NodeRun:
+    if reason:
+        return NodeRun(reason, rank)
     record = digest and digest["record"]
     if not record:
         return NodeRun("unknown", rank)
-    lives = record["state"] in ENDS or digest["alive"]
-    return NodeRun(record["state"] if lives else "gone", rank, digest["silent_seconds"])
+    ended_or_alive = record["state"] in ENDS or digest["alive"]
+    return NodeRun(record["state"] if ended_or_alive else "gone", rank, digest["silent_seconds"])
 
 
 def _state(
@@ -267,10 +267,10 @@ def _state(
     if not ends:
         gone = [record for node, record in records.items() if parts[node].state == "gone"]
         return "lost", max(gone, key=generation_of, default={}) | {"cause": None}
-    told = next((record for record in ends if record["state"] == "failed"), ends[0])
-    if told["state"] == "failed" and (told["cause"] or {}).get("kind") == "node_lost":
-        return "lost", told
-    return str(told["state"]), told
+    decisive = next((record for record in ends if record["state"] == "failed"), ends[0])
+    if decisive["state"] == "failed" and (decisive["cause"] or {}).get("kind") == "node_lost":
+        return "lost", decisive
+    return str(decisive["state"]), decisive
 
 
 def _missing(
@@ -295,7 +295,7 @@ def _missing(
     return [node for node in parts if node in missing]
 
 
-def _how_far(metrics: Mapping[str, Any]) -> tuple[int, int, str]:
+def _progress_key(metrics: Mapping[str, Any]) -> tuple[int, int, str]:
     """Return a sort key for the progress of a run: its launch, then its steps.
 
     A node outside the last launch may have recorded more steps, which that launch repeats.

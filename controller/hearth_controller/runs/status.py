@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hearth_controller.runs.observed import RunSeen
+from hearth_controller.runs.observed import ObservedRun
 from hearth_controller.base.verdict import Verdict, overall
 
 NO_NVIDIA_SMI = "no nvidia-smi"
@@ -20,24 +20,24 @@ _HARMLESS = frozenset({"power limit"})
 
 
 def status(
-    runs: Sequence[RunSeen],
+    runs: Sequence[ObservedRun],
     health: Mapping[str, Mapping[str, Any] | None],
     silent: Mapping[str, str],
     time: str,
 ) -> dict[str, Any]:
     """Return the status object.
 
-    `runs` are the known runs in the order of `runs_seen`; `health` is the result of
+    `runs` are the known runs in the order of `observed_runs`; `health` is the result of
     `hearth_health` by node, None if there is none; `silent` holds the reasons why nodes do not
     answer; `time` is now (ISO 8601).
     """
-    told = [_run(run) for run in runs]
+    entries = [_run(run) for run in runs]
     nodes = [_node(name, health[name], silent.get(name), runs) for name in health]
     verdict, reasons = judge(runs, nodes)
-    return {"time": time, "verdict": verdict, "reasons": reasons, "runs": told, "nodes": nodes}
+    return {"time": time, "verdict": verdict, "reasons": reasons, "runs": entries, "nodes": nodes}
 
 
-def judge(runs: Sequence[RunSeen], nodes: Sequence[Mapping[str, Any]]) -> tuple[Verdict, list[str]]:
+def judge(runs: Sequence[ObservedRun], nodes: Sequence[Mapping[str, Any]]) -> tuple[Verdict, list[str]]:
     """Return the overall verdict and the reasons why it is not good.
 
     Broken: the newest run failed or was lost, or no node answers. Degraded: a run waits for a node
@@ -76,7 +76,7 @@ def _gpu_troubles(node: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _run(run: RunSeen) -> dict[str, Any]:
+def _run(run: ObservedRun) -> dict[str, Any]:
     before, after = run.story.perplexity
     return {
         "name": run.name,
@@ -101,7 +101,7 @@ def _run(run: RunSeen) -> dict[str, Any]:
 
 
 def _node(
-    name: str, health: Mapping[str, Any] | None, silent: str | None, runs: Sequence[RunSeen]
+    name: str, health: Mapping[str, Any] | None, silent: str | None, runs: Sequence[ObservedRun]
 ) -> dict[str, Any]:
     """Return the entry of one node, without measurements if it does not answer."""
     busy = [

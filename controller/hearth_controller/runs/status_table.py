@@ -48,7 +48,7 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [line.rstrip() for line in aligned(rows)]
     # Notes go below the row of their run.
     for place, run in reversed(list(enumerate(shown, 1))):
-        below = [f"    {said}" for said in (_script(run), run["why"]) if said]
+        below = [f"    {note}" for note in (_script(run), run["why"]) if note]
         lines[place + 1 : place + 1] = below
     older = len(runs) - len(shown)
     return [*lines, f"and {older} older: playbooks/runs.yml"] if older else lines

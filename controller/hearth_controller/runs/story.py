@@ -117,17 +117,17 @@ class Story:
     skips: list[Mark] = field(default_factory=list)
 
     @classmethod
-    def of(cls, lines: Iterable[Mapping[str, Any]]) -> Story:
+    def from_lines(cls, lines: Iterable[Mapping[str, Any]]) -> Story:
         """Build the history from the lines of a `metrics.jsonl`."""
         story = cls()
         for line in lines:
-            story.take(line)
+            story.add(line)
         return story
 
-    def take(self, line: Mapping[str, Any]) -> None:
+    def add(self, line: Mapping[str, Any]) -> None:
         """Add a line of a `metrics.jsonl`; a malformed one is skipped."""
         with suppress(LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError):
-            self._take(line)
+            self._add(line)
 
     @property
     def replans(self) -> list[Mark]:
@@ -166,7 +166,7 @@ class Story:
         both = (each for each in samples if each.before is not None and each.after is not None)
         return next(both, samples[0] if samples else None)
 
-    def _take(self, line: Mapping[str, Any]) -> None:
+    def _add(self, line: Mapping[str, Any]) -> None:
         at = self._at(line)
         match line["kind"]:
             case "start":
@@ -223,14 +223,14 @@ class Story:
             "peak_memory_mib": (max, "peak_memory_mib_by_rank", 1),
         }
         nodes = self.launches[-1].nodes
-        heat = line.get("celsius_by_rank") or [None] * len(line["rows_by_rank"])
-        told = {
+        temperatures = line.get("celsius_by_rank") or [None] * len(line["rows_by_rank"])
+        work = {
             name: _by_node(nodes, [number * times for number in line[key]], together)
             for name, (together, key, times) in columns.items()
-        } | {"celsius": _by_node(nodes, heat, warmest)}
+        } | {"celsius": _by_node(nodes, temperatures, warmest)}
         parts = {
-            node: NodeWork(**{name: numbers[node] for name, numbers in told.items()})
-            for node in told["rows"]
+            node: NodeWork(**{name: numbers[node] for name, numbers in work.items()})
+            for node in work["rows"]
         }
         self.windows.append(
             Window(len(self.launches) - 1, line["step"], steps, at, seconds, line.get("loss"), parts)
@@ -248,13 +248,13 @@ class Story:
         """Process a `sample` line."""
         question = line["question"]
         had = self.samples.get(question, Sample(question))
-        said = {
+        answers = {
             "before": had.before,
             "after": had.after,
             "expected": line.get("expected") or had.expected,
             line["when"]: line["answer"],
         }
-        self.samples[question] = Sample(question, **said)
+        self.samples[question] = Sample(question, **answers)
 
 
 def read_lines(metrics: Path) -> Iterator[dict[str, Any]]:
@@ -270,9 +270,9 @@ def parse(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the records of these lines of a `metrics.jsonl`, skipping truncated ones."""
     for line in lines:
         with suppress(ValueError):
-            said = json.loads(line)
-            if isinstance(said, dict):
-                yield said
+            record = json.loads(line)
+            if isinstance(record, dict):
+                yield record
 
 
 def _by_node(nodes: Sequence[str], by_rank: Sequence[Any], together: Any) -> dict[str, Any]:

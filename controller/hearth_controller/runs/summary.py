@@ -55,7 +55,7 @@ def summary(
             for label, answer in (("  before", sample.before), ("  after", sample.after))
             if answer is not None
         ]
-    rows += _interruptions(outcome) + _unseen(outcome)
+    rows += _interruptions(outcome) + _unreported(outcome)
     rows += [(label, f"{folder}/{name}") for label, name in _PLACES.items() if name in files]
     if state == "finished":
         train = f"{playbook} train.yml"
@@ -67,15 +67,15 @@ def summary(
     rows += _next_command(outcome, run, resumable=bool(story.checkpoints))
     if state == "failed":
         rows.append(_what_happened(outcome, folder))
-    took = f" in {duration(story.seconds)}" if story.seconds and state != "failed" else ""
-    return "\n".join([_headline(run, _steps(story, outcome), outcome, took), *table(rows)])
+    elapsed = f" in {duration(story.seconds)}" if story.seconds and state != "failed" else ""
+    return "\n".join([_headline(run, _steps(story, outcome), outcome, elapsed), *table(rows)])
 
 
 def script_summary(
     script: ScriptRun, outcome: Outcome, folder: str, files: Collection[str]
 ) -> str:
     """Return the closing text of a run of a person's script; see `summary` for the arguments."""
-    rows = _interruptions(outcome) + _unseen(outcome)
+    rows = _interruptions(outcome) + _unreported(outcome)
     rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]
     rows += _next_command(outcome, script.name, resumable=True)
     if outcome.state == "failed":
@@ -118,17 +118,17 @@ def table(rows: Iterable[Row]) -> list[str]:
     return lines
 
 
-def _headline(run: str, done: str, outcome: Outcome, took: str) -> str:
+def _headline(run: str, done: str, outcome: Outcome, elapsed: str) -> str:
     """Return the first line: the outcome of the run, with the work `done` and its duration."""
     match outcome.state:
         case "finished":
-            return f"{run} finished: {done} on {', '.join(outcome.by_node)}{took}"
+            return f"{run} finished: {done} on {', '.join(outcome.by_node)}{elapsed}"
         case "stopped":
-            return f"{run} was stopped: {done}{took}"
+            return f"{run} was stopped: {done}{elapsed}"
         case "lost":
             return f"{run} was lost from sight, and may still be under way: {done}"
         case _:
-            return f"{run} failed: {done}{took}"
+            return f"{run} failed: {done}{elapsed}"
 
 
 def _steps(story: Story, outcome: Outcome) -> str:
@@ -187,7 +187,7 @@ def _interruptions(outcome: Outcome) -> list[Row]:
     return [("went on after", lines + more)]
 
 
-def _unseen(outcome: Outcome) -> list[Row]:
+def _unreported(outcome: Outcome) -> list[Row]:
     """Return the nodes whose outcome is unknown in a run that ended well."""
     lines = [line for node, why in outcome.silent.items() for line in paragraph(f"{node}: {why}")]
     return [("not seen to its end", lines)] if lines else []

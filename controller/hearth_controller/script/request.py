@@ -52,15 +52,15 @@ class ScriptRequest:
         }
 
     @property
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """A summary of the files for the nodes, one line each."""
-        lines = [f"code: {as_typed(self.run.folder)} ({self.code.told})"]
+        lines = [f"code: {as_typed(self.run.folder)} ({self.code.summary})"]
         if self.data and self.run.data:
-            lines.append(f"data: {as_typed(self.run.data)} ({self.data.told})")
+            lines.append(f"data: {as_typed(self.run.data)} ({self.data.summary})")
         return lines
 
 
-def ask(given: Mapping[str, Any], runs: Path, now: datetime | None = None) -> ScriptRequest:
+def new_request(given: Mapping[str, Any], runs: Path, now: datetime | None = None) -> ScriptRequest:
     """Return the requested run.
 
     `given` holds `script`, and optionally the other `WORDS` and a name, `run`. `runs` is the folder
@@ -72,7 +72,7 @@ def ask(given: Mapping[str, Any], runs: Path, now: datetime | None = None) -> Sc
     findings: list[str] = []
     now = now or datetime.now(UTC)
     script = Path(str(given["script"])).expanduser().absolute()
-    findings += _no_program(script)
+    findings += _script_errors(script)
     data = _path(given, "script_data", findings)
     folder = _path(given, "script_folder", findings) or script.parent
     # Resolve all paths first, because the checks below compare them.
@@ -105,7 +105,7 @@ def ask(given: Mapping[str, Any], runs: Path, now: datetime | None = None) -> Sc
     return ScriptRequest(run, code, brought)
 
 
-def go_on(name: str, given: Mapping[str, Any], runs: Path) -> ScriptRequest | None:
+def resumed_request(name: str, given: Mapping[str, Any], runs: Path) -> ScriptRequest | None:
     """Return the earlier run `name` for another launch; None if it is not a script run.
 
     Its folder and data must be unchanged. The arguments may differ.
@@ -160,7 +160,7 @@ def _trees(folder: Path, data: Path | None) -> tuple[Tree, Tree | None]:
     return code, brought
 
 
-def _no_program(script: Path) -> list[str]:
+def _script_errors(script: Path) -> list[str]:
     """Return reasons why torchrun cannot start this script, as far as known beforehand."""
     shown = as_typed(script)
     if not script.is_file():

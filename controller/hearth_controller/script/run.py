@@ -47,7 +47,7 @@ class ScriptRun:
         return Path(self.script).name
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The settings that distinguish this run from another, by name."""
         return {
             "script": f"{self.folder}/{self.script}",
@@ -60,10 +60,10 @@ class ScriptRun:
 
 def script_text(run: ScriptRun) -> str:
     """Return the text of a run's `run.yml`."""
-    asked = asdict(run)
-    content = {"run": asked.pop("name"), "created": asked.pop("created"), "hearth": __version__}
-    asked["arguments"] = list(run.arguments)
-    return _HEADER + yaml.safe_dump({**content, "script": asked}, sort_keys=False)
+    fields = asdict(run)
+    content = {"run": fields.pop("name"), "created": fields.pop("created"), "hearth": __version__}
+    fields["arguments"] = list(run.arguments)
+    return _HEADER + yaml.safe_dump({**content, "script": fields}, sort_keys=False)
 
 
 def script_of(text: str, where: str) -> ScriptRun | None:
@@ -76,8 +76,8 @@ def script_of(text: str, where: str) -> ScriptRun | None:
         content = yaml.safe_load(text)
         if not isinstance(content, dict) or "script" not in content:
             return None
-        asked = content["script"] | {"arguments": tuple(content["script"]["arguments"])}
-        return ScriptRun(content["run"], str(content["created"]), **asked)
+        fields = content["script"] | {"arguments": tuple(content["script"]["arguments"])}
+        return ScriptRun(content["run"], str(content["created"]), **fields)
     except yaml.YAMLError:
         return None
     except (KeyError, TypeError) as error:

@@ -48,7 +48,7 @@ class Tree:
         return hashlib.sha256(each.encode()).hexdigest()
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """A summary of the size and of the skipped paths."""
         count = len(self.files)
         words = f"{count} file{'s' * (count != 1)}, {byte_count(self.size)}"

@@ -49,10 +49,10 @@ class Follower:
             self._screen.line(f"{self._node} answers again")
             self._away = False
         for change in changes:
-            if "record" in change and (outcome := self._take_state(change)):
+            if "record" in change and (outcome := self._process_state(change)):
                 return self._ended(outcome)
             if metrics := change.get("metrics"):
-                self._take_metrics(metrics)
+                self._process_metrics(metrics)
         if changes and self._record and self._record.get("rank") == 0:
             self._screen.progress(state_text(self._record, self._story), tenths(self._story))
         if outcome := self._lost():
@@ -64,7 +64,7 @@ class Follower:
             self._screen.end()
         return outcome
 
-    def _take_state(self, change: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _process_state(self, change: Mapping[str, Any]) -> dict[str, Any] | None:
         """Process a supervisor's record; return the outcome if it is one of an end, or missing."""
         record = self._record = change["record"]
         if record is None:
@@ -76,7 +76,7 @@ class Follower:
         self._gone_since = None if change["alive"] else time.monotonic()
         return None
 
-    def _take_metrics(self, metrics: Mapping[str, Any]) -> None:
+    def _process_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Process whole lines written since the run's record began; half a line waits."""
         if metrics["anew"]:  # a resumed run replaces the file
             self._story, self._half = Story(), ""
@@ -86,7 +86,7 @@ class Follower:
             if str(line.get("time"))[:_TO_THE_SECOND] < since:
                 continue
             known = len(self._story.plans)
-            self._story.take(line)
+            self._story.add(line)
             plans = self._story.plans
             if len(plans) > known and (news := split_news(plans)):
                 self._screen.line(news)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth_controller.runs.dashboard import told
+from hearth_controller.runs.dashboard import describe_dashboard
 
 DOCUMENTATION = r"""
 module: hearth_dashboard
@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
         if result.get("failed") or not result.get("dashboard"):
             return result
         node = str(task_vars["inventory_hostname"])
-        lines = told(
+        lines = describe_dashboard(
             result,
             node,
             task_vars["hostvars"][node],

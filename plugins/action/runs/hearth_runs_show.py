@@ -13,8 +13,8 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
-from hearth_controller.runs.listing import compare, kept, listing, removal
-from hearth_controller.runs.observed import RunSeen, digests_of, pick, runs_seen
+from hearth_controller.runs.listing import compare, removal_objection, listing, removal
+from hearth_controller.runs.observed import ObservedRun, digests_of, pick, observed_runs
 from hearth.base.errors import LaunchError
 
 DOCUMENTATION = r"""
@@ -87,12 +87,12 @@ class ActionModule(ActionBase):
         if known.keys() == set(silent):
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
         try:
-            return result | self._answer(given["verb"], runs_seen(known), given["names"], silent)
+            return result | self._answer(given["verb"], observed_runs(known), given["names"], silent)
         except LaunchError as error:
             return result | {"failed": True, "msg": str(error)}
 
     def _answer(
-        self, verb: str, runs: Sequence[RunSeen], names: Sequence[str], silent: Sequence[str]
+        self, verb: str, runs: Sequence[ObservedRun], names: Sequence[str], silent: Sequence[str]
     ) -> Mapping[str, Any]:
         if verb == "list":
             return _said([*listing(runs, COLUMNS - 2), *_not_answered(silent)])
@@ -111,7 +111,7 @@ class ActionModule(ActionBase):
         }
         if verb != "removal":
             return found
-        if reason := kept(run, silent):
+        if reason := removal_objection(run, silent):
             raise LaunchError(reason)
         return _said(removal(run)) | found
 

@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.unreachable import told_by
-from hearth_controller.runs.observed import digests_of, runs_seen
+from hearth_controller.runs.observed import digests_of, observed_runs
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 from hearth.base.files import write_whole
@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
         known = task_vars["hostvars"]
         digests = digests_of(given["nodes"], known)
         seen = status(
-            runs_seen(digests),
+            observed_runs(digests),
             {name: known[name].get("status_health", {}).get("health") for name in given["nodes"]},
             {
                 name: told_by(known[name].get("runs_look", {})) or "failed without saying why"

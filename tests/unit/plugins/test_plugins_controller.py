@@ -121,7 +121,7 @@ FILES = ("adapter", "metrics.jsonl", "logs", "report.html")
 
 
 def closing(lines, ends, files=FILES, playbook="ansible-playbook", model="tiny"):
-    option, story = variable("model", model), Story.of(lines)
+    option, story = variable("model", model), Story.from_lines(lines)
     return summary("r1", option, story, Outcome(ends, playbook), "runs/r1", files)
 
 

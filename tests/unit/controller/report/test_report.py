@@ -113,7 +113,7 @@ def test_what_the_steps_of_a_round_make_up_for_is_no_new_split():
         return {"kind": "plan", "step": step, "rows": rows, "rows_of_round": of_round}
 
     ranks = [{"node": "desk"}, {"node": "laptop"}]
-    story = Story.of(
+    story = Story.from_lines(
         [
             {"kind": "start", "ranks": ranks},
             plan(1, 5, 2, of_round=(9, 5)),
@@ -128,7 +128,7 @@ def test_what_the_steps_of_a_round_make_up_for_is_no_new_split():
 
 def test_a_split_before_any_launch_is_on_record_tells_nothing():
     step = {"kind": "step", "step": 5, "steps": 9}
-    assert Story.of([{"kind": "plan", "step": 1, "rows": [4, 2]}, step]).step == 5
+    assert Story.from_lines([{"kind": "plan", "step": 1, "rows": [4, 2]}, step]).step == 5
 
 
 @pytest.mark.parametrize("most", [1, 7, 30, 1000])
@@ -161,7 +161,7 @@ def test_ranks_of_one_node_are_put_together():
             "peak_memory_mib_by_rank": [70, 90, 30],
         },
     ]
-    (window,) = Story.of(lines).windows
+    (window,) = Story.from_lines(lines).windows
     big = window.parts["big"]
     assert (window.steps, window.seconds, window.loss) == (4, 8.0, None)
     assert (big.tokens, big.rows, big.compute_seconds, big.wait_seconds) == (720, 9, 6.0, 2.0)
@@ -175,7 +175,7 @@ def test_a_record_that_is_cut_short_anywhere_still_tells_what_came_before(
 ):
     metrics = tmp_path_factory.mktemp("cut") / "metrics.jsonl"
     metrics.write_text(TEXT[:cut] + other, encoding="utf-8")
-    story = Story.of(read_lines(metrics))
+    story = Story.from_lines(read_lines(metrics))
     whole = TEXT[:cut].rpartition("\n")[0]
     assert len(story.windows) >= whole.count('"kind": "step"')
 

@@ -7,20 +7,20 @@ from support.digests import cause, digest, metrics, run_file
 from support.facts import assert_names
 
 from hearth.base.errors import LaunchError
-from hearth_controller.runs.listing import compare, kept, listing, removal
-from hearth_controller.runs.observed import GONE, RunSeen, pick, runs_seen
+from hearth_controller.runs.listing import compare, removal_objection, listing, removal
+from hearth_controller.runs.observed import GONE, ObservedRun, pick, observed_runs
 
 LOST = cause("laptop", "node_lost", "laptop: no sign of life for 15 s\nand more")
 KILLED = cause("laptop", "rank_failed", "rank 1: CUDA out of memory")
 
 
-def seen(desk, laptop) -> RunSeen:
+def seen(desk, laptop) -> ObservedRun:
     """Return the run that two nodes know; None is a node that does not answer."""
-    (run,) = runs_seen({"desk": desk and [desk], "laptop": laptop and [laptop]})
+    (run,) = observed_runs({"desk": desk and [desk], "laptop": laptop and [laptop]})
     return run
 
 
-def both(state: str, why=None) -> RunSeen:
+def both(state: str, why=None) -> ObservedRun:
     return seen(
         *(digest(node, state, False, record_more={"cause": why}) for node in ("desk", "laptop"))
     )
@@ -130,7 +130,7 @@ def test_a_node_that_is_out_of_reach_or_left_out_is_named(desk, laptop, state, m
 
 
 def test_of_a_node_that_was_not_asked_nothing_is_said():
-    (run,) = runs_seen({"desk": [digest("desk")]})
+    (run,) = observed_runs({"desk": [digest("desk")]})
     assert run.parts["laptop"].state == "not asked"
     assert (run.state, run.missing, run.why) == ("running", [], None)
 
@@ -150,18 +150,18 @@ def test_a_run_that_one_node_only_has_heard_of_is_listed():
     run = seen(digest("desk", record=None, metrics={}, checkpoint=None), digest("laptop"))
     assert run.parts["desk"].state == "unknown"
     assert run.state == "running"
-    (torn,) = runs_seen({"desk": [digest("desk", record=None, metrics={}, checkpoint=None)]})
+    (torn,) = observed_runs({"desk": [digest("desk", record=None, metrics={}, checkpoint=None)]})
     assert (torn.state, torn.story.steps, torn.checkpoint, torn.begun) == ("lost", 0, None, "")
 
 
 # -- which run is meant ----------------------------------------------------------------------------
 
 
-def three() -> list[RunSeen]:
+def three() -> list[ObservedRun]:
     def known(name, since, state="finished", alive=False):
         return digest("desk", state, alive, name=name, record_more={"since": since})
 
-    return runs_seen(
+    return observed_runs(
         {
             "desk": [
                 known("a", "2026-11-20T20:00:00Z", "running", True),
@@ -247,7 +247,7 @@ def test_what_would_be_removed_is_named_by_node_with_its_bytes():
 
 def test_a_run_is_not_removed_while_it_may_be_alive():
     over = seen(digest("desk", "finished", False), digest("laptop", "finished", False))
-    assert kept(over, []) == ""
-    assert_names(kept(seen(digest("desk"), digest("laptop")), []), "evening", "stop")
-    assert_names(kept(over, ["laptop"]), "laptop", "evening")
-    assert kept(over, ["oldbox"]) == ""
+    assert removal_objection(over, []) == ""
+    assert_names(removal_objection(seen(digest("desk"), digest("laptop")), []), "evening", "stop")
+    assert_names(removal_objection(over, ["laptop"]), "laptop", "evening")
+    assert removal_objection(over, ["oldbox"]) == ""

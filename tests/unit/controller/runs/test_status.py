@@ -11,7 +11,7 @@ from support.digests import cause, digest, metrics
 from support.facts import assert_names
 
 from hearth_controller.base.verdict import EXIT
-from hearth_controller.runs.observed import runs_seen
+from hearth_controller.runs.observed import observed_runs
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import MOST_RUNS, status_lines
 
@@ -46,7 +46,7 @@ def seen(desk=None, laptop=None, health=HEALTH, silent=()):
     digests = {"desk": desk and [desk], "laptop": laptop and [laptop]}
     known = {node: None if node in silent else (said or []) for node, said in digests.items()}
     answer = status(
-        runs_seen(known),
+        observed_runs(known),
         {node: None if node in silent else health for node in known},
         dict.fromkeys(silent, "ssh: connect to host laptop port 22: No route to host"),
         "2026-11-20T20:10:00+00:00",
@@ -134,7 +134,7 @@ def test_what_is_broken_says_why(digests, silent, facts):
 
 def test_what_became_of_earlier_runs_does_not_count():
     early = digest("desk", "failed", False, name="early", record_more={"since": "2026-11-19T"})
-    runs = runs_seen({"desk": [early, digest("desk", "finished", False)]})
+    runs = observed_runs({"desk": [early, digest("desk", "finished", False)]})
     assert status(runs, {"desk": HEALTH}, {}, "now")["verdict"] == "good"
 
 
@@ -192,6 +192,6 @@ def test_why_a_run_failed_stands_below_it():
 
 def test_old_runs_are_counted_not_shown():
     digests = [digest("desk", "finished", False, name=f"run{i}") for i in range(MOST_RUNS + 3)]
-    lines = status_lines(status(runs_seen({"desk": digests}), {"desk": HEALTH}, {}, "now"))
+    lines = status_lines(status(observed_runs({"desk": digests}), {"desk": HEALTH}, {}, "now"))
     assert_names("\n".join(lines), "3 older", "playbooks/runs.yml")
     assert sum("run" in line.split(" ")[0] for line in lines) <= MOST_RUNS + 1

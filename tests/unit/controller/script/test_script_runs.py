@@ -19,14 +19,14 @@ from hearth.base.errors import ConfigError
 from hearth.config import newest_run, run_of
 from hearth_controller.launch.typed import foreign, sort_out
 from hearth_controller.runs.listing import compare, listing
-from hearth_controller.runs.observed import runs_seen
+from hearth_controller.runs.observed import observed_runs
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import script_summary
 from hearth_controller.script import tree
-from hearth_controller.script.request import ScriptRequest, ask, go_on
+from hearth_controller.script.request import ScriptRequest, new_request, resumed_request
 from hearth_controller.script.run import read_script, script_of, script_text
 from hearth_controller.script.tree import Tree, code_tree, data_tree
 from hearth_controller.watch.progress import state_text
@@ -60,13 +60,13 @@ def project(folder: Path) -> Path:
 
 def asked(folder: Path, **given: object) -> ScriptRequest:
     """Return the run that is asked for with a project's script."""
-    return ask({"script": str(project(folder / "work")), **given}, folder / "runs", NOW)
+    return new_request({"script": str(project(folder / "work")), **given}, folder / "runs", NOW)
 
 
 def refused(folder: Path, **given: object) -> str:
     """Return all that is said when such a run is refused."""
     with pytest.raises(ConfigError) as error:
-        ask(given, folder / "runs", NOW)
+        new_request(given, folder / "runs", NOW)
     return "\n".join(error.value.findings)
 
 
@@ -96,7 +96,9 @@ def test_code_goes_and_what_tools_made_stays_and_is_named(tmp_path):
     assert found.left_out == (
         *(".git", "__pycache__", "broken", "data", "env", "linked", "me.egg-info"),
     )
-    assert_names(found.told, "4 files, 35 B", "__pycache__, broken, data, env", "linked", "1 more")
+    assert_names(
+        found.summary, "4 files, 35 B", "__pycache__, broken, data, env", "linked", "1 more"
+    )
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.text("xyz", max_size=3), min_size=1))
@@ -160,7 +162,7 @@ def test_another_folder_can_be_the_scripts(tmp_path):
     work = project(tmp_path / "work").parent
     (work / "tools").mkdir()
     (work / "tools" / "go.py").write_text("")
-    found = ask(
+    found = new_request(
         {"script": str(work / "tools" / "go.py"), "script_folder": str(work), "run": "x"}, tmp_path
     )
     assert found.run.script == "tools/go.py"
@@ -232,10 +234,10 @@ def on_record(folder: Path, **given: object) -> ScriptRequest:
 def test_a_run_goes_on_with_the_same_code_and_other_arguments(tmp_path):
     found = on_record(tmp_path, script_args="--epochs 3")
     assert newest_run(tmp_path / "runs") == "evening"
-    again = go_on("evening", {}, tmp_path / "runs")
+    again = resumed_request("evening", {}, tmp_path / "runs")
     assert again.resumes
     assert again.run == found.run
-    longer = go_on("evening", {"script_args": "--epochs 9"}, tmp_path / "runs")
+    longer = resumed_request("evening", {"script_args": "--epochs 9"}, tmp_path / "runs")
     assert longer.run.arguments == ("--epochs", "9")
 
 
@@ -243,10 +245,10 @@ def test_a_run_whose_code_has_changed_is_another_run(tmp_path):
     on_record(tmp_path)
     (tmp_path / "work" / "parts" / "model.py").write_text("WIDTH = 4\n")
     with pytest.raises(ConfigError, match="'evening'"):
-        go_on("evening", {}, tmp_path / "runs")
+        resumed_request("evening", {}, tmp_path / "runs")
     with pytest.raises(ConfigError, match="script_data: "):
-        go_on("evening", {"script_data": "x"}, tmp_path / "runs")
-    assert go_on("ghost", {}, tmp_path / "runs") is None
+        resumed_request("evening", {"script_data": "x"}, tmp_path / "runs")
+    assert resumed_request("ghost", {}, tmp_path / "runs") is None
 
 
 # -- what is typed after -e ------------------------------------------------------------------------
@@ -292,16 +294,16 @@ def seen(folder: Path, state: str = "running", alive: bool = True):
         ]
         for node in ("desk", "laptop")
     }
-    return runs_seen(known)
+    return observed_runs(known)
 
 
 def test_a_scripts_run_is_shown_with_its_state_and_since_when_and_no_step(tmp_path):
     (one,) = seen(tmp_path)
     assert (one.state, one.story.step, one.program) == ("running", 0, "train.py")
     assert one.begun == NOW.isoformat(timespec="seconds")
-    told = status([one], {}, {}, "now")["runs"][0]
-    assert (told["script"], told["model"]) == ("train.py", None)
-    lines = status_lines({"runs": [told], "nodes": [], "reasons": [], "verdict": "good"})
+    summary = status([one], {}, {}, "now")["runs"][0]
+    assert (summary["script"], summary["model"]) == ("train.py", None)
+    lines = status_lines({"runs": [summary], "nodes": [], "reasons": [], "verdict": "good"})
     assert_names(lines[2], "train.py", "running")
     assert "2026-11-2" in lines[2]
     assert "train.py" in listing([one], 120)[1]

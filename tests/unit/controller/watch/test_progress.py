@@ -9,12 +9,12 @@ from hearth_controller.watch.progress import progress_text, split_news, state_te
 
 
 def text_after(*lines):
-    return progress_text(Story.of(lines))
+    return progress_text(Story.from_lines(lines))
 
 
 def news_after(*lines):
     """Return the news of the plans among these lines."""
-    plans = Story.of(lines).plans
+    plans = Story.from_lines(lines).plans
     return [news for count in range(1, len(plans) + 1) if (news := split_news(plans[:count]))]
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from support.facts import assert_names
 from support.modules import call
 
-from hearth_controller.runs.dashboard import login, told
+from hearth_controller.runs.dashboard import describe_dashboard, login
 from hearth_controller.script.run import ScriptRun, script_text
 
 HOME = {
@@ -138,7 +138,7 @@ def test_a_port_that_is_taken_is_not_taken_twice():
 
 
 def test_the_tunnel_is_a_command_to_type_as_it_is():
-    lines = told(answer(), "tower", HOME, False, "ansible-playbook -i inventory/home")
+    lines = describe_dashboard(answer(), "tower", HOME, False, "ansible-playbook -i inventory/home")
     assert_names(lines[0], "evening", "tower", "process 4711")
     tunnel = next(line for line in lines if "tunnel" in line).split("tunnel", 1)[1].strip()
     assert shlex.split(tunnel) == [
@@ -155,16 +155,16 @@ def test_the_tunnel_is_a_command_to_type_as_it_is():
 
 
 def test_on_this_computer_there_is_no_tunnel():
-    text = "\n".join(told(answer(), "desk", {"inventory_hostname": "desk"}, True, "x"))
+    text = "\n".join(describe_dashboard(answer(), "desk", {"inventory_hostname": "desk"}, True, "x"))
     assert "ssh" not in text
 
 
 def test_an_offline_run_is_sent_with_one_command_and_no_key_in_it():
     kept = ["/w s/results/evening/wandb/offline-run-1", "/w s/results/evening/wandb/offline-run-2"]
-    here = told(answer(kept), "desk", {"inventory_hostname": "desk"}, True, "x")
+    here = describe_dashboard(answer(kept), "desk", {"inventory_hostname": "desk"}, True, "x")
     sync = next(line for line in here if " sync " in line).split("wandb, then", 1)[1]
     assert shlex.split(sync) == ["/env/bin/wandb", "sync", *kept]
-    there = told(answer(kept), "tower", HOME, False, "x")
+    there = describe_dashboard(answer(kept), "tower", HOME, False, "x")
     sync = shlex.split(next(line for line in there if " sync " in line).split("then", 1)[1])
     assert sync[:2] == ["ssh", "-t"]
     assert shlex.split(sync[-1]) == ["/env/bin/wandb", "sync", *kept]
@@ -172,7 +172,7 @@ def test_an_offline_run_is_sent_with_one_command_and_no_key_in_it():
 
 
 def test_where_there_is_none_nothing_is_said():
-    assert told({"dashboard": {}, "offline": [], "wandb": ""}, "desk", HOME, True, "x") == []
+    assert describe_dashboard({"dashboard": {}, "offline": [], "wandb": ""}, "desk", HOME, True, "x") == []
 
 
 @given(
