@@ -74,9 +74,9 @@ def message_of(result: dict[str, Any]) -> str:
     if "censored" in result:
         return "failed; its output is hidden because it may hold secrets"
     # Imported here: an Ansible without this package must first reach its refusal.
-    from hearth_controller.inventory.unreachable import told_by
+    from hearth_controller.inventory.unreachable import describe_failure
 
-    return told_by(result) or "failed without saying why; -v shows more"
+    return describe_failure(result) or "failed without saying why; -v shows more"
 
 
 def grouped(said: list[tuple[str, str]]) -> list[tuple[str, str]]:

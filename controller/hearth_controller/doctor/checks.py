@@ -26,28 +26,28 @@ class Check:
 
 
 HOME = (
-    Check("battery", system.battery, "look"),
-    Check("GPU shared", gpus.others, "look"),
-    Check("desktop", gpus.desktop, "look"),
-    Check("power cap", gpus.power_cap, "look"),
+    Check("battery", system.battery, "inspection"),
+    Check("GPU shared", gpus.others, "inspection"),
+    Check("desktop", gpus.desktop, "inspection"),
+    Check("power cap", gpus.power_cap, "inspection"),
 )
 """Checks for side effects of a home, which train.yml also reports at its start."""
 
 CHECKS = (
     Check("login", system.login),
-    Check("driver", gpus.driver, "look"),
-    Check("Secure Boot", gpus.secure_boot, "look"),
+    Check("driver", gpus.driver, "inspection"),
+    Check("Secure Boot", gpus.secure_boot, "inspection"),
     Check("torch and GPU", gpus.torch, "facts"),
     Check("versions", software.versions),
     Check("lock file", software.lock, "packages"),
     Check("code", software.code, "code"),
-    Check("address", links.address, "look"),
-    Check("duplicate", links.duplicate, "look"),
+    Check("address", links.address, "inspection"),
+    Check("duplicate", links.duplicate, "inspection"),
     Check("link", links.link, "facts"),
     Check("latency", links.latency, "facts"),
     Check("reach", links.reach, "facts"),
     Check("ports", links.ports, "facts"),
-    Check("MTU", links.mtu, "look"),
+    Check("MTU", links.mtu, "inspection"),
     Check(
         "firewall",
         system.promised(
@@ -66,13 +66,13 @@ CHECKS = (
     ),
     Check("clock", system.clock),
     Check("sleep", system.promised("power", "never", "a node asleep is lost to its run")),
-    Check("disk", system.disk, "look"),
-    Check("memory", system.memory, "look"),
-    Check("identity", system.identity, "look"),
-    Check("orphans", system.orphans, "look"),
-    Check("leftovers", system.leftovers, "look"),
-    Check("models", software.models, "look"),
-    Check("data", software.data, "look"),
+    Check("disk", system.disk, "inspection"),
+    Check("memory", system.memory, "inspection"),
+    Check("identity", system.identity, "inspection"),
+    Check("orphans", system.orphans, "inspection"),
+    Check("leftovers", system.leftovers, "inspection"),
+    Check("models", software.models, "inspection"),
+    Check("data", software.data, "inspection"),
     *HOME,
 )
 """Every check of doctor."""

@@ -18,7 +18,7 @@ from hearth_controller.base.verdict import overall
 from hearth_controller.doctor.checks import CHECKS, Check
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.doctor.table import doctor_lines
-from hearth_controller.inventory.unreachable import told_by
+from hearth_controller.inventory.unreachable import describe_failure
 
 _BY_ROOT = frozenset({"names", "time", "power", "firewall", "nccl"})
 """Stages of provisioning whose repair needs root."""
@@ -107,18 +107,18 @@ def node_of(
         alone=str(one_computer).lower() in ("true", "yes", "1"),
         over_ssh=connection not in ("local", "ansible.builtin.local"),
         lock=str(lock),
-        rootless=told_by(root) if root.get("failed") else "",
-        look=answers.get("look", {}).get("facts", {}),
-        packages=_whole(answers.get("packages", {}), "kind"),
-        code=_whole(plain.get("workspace", {}), "differing"),
+        rootless=describe_failure(root) if root.get("failed") else "",
+        inspection=answers.get("look", {}).get("facts", {}),
+        packages=_complete(answers.get("packages", {}), "kind"),
+        code=_complete(plain.get("workspace", {}), "differing"),
         stages={**plain, **rooted},
         claims=answers.get("claims", {}).get("facts", {}),
     )
 
 
-def _whole(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _complete(result: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return a module's result, or an empty mapping if it failed or did not run."""
-    return said if key in said else {}
+    return result if key in result else {}
 
 
 def show(

@@ -36,7 +36,7 @@ _NO_CARD = not_applicable("no NVIDIA GPU")
 
 def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The loaded module and user space have the same, recent enough version, and answer."""
-    its = node.look["driver"]
+    its = node.inspection["driver"]
     if not its["cards"]:
         return _NO_CARD
     here = f"{cluster.stage('driver')} --limit {node.name}"
@@ -59,7 +59,7 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:
     """If the firmware loads signed code only, the driver's module is signed."""
-    its = node.look["driver"]
+    its = node.inspection["driver"]
     if not its["cards"]:
         return _NO_CARD
     if not its["secure_boot"]:
@@ -107,13 +107,13 @@ def others(node: ExaminedNode, cluster: Cluster) -> Finding:
         return missing
     found = [
         (gpu, program)
-        for gpu in node.look["gpus"]
+        for gpu in node.inspection["gpus"]
         for program in gpu["programs"]
-        if _counts(program)
+        if _is_reported(program)
     ]
     if not found:
         return good("nobody else")
-    named = ", ".join(_told(gpu, program) for gpu, program in found)
+    named = ", ".join(_describe(gpu, program) for gpu, program in found)
     return degraded(
         named,
         "it shares the GPU's time and memory with training",
@@ -125,7 +125,7 @@ def desktop(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The desktop leaves the GPU's memory to training."""
     if missing := _no_use(node):
         return missing
-    held = {gpu["index"]: _held_by_desktop(gpu) for gpu in node.look["gpus"]}
+    held = {gpu["index"]: _held_by_desktop(gpu) for gpu in node.inspection["gpus"]}
     most = max(held, key=held.__getitem__)
     if held[most] <= DESKTOP_MIB:
         return good(f"{held[most]} MiB")
@@ -140,7 +140,7 @@ def power_cap(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No power limit below the default one slows a GPU down."""
     if missing := _no_use(node):
         return missing
-    known = [gpu for gpu in node.look["gpus"] if gpu["watts_limit"] and gpu["watts_default"]]
+    known = [gpu for gpu in node.inspection["gpus"] if gpu["watts_limit"] and gpu["watts_default"]]
     if not known:
         return not_checked("the driver does not say")
     for gpu in known:
@@ -156,13 +156,13 @@ def power_cap(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def _no_use(node: ExaminedNode) -> Finding | None:
     """Return the finding for a node whose GPU use is unknown, or None."""
-    if node.look["gpus"]:
+    if node.inspection["gpus"]:
         return None
-    trouble = node.look["gpu_trouble"]
+    trouble = node.inspection["gpu_trouble"]
     return _NO_CARD if trouble == "no nvidia-smi" else not_checked(trouble or "it names no GPU")
 
 
-def _counts(program: Mapping[str, Any]) -> bool:
+def _is_reported(program: Mapping[str, Any]) -> bool:
     """Return whether to report a program, by its memory or, if that is unknown, by its kind."""
     if _is_desktop(program):
         return False
@@ -179,6 +179,6 @@ def _held_by_desktop(gpu: Mapping[str, Any]) -> int:
     return max((gpu["used_mib"] or 0) - gpu["ours_mib"] - named, 0)
 
 
-def _told(gpu: Mapping[str, Any], program: Mapping[str, Any]) -> str:
+def _describe(gpu: Mapping[str, Any], program: Mapping[str, Any]) -> str:
     holds = f", {program['mib']} MiB" if program["mib"] else ""
     return f"{program['name']} on GPU {gpu['index']} (process {program['pid']}{holds})"

@@ -30,7 +30,7 @@ _ALONE = not_applicable("there is no other node")
 
 def address(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The machine has its cluster address."""
-    card = node.look["card"]["name"]
+    card = node.inspection["card"]["name"]
     if card:
         return good(f"{node.verify.address} on {card}")
     return broken(
@@ -49,11 +49,11 @@ def duplicate(node: ExaminedNode, cluster: Cluster) -> Finding:
         return _LOOPBACK
     claimed = node.claims.get("claimed_by")
     seen = [
-        other.look["neighbours"][node.verify.address]
+        other.inspection["neighbours"][node.verify.address]
         for other in cluster.others(node)
-        if node.verify.address in other.look.get("neighbours", {})
+        if node.verify.address in other.inspection.get("neighbours", {})
     ]
-    strange = [mac for mac in seen if mac not in node.look["card"]["macs"]]
+    strange = [mac for mac in seen if mac not in node.inspection["card"]["macs"]]
     if claimed or strange:
         mac = claimed or strange[0]
         return broken(
@@ -68,7 +68,7 @@ def duplicate(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def link(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The node's link reaches its expected bandwidth."""
-    mbit, facts = link_mbit(node.name, cluster.seen), node.facts
+    mbit, facts = link_mbit(node.name, cluster.observations), node.facts
     if facts["interface"] == "lo":
         return _LOOPBACK
     if not cluster.others(node):
@@ -78,7 +78,7 @@ def link(node: ExaminedNode, cluster: Cluster) -> Finding:
         return not_checked(f"run {busy} is under way" if busy else "no peer answered")
     seen = f"{speed(mbit)} on {facts['interface']}"
     slow = "every step waits for the slowest link"
-    cure = link_cure(node.verify, cluster.seen)
+    cure = link_cure(node.verify, cluster.observations)
     if facts["wireless"]:
         return degraded(f"{seen}, Wi-Fi", slow, cure) if cure else good(f"{seen}, Wi-Fi")
     if cure:
@@ -86,7 +86,7 @@ def link(node: ExaminedNode, cluster: Cluster) -> Finding:
     if mbit < SLOW_MBIT:
         return good(f"{seen}, as much as the links of its peers carry")
     own = facts["nic_mbit"] or 0
-    if mbit < min(own, peers_allow(node.name, cluster.seen)) / 2 and own <= GIGABITS:
+    if mbit < min(own, peers_allow(node.name, cluster.observations)) / 2 and own <= GIGABITS:
         return degraded(
             f"{seen}, and the card negotiated {own} Mbit/s",
             slow,
@@ -116,7 +116,7 @@ def reach(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Every other node reaches it over TCP."""
     if not cluster.others(node):
         return _ALONE
-    deaf, _ = failed_calls(node.verify, cluster.seen)
+    deaf, _ = failed_calls(node.verify, cluster.observations)
     if deaf:
         return broken(
             f"from {', '.join(deaf)}: {next(iter(deaf.values()))}",
@@ -148,8 +148,8 @@ def mtu(node: ExaminedNode, cluster: Cluster) -> Finding:
         return _LOOPBACK
     if not cluster.others(node):
         return _ALONE
-    own, paths = node.look["card"]["mtu"], node.look["paths"]
-    card = node.look["card"]["name"]
+    own, paths = node.inspection["card"]["mtu"], node.inspection["paths"]
+    card = node.inspection["card"]["name"]
     answered = {name: path for name, path in paths.items() if path["small"]}
     if not answered:
         return not_checked("no ping here" if not paths else "no peer answers ping")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from hearth_controller.inventory.unreachable import told_by
+from hearth_controller.inventory.unreachable import describe_failure
 
 
 def message(
@@ -46,9 +46,9 @@ def findings_of(results: Iterable[Mapping[str, Any]]) -> list[str]:
     findings = []
     for result in results:
         if result.get("unreachable"):
-            findings.append(f"cannot be reached: {told_by(result)}")
+            findings.append(f"cannot be reached: {describe_failure(result)}")
         elif result.get("failed") and not result.get("findings"):
-            findings.append(told_by(result) or "failed without saying why")
+            findings.append(describe_failure(result) or "failed without saying why")
         findings += result.get("findings", [])
     return list(dict.fromkeys(findings))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hearth.verify.judgement import Observation
 
-Part = Literal["look", "facts", "packages", "code"]
+Part = Literal["inspection", "facts", "packages", "code"]
 """A group of facts that a check may need, see `ExaminedNode.lacks`."""
 
 
@@ -16,9 +16,9 @@ Part = Literal["look", "facts", "packages", "code"]
 class ExaminedNode:
     """The facts about a node.
 
-    `verify` is the result of the role verify for it and its peers. `look` holds the facts of the
-    module `hearth_doctor`; `packages`, `code` and `stages` (by stage name) are the results of the
-    provisioning modules in check mode; `claims` holds the other nodes' records of its address.
+    `verify` is the result of the role verify for it and its peers. `inspection` holds the facts of
+    the module `hearth_doctor`; `packages`, `code` and `stages` (by stage name) are the results of
+    the provisioning modules in check mode; `claims` holds the other nodes' records of its address.
     `rootless` is the reason why checks that need root were skipped.
 
     `alone`: all nodes are one computer, whose system provisioning leaves unchanged. `over_ssh`:
@@ -30,7 +30,7 @@ class ExaminedNode:
     over_ssh: bool = True
     lock: str = "auto"
     rootless: str = ""
-    look: Mapping[str, Any] = field(default_factory=dict)
+    inspection: Mapping[str, Any] = field(default_factory=dict)
     packages: Mapping[str, Any] = field(default_factory=dict)
     code: Mapping[str, Any] = field(default_factory=dict)
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -49,21 +49,21 @@ class ExaminedNode:
     @property
     def loopback(self) -> bool:
         """Whether its cluster address is on the loopback interface."""
-        return self.look["card"]["name"] == "lo"
+        return self.inspection["card"]["name"] == "lo"
 
     @property
     def busy(self) -> str:
         """The run that occupies the node, or ''."""
-        return str(self.look.get("busy") or self.facts.get("busy") or "")
+        return str(self.inspection.get("busy") or self.facts.get("busy") or "")
 
     def lacks(self, part: Part | None) -> str:
         """Return the reason why a group of facts is missing, or ''."""
         if self.verify.gone:
             return "it does not answer"
         if part == "facts" and not self.verify.usable:
-            said = next(iter(self.verify.findings), "its environment does not answer")
-            return said.strip().splitlines()[-1]  # of a traceback, the last line
-        if part in ("look", "packages", "code") and not getattr(self, part):
+            reason = next(iter(self.verify.findings), "its environment does not answer")
+            return reason.strip().splitlines()[-1]  # of a traceback, the last line
+        if part in ("inspection", "packages", "code") and not getattr(self, part):
             return "it could not be looked at; playbooks/doctor.yml -v shows more"
         return ""
 
@@ -76,7 +76,7 @@ class Cluster:
     playbook: str = "ansible-playbook"
 
     @property
-    def seen(self) -> list[Observation]:
+    def observations(self) -> list[Observation]:
         """The results of the role verify for all nodes."""
         return [node.verify for node in self.nodes]
 

@@ -25,10 +25,10 @@ _VITAL = frozenset({"torch", "nvidia-nccl-cu13", "transformers", "peft"})
 def versions(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The environment loads torch, and its versions match the other nodes."""
     if why := node.lacks("facts"):
-        if not node.verify.findings or _named_elsewhere(node):
+        if not node.verify.findings or _explained_elsewhere(node):
             return not_checked(why)
         return broken(why, "nothing can train here", cluster.stage("python"))
-    found = next(differing(node.verify, cluster.seen), None)
+    found = next(differing(node.verify, cluster.observations), None)
     facts = node.facts
     if found:
         what, here, usual = found
@@ -42,24 +42,24 @@ def versions(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good(f"torch {facts['torch']}{nccl}")
 
 
-def _named_elsewhere(node: ExaminedNode) -> bool:
+def _explained_elsewhere(node: ExaminedNode) -> bool:
     """Return whether another check may explain why a node's environment does not answer."""
     packages, code = node.packages, node.code
-    if any(node.lacks(part) for part in ("look", "packages", "code")):
+    if any(node.lacks(part) for part in ("inspection", "packages", "code")):
         return True
     amiss = packages["differing"], code["findings"], code["differing"]
-    return not packages["present"] or not node.look["card"]["name"] or any(amiss)
+    return not packages["present"] or not node.inspection["card"]["name"] or any(amiss)
 
 
 def lock(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The installed packages match the lock file."""
-    said = node.packages
+    packages = node.packages
     fix = cluster.stage("python")
-    if not said["present"]:
+    if not packages["present"]:
         return broken("no Python environment", "nothing can train", fix, "python")
-    wrong = said["differing"]
+    wrong = packages["differing"]
     if not wrong:
-        return good(f"as {said['kind']}.lock says")
+        return good(f"as {packages['kind']}.lock says")
     each = [
         f"{one['name']} {one['has']} instead of {one['wants']}"
         if one["has"]
@@ -68,8 +68,8 @@ def lock(node: ExaminedNode, cluster: Cluster) -> Finding:
     ]
     more = f" and {len(each) - _NAMED} more" if len(each) > _NAMED else ""
     seen = ", ".join(each[:_NAMED]) + more
-    if said["findings"]:
-        return broken(seen, "and the lock has no way to mend it", said["findings"][0])
+    if packages["findings"]:
+        return broken(seen, "and the lock has no way to mend it", packages["findings"][0])
     if _VITAL & {one["name"] for one in wrong}:
         return broken(seen, "it may compute another thing than the other nodes", fix, "python")
     return degraded(seen, "it is not what Hearth was tested with", fix, "python")
@@ -77,17 +77,17 @@ def lock(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def code(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The workspace exists and holds the training code of this checkout."""
-    said = node.code
+    code = node.code
     fix = cluster.stage("workspace")
-    if said["findings"]:
-        return broken("the workspace cannot be written", "nothing can train", said["findings"][0])
-    if said["differing"]:
-        count = len(said["differing"])
-        files = said["differing"][0] if count == 1 else f"{count} files"
+    if code["findings"]:
+        return broken("the workspace cannot be written", "nothing can train", code["findings"][0])
+    if code["differing"]:
+        count = len(code["differing"])
+        files = code["differing"][0] if count == 1 else f"{count} files"
         return degraded(
             f"{files} unlike this checkout", "the next run replaces them", fix, "workspace"
         )
-    if said["changed"]:
+    if code["changed"]:
         return degraded(
             "folders of the workspace are missing", "the next run makes them", fix, "workspace"
         )
@@ -96,7 +96,7 @@ def code(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def models(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The models are complete and match the other nodes."""
-    its = node.look["models"]
+    its = node.inspection["models"]
     fix = "remove the folder {} on {}: train.yml fetches it again"
     for name, model in its.items():
         if model["changed"]:
@@ -106,8 +106,8 @@ def models(node: ExaminedNode, cluster: Cluster) -> Finding:
                 fix.format(name, node.name),
             )
     for name, model in its.items():
-        others = [of.look.get("models", {}).get(name, {}) for of in cluster.nodes]
-        if model["fingerprint"] != _usual([one["fingerprint"] for one in others if one]):
+        others = [of.inspection.get("models", {}).get(name, {}) for of in cluster.nodes]
+        if model["fingerprint"] != _most_frequent([one["fingerprint"] for one in others if one]):
             return broken(
                 f"{name} is not that of the other nodes",
                 "this node would train another model",
@@ -115,8 +115,8 @@ def models(node: ExaminedNode, cluster: Cluster) -> Finding:
             )
     if not its:
         return not_applicable("no model yet")
-    if unread := [path for path in node.look["unread"] if not _staged(path, node)]:
-        return not_checked(_too_much(unread))
+    if unread := [path for path in node.inspection["unread"] if not _staged(path, node)]:
+        return not_checked(_unread(unread))
     return good(f"{len(its)} as their checksums say" if len(its) > 1 else f"{next(iter(its))}")
 
 
@@ -125,42 +125,42 @@ def data(node: ExaminedNode, cluster: Cluster) -> Finding:
 
     Rows from the Hub have no checksum and must match the other nodes.
     """
-    damaged = node.look["damaged"]
+    damaged = node.inspection["damaged"]
     if damaged:
         return degraded(
             f"{damaged[0]} is not what came",
             "a run with it would be refused, or train on other rows",
             f"remove data/{damaged[0]} in the workspace of {node.name}: train.yml brings it again",
         )
-    for name, digest in node.look["hub_sums"].items():
-        known = [of.look.get("hub_sums", {}).get(name) for of in cluster.nodes]
-        if digest != _usual([one for one in known if one]):
+    for name, digest in node.inspection["hub_sums"].items():
+        known = [of.inspection.get("hub_sums", {}).get(name) for of in cluster.nodes]
+        if digest != _most_frequent([one for one in known if one]):
             return degraded(
                 f"data/hub/{name} is not that of the other nodes",
                 "a run with it would be refused",
                 f"remove data/hub/{name} in the workspace of {node.name}: train.yml brings it "
                 "again",
             )
-    if not node.look["data"] and not node.look["hub_data"]:
+    if not node.inspection["data"] and not node.inspection["hub_data"]:
         return not_applicable("no data file yet")
-    if unread := [path for path in node.look["unread"] if _staged(path, node)]:
-        return not_checked(_too_much(unread))
-    count = len(node.look["data"]) + len(node.look["hub_data"])
+    if unread := [path for path in node.inspection["unread"] if _staged(path, node)]:
+        return not_checked(_unread(unread))
+    count = len(node.inspection["data"]) + len(node.inspection["hub_data"])
     return good(f"{count} file{'s' if count > 1 else ''} as their checksums say")
 
 
 def _staged(path: str, node: ExaminedNode) -> bool:
     """Return whether a file reported by a node belongs to data, not to a model."""
-    return PurePosixPath(path).name in [*node.look["data"], *node.look["hub_data"]]
+    return PurePosixPath(path).name in [*node.inspection["data"], *node.inspection["hub_data"]]
 
 
-def _too_much(unread: Sequence[str]) -> str:
+def _unread(unread: Sequence[str]) -> str:
     """Return the message that files were not read, naming the first."""
     more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
     verb = "are" if more else "is"
     return f"{unread[0]}{more} {verb} too large to be read at every look"
 
 
-def _usual(prints: Sequence[str]) -> str:
+def _most_frequent(prints: Sequence[str]) -> str:
     """Return the most frequent checksum; on a tie, the one of the lowest rank."""
     return Counter(prints).most_common(1)[0][0]

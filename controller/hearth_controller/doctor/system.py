@@ -45,17 +45,17 @@ def promised(stage: str, kept: str, why: str, *, vital: bool = False) -> Check:
     trouble = broken if vital else degraded
 
     def check(node: ExaminedNode, cluster: Cluster) -> Finding:
-        said = node.stages.get(stage, {})
+        result = node.stages.get(stage, {})
         fix = cluster.stage(stage)
         if node.alone:
             return _ALONE
-        if "changed" not in said:
+        if "changed" not in result:
             return not_checked(node.rootless or "it could not be looked at")
-        if said.get("findings"):
-            return trouble(said["findings"][0], why, f"do what it says, then {fix}")
-        if said.get("failed"):
-            return not_checked(str(said.get("msg", "the check failed")).partition("\n")[0])
-        if said["changed"]:
+        if result.get("findings"):
+            return trouble(result["findings"][0], why, f"do what it says, then {fix}")
+        if result.get("failed"):
+            return not_checked(str(result.get("msg", "the check failed")).partition("\n")[0])
+        if result["changed"]:
             return trouble("not as provisioning leaves it", why, fix, stage)
         return good(kept)
 
@@ -78,7 +78,7 @@ def clock(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def disk(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The disk has room for checkpoints and models."""
-    least = min(node.look["disks"], key=lambda disk: disk["free_mib"])
+    least = min(node.inspection["disks"], key=lambda disk: disk["free_mib"])
     free = least["free_mib"]
     seen = f"{free / 1024:.1f} GB free"
     fix = f"{cluster.playbook} playbooks/runs.yml lists runs, -e delete=NAME removes one"
@@ -91,7 +91,7 @@ def disk(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def memory(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Enough memory is free for a rank."""
-    its = node.look["memory"]
+    its = node.inspection["memory"]
     free = its["total_mib"] - its["used_mib"]
     seen = f"{free / 1024:.1f} of {its['total_mib'] / 1024:.1f} GB free"
     fix = f"close what is not needed on {node.name}: `ps --sort=-rss -eo rss,comm | head`"
@@ -108,9 +108,9 @@ def identity(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No other node is the same machine, or a copy of its disk."""
     if node.alone:
         return not_applicable("all nodes are this computer")
-    its = node.look["identity"]
+    its = node.inspection["identity"]
     for other in cluster.others(node):
-        theirs = other.look.get("identity", {"machine_id": "", "host_keys": []})
+        theirs = other.inspection.get("identity", {"machine_id": "", "host_keys": []})
         if its["machine_id"] and its["machine_id"] == theirs["machine_id"]:
             return broken(
                 f"the machine id of {other.name}",
@@ -129,7 +129,7 @@ def identity(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def orphans(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No process of a run has outlived its supervisor."""
-    found = node.look["orphans"]
+    found = node.inspection["orphans"]
     if not found:
         return good("none")
     pids = " ".join(str(each["pid"]) for each in found)
@@ -141,7 +141,7 @@ def orphans(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def leftovers(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No unit and no scratch folder of an ended run is left."""
-    found = node.look["leftovers"]
+    found = node.inspection["leftovers"]
     if not found:
         return good("none")
     unit = any(path.endswith(".service") for path in found)
@@ -157,8 +157,8 @@ def leftovers(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def battery(node: ExaminedNode, cluster: Cluster) -> Finding:
     """A laptop is plugged in."""
-    if node.look["on_battery"] is None:
+    if node.inspection["on_battery"] is None:
         return not_applicable("no battery")
-    if not node.look["on_battery"]:
+    if not node.inspection["on_battery"]:
         return good("plugged in")
     return degraded("it runs on its battery", "it computes slowly, and not for long", "plug it in")

@@ -62,7 +62,7 @@ def explain(message: str) -> str:
     return message
 
 
-def told_by(result: Mapping[str, Any]) -> str:
+def describe_failure(result: Mapping[str, Any]) -> str:
     """Return the explained message of a failed or unreachable result; '' if it has none."""
     said = str(result.get("msg") or "").strip()
     errors = str(result.get("module_stderr") or result.get("stderr") or "").strip()

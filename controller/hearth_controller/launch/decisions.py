@@ -129,7 +129,7 @@ class Launch:
             f"{name}: {warning}"
             for name, facts in self.facts("look").items()
             for warning in warnings(
-                ExaminedNode(Observation(name, 0, self.addresses[name]), look=facts["home"])
+                ExaminedNode(Observation(name, 0, self.addresses[name]), inspection=facts["home"])
             )
         ]
         return {"file": file, "talk": talk, "say": "\n".join(f"  {line}" for line in lines)}

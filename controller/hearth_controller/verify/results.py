@@ -8,7 +8,7 @@ from typing import Any
 from hearth.verify.judgement import Observation, Sum, judge, remarks, why_no_sum
 from hearth.verify.table import Line, table
 from hearth_controller.base.screen import COLUMNS, ON_TERMINAL
-from hearth_controller.inventory.unreachable import told_by
+from hearth_controller.inventory.unreachable import describe_failure
 
 
 def observations(
@@ -39,7 +39,7 @@ def observations(
 def _gone(look: Mapping[str, Any], playing: bool) -> str:
     """Return the reason why a node could not be inspected, or ''."""
     if look.get("unreachable"):
-        why = told_by(look).splitlines()
+        why = describe_failure(look).splitlines()
         return f"cannot be reached: is it on, and its cable in? ({why[0] if why else 'no answer'})"
     if not playing:
         return "an earlier stage has failed on it or could not reach it, see above"

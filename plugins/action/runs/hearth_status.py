@@ -13,7 +13,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
-from hearth_controller.inventory.unreachable import told_by
+from hearth_controller.inventory.unreachable import describe_failure
 from hearth_controller.runs.observed import digests_of, observed_runs
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
@@ -65,7 +65,7 @@ class ActionModule(ActionBase):
             observed_runs(digests),
             {name: known[name].get("status_health", {}).get("health") for name in given["nodes"]},
             {
-                name: told_by(known[name].get("runs_look", {})) or "failed without saying why"
+                name: describe_failure(known[name].get("runs_look", {})) or "failed without saying why"
                 for name, answer in digests.items()
                 if answer is None
             },

@@ -131,7 +131,7 @@ def node(name: str) -> ExaminedNode:
     rank = list(ADDRESSES).index(name)
     return ExaminedNode(
         verify=Observation(name, rank, ADDRESSES[name], facts=facts(rank), talk=talk(name)),
-        look=look(name),
+        inspection=look(name),
         packages=PACKAGES,
         code=CODE,
         stages=STAGES,
@@ -147,7 +147,7 @@ def well() -> dict[str, ExaminedNode]:
 def looks(name: str, **changes) -> dict[str, ExaminedNode]:
     """Return the nodes, one of which looks otherwise."""
     nodes = well()
-    nodes[name] = replace(nodes[name], look=nodes[name].look | changes)
+    nodes[name] = replace(nodes[name], inspection=nodes[name].inspection | changes)
     return nodes
 
 
@@ -474,8 +474,8 @@ def test_without_root_the_other_nodes_still_know_who_answers_at_an_address():
     assert found(another(claims={}), "duplicate")["outcome"] == "good"
     nodes = well()
     for name, its in nodes.items():
-        unasked = its.look | {"neighbours": {}}
-        nodes[name] = replace(its, look=unasked, claims={}, rootless="sudo wants a password")
+        unasked = its.inspection | {"neighbours": {}}
+        nodes[name] = replace(its, inspection=unasked, claims={}, rootless="sudo wants a password")
     assert found(nodes, "duplicate")["seen"] == "sudo wants a password"
 
 
@@ -501,7 +501,12 @@ def test_a_computer_alone_is_promised_nothing_of_its_system():
         lo = {"name": "lo", "mac": "", "mtu": 65536, "macs": []}
         verify = replace(its.verify, facts=its.facts | {"interface": "lo"})
         nodes[name] = replace(
-            its, verify=verify, alone=True, stages={}, look=its.look | {"card": lo}, claims={}
+            its,
+            verify=verify,
+            alone=True,
+            stages={},
+            inspection=its.inspection | {"card": lo},
+            claims={},
         )
     seen = examined(nodes)
     assert seen["verdict"] == "good"
@@ -536,12 +541,16 @@ def test_what_was_too_large_to_be_read_is_not_said_to_be_whole(path, check):
 
 def test_a_node_that_does_not_answer_is_broken_once_and_not_checked_further():
     gone = observed(gone="cannot be reached")
-    seen = examined(another(verify=gone, look={}, stages={}, packages={}, code={}, claims={}))
+    seen = examined(another(verify=gone, inspection={}, stages={}, packages={}, code={}, claims={}))
     bad = [each["check"] for each in seen["checks"] if each["outcome"] == "broken"]
     assert (seen["verdict"], bad) == ("broken", ["login"])
 
 
-@given(st.sets(st.sampled_from(["look", "packages", "code", "stages", "claims", "facts", "talk"])))
+@given(
+    st.sets(
+        st.sampled_from(["inspection", "packages", "code", "stages", "claims", "facts", "talk"])
+    )
+)
 def test_whatever_is_not_known_of_a_node_is_said_and_breaks_nothing(missing):
     nodes = well()
     its = nodes["laptop"]
@@ -567,7 +576,7 @@ def test_what_is_mended_is_a_stage_or_leftovers_each_once():
         its,
         packages=drift,
         verify=replace(its.verify, facts=torch),
-        look=its.look | {"leftovers": ["/x"]},
+        inspection=its.inspection | {"leftovers": ["/x"]},
     )
     assert mends(examined(nodes)) == {
         "tower": [],
@@ -579,7 +588,7 @@ def test_what_is_mended_is_a_stage_or_leftovers_each_once():
 def test_nothing_is_mended_under_a_run():
     nodes = stage("names", changed=True)
     its = nodes["laptop"]
-    nodes["laptop"] = replace(its, look=its.look | {"busy": "evening"})
+    nodes["laptop"] = replace(its, inspection=its.inspection | {"busy": "evening"})
     assert mends(examined(nodes))["laptop"] == []
 
 
@@ -613,7 +622,8 @@ def test_the_table_has_a_mark_a_node_and_what_is_wrong_below_it():
 
 def test_the_same_trouble_of_several_nodes_is_told_once():
     nodes = {
-        name: replace(its, look=its.look | {"on_battery": True}) for name, its in well().items()
+        name: replace(its, inspection=its.inspection | {"on_battery": True})
+        for name, its in well().items()
     }
     lines = doctor_lines(examined(nodes))
     assert sum(line.startswith("! tower, laptop, oldbox: battery: ") for line in lines) == 1
@@ -664,7 +674,7 @@ def test_an_answer_that_did_not_come_is_not_taken_for_a_good_one():
         },
     )
     assert_names(its.rootless, "sudo", "-K")
-    assert (its.code, its.packages, its.claims, its.look) == ({}, {}, {}, {})
+    assert (its.code, its.packages, its.claims, its.inspection) == ({}, {}, {}, {})
     assert its.stages.keys() == {"workspace"}
     assert (its.alone, its.over_ssh) == (False, True)
 

@@ -9,7 +9,7 @@ from support.facts import assert_names
 
 from hearth_controller.inventory import reach, ssh
 from hearth_controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_in
-from hearth_controller.inventory.unreachable import explain, told_by
+from hearth_controller.inventory.unreachable import describe_failure, explain
 
 A = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIA+uem/Rim3DPkNcO5w3JqDgxwPepweGSrsUgljlAANw")
 B = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIFE7oAujqR2TTWEwuf8WjXSZSGTFXYOJIgJh9e1opygr")
@@ -207,8 +207,8 @@ def test_what_is_not_known_is_passed_on():
 
 def test_errors_beside_the_message_count():
     result = {"msg": "Task failed: Module result deserialization failed", "module_stderr": ""}
-    assert told_by(result) == "Module result deserialization failed"
-    assert "may not use sudo" in told_by(
+    assert describe_failure(result) == "Module result deserialization failed"
+    assert "may not use sudo" in describe_failure(
         result | {"module_stderr": "me is not in the sudoers file."}
     )
-    assert told_by({}) == ""
+    assert describe_failure({}) == ""
