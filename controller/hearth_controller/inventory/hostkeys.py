@@ -30,7 +30,7 @@ class PublicKey:
         return f"{self.fingerprint} ({kind})"
 
     @classmethod
-    def of(cls, line: str) -> PublicKey:
+    def from_line(cls, line: str) -> PublicKey:
         """Return the key in a line of a .pub file."""
         kind, text = line.split()[:2]
         return cls(kind, text)
@@ -87,7 +87,7 @@ def choose(
     `file` is the known_hosts file.
     """
     wanted = next(iter(answers))
-    answering = {address: said.key for address, said in answers.items() if said.key}
+    answering = {address: answer.key for address, answer in answers.items() if answer.key}
     if not answering:
         return ChosenAddress(trouble=_silent(answers))
     if pinned:
@@ -99,8 +99,8 @@ def choose(
     else:
         # No key is pinned yet. If the keys differ, the intended address belongs to another machine,
         # and the last address is the machine's current one according to the inventory.
-        alike = len(set(answering.values())) == 1
-        chosen = list(answering)[0 if alike else -1]
+        same_key = len(set(answering.values())) == 1
+        chosen = list(answering)[0 if same_key else -1]
     stranger = ""
     if wanted in answering and answering[wanted] != answering[chosen] and chosen != wanted:
         stranger = f"another machine answers at {wanted} (host key {answering[wanted]})"
@@ -108,7 +108,7 @@ def choose(
 
 
 def _silent(answers: Mapping[str, Answer]) -> str:
-    tried = "; ".join(f"{address}: {said.reason}" for address, said in answers.items())
+    tried = "; ".join(f"{address}: {answer.reason}" for address, answer in answers.items())
     return (
         f"no SSH server answers at {' or '.join(answers)}. Is it switched on and plugged in, and "
         f"is the address right? ({tried})"

@@ -33,10 +33,10 @@ def reach(
     different key.
     """
     pinned = keys_in(known_hosts, name)
-    asked = list(dict.fromkeys(filter(None, addresses)))
-    with ThreadPoolExecutor(len(asked)) as threads:
-        said = threads.map(lambda address: greet(option, address, timeout, pinned), asked)
-        answers = dict(zip(asked, said, strict=True))
+    candidates = list(dict.fromkeys(filter(None, addresses)))
+    with ThreadPoolExecutor(len(candidates)) as threads:
+        found = threads.map(lambda address: greet(option, address, timeout, pinned), candidates)
+        answers = dict(zip(candidates, found, strict=True))
     shown = as_typed(known_hosts)
     choice = choose(name, answers, pinned, shown)
     if not choice.address:
@@ -69,7 +69,7 @@ def greet(
         first = {
             "UserKnownHostsFile": f'"{file}"',
             "GlobalKnownHostsFile": "/dev/null",
-            "HostKeyAlias": "asked",
+            "HostKeyAlias": "candidate",
             "HashKnownHosts": "no",
             "StrictHostKeyChecking": "accept-new",
             "UpdateHostKeys": "no",
@@ -80,14 +80,14 @@ def greet(
         if kinds := algorithms(pinned):
             first["HostKeyAlgorithms"] = kinds
         reason = ssh.attempt([*ssh.command(option, first), address, "true"], timeout + 1)
-        keys = keys_in(file, "asked")
+        keys = keys_in(file, "candidate")
         return Answer(keys[0]) if keys else Answer(reason=reason)
 
 
 def own_keys(folder: Path = Path("/etc/ssh")) -> list[PublicKey]:
     """Return the host keys of this computer's SSH server, if it has one."""
     files = sorted(folder.glob("ssh_host_*_key.pub"))
-    return [PublicKey.of(file.read_text()) for file in files]
+    return [PublicKey.from_line(file.read_text()) for file in files]
 
 
 def is_here(address: str) -> bool:

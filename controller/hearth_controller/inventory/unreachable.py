@@ -64,8 +64,8 @@ def explain(message: str) -> str:
 
 def describe_failure(result: Mapping[str, Any]) -> str:
     """Return the explained message of a failed or unreachable result; '' if it has none."""
-    said = str(result.get("msg") or "").strip()
+    message = str(result.get("msg") or "").strip()
     errors = str(result.get("module_stderr") or result.get("stderr") or "").strip()
-    if errors and errors not in said:
-        said = f"{said}\n{errors}" if said else errors
-    return explain(said.removeprefix("Task failed: "))
+    if errors and errors not in message:
+        message = f"{message}\n{errors}" if message else errors
+    return explain(message.removeprefix("Task failed: "))

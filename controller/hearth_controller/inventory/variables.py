@@ -75,7 +75,7 @@ def check(
     `ansible` are Ansible's own connection variables.
     """
     ansible = list(ansible)
-    said: dict[tuple[str, str, str], list[str]] = {}
+    hosts_by_finding: dict[tuple[str, str, str], list[str]] = {}
     for host, variables in hosts.items():
         for name, given in variables.items():
             if name in options:
@@ -83,20 +83,20 @@ def check(
             else:
                 reason = stray(name, options, owners, ansible)
             if reason:
-                said.setdefault((name, given.where, reason), []).append(host)
+                hosts_by_finding.setdefault((name, given.where, reason), []).append(host)
     findings = []
-    for (name, where, reason), names in said.items():
+    for (name, where, reason), names in hosts_by_finding.items():
         whose = "" if len(names) == len(hosts) and where else f"{', '.join(names)}: "
         findings.append(f"{whose}{name}{f' ({where})' if where else ''}: {reason}")
     return findings
 
 
-def asked_for(value: Any) -> set[str]:
+def template_names(value: Any) -> set[str]:
     """Return the names used by templates in a variable's value, at any depth."""
     if isinstance(value, Mapping):
-        return asked_for(list(value.values()))
+        return template_names(list(value.values()))
     if isinstance(value, list):
-        return set().union(*map(asked_for, value))
+        return set().union(*map(template_names, value))
     if not isinstance(value, str):
         return set()
     try:

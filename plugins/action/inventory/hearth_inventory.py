@@ -23,9 +23,9 @@ from hearth_controller.base.paths import as_typed, playbook_command
 from hearth_controller.inventory.nodes import far_apart, read_nodes
 from hearth_controller.inventory.variables import (
     Given,
-    asked_for,
     check,
     role_options,
+    template_names,
     unknown,
     verb_options,
 )
@@ -122,7 +122,7 @@ class ActionModule(ActionBase):
             {word for words in constants.MAGIC_VARIABLE_MAPPING.values() for word in words},
         )
         raw = (item for name in names for item in hostvars.raw_get(name).items())
-        used = asked_for([value for variable, value in raw if variable in set_here])
+        used = template_names([value for variable, value in raw if variable in set_here])
         known = set_here | options.keys() | used
         if arguments["words"] is not None:
             findings += unknown(sorted(typed), arguments["words"], known)

@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(str(error)) from None
         if check and not public:
             return result | {"changed": True, "note": note}
-        fingerprint = PublicKey.of(public).fingerprint
+        fingerprint = PublicKey.from_line(public).fingerprint
         answer = self._execute_module(
             "hearth_authorized",
             {"line": public, "marker": f"controller {fingerprint}"},

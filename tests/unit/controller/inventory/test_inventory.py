@@ -18,11 +18,11 @@ from support.waiting import HANG
 from hearth_controller.inventory.nodes import far_apart, read_nodes
 from hearth_controller.inventory.variables import (
     Given,
-    asked_for,
     check,
     misfit,
     role_options,
     stray,
+    template_names,
     unknown,
     verb_options,
 )
@@ -321,7 +321,7 @@ def test_a_mistyped_word_is_refused_and_what_anybody_knows_is_let_be():
 
 def test_what_a_variable_is_made_of_is_known_however_deep_it_lies():
     value = {"a": ["{{ vault_tower | default(other) }}", 3], "b": "plain", "c": "{{ broken"}
-    assert asked_for(value) == {"vault_tower", "other"}
+    assert template_names(value) == {"vault_tower", "other"}
 
 
 def test_a_typed_variable_that_only_the_inventorys_templates_use_is_let_be(tmp_path):

@@ -31,7 +31,7 @@ def test_a_fingerprint_is_the_one_that_openssh_shows(pair):
     shown = subprocess.run(
         ["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True
     ).stdout.split()
-    key = PublicKey.of(public.read_text())
+    key = PublicKey.from_line(public.read_text())
     assert str(key) == f"{shown[1]} {shown[-1]}"
 
 
@@ -116,7 +116,7 @@ def test_pinning_adds_a_line_once_and_keeps_what_is_there(tmp_path):
 def test_this_computers_own_host_keys_are_read(tmp_path, pair):
     assert reach.own_keys(tmp_path) == []
     (tmp_path / "ssh_host_ed25519_key.pub").write_text(pair.with_suffix(".pub").read_text())
-    assert reach.own_keys(tmp_path) == [PublicKey.of(pair.with_suffix(".pub").read_text())]
+    assert reach.own_keys(tmp_path) == [PublicKey.from_line(pair.with_suffix(".pub").read_text())]
 
 
 def test_an_address_is_here_or_not():
