@@ -74,8 +74,8 @@ def learning(story: Story) -> str:
         panels[-1].set_xlabel("step")
         panels[-1].xaxis.set_major_locator(MaxNLocator(9, integer=True))
         panels[-1].set_xlim(0, max(1, story.step, *(each.step for each in evaluations)))
-        words = "Training loss, and held-out loss and perplexity, over the steps"
-        return as_svg(figure, "learning", words)
+        description = "Training loss, and held-out loss and perplexity, over the steps"
+        return as_svg(figure, "learning", description)
 
 
 def timeline(story: Story) -> str:
@@ -117,10 +117,10 @@ def timeline(story: Story) -> str:
         events.set_xlabel(f"{unit_name} since the run began")
         events.xaxis.set_major_locator(MaxNLocator(9))
         events.set_xlim(0, max(story.length, 1e-3) / unit)
-        words = (
+        description = (
             "Tokens a second, share of the rows and memory by node, and what happened, over time"
         )
-        return as_svg(figure, "timeline", words)
+        return as_svg(figure, "timeline", description)
 
 
 def waiting(story: Story) -> str:
@@ -148,8 +148,8 @@ def waiting(story: Story) -> str:
         panel.set_xlim(0, longest * 1.07)
         panel.set_xlabel("seconds a step; the part that it computed")
         panel.xaxis.set_major_locator(MaxNLocator(8))
-        words = "Seconds of a mean step that each node computed, waited, and did all else"
-        return as_svg(figure, "waiting", words)
+        description = "Seconds of a mean step that each node computed, waited, and did all else"
+        return as_svg(figure, "waiting", description)
 
 
 def _work(

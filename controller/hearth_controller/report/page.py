@@ -14,8 +14,8 @@ from hearth.base.text import duration
 from hearth.config import Settings, shown
 from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
-from hearth_controller.report.read import Known, read
-from hearth_controller.report.repeat import given, repeat_command
+from hearth_controller.report.read import RunFolder, read
+from hearth_controller.report.repeat import explicit_settings, repeat_command
 from hearth_controller.runs.windows import totals
 
 FILE = "report.html"
@@ -43,7 +43,7 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def page(known: Known) -> str:
+def page(known: RunFolder) -> str:
     """Return the report of a run as HTML."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -72,7 +72,7 @@ def page(known: Known) -> str:
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", html)
 
 
-def node_rows(known: Known) -> list[dict[str, Any]]:
+def node_rows(known: RunFolder) -> list[dict[str, Any]]:
     """Return the work of each node in the whole run, in order of rank; `colour` is CSS."""
     colours = colours_of(known.story.nodes)
     done = totals(known.story.windows)
@@ -99,7 +99,7 @@ def node_rows(known: Known) -> list[dict[str, Any]]:
     return rows
 
 
-def launch_rows(known: Known) -> list[dict[str, Any]]:
+def launch_rows(known: RunFolder) -> list[dict[str, Any]]:
     """Return the recorded launches, each with the reason why the previous one ended."""
     causes = {}
     for launch in known.outcome.launches if known.outcome else []:
@@ -124,14 +124,14 @@ def launch_rows(known: Known) -> list[dict[str, Any]]:
     return rows
 
 
-def setting_rows(known: Known) -> list[tuple[str, str, str, bool]]:
+def setting_rows(known: RunFolder) -> list[tuple[str, str, str, bool]]:
     """Return name, value and origin of every setting, and whether it was given explicitly.
 
     Explicit settings come first, then those of the preset.
     """
     if known.run is None:
         return []
-    typed = given(known.run)
+    typed = explicit_settings(known.run)
     rows = []
     for name in Settings.model_fields:
         origin = known.run.origins.get(name, "default")
@@ -139,7 +139,7 @@ def setting_rows(known: Known) -> list[tuple[str, str, str, bool]]:
     return sorted(rows, key=lambda row: (not row[3], row[2] == "default"))
 
 
-def fact_rows(known: Known) -> list[tuple[str, str]]:
+def fact_rows(known: RunFolder) -> list[tuple[str, str]]:
     """Return labels and values of versions, fingerprints and resolved `auto` settings."""
     facts, run = known.story.facts, known.run
     versions = {"hearth": known.hearth} | dict(facts.get("versions") or {})
@@ -173,7 +173,7 @@ def fact_rows(known: Known) -> list[tuple[str, str]]:
     ]
 
 
-def _figures(known: Known) -> dict[str, Markup]:
+def _figures(known: RunFolder) -> dict[str, Markup]:
     """Return the figures as SVG by name; empty without a step."""
     if not known.story.windows:
         return {}
@@ -186,7 +186,7 @@ def _change(before: float | None, after: float | None) -> str:
     return f"{after / before - 1:+.0%}" if before and after else ""
 
 
-def _speed(known: Known) -> float | None:
+def _speed(known: RunFolder) -> float | None:
     """Return tokens per second of all nodes together over the run's training time."""
     seconds = sum(each.seconds for each in known.story.windows)
     tokens = sum(each.tokens_per_second * each.seconds for each in known.story.windows)

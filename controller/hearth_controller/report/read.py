@@ -16,7 +16,7 @@ _FILES = ("run.yml", "metrics.jsonl", "adapter", "model", "best", "logs")
 
 
 @dataclass(frozen=True)
-class Known:
+class RunFolder:
     """The contents of a run's folder.
 
     Attributes:
@@ -45,7 +45,7 @@ class Known:
         return self.story.state or "without an end"
 
 
-def read(folder: Path) -> Known:
+def read(folder: Path) -> RunFolder:
     """Read the folder of a run.
 
     Raises `ConfigError` if the folder is missing or holds no file of a run.
@@ -68,4 +68,4 @@ def read(folder: Path) -> Known:
         lacks.append("No step is on record, so there is nothing to draw.")
     name = folder.resolve().name
     causes = outcome.failures(folder / "logs") if outcome else {}
-    return Known(run.name if run else name, story, run, hearth, outcome, files, causes, lacks)
+    return RunFolder(run.name if run else name, story, run, hearth, outcome, files, causes, lacks)

@@ -11,7 +11,7 @@ from hearth.config import Run, shown
 _OF_THIS_RUN = ("run", "resume")
 
 
-def given(run: Run) -> dict[str, Any]:
+def explicit_settings(run: Run) -> dict[str, Any]:
     """Return the explicit settings of a run: neither defaults nor from its preset."""
     return {
         name: value
@@ -28,7 +28,7 @@ def repeat_command(run: Run, playbook: str | None) -> str:
     `playbook` is the `ansible-playbook` command for the inventory it ran on, None for a run that
     was started by hand.
     """
-    settings = given(run)
+    settings = explicit_settings(run)
     if playbook:
         words = settings | run.launch
         return " ".join([playbook, "train.yml", *(variable(*each) for each in words.items())])

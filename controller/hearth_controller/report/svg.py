@@ -63,10 +63,10 @@ def drawing(height: int) -> Iterator[Figure]:
         yield figure
 
 
-def as_svg(figure: Figure, name: str, words: str) -> str:
+def as_svg(figure: Figure, name: str, description: str) -> str:
     """Return a figure as an `<svg>` element.
 
-    `name` is unique in the page; `words` describe its content.
+    `name` is unique in the page; `description` says what it shows.
     """
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata=_NO_METADATA)
@@ -79,5 +79,5 @@ def as_svg(figure: Figure, name: str, words: str) -> str:
     text = re.sub(r'font: ([\d.]+)px [^;"]*', r"font-size: \1px", text)
     for size in ("width", "height"):  # the page sets the size
         text = re.sub(rf'(<svg [^>]*?) {size}="[^"]*"', r"\1", text)
-    head = f'<svg role="img" aria-label="{escape(words)}" '
+    head = f'<svg role="img" aria-label="{escape(description)}" '
     return as_variables(text.replace("<svg ", head, 1))
