@@ -19,25 +19,29 @@ _NAMED = 5
 
 
 def supply(
-    looks: Mapping[str, Mapping[str, Any]], locks: Path, cache: Path, builds_from: str, show: Show
+    inspections: Mapping[str, Mapping[str, Any]],
+    locks: Path,
+    cache: Path,
+    builds_from: str,
+    show: Show,
 ) -> dict[str, list[dict[str, Any]]]:
     """Fetch the packages that nodes lack to `cache`; return the wheels by node.
 
-    `looks` are the inspections by node; `builds_from` is the index for builds of a version.
+    `inspections` are the inspections by node; `builds_from` is the index for builds of a version.
 
     Raises:
         SupplyError: It cannot be fetched or stored.
     """
     try:
-        lacking, house = wanted(looks, locks), Wheelhouse(cache / "wheels")
+        lacking, house = wanted(inspections, locks), Wheelhouse(cache / "wheels")
         fetched = {
             kind: house.fetch(pins, kind[1], builds_from, show)
-            for kind, pins in by_kind(looks, lacking).items()
+            for kind, pins in by_kind(inspections, lacking).items()
         }
         return {
             node: [
                 asdict(wheel) | {"path": str(wheel.path), "name": wheel.path.name}
-                for wheel in (fetched[kind_of(looks[node])][pin.name] for pin in pins)
+                for wheel in (fetched[kind_of(inspections[node])][pin.name] for pin in pins)
             ]
             for node, pins in lacking.items()
         }
@@ -47,36 +51,36 @@ def supply(
         ) from None
 
 
-def kind_of(look: Mapping[str, Any]) -> Kind:
+def kind_of(inspection: Mapping[str, Any]) -> Kind:
     """Return lock and platform of a node, from its inspection."""
-    target = look["target"]
-    return look["kind"], Target(tuple(target["python"]), target["machine"], target["glibc"])
+    target = inspection["target"]
+    return inspection["kind"], Target(tuple(target["python"]), target["machine"], target["glibc"])
 
 
-def wanted(looks: Mapping[str, Mapping[str, Any]], locks: Path) -> dict[str, list[Pin]]:
+def wanted(inspections: Mapping[str, Mapping[str, Any]], locks: Path) -> dict[str, list[Pin]]:
     """Return the missing pins by node; nodes that match the lock are left out."""
     lacking = {}
-    for node, look in looks.items():
-        if look.get("differing"):
-            pins = lock_in(locks, look["kind"])
-            lacking[node] = [pins[each["name"]] for each in look["differing"]]
+    for node, inspection in inspections.items():
+        if inspection.get("differing"):
+            pins = lock_in(locks, inspection["kind"])
+            lacking[node] = [pins[each["name"]] for each in inspection["differing"]]
     return lacking
 
 
 def by_kind(
-    looks: Mapping[str, Mapping[str, Any]], lacking: Mapping[str, list[Pin]]
+    inspections: Mapping[str, Mapping[str, Any]], lacking: Mapping[str, list[Pin]]
 ) -> dict[Kind, list[Pin]]:
     """Return the missing pins by kind of node, each pin once."""
     groups: dict[Kind, dict[str, Pin]] = {}
     for node, pins in lacking.items():
-        groups.setdefault(kind_of(looks[node]), {}).update({pin.name: pin for pin in pins})
+        groups.setdefault(kind_of(inspections[node]), {}).update({pin.name: pin for pin in pins})
     return {kind: list(pins.values()) for kind, pins in groups.items()}
 
 
-def drift(look: Mapping[str, Any], end: str) -> str:
+def drift(inspection: Mapping[str, Any], end: str) -> str:
     """Return a sentence on a node's differing packages; `end` says what was done about them."""
-    differing = look["differing"]
-    if not look["present"]:
+    differing = inspection["differing"]
+    if not inspection["present"]:
         return f"{len(differing)} packages {end}"
     wrong = [
         f"{each['name']} {each['has']} instead of {each['wants']}"
@@ -92,11 +96,11 @@ def drift(look: Mapping[str, Any], end: str) -> str:
     return f"{', '.join(wrong[:_NAMED])}{more} — {end}"
 
 
-def unsupported(look: Mapping[str, Any], pins: Mapping[str, Pin]) -> list[str]:
+def unsupported(inspection: Mapping[str, Any], pins: Mapping[str, Pin]) -> list[str]:
     """Return a finding if the lock has no build of a wanted package for this node."""
-    if not look["target"]["python"]:
+    if not inspection["target"]["python"]:
         return []
-    _, target = kind_of(look)
+    _, target = kind_of(inspection)
     if target.machine == ONE_BUILD[1]:
         way_out = "set python_mode: conda, which brings Python 3.11"
     else:
@@ -104,15 +108,15 @@ def unsupported(look: Mapping[str, Any], pins: Mapping[str, Pin]) -> list[str]:
     return [
         f"{pin} is locked for Python 3.11 on x86_64 only, and here is Python "
         f"{target.python[0]}.{target.python[1]} on {target.machine}: {way_out}"
-        for pin in not_for((pins[each["name"]] for each in look["differing"]), target)
+        for pin in not_for((pins[each["name"]] for each in inspection["differing"]), target)
     ]
 
 
 def installation(
-    look: Mapping[str, Any], wheels: Sequence[Mapping[str, Any]], pins: Mapping[str, Pin]
+    inspection: Mapping[str, Any], wheels: Sequence[Mapping[str, Any]], pins: Mapping[str, Pin]
 ) -> dict[str, Any]:
     """Return arguments of the module `hearth_packages` that install a node's differing packages."""
-    differing = look["differing"]
+    differing = inspection["differing"]
     return {
         "locked": as_requirements(pins[each["name"]] for each in differing),
         "wanted": {"locked": {each["name"]: each["wants"] for each in differing}},

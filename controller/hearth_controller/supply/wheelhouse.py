@@ -145,10 +145,10 @@ class Wheelhouse:
                     text = f"package {begun} of {len(pins)}: {package}{file}"
                     show(text, (begun - 1) * 10 // len(pins))
         if pip.returncode:
-            said = "\n".join(line for line in last if line)
+            output = "\n".join(line for line in last if line)
             raise SupplyError(
                 f"{len(pins)} packages cannot be downloaded; what has come whole is kept, so call "
-                f"this again once the cause is gone. pip's last words:\n{said}"
+                f"this again once the cause is gone. pip's last words:\n{output}"
             )
 
 

@@ -39,7 +39,7 @@ class Distribution:
     addresses: Mapping[str, str]
     shared: str
     direct: float
-    looks: Mapping[str, Mapping[str, Any]]
+    inspections: Mapping[str, Mapping[str, Any]]
     choice: Mapping[str, Any] = field(default_factory=dict)
     offer: Mapping[str, Any] = field(default_factory=dict)
     secret: str | None = None
@@ -51,7 +51,7 @@ class Distribution:
 
         `found` has the findings of nodes whose disks lack space, as far as sizes are known by now.
         """
-        nodes, wanted = self._seen, self._wanted
+        nodes, wanted = self._copies, self._wanted
         if not nodes:
             nothing: dict[str, Any] = {"lacks": {}, "alike": {}, "found": {}}
             return nothing | {"source": "", "fetches": [], "copy_to": []}
@@ -76,12 +76,12 @@ class Distribution:
 
     def room(self, own: str) -> list[str]:
         """Return findings if a node's disks lack space for its missing things of known size."""
-        node = next((node for node in self._seen if node.name == own), None)
+        node = next((node for node in self._copies if node.name == own), None)
         if node is None:
             return []
         lacks, sizes = self.order.lacks.get(own, ()), self.offer.get("facts", {}).get("sizes")
         if sizes is None:
-            sizes = self._guessed()
+            sizes = self._estimated_sizes()
             if own == self.order.source:  # the source first downloads what it lacks
                 lacks = [key for key in self._wanted if not node.holds[key]]
                 node = replace(node, arrived=node.downloaded)
@@ -115,7 +115,9 @@ class Distribution:
         if verb == "take":
             sources, digest = givers(order.chain, own), self.offer["facts"]["digest"]
             keys = list(order.lacks[own])
-        ports = {name: self.looks[name]["facts"]["copies"]["port"] for name in (own, *sources)}
+        ports = {
+            name: self.inspections[name]["facts"]["copies"]["port"] for name in (own, *sources)
+        }
         ends = {
             name: {"address": self.addresses[name], "port": port} for name, port in ports.items()
         }
@@ -170,15 +172,15 @@ class Distribution:
         return {"model": self._run.source.name, "data": named}
 
     @property
-    def _seen(self) -> list[NodeCopies]:
+    def _copies(self) -> list[NodeCopies]:
         """The files present on each inspected node."""
         return [
-            NodeCopies.of(name, look["facts"]["copies"])
-            for name, look in self.looks.items()
-            if look.get("facts", {}).get("copies") and not look.get("findings")
+            NodeCopies.of(name, inspection["facts"]["copies"])
+            for name, inspection in self.inspections.items()
+            if inspection.get("facts", {}).get("copies") and not inspection.get("findings")
         ]
 
-    def _guessed(self) -> dict[str, int]:
+    def _estimated_sizes(self) -> dict[str, int]:
         """Return the sizes that are known before the download."""
         run, sizes = self.given, {}
         if "model" in self.choice["fetches"] and run["shape"]:

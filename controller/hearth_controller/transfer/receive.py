@@ -17,7 +17,7 @@ from hearth_controller.base.screen import Screen
 class Receiver:
     """The relay of a node, process `pid`; that of the last node in `chain` draws its progress.
 
-    `call` identifies the records of this call; `ask` runs a command on the node.
+    `call` identifies the records of this call; `execute` runs a command on the node.
     """
 
     node: str
@@ -25,7 +25,7 @@ class Receiver:
     call: str
     pid: int
     workspace: str
-    ask: Callable[[str], str]
+    execute: Callable[[str], str]
     screen: Screen
 
     def inspect(self) -> dict[str, Any] | None:
@@ -52,8 +52,8 @@ class Receiver:
         """Return the record of this node's relay, and whether its process lives."""
         file = for_shell(f"{self.workspace}/config/transfer.json")
         alive = f"if kill -0 {self.pid} 2>/dev/null; then echo alive; else echo gone; fi"
-        said = self.ask(f"{alive}; cat {file} 2>/dev/null || true")
-        lives, _, text = said.strip().partition("\n")
+        output = self.execute(f"{alive}; cat {file} 2>/dev/null || true")
+        lives, _, text = output.strip().partition("\n")
         record = json.loads(text) if text.strip() else {}
         return (record if record.get("call") == self.call else {}), lives.strip() == "alive"
 

@@ -13,38 +13,38 @@ from hearth_controller.inventory.unreachable import describe_failure
 
 def observations(
     nodes: Sequence[Mapping[str, Any]],
-    looks: Mapping[str, Mapping[str, Any]],
+    inspections: Mapping[str, Mapping[str, Any]],
     talks: Mapping[str, Mapping[str, Any]],
     playing: Collection[str],
 ) -> list[Observation]:
     """Return the verify results of each node.
 
-    `looks` and `talks` are by node the answers of the command `hearth.verify`, empty without one;
-    `playing` are the nodes that no earlier stage has lost.
+    `inspections` and `talks` are by node the answers of the command `hearth.verify`, empty without
+    one; `playing` are the nodes that no earlier stage has lost.
     """
     return [
         Observation(
             name,
             int(node["rank"]),
             str(node["address"]),
-            gone=_gone(looks[name], name in playing),
-            findings=tuple(looks[name].get("findings", ())),
-            facts=looks[name].get("facts", {}),
+            gone=_gone(inspections[name], name in playing),
+            findings=tuple(inspections[name].get("findings", ())),
+            facts=inspections[name].get("facts", {}),
             talk=talks[name].get("facts", {}),
         )
         for name, node in ((str(node["name"]), node) for node in nodes)
     ]
 
 
-def _gone(look: Mapping[str, Any], playing: bool) -> str:
+def _gone(inspection: Mapping[str, Any], playing: bool) -> str:
     """Return the reason why a node could not be inspected, or ''."""
-    if look.get("unreachable"):
-        why = describe_failure(look).splitlines()
+    if inspection.get("unreachable"):
+        why = describe_failure(inspection).splitlines()
         return f"cannot be reached: is it on, and its cable in? ({why[0] if why else 'no answer'})"
     if not playing:
         return "an earlier stage has failed on it or could not reach it, see above"
-    if look.get("failed"):
-        return str(look.get("msg") or "it could not be looked at; -v shows more")
+    if inspection.get("failed"):
+        return str(inspection.get("msg") or "it could not be looked at; -v shows more")
     return ""
 
 

@@ -119,12 +119,12 @@ class NodeStream:
 
     def _broken(self, why: str) -> None:
         """Give the connection up; note what ssh, the shell or Python said."""
-        said = ""
+        output = ""
         if self._process:
             self.close()
             self._errors.seek(0)
-            said = self._errors.read().decode("utf-8", "replace").strip()
-        self.error = said.splitlines()[-1] if said else why
+            output = self._errors.read().decode("utf-8", "replace").strip()
+        self.error = output.splitlines()[-1] if output else why
 
 
 def command(connection: Any, python: str) -> list[str | bytes]:
