@@ -64,7 +64,7 @@ def main(name: str, about: str | None, lines: str) -> int:
             print(done.stdout, file=sys.stderr)
         if not file.exists():
             return EXIT["broken"]
-        seen = json.loads(file.read_text(encoding="utf-8"))
+        results = json.loads(file.read_text(encoding="utf-8"))
     table = pkgutil.resolve_name(lines)
-    print(json.dumps(seen, indent=1) if given.json else "\n".join(table(seen)))
-    return EXIT[seen["verdict"]]
+    print(json.dumps(results, indent=1) if given.json else "\n".join(table(results)))
+    return EXIT[results["verdict"]]

@@ -53,13 +53,13 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def act(asked: argparse.Namespace) -> int:
+def act(arguments: argparse.Namespace) -> int:
     """Run the requested command and return its exit status. Raises LabError."""
-    if asked.verb == "ssh":
-        return lab.ssh(asked.node, asked.command)
+    if arguments.verb == "ssh":
+        return lab.ssh(arguments.node, arguments.command)
     with host.alone():
-        if asked.verb == "up":
-            up, seconds = lab.up(asked.nodes)
+        if arguments.verb == "up":
+            up, seconds = lab.up(arguments.nodes)
             print(lab.status())
             print(f"\n{len(up.machines)} machines are up after {seconds:.1f} s.")
             if image.packages(image.ensure()) is None:
@@ -67,39 +67,39 @@ def act(asked: argparse.Namespace) -> int:
                     "They have no training packages, since no .venv here fits their Python; "
                     "./scripts/setup makes one, `lab down` and `lab up` bring it in."
                 )
-        elif asked.verb == "down":
+        elif arguments.verb == "down":
             lab.down()
-        elif asked.verb == "status":
+        elif arguments.verb == "status":
             print(lab.status())
-        elif asked.verb in ("power-on", "reset"):
+        elif arguments.verb in ("power-on", "reset"):
             now = lab.Lab.read()
-            start = now.power_on if asked.verb == "power-on" else now.reset
-            print(f"{asked.node} is up after {start(asked.node):.1f} s.")
-        elif asked.verb == "power-off":
-            lab.Lab.read().power_off(asked.node)
+            start = now.power_on if arguments.verb == "power-on" else now.reset
+            print(f"{arguments.node} is up after {start(arguments.node):.1f} s.")
+        elif arguments.verb == "power-off":
+            lab.Lab.read().power_off(arguments.node)
         else:
-            lab.Lab.read().change(asked.node, **_setting(asked))
+            lab.Lab.read().change(arguments.node, **_setting(arguments))
     return 0
 
 
-def _setting(asked: argparse.Namespace) -> dict[str, object]:
+def _setting(arguments: argparse.Namespace) -> dict[str, object]:
     """Return the machine settings of a command. Raises LabError for a wrong value."""
-    if asked.verb == "link":
-        if asked.rate != "off":
-            plan.megabits(asked.rate)
-        return {"link": None if asked.rate == "off" else asked.rate}
-    if asked.verb == "cpu":
-        return {"cores": None if asked.cores == "off" else plan.cores(asked.cores)}
-    return {"cable": asked.verb == "join"}
+    if arguments.verb == "link":
+        if arguments.rate != "off":
+            plan.megabits(arguments.rate)
+        return {"link": None if arguments.rate == "off" else arguments.rate}
+    if arguments.verb == "cpu":
+        return {"cores": None if arguments.cores == "off" else plan.cores(arguments.cores)}
+    return {"cable": arguments.verb == "join"}
 
 
 def main() -> int:
     """Run the command line and return the exit status: 2 for an error that a person can fix."""
-    asked = parser().parse_args()
+    arguments = parser().parse_args()
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     try:
         host.check()
-        return act(asked)
+        return act(arguments)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 2

@@ -62,7 +62,7 @@ WantedBy=sysinit.target
 """
 
 
-def of(node: plan.LabNode) -> Gpu:
+def card_of(node: plan.LabNode) -> Gpu:
     """Return the card of a machine."""
     number = [each.name for each in plan.nodes()].index(node.name)
     return _GPUS[number % len(_GPUS)]
@@ -70,7 +70,7 @@ def of(node: plan.LabNode) -> Gpu:
 
 def install(node: plan.LabNode, disk: Path) -> None:
     """Write the description of a machine's card to its disk."""
-    card = of(node)
+    card = card_of(node)
     place = disk / BUS.lstrip("/") / "devices" / _SLOT
     place.mkdir(parents=True)
     (disk / BUS.lstrip("/") / "drivers").mkdir()

@@ -155,16 +155,16 @@ def status() -> str:
     lab = Lab.read()
     rows = [("machine", "power", "address", "card", "cable", "link", "cores", "ssh")]
     for node in lab.nodes:
-        its = lab.machines[node.name]
+        settings = lab.machines[node.name]
         rows.append(
             (
                 node.name,
                 "on" if machine.is_on(node) else "off",
                 node.address,
                 node.card,
-                "joined" if its.cable else "cut",
-                its.link or "off",
-                "all" if its.cores is None else f"{its.cores:g}",
+                "joined" if settings.cable else "cut",
+                settings.link or "off",
+                "all" if settings.cores is None else f"{settings.cores:g}",
                 "answers" if network.answers(node) else "silent",
             )
         )

@@ -78,13 +78,13 @@ WHOLE = f"""\
 
 if {"-q", "-x"} <= set(sys.argv):
     print(WHOLE)
-elif asked := [name.strip() for name in option("query-gpu").split(",") if name]:
+elif requested := [name.strip() for name in option("query-gpu").split(",") if name]:
     how = option("format").split(",")
-    for name in asked:
+    for name in requested:
         if name not in FIELDS:
             print(f'Field "{name}" is not a valid field to query.\n')
             sys.exit(2)
-    print(", ".join(FIELDS[n][0] + ("" if "nounits" in how else FIELDS[n][1]) for n in asked))
+    print(", ".join(FIELDS[n][0] + ("" if "nounits" in how else FIELDS[n][1]) for n in requested))
 else:
     print(f"NVIDIA-SMI {version} (a stand-in)    Driver Version: {version}    CUDA Version: 13.0")
     print(f"  0  {GPU['name']}  1MiB / {GPU['memory']}MiB  0%")
