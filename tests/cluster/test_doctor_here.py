@@ -46,7 +46,7 @@ def test_this_computer_is_examined_without_root_and_nothing_is_changed(home):
     assert not [why for why in seen["reasons"] if why.split(": ")[1] not in ("disk", "memory")]
     for node in NODES:
         its = outcomes(seen, node)
-        for check in ("login", "versions", "lock file", "code", "address", "reach", "ports"):
+        for check in ("login", "versions", "lock file", "code", "address", "reach"):
             assert its[check] == "good", check
         for check in ("link", "duplicate", "MTU", "names", "firewall", "clock", "sleep"):
             assert its[check] == "not applicable", check

@@ -46,7 +46,6 @@ CHECKS = (
     Check("link", links.link, "facts"),
     Check("latency", links.latency, "facts"),
     Check("reach", links.reach, "facts"),
-    Check("ports", links.ports, "facts"),
     Check("MTU", links.mtu, "inspection"),
     Check(
         "firewall",

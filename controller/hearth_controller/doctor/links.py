@@ -130,18 +130,6 @@ def reach(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good("from every other node" if everybody else f"from {', '.join(callers)}")
 
 
-def ports(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """Its address has free ports, which the rendezvous needs."""
-    facts = node.facts
-    if facts.get("port") and facts.get("meeting_port"):
-        return good("free ones at its address")
-    return broken(
-        f"none is free at {node.verify.address}",
-        "the nodes have no port to meet at",
-        f"end what holds so many ports on {node.name}: `ss -s` counts them",
-    )
-
-
 def mtu(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Packets of the card's full MTU arrive whole at every peer."""
     if node.loopback:
