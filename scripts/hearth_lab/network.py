@@ -46,20 +46,10 @@ def up(nodes: list[plan.LabNode]) -> None:
     _ip(NETWORK, "link", "set", "lan", "up")
     leases = [f"--dhcp-host={node.mac},{node.address},{node.name},1h" for node in nodes]
     command = [
-        *inside(NETWORK),
-        "dnsmasq",
-        "--keep-in-foreground",
-        "--conf-file=/dev/null",
-        "--pid-file=",
-        "--user=root",
-        "--no-resolv",
-        "--no-hosts",
-        "--interface=lan",
-        "--bind-interfaces",
-        "--domain=home.arpa",
-        "--local=/home.arpa/",
-        "--dhcp-authoritative",
-        "--dhcp-range=198.51.100.100,198.51.100.199,1h",
+        *(*inside(NETWORK), "dnsmasq", "--keep-in-foreground"),
+        *("--conf-file=/dev/null", "--pid-file=", "--user=root", "--no-resolv", "--no-hosts"),
+        *("--interface=lan", "--bind-interfaces", "--domain=home.arpa", "--local=/home.arpa/"),
+        *("--dhcp-authoritative", "--dhcp-range=198.51.100.100,198.51.100.199,1h"),
         f"--dhcp-leasefile={STATE / 'leases'}",
         *leases,
     ]

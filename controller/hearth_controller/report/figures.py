@@ -97,9 +97,10 @@ def timeline(story: Story) -> str:
         for number in range(len(story.launches)):
             own = [each for each in windows if each.launch == number]
             if own:
-                _work(speed, share, memory, own, colours, unit)
+                _work(speed, share, own, colours, unit)
+                _curves(memory, "peak_memory_mib", own, colours, unit)
                 for panel in temperature:
-                    _temperature(panel, own, colours, unit)
+                    _curves(panel, "celsius", own, colours, unit)
         speed.set_ylim(bottom=0)
         share.set_ylim(0, 1)
         share.yaxis.set_major_formatter(PercentFormatter(1))
@@ -153,12 +154,7 @@ def waiting(story: Story) -> str:
 
 
 def _work(
-    speed: Axes,
-    share: Axes,
-    memory: Axes,
-    windows: Sequence[Window],
-    colours: dict[str, str],
-    unit: int,
+    speed: Axes, share: Axes, windows: Sequence[Window], colours: dict[str, str], unit: int
 ) -> None:
     """Draw the work of the nodes in one launch; the width of a window is its duration."""
     nodes, times = list(windows[0].parts), _edges(windows, unit)
@@ -173,20 +169,17 @@ def _work(
         for node in nodes
     ]
     share.stackplot(times, rows, colors=shades, step="pre", linewidth=0)
-    for node in nodes:
-        peaks = _stairs([each.parts[node].peak_memory_mib for each in windows])
-        memory.plot(times, peaks, color=colours[node], drawstyle="steps-pre")
 
 
-def _temperature(
-    panel: Axes, windows: Sequence[Window], colours: dict[str, str], unit: int
+def _curves(
+    panel: Axes, name: str, windows: Sequence[Window], colours: dict[str, str], unit: int
 ) -> None:
-    """Draw the temperatures of one launch, skipping nodes that did not report any."""
+    """Draw an attribute of the nodes' work in one launch, as far as they reported it."""
     times = _edges(windows, unit)
     for node in windows[0].parts:
-        reported = [each.parts[node].celsius for each in windows]
-        celsius = [np.nan if each is None else each for each in reported]
-        panel.plot(times, _stairs(celsius), color=colours[node], drawstyle="steps-pre")
+        reported = [getattr(each.parts[node], name) for each in windows]
+        values = [np.nan if each is None else each for each in reported]
+        panel.plot(times, _stairs(values), color=colours[node], drawstyle="steps-pre")
 
 
 def _edges(windows: Sequence[Window], unit: int) -> list[float]:
