@@ -47,24 +47,11 @@ CHECKS = (
     Check("latency", links.latency, "facts"),
     Check("reach", links.reach, "facts"),
     Check("MTU", links.mtu, "inspection"),
-    Check(
-        "firewall",
-        system.promised(
-            "firewall", "lets the nodes in", "the other nodes are kept out", vital=True
-        ),
-    ),
-    Check(
-        "names",
-        system.promised(
-            "names", "mean the nodes", "a name may lead to another machine, or nowhere"
-        ),
-    ),
-    Check(
-        "NCCL",
-        system.promised("nccl", "uses the right card", "NCCL by hand may take another card"),
-    ),
+    Check("firewall", system.firewall),
+    Check("names", system.names),
+    Check("NCCL", system.nccl),
     Check("clock", system.clock),
-    Check("sleep", system.promised("power", "never", "a node asleep is lost to its run")),
+    Check("sleep", system.sleep),
     Check("disk", system.disk, "inspection"),
     Check("memory", system.memory, "inspection"),
     Check("identity", system.identity, "inspection"),

@@ -16,8 +16,8 @@ from hearth_controller.doctor.finding import (
     not_checked,
 )
 from hearth_controller.doctor.node import Cluster, ExaminedNode
+from hearth_controller.supply.missing import differences
 
-_NAMED = 3
 # If versions of these differ, nodes cannot communicate or compute different results.
 _VITAL = frozenset({"torch", "nvidia-nccl-cu13", "transformers", "peft"})
 
@@ -60,14 +60,7 @@ def lock(node: ExaminedNode, cluster: Cluster) -> Finding:
     wrong = packages["differing"]
     if not wrong:
         return good(f"as {packages['kind']}.lock says")
-    each = [
-        f"{one['name']} {one['has']} instead of {one['wants']}"
-        if one["has"]
-        else f"{one['name']} is missing"
-        for one in sorted(wrong, key=lambda one: one["name"] not in _VITAL)
-    ]
-    more = f" and {len(each) - _NAMED} more" if len(each) > _NAMED else ""
-    seen = ", ".join(each[:_NAMED]) + more
+    seen = differences(sorted(wrong, key=lambda each: each["name"] not in _VITAL))
     if packages["findings"]:
         return broken(seen, "and the lock has no way to mend it", packages["findings"][0])
     if _VITAL & {one["name"] for one in wrong}:

@@ -23,8 +23,6 @@ SWAPPING_MIB, CROWDED_MIB = 512, 2 << 10
 
 _ALONE = not_applicable("nothing of this computer's system is Hearth's")
 
-Check = Callable[[ExaminedNode, Cluster], Finding]
-
 
 def login(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The node answers with its pinned host key."""
@@ -37,7 +35,9 @@ def login(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good("with its pinned host key" if node.over_ssh else "this computer")
 
 
-def promised(stage: str, kept: str, why: str, *, vital: bool = False) -> Check:
+def _stage(
+    stage: str, kept: str, why: str, *, vital: bool = False
+) -> Callable[[ExaminedNode, Cluster], Finding]:
     """Return the check that a stage of provisioning would change nothing.
 
     `kept` describes success, `why` the loss otherwise; `vital` makes a failure `broken`.
@@ -59,13 +59,19 @@ def promised(stage: str, kept: str, why: str, *, vital: bool = False) -> Check:
             return trouble("not as provisioning leaves it", why, fix, stage)
         return good(kept)
 
-    check.__doc__ = f"As the stage {stage} promises: {kept}."
     return check
+
+
+firewall = _stage("firewall", "lets the nodes in", "the other nodes are kept out", vital=True)
+names = _stage("names", "mean the nodes", "a name may lead to another machine, or nowhere")
+nccl = _stage("nccl", "uses the right card", "NCCL by hand may take another card")
+sleep = _stage("power", "never", "a node asleep is lost to its run")
+_time = _stage("time", "kept", "clocks drift apart")
 
 
 def clock(node: ExaminedNode, cluster: Cluster) -> Finding:
     """A time service is active, and the clock agrees with the controller's."""
-    kept = promised("time", "kept", "clocks drift apart")(node, cluster)
+    kept = _time(node, cluster)
     off = difference(node.stages.get("time", {}).get("skew") or 0.0)
     if kept.outcome != "good" or not off:
         return kept

@@ -82,6 +82,11 @@ def drift(inspection: Mapping[str, Any], end: str) -> str:
     differing = inspection["differing"]
     if not inspection["present"]:
         return f"{len(differing)} packages {end}"
+    return f"{differences(differing)} — {end}"
+
+
+def differences(differing: Sequence[Mapping[str, str]]) -> str:
+    """Return packages that differ from the lock as text: `a 1 instead of 2, b missing`."""
     wrong = [
         f"{each['name']} {each['has']} instead of {each['wants']}"
         for each in differing
@@ -93,7 +98,7 @@ def drift(inspection: Mapping[str, Any], end: str) -> str:
     elif lacking:
         wrong.append(f"{', '.join(lacking)} missing")
     more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
-    return f"{', '.join(wrong[:_NAMED])}{more} — {end}"
+    return f"{', '.join(wrong[:_NAMED])}{more}"
 
 
 def unsupported(inspection: Mapping[str, Any], pins: Mapping[str, Pin]) -> list[str]:
