@@ -89,16 +89,16 @@ def check() -> None:
 
 def run(*command: str | Path, timeout: float = 30, given: str | None = None) -> str:
     """Run a command and return its output. Raises LabError with its last output lines."""
-    words = [str(word) for word in command]
+    command_line = [str(word) for word in command]
     try:
         done = subprocess.run(
-            words, input=given, capture_output=True, text=True, timeout=timeout, check=False
+            command_line, input=given, capture_output=True, text=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired:
-        raise LabError(f"`{' '.join(words)}` did not end within {timeout:g} s.") from None
+        raise LabError(f"`{' '.join(command_line)}` did not end within {timeout:g} s.") from None
     if done.returncode:
         last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-8:])
-        raise LabError(f"`{' '.join(words)}` ended with status {done.returncode}:\n{last}")
+        raise LabError(f"`{' '.join(command_line)}` ended with status {done.returncode}:\n{last}")
     return done.stdout
 
 

@@ -49,14 +49,14 @@ def prompting_options(given: Mapping[str, Any]) -> list[str]:
 
 def connection_options(given: Mapping[str, Any]) -> list[str]:
     """Return the connection options of Ansible's command line."""
-    words = []
+    options = []
     for name, word in _LISTS.items():
         for value in given.get(name) or ():
-            words += [word, str(value)]
+            options += [word, str(value)]
     for name, word in _WORDS.items():
         if given.get(name):
-            words += [word, str(given[name])]
-    return words
+            options += [word, str(given[name])]
+    return options
 
 
 def error_message(log: str) -> str:

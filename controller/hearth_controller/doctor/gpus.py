@@ -39,7 +39,7 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
     its = node.inspection["driver"]
     if not its["cards"]:
         return _NO_CARD
-    here = f"{cluster.stage('driver')} --limit {node.name}"
+    provision = f"{cluster.stage('driver')} --limit {node.name}"
     restart = f"{cluster.playbook} playbooks/reboot.yml --limit {node.name}"
     if its["restart"]:
         return broken(its["restart"], "no program can use the GPU", restart)
@@ -47,14 +47,14 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
         return broken(
             f"{its['loaded']} with proprietary modules",
             f"{its['cards'][0]} works with the open ones only",
-            here,
+            provision,
         )
     if its["works"]:
         return good(f"{its['loaded']}, {its['modules']} modules")
     if its["loaded"] and its["answers"]:
-        return broken(f"{its['loaded']}", "torch needs 580 or newer", here)
+        return broken(f"{its['loaded']}", "torch needs 580 or newer", provision)
     seen = f"{its['loaded']} is loaded but does not answer" if its["loaded"] else "none is loaded"
-    return broken(seen, "no program can use the GPU", here)
+    return broken(seen, "no program can use the GPU", provision)
 
 
 def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:

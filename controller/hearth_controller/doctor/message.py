@@ -78,10 +78,10 @@ def shared(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list
         for node, known in facts.items():
             nodes.setdefault(str(known.get(name) or node), []).append(node)
         findings += [
-            f"{' and '.join(alike)} have the same {name} {value}: one machine under two names, or "
-            "a copied disk"
-            for value, alike in nodes.items()
-            if len(alike) > 1
+            f"{' and '.join(sharing)} have the same {name} {value}: one machine under two names, "
+            "or a copied disk"
+            for value, sharing in nodes.items()
+            if len(sharing) > 1
         ]
     return findings
 

@@ -31,9 +31,9 @@ def versions(node: ExaminedNode, cluster: Cluster) -> Finding:
     found = next(differing(node.verify, cluster.observations), None)
     facts = node.facts
     if found:
-        what, here, usual = found
+        what, own, usual = found
         return broken(
-            f"{what} {here}, and {usual} on the others",
+            f"{what} {own}, and {usual} on the others",
             "nodes with different versions do not talk to each other",
             cluster.stage("python"),
             "python",

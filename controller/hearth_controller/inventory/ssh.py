@@ -18,25 +18,25 @@ def command(option: Callable[[str], Any], first: Mapping[str, str]) -> list[str]
     `option` returns an option of the ssh connection plugin by name. `first` are ssh options that
     override all others, since ssh uses the first value of an option.
     """
-    words = [str(option("ssh_executable"))]
+    parts = [str(option("ssh_executable"))]
     for name, value in {**_ALONE, **first}.items():
-        words += ["-o", f"{name}={value}"]
+        parts += ["-o", f"{name}={value}"]
     for name in ("ssh_args", "ssh_common_args", "ssh_extra_args"):
-        words += shlex.split(option(name) or "")
+        parts += shlex.split(option(name) or "")
     if key := option("private_key_file"):
-        words += ["-i", os.path.expanduser(key)]
+        parts += ["-i", os.path.expanduser(key)]
     if port := option("port"):
-        words += ["-p", str(port)]
+        parts += ["-p", str(port)]
     if user := option("remote_user"):
-        words += ["-l", str(user)]
-    return words
+        parts += ["-l", str(user)]
+    return parts
 
 
-def attempt(words: list[str], seconds: float) -> str:
+def attempt(command: list[str], seconds: float) -> str:
     """Run ssh; return the last line of its error, or '' on success."""
     try:
         done = subprocess.run(
-            words,
+            command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -31,12 +31,12 @@ def collect(
     changed, collected = False, []
     # Beside its destination, so that a rename completes it.
     with tempfile.TemporaryDirectory(dir=into, prefix=f"{_COMING}{os.getpid()}-") as folder:
-        for here, there in files.items():
-            fresh = Path(folder) / here
-            if fetch(there, fresh):
+        for local, remote in files.items():
+            fresh = Path(folder) / local
+            if fetch(remote, fresh):
                 with alone(into):
-                    changed |= put(fresh, into / here, fuller=here in copies)
-                collected.append(here)
+                    changed |= put(fresh, into / local, fuller=local in copies)
+                collected.append(local)
     return changed, collected
 
 

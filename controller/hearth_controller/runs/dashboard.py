@@ -14,26 +14,26 @@ def login(variables: Mapping[str, Any]) -> list[str]:
 
     `variables` are Ansible's for the node. Its ssh arguments are quoted for a shell already.
     """
-    words = ["ssh"]
+    parts = ["ssh"]
     for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
-        words += [str(variables[name]).strip()] if variables.get(name) else []
+        parts += [str(variables[name]).strip()] if variables.get(name) else []
     key = variables.get("ansible_ssh_private_key_file") or variables.get("ansible_private_key_file")
     if key:
-        words += ["-i", shlex.quote(str(key))]
+        parts += ["-i", shlex.quote(str(key))]
     if port := variables.get("ansible_port"):
-        words += ["-p", str(port)]
+        parts += ["-p", str(port)]
     user = variables.get("ansible_user")
     host = str(variables.get("ansible_host") or variables["inventory_hostname"])
-    return [*words, shlex.quote(f"{user}@{host}" if user else host)]
+    return [*parts, shlex.quote(f"{user}@{host}" if user else host)]
 
 
 def describe_dashboard(
-    answer: Mapping[str, Any], node: str, variables: Mapping[str, Any], here: bool, playbook: str
+    answer: Mapping[str, Any], node: str, variables: Mapping[str, Any], local: bool, playbook: str
 ) -> list[str]:
     """Return the message about the TensorBoard on a node.
 
     `answer` is the result of the module `hearth_dashboard`, `variables` are Ansible's for the node,
-    `here` is true if the node is this computer, and `playbook` is the command that plays on the
+    `local` is true if the node is this computer, and `playbook` is the command that plays on the
     same inventory.
     """
     board = answer["dashboard"]
@@ -41,14 +41,14 @@ def describe_dashboard(
         return []
     port, by = board["port"], board["unit"] or f"process {board['pid']}"
     rows = []
-    if not here:
+    if not local:
         ssh, *to = login(variables)
         tunnel = f"{ssh} -N -L {port}:127.0.0.1:{port} {' '.join(to)}"
         rows.append(("tunnel", tunnel))
     rows += [
         ("open", f"http://localhost:{port}/"),
         ("end it", f"{playbook} playbooks/dashboard.yml -e dashboard_state=stopped"),
-        *_wandb(answer, variables, here),
+        *_wandb(answer, variables, local),
     ]
     return [
         f"{board['run']}: TensorBoard runs on {node} ({by}), at its loopback alone",
@@ -57,14 +57,14 @@ def describe_dashboard(
 
 
 def _wandb(
-    answer: Mapping[str, Any], variables: Mapping[str, Any], here: bool
+    answer: Mapping[str, Any], variables: Mapping[str, Any], local: bool
 ) -> list[tuple[str, str]]:
     """Return the commands that upload offline wandb runs; wandb itself prompts for the API key."""
     if not answer["offline"]:
         return []
-    commands = [["login"], ["sync", *answer["offline"]]]
-    typed = [shlex.join([answer["wandb"], *words]) for words in commands]
-    if not here:
+    verbs = [["login"], ["sync", *answer["offline"]]]
+    typed = [shlex.join([answer["wandb"], *verb]) for verb in verbs]
+    if not local:
         ssh, *to = login(variables)
         typed = [f"{ssh} -t {' '.join(to)} {shlex.quote(command)}" for command in typed]
     return [("wandb, once", typed[0]), ("wandb, then", typed[1])]

@@ -263,11 +263,11 @@ def _state(
         for node, part in parts.items():
             if part.state == state:
                 return state, records[node]
-    ends = list(telling(records).values())
-    if not ends:
+    final = list(telling(records).values())
+    if not final:
         gone = [record for node, record in records.items() if parts[node].state == "gone"]
         return "lost", max(gone, key=generation_of, default={}) | {"cause": None}
-    decisive = next((record for record in ends if record["state"] == "failed"), ends[0])
+    decisive = next((record for record in final if record["state"] == "failed"), final[0])
     if decisive["state"] == "failed" and (decisive["cause"] or {}).get("kind") == "node_lost":
         return "lost", decisive
     return str(decisive["state"]), decisive

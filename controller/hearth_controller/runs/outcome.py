@@ -54,11 +54,11 @@ class Outcome:
 
     def write(self, folder: Path) -> None:
         """Write the record to the run's folder."""
-        ends = {
+        outcomes = {
             node: {name: end[name] for name in _RECORDED if name in end}
             for node, end in self.by_node.items()
         }
-        content = {"playbook": self.playbook, "ends": ends}
+        content = {"playbook": self.playbook, "ends": outcomes}
         write_whole(folder / FILE, json.dumps(content, indent=1) + "\n")
 
     @classmethod
@@ -66,8 +66,8 @@ class Outcome:
         """Read the record from the run's folder, or return None if it is missing or incomplete."""
         try:
             content = json.loads((folder / FILE).read_text(encoding="utf-8"))
-            ends = {node: dict(end) for node, end in content["ends"].items()}
-            return cls(ends, content["playbook"])
+            outcomes = {node: dict(end) for node, end in content["ends"].items()}
+            return cls(outcomes, content["playbook"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 

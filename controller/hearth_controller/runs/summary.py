@@ -146,9 +146,9 @@ def _script_seconds(script: ScriptRun, outcome: Outcome) -> str:
 
     The record does not tell how long such a run lay idle between its launches.
     """
-    ends = outcome.by_node.values()
-    last = max((str(end.get("since") or "") for end in ends), default="")
-    if not last or any(end.get("generation") for end in ends):
+    outcomes = outcome.by_node.values()
+    last = max((str(end.get("since") or "") for end in outcomes), default="")
+    if not last or any(end.get("generation") for end in outcomes):
         return ""
     elapsed = datetime.fromisoformat(last) - datetime.fromisoformat(script.created)
     return f" in {duration(max(elapsed.total_seconds(), 0))}"

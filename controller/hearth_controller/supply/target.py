@@ -57,9 +57,9 @@ class Target:
     @property
     def pip_options(self) -> list[str]:
         """Options that make `pip download` fetch for this machine instead of the controller."""
-        words = ["--python-version", "{}.{}".format(*self.python), "--implementation", "cp"]
+        options = ["--python-version", "{}.{}".format(*self.python), "--implementation", "cp"]
         for abi in (self.interpreter, "abi3", "none"):
-            words += ["--abi", abi]
+            options += ["--abi", abi]
         for platform in self.platforms:
-            words += ["--platform", platform]
-        return words
+            options += ["--platform", platform]
+        return options

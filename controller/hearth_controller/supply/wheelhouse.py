@@ -52,17 +52,17 @@ class Wheelhouse:
     def find(self, pins: Iterable[Pin], target: Target) -> dict[str, Wheel]:
         """Return by package the intact wheels for `target` that are already here."""
         tags = target.tags
-        here: dict[tuple[str, str], list[Path]] = {}
+        available: dict[tuple[str, str], list[Path]] = {}
         for path in sorted(self._folder.glob("*.whl")):
             try:
                 name, version, _, platforms = parse_wheel_filename(path.name)
             except InvalidWheelFilename:
                 continue
             if platforms & tags:
-                here.setdefault((normal(name), str(version)), []).append(path)
+                available.setdefault((normal(name), str(version)), []).append(path)
         found = {}
         for pin in pins:
-            for path in here.get((pin.name, pin.version), []):
+            for path in available.get((pin.name, pin.version), []):
                 sha256 = sha256_of(path)
                 if f"sha256:{sha256}" in pin.hashes:
                     found[pin.name] = Wheel(path, sha256, path.stat().st_size, _unpacked(path))

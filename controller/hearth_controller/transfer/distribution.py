@@ -118,15 +118,15 @@ class Distribution:
         ports = {
             name: self.inspections[name]["facts"]["copies"]["port"] for name in (own, *sources)
         }
-        ends = {
+        endpoints = {
             name: {"address": self.addresses[name], "port": port} for name, port in ports.items()
         }
         return {
-            **ends[own],
+            **endpoints[own],
             "call": self.call,
             "digest": digest,
             "allowed": [self.addresses[name] for name in order.chain],
-            "givers": [{"name": name, **ends[name]} for name in sources],
+            "givers": [{"name": name, **endpoints[name]} for name in sources],
             "keys": keys,
         }
 

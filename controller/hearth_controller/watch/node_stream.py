@@ -143,7 +143,7 @@ def command(connection: Any, python: str) -> list[str | bytes]:
         # Ansible enters it here; what follows shares the connection.
         connection.exec_command("true", sudoable=False)
     ssh = option("ssh_executable")
-    words = connection._build_command(
+    parts = connection._build_command(
         ssh, "ssh", option("host"), f"/bin/sh -c {shlex.quote(script)}"
     )
-    return words[words.index(ssh.encode()) :]  # without sshpass
+    return parts[parts.index(ssh.encode()) :]  # without sshpass

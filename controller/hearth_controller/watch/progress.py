@@ -56,10 +56,10 @@ def split_news(plans: Sequence[Plan]) -> str:
     """Return a message if the last plan moves rows because a machine has slowed down, or ''."""
     now = plans[-1]
     # An epoch's last step has fewer rows: compare only plans of the same number of rows.
-    alike = [p for p in plans if p.launch == now.launch and sum(p.rows) == sum(now.rows)]
-    if len(alike) < 2 or len(now.slowness) != len(now.rows):
+    comparable = [p for p in plans if p.launch == now.launch and sum(p.rows) == sum(now.rows)]
+    if len(comparable) < 2 or len(now.slowness) != len(now.rows):
         return ""
-    before = alike[-2].rows
+    before = comparable[-2].rows
     moved = zip(before, now.rows, now.slowness, strict=True)
     if not any(was != rows and has_changed(slow) for was, rows, slow in moved):
         return ""

@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
             result,
             node,
             task_vars["hostvars"][node],
-            here=self._connection.transport == "local",
+            local=self._connection.transport == "local",
             playbook=playbook,
         )
         return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}
