@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 Outcome = Literal["good", "degraded", "broken", "not applicable", "not checked"]
@@ -23,26 +24,17 @@ class Finding:
     mends: str = ""
 
 
-def good(seen: str) -> Finding:
-    """All is well."""
-    return Finding("good", seen)
+good = partial(Finding, "good")
+"""All is well."""
 
+degraded = partial(Finding, "degraded")
+"""Training works, but not as it could, or not for long."""
 
-def degraded(seen: str, why: str, fix: str, mends: str = "") -> Finding:
-    """Training works, but not as it could, or not for long."""
-    return Finding("degraded", seen, why, fix, mends)
+broken = partial(Finding, "broken")
+"""Training does not work, or is held to a fraction of its speed."""
 
+not_applicable = partial(Finding, "not applicable")
+"""There is nothing to check here."""
 
-def broken(seen: str, why: str, fix: str, mends: str = "") -> Finding:
-    """Training does not work, or is held to a fraction of its speed."""
-    return Finding("broken", seen, why, fix, mends)
-
-
-def not_applicable(why: str) -> Finding:
-    """There is nothing to check here."""
-    return Finding("not applicable", why)
-
-
-def not_checked(why: str) -> Finding:
-    """It could not be checked, which is neither good nor bad."""
-    return Finding("not checked", why)
+not_checked = partial(Finding, "not checked")
+"""It could not be checked, which is neither good nor bad."""
