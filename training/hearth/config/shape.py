@@ -65,7 +65,6 @@ class Shape:
 
     Attributes:
         parameters: of the whole model, including parts such as a vision tower.
-        stored: torch's name of the data type in its files; '' if unknown.
     """
 
     model_type: str
@@ -78,7 +77,6 @@ class Shape:
     vocab_size: int
     tie_word_embeddings: bool
     parameters: int
-    stored: str = "bfloat16"
 
     def __post_init__(self) -> None:
         if self.model_type not in FAMILIES:
@@ -158,7 +156,6 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
                 config.get("tie_word_embeddings", FAMILIES[config["model_type"]].tied)
             ),
             parameters=0,
-            stored=str(config.get("dtype") or config.get("torch_dtype") or ""),
         )
     except (KeyError, TypeError, ValueError):
         return None
