@@ -13,7 +13,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
-from hearth.base.files import bytes_below, level_modes, sync_below
+from hearth.base.files import bytes_below, level_modes, replaced_folder
 from hearth.config import preset_names, read_run
 from hearth.data.template import ensure_chat_template
 from hearth.model.code import code_to_run
@@ -57,15 +57,8 @@ def merge_run(
     try:
         _check_space(base, to)
         say(f"merging {adapter} into {base}")
-        unfinished = to.with_name(f".{to.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a call that was killed
-        unfinished.mkdir()
-        try:
-            _write(base, own_code, adapter, unfinished)
-            unfinished.rename(to)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
+        with replaced_folder(to) as folder:
+            _write(base, own_code, adapter, folder)
     except OSError as error:
         raise ModelError(
             f"{to} cannot be written ({error.strerror or error}); free some space or name another "
@@ -122,7 +115,7 @@ def _untie_if_adapted(model: Any) -> None:
 
 
 def _write(base: Path, own_code: bool, adapter: Path, folder: Path) -> None:
-    """Write the merged model with tokenizer and chat template into `folder`, synced to disk."""
+    """Write the merged model with tokenizer and chat template into `folder`."""
     model: Any = AutoModelForCausalLM.from_pretrained(
         base, dtype="auto", local_files_only=True, trust_remote_code=own_code
     )
@@ -135,4 +128,3 @@ def _write(base: Path, own_code: bool, adapter: Path, folder: Path) -> None:
     ensure_chat_template(tokenizer)  # as the trainer did
     tokenizer.save_pretrained(folder)
     level_modes(folder)
-    sync_below(folder)
