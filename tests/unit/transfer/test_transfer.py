@@ -25,7 +25,7 @@ from hearth.model.fetch import unfinished_of
 from hearth.transfer import own_copies
 from hearth.transfer.chain import SPARE, NodeCopies, givers, no_room, order_of, told
 from hearth.transfer.holding import Holding, arrived_bytes, arriving
-from hearth.transfer.pieces import MOST_PIECES, Item, Table, cut, piece_size
+from hearth.transfer.pieces import Item, Table, cut
 from hearth.transfer.relay import made
 
 WANTED = {"model": ""}
@@ -159,13 +159,6 @@ def test_the_pieces_make_the_file(content, piece):
     assert file.sha256 == hashlib.sha256(content).hexdigest()
     parts = [content[at : at + piece] for at in range(0, len(content), piece)]
     assert list(file.pieces) == [hashlib.sha256(part).hexdigest() for part in parts]
-
-
-@given(st.integers(0, 1 << 42))
-def test_there_are_never_too_many_pieces(total):
-    size = piece_size(total)
-    assert total <= size * MOST_PIECES
-    assert size == piece_size(0) or total > size // 2 * MOST_PIECES
 
 
 def test_a_table_travels_as_text(tmp_path):

@@ -51,24 +51,6 @@ class Lost:
     why: str
 
 
-def greet(address: str, giver: Giver, secret: str) -> None:
-    """Tell an upstream node that it is still needed.
-
-    Args:
-        address: this node's, used as the source address.
-        giver: the upstream node.
-        secret: of this call.
-
-    Raises `OSError` or `HTTPException` if it does not answer.
-    """
-    line = HTTPConnection(giver.address, giver.port, timeout=CONNECT, source_address=(address, 0))
-    try:
-        line.request("GET", "/needed", headers={"Authorization": proof(secret, "/needed")})
-        line.getresponse().read()
-    finally:
-        line.close()
-
-
 class _NotYetError(Exception):
     """The upstream node answers, but has not received the piece yet."""
 

@@ -17,9 +17,8 @@ from hearth.base.errors import SupplyError
 
 Key = Literal["model", "data"]
 
-LEAST_PIECE = 1 << 20
-MOST_PIECES = 4096
-"""Maximum number of pieces: more make the table large, larger pieces fill a chain slowly."""
+PIECE = 2 << 20
+"""Bytes of a piece: smaller ones make the table large, larger ones fill a chain slowly."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +83,6 @@ def _item(content: dict[str, Any]) -> Item:
             raise ValueError(f"{each['name']!r} is not a plain name")
         files.append(File(**{**each, "pieces": tuple(each["pieces"])}))
     return Item(content["key"], content["name"], tuple(files), content["about"])
-
-
-def piece_size(total: int) -> int:
-    """Return the piece size in bytes for `total` bytes."""
-    size = LEAST_PIECE
-    while total > size * MOST_PIECES:
-        size *= 2
-    return size
 
 
 def cut(path: Path, piece: int) -> File:

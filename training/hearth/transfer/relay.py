@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,15 @@ from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
 from hearth.base.places import MANIFEST
 from hearth.model.folder import read_manifest
-from hearth.transfer.fetching import PATIENCE, Asking, Giver, Lost, greet
+from hearth.transfer.fetching import PATIENCE, Asking, Giver, Lost
 from hearth.transfer.holding import Holding
-from hearth.transfer.pieces import File, Item, Key, Table, cut, piece_size
+from hearth.transfer.pieces import PIECE, File, Item, Key, Table, cut
 from hearth.transfer.serving import Giving
 
-IDLE = 60.0
-"""Idle timeout in seconds, after which a courier that has everything exits."""
+IDLE = 600.0
+"""Idle timeout in seconds, after which a courier that has everything exits.
 
-_REMIND = IDLE / 3
-"""Seconds between two messages that tell the upstream nodes that this one still needs them."""
+Long enough for the nodes behind it to read what is on their disks before they ask on."""
 
 _ROOM = 64 << 10
 """Bytes reserved on the disk of the record during a transfer."""
@@ -178,7 +176,6 @@ class Courier:
         table = asking.table(task.digest)
         holdings = {item.key: self._holding(item, table) for item in table.items}
         with ExitStack() as locks:
-            locks.enter_context(self._needing())
             for key in task.keys:
                 locks.enter_context(_alone(holdings[key].target))
             record.size = sum(holdings[key].item.size for key in task.keys)
@@ -199,28 +196,6 @@ class Courier:
                 holding.land()
         record.ended = time.time()
         self._state("done")
-
-    @contextmanager
-    def _needing(self) -> Iterator[None]:
-        """Keep all upstream nodes running meanwhile.
-
-        They get no requests while this node reads its own disk, and those behind the nearest one
-        get none unless it fails.
-        """
-        over = threading.Event()
-
-        def remind() -> None:
-            while not over.wait(_REMIND):
-                for giver in self._task.givers:
-                    with suppress(OSError, HTTPException):
-                        greet(self._task.address, giver, self._task.secret)
-
-        thread = threading.Thread(target=remind, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
 
     def _fill(self, holding: Holding, asking: Asking) -> None:
         item = holding.item
@@ -260,10 +235,9 @@ def made(keys: Iterable[Key], targets: Mapping[str, str]) -> Table:
             paths[key] = [target / name for name in sorted(manifests[key].files)]
         else:
             paths[key] = [target]
-    piece = piece_size(sum(path.stat().st_size for each in paths.values() for path in each))
     items = []
     for key, files in paths.items():
-        cuts: list[File] = [cut(path, piece) for path in files]
+        cuts: list[File] = [cut(path, PIECE) for path in files]
         about = {}
         if manifest := manifests.get(key):
             changed = [
@@ -277,7 +251,7 @@ def made(keys: Iterable[Key], targets: Mapping[str, str]) -> Table:
             names = ("id", "origin", "revision")
             about = {name: getattr(manifest, name) for name in names}
         items.append(Item(key, Path(targets[key]).name, tuple(cuts), about))
-    return Table(piece, tuple(items))
+    return Table(PIECE, tuple(items))
 
 
 @contextmanager
