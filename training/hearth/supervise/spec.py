@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError
+from hearth.base.files import read_object
 from hearth.base.places import SUPERVISOR_LOCK
 
 _PLACE = re.compile(r"\{(results|data)\}")
@@ -160,14 +160,9 @@ def load_spec(path: Path) -> Spec:
     Raises:
         LaunchError: the file is missing or not a JSON object, or with all its faults at once.
     """
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LaunchError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise LaunchError(f"{path}: is not JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise LaunchError(f"{path}: is not a JSON object")
+    given = read_object(path)
+    if given is None:
+        raise LaunchError(f"{path}: cannot be read as a launch spec (a JSON object)")
     if faults := _faults(given):
         raise LaunchError(*(f"{path}: {fault}" for fault in faults))
     given["meeting"] = Meeting(**given["meeting"])
@@ -184,13 +179,13 @@ def with_secrets(spec: Spec, spec_file: Path) -> Spec:
         LaunchError: they cannot be read; the message shows no content of the file.
     """
     path = secrets_file(spec_file)
-    try:
-        secrets = {str(name): str(text) for name, text in json.loads(path.read_text()).items()}
-    except FileNotFoundError:
+    if not path.exists():
         return spec
-    except (OSError, ValueError, AttributeError):
-        raise LaunchError(f"{path}: cannot be read; start the run anew") from None
-    return dataclasses.replace(spec, environment={**spec.environment, **secrets})
+    secrets = read_object(path)
+    if secrets is None:
+        raise LaunchError(f"{path}: cannot be read; start the run anew")
+    secrets = {name: str(text) for name, text in secrets.items()}
+    return dataclasses.replace(spec, environment=spec.environment | secrets)
 
 
 def forget_secrets(spec_file: Path) -> None:

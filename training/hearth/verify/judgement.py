@@ -243,13 +243,14 @@ def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple
 
     Each item is (software, the node's version, the others' version).
     """
-    for what, key, kind in (
-        ("torch", _torch_release, _any),
-        ("Python", _python_release, _any),
-        ("CUDA", lambda facts: facts["cuda"], _with_cuda),
-        ("NCCL", lambda facts: facts["nccl"], _with_cuda),
+    for what, key, on_gpus in (
+        # Without its build tag, in which CPU and GPU nodes differ.
+        ("torch", lambda facts: str(facts["torch"]).partition("+")[0], False),
+        ("Python", _python_release, False),
+        ("CUDA", lambda facts: facts["cuda"], True),
+        ("NCCL", lambda facts: facts["nccl"], True),
     ):
-        alike = [other for other in nodes if other.usable and kind(other.facts)]
+        alike = [each for each in nodes if each.usable and (each.facts["cuda"] or not on_gpus)]
         if node not in alike:
             continue
         # On a tie the version of the lowest rank wins.
@@ -258,21 +259,8 @@ def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple
             yield what, str(key(node.facts)), str(usual)
 
 
-def _torch_release(facts: Mapping[str, Any]) -> str:
-    """Return torch's version without its build tag, in which CPU and GPU nodes differ."""
-    return str(facts["torch"]).partition("+")[0]
-
-
 def _python_release(facts: Mapping[str, Any]) -> str:
     return ".".join(str(facts["python"]).split(".")[:2])
-
-
-def _any(facts: Mapping[str, Any]) -> bool:
-    return True
-
-
-def _with_cuda(facts: Mapping[str, Any]) -> bool:
-    return bool(facts["cuda"])
 
 
 def _hints(node: Observation, nodes: Sequence[Observation], lock: str) -> Iterator[str]:
