@@ -284,7 +284,7 @@ class Trainer:
         record = window.record() | {
             "step": self.step,
             "steps": self.steps,
-            "epoch": round(self.order.epoch_of(self.step), 4),
+            "epoch": round(self.step / self.order.steps_per_epoch, 4),
             "learning_rate": last.rate,
             "grad_norm": last.norm,
             "eta_seconds": round(per_step * (self.steps - self.step), 1),

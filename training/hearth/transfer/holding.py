@@ -131,7 +131,8 @@ class Holding:
             SupplyError: a file differs from the one sent; it is removed, so that it is sent again.
             OSError: the disk is full, or cannot be written.
         """
-        stock = take_stock(self._folder, *self._about()) if self.item.key == "model" else None
+        is_model = self.item.key == "model"
+        stock = take_stock(self._folder, **self.item.about) if is_model else None
         for file in self.item.files:
             path = self._folder / file.name
             found = stock.files[file.name].sha256 if stock else sha256_of(path)
@@ -162,7 +163,3 @@ class Holding:
     def _home(self) -> Path:
         """The final folder of the files."""
         return self.target if self.item.key == "model" else self.target.parent
-
-    def _about(self) -> tuple[str, str, str | None]:
-        about = self.item.about
-        return str(about["id"]), str(about["origin"]), about["revision"]

@@ -124,14 +124,6 @@ def peers_allow(name: str, nodes: Sequence[Observation]) -> float:
     return max(allowed, default=math.inf)
 
 
-def held_by_peers(node: Observation, nodes: Sequence[Observation]) -> bool:
-    """Return whether a node's link is slow because no peer has a faster one.
-
-    False if the node's own card is slow or its speed unknown: the cause is then uncertain.
-    """
-    return (node.facts["nic_mbit"] or 0) > SLOW_MBIT >= peers_allow(node.name, nodes)
-
-
 def link_cure(node: Observation, nodes: Sequence[Observation]) -> str:
     """Return the cure of a node's slow link, '' if the link is not slow by the node's own fault."""
     mbit, own = link_mbit(node.name, nodes), node.facts["nic_mbit"] or 0
@@ -139,8 +131,8 @@ def link_cure(node: Observation, nodes: Sequence[Observation]) -> str:
         return ""
     if node.facts["wireless"]:
         return "a cable would be several times faster"
-    if held_by_peers(node, nodes):
-        return ""
+    if own > SLOW_MBIT >= peers_allow(node.name, nodes):
+        return ""  # its link is slow because no peer has a faster one
     if own > SLOW_MBIT:
         return f"its card negotiated {own} Mbit/s: look at the switch and the ports behind it"
     return "take a Cat 5e cable and a gigabit port"
