@@ -148,8 +148,7 @@ class Link:
     async def _next(self, reader: asyncio.StreamReader) -> Message:
         """Return the next message other than a heartbeat.
 
-        Raises:
-            TimeoutError: the hub was silent for too long.
+        Raises `TimeoutError` if the hub was silent for too long.
         """
         while True:
             try:

@@ -135,8 +135,7 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message:
     """Parse the message in a line.
 
-    Raises:
-        ProtocolError: the line is not a valid message.
+    Raises `ProtocolError` if the line is not a valid message.
     """
     try:
         words = json.loads(line)

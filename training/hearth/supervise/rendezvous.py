@@ -82,8 +82,7 @@ class Hub:
     async def open(self) -> None:
         """Start listening.
 
-        Raises:
-            LaunchError: the port is taken.
+        Raises `LaunchError` if the port is taken.
         """
         meeting = self._spec.meeting
         try:
@@ -130,8 +129,7 @@ class Hub:
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Authenticate a member and return its name.
 
-        Raises:
-            ProtocolError: it failed to, or does not belong here; the reason was sent to it.
+        Raises `ProtocolError` if it failed to, or does not belong here; the reason was sent to it.
         """
         nonce = secrets.token_hex(16)
         writer.write(encode(Challenge(nonce)))

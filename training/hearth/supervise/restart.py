@@ -30,8 +30,7 @@ def last_record(spec: Spec) -> dict[str, Any] | None:
 def ready_again(spec: Spec) -> Spec:
     """Return the spec as `ready` does, but wait for an address that appears only after boot.
 
-    Raises:
-        LaunchError: it did not appear within the time that the others wait.
+    Raises `LaunchError` if it did not appear within the time that the others wait.
     """
     until = time.monotonic() + spec.patience
     while True:

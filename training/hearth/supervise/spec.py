@@ -175,8 +175,7 @@ def load_spec(path: Path) -> Spec:
 def with_secrets(spec: Spec, spec_file: Path) -> Spec:
     """Return the spec with the secrets beside its file, if any, added to its environment.
 
-    Raises:
-        LaunchError: they cannot be read; the message shows no content of the file.
+    Raises `LaunchError` if they cannot be read; the message shows no content of the file.
     """
     path = secrets_file(spec_file)
     if not path.exists():

@@ -27,8 +27,7 @@ def all_reduce(spec: Spec, limit: float) -> dict[str, Any]:
     Facts, on rank 0: `nodes` that took part, by rank; `wrong`, the nodes with a wrong sum; `over`,
     the back end; `seconds` per sum. The check is ended after `limit` seconds.
 
-    Raises:
-        LaunchError: a run is under way here, or the node's address is not its own.
+    Raises `LaunchError` if a run is under way here, or the node's address is not its own.
     """
     spec = ready(replace(spec, run=RUN, script=SCRIPT, unit=False))
     shutil.rmtree(spec.results, ignore_errors=True)

@@ -90,8 +90,7 @@ def start(address: str, allowed: Sequence[str], idle: float) -> int:
 
     It answers the addresses `allowed` only, and exits after `idle` seconds without a request.
 
-    Raises:
-        LaunchError: the address cannot be listened on.
+    Raises `LaunchError` if the address cannot be listened on.
     """
     child = subprocess.Popen(
         [sys.executable, "-m", "hearth.verify.listener", address, str(idle), *allowed],
