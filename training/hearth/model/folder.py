@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from hearth.base.errors import ModelError
 from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.base.places import MANIFEST
@@ -59,10 +61,8 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest | None:
     """Return the manifest at `path`, or None if it is missing or unreadable."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        files = {name: FileRecord(**record) for name, record in content.pop("files").items()}
-        return Manifest(**content, files=files)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return TypeAdapter(Manifest).validate_json(path.read_bytes())
+    except (OSError, ValueError):
         return None
 
 

@@ -27,7 +27,7 @@ from hearth.base.places import MANIFEST
 from hearth.model.folder import read_manifest
 from hearth.transfer.fetching import PATIENCE, Asking, Giver, Lost
 from hearth.transfer.holding import Holding
-from hearth.transfer.pieces import PIECE, File, Item, Key, Table, cut
+from hearth.transfer.pieces import PIECE, Item, Key, Table, cut
 from hearth.transfer.serving import Giving
 
 IDLE = 600.0
@@ -67,15 +67,6 @@ class Task:
     targets: Mapping[str, str]
     keys: tuple[Key, ...]
     record: str
-
-    @classmethod
-    def of(cls, text: str) -> Task:
-        """Parse a task from JSON."""
-        content = json.loads(text)
-        content["givers"] = tuple(Giver(**each) for each in content["givers"])
-        for name in ("allowed", "keys"):
-            content[name] = tuple(content[name])
-        return cls(**content)
 
 
 @dataclass
@@ -224,33 +215,24 @@ def made(keys: Iterable[Key], targets: Mapping[str, str]) -> Table:
 
     Raises `SupplyError` if a file was changed or is missing.
     """
-    paths: dict[Key, list[Path]] = {}
-    manifests = {}
+    items = []
     for key in keys:
         target = Path(targets[key])
-        if key == "model":
-            manifests[key] = read_manifest(target / MANIFEST)
-            if manifests[key] is None:
-                raise SupplyError(f"{target} holds no model that was fetched")
-            paths[key] = [target / name for name in sorted(manifests[key].files)]
-        else:
-            paths[key] = [target]
-    items = []
-    for key, files in paths.items():
-        cuts: list[File] = [cut(path, PIECE) for path in files]
-        about = {}
-        if manifest := manifests.get(key):
-            changed = [
-                file.name for file in cuts if file.sha256 != manifest.files[file.name].sha256
-            ]
-            if changed:
-                raise SupplyError(
-                    f"{targets[key]}: {', '.join(changed)} changed after it was fetched; delete "
-                    "this folder, and the model is fetched again"
-                )
-            names = ("id", "origin", "revision")
-            about = {name: getattr(manifest, name) for name in names}
-        items.append(Item(key, Path(targets[key]).name, tuple(cuts), about))
+        if key == "data":
+            items.append(Item(key, target.name, (cut(target, PIECE),), {}))
+            continue
+        manifest = read_manifest(target / MANIFEST)
+        if manifest is None:
+            raise SupplyError(f"{target} holds no model that was fetched")
+        files = tuple(cut(target / name, PIECE) for name in sorted(manifest.files))
+        changed = [file.name for file in files if file.sha256 != manifest.files[file.name].sha256]
+        if changed:
+            raise SupplyError(
+                f"{target}: {', '.join(changed)} changed after it was fetched; delete this folder, "
+                "and the model is fetched again"
+            )
+        about = {name: getattr(manifest, name) for name in ("id", "origin", "revision")}
+        items.append(Item(key, target.name, files, about))
     return Table(PIECE, tuple(items))
 
 
