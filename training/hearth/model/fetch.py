@@ -30,6 +30,7 @@ from hearth.model.folder import (
     Damaged,
     Manifest,
     check_folder,
+    check_space,
     model_files,
     read_manifest,
     take_stock,
@@ -238,7 +239,7 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
                 "read; choose another model"
             )
         size = sum(file.size or 0 for file in files)
-        _refuse_full_disk(folder.parent, size - bytes_below(folder))
+        check_space(folder.parent, size - bytes_below(folder), "HEARTH_MODELS")
         say(f"model: downloading {source.id} from the Hub ({size / 2**20:.0f} MiB)")
         api.snapshot_download(source.id, revision=info.sha, local_dir=folder, **_WANTED)
     except ModelError:
@@ -251,15 +252,6 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
         raise _download_error(source, error, known) from None
     _clear(folder / ".cache")
     return info.sha
-
-
-def _refuse_full_disk(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise ModelError(
-            f"{folder}: the model needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are "
-            "free; free some space or name another folder in HEARTH_MODELS"
-        )
 
 
 def _download_error(source: ModelSource, error: Exception, known: Sequence[str]) -> ModelError:

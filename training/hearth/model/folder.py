@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -119,6 +120,16 @@ def check_folder(folder: Path, weights: bool = True) -> None:
         findings += _weight_problems(folder)
     if findings:
         raise ModelError(*findings)
+
+
+def check_space(folder: Path, needed: int, option: str) -> None:
+    """Raise `ModelError` if the disk of `folder`, named by `option`, has fewer bytes left."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ModelError(
+            f"{folder}: the model needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are "
+            f"free; free some space or name another folder in {option}"
+        )
 
 
 def model_files(folder: Path) -> Iterator[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from hearth.config import preset_names, read_run
 from hearth.data.template import ensure_chat_template
 from hearth.model.code import code_to_run
 from hearth.model.fetch import fetch_model
+from hearth.model.folder import check_space
 
 Say = Callable[[str], None]
 
@@ -55,7 +55,8 @@ def merge_run(
             "16 bits (with load_in_4bit=true if memory is scarce)"
         )
     try:
-        _check_space(base, to)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        check_space(to.parent, bytes_below(base), "--to")
         say(f"merging {adapter} into {base}")
         with replaced_folder(to) as folder:
             _write(base, own_code, adapter, folder)
@@ -85,18 +86,6 @@ def _adapter(run_folder: Path, name: str) -> Path:
             else f"the run has not ended; finish it with resume={run_folder.name}"
         )
     )
-
-
-def _check_space(base: Path, to: Path) -> None:
-    """Raise `ModelError` if the disk of `to` has less free space than the base model's size."""
-    needed = bytes_below(base)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(to.parent).free
-    if free < needed:
-        raise ModelError(
-            f"{to}: the merged model takes {needed >> 20} MiB and {free >> 20} MiB are free; free "
-            "some space or name another folder"
-        )
 
 
 def _untie_if_adapted(model: Any) -> None:
