@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from hearth.base.errors import ModelError
 from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.base.places import MANIFEST
+from hearth.base.text import byte_count
 from hearth.model import code
 
 # The files of a model; pickled weights could run code and are not read.
@@ -127,8 +128,8 @@ def check_space(folder: Path, needed: int, option: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ModelError(
-            f"{folder}: the model needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are "
-            f"free; free some space or name another folder in {option}"
+            f"{folder}: the model needs {byte_count(needed)} and {byte_count(free)} are free; "
+            f"free some space or name another folder with {option}"
         )
 
 
