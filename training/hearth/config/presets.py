@@ -33,14 +33,7 @@ class Preset(BaseModel):
 
     def source(self, name: str) -> ModelSource:
         """Return the source of the model of this preset, whose name is `name`."""
-        return ModelSource(
-            name=name,
-            id=self.id,
-            kind="hub",
-            revision=self.revision,
-            gated=bool(self.gated),
-            wheel=self.wheel,
-        )
+        return ModelSource(name, self.id, "hub", self.revision, bool(self.gated), self.wheel)
 
 
 def preset_names() -> list[str]:

@@ -164,31 +164,20 @@ def _read_csv(path: Path, findings: Findings) -> Iterator[Record]:
     names = [name.strip() for name in next(csv.reader([header], delimiter=separator), [])]
     rows = csv.reader(lines, delimiter=separator, strict=True)
     start = 2
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            findings.add(
-                start, f"this row is not csv ({error}); check its quotes, up to line {_end(rows)}"
-            )
-            start = _end(rows) + 1
-            continue
-        if row and len(row) != len(names):
-            findings.add(
-                start,
-                f"this row has {len(row)} fields and the header {len(names)}; put text that "
-                "contains the separator, quotes or line breaks in double quotes",
-            )
-        elif row:
-            yield Record(start, dict(zip(names, row, strict=True)))
-        start = _end(rows) + 1
-
-
-def _end(rows: Any) -> int:
-    """Return the csv reader's current line in the file; the header was line 1."""
-    return rows.line_num + 1
+    try:
+        for row in rows:
+            if row and len(row) != len(names):
+                findings.add(
+                    start,
+                    f"this row has {len(row)} fields and the header {len(names)}; put text that "
+                    "contains the separator, quotes or line breaks in double quotes",
+                )
+            elif row:
+                yield Record(start, dict(zip(names, row, strict=True)))
+            start = rows.line_num + 2  # the header was line 1
+    except csv.Error as error:  # after it, nobody knows where a row begins
+        end = rows.line_num + 1
+        findings.add(start, f"this row is not csv ({error}); check its quotes, up to line {end}")
 
 
 def _read_parquet(path: Path, findings: Findings) -> Iterator[Record]:

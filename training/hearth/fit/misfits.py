@@ -14,6 +14,7 @@ from hearth.fit.estimate import Estimate, case_of, estimate
 _SHORTEST = 128
 """Least tokens per row that the advice suggests: shorter rows are of no use."""
 
+_NOTHING_HELPS = "no setting would make it fit; take a smaller model (playbooks/models.yml)"
 _SHARDED = "(slow: it shards the weights over the nodes)"
 
 
@@ -45,7 +46,8 @@ def misfits(
     for node, need in found.items():
         if node in fitting:
             continue
-        to_do = _to_do(_advice(node, settings, shape, rooms, fitting, ranks))
+        ways = _advice(node, settings, shape, rooms, fitting, ranks)
+        to_do = f"it would fit with: {'; '.join(ways)}" if ways else _NOTHING_HELPS
         said[node] = f"{model} {_too_large(need, rooms[node])}; {to_do}; fit=warn tries it anyway"
     return said
 
@@ -68,13 +70,6 @@ def _too_large(need: Estimate, room: Room) -> str:
         f"does not fit: it is estimated to need {need.total / GIB:.1f} GiB ({parts} GiB"
         f"{unverified}), and {room.description}"
     )
-
-
-def _to_do(ways: list[str]) -> str:
-    """Turn the `ways` to make a model fit into a clause of advice."""
-    if not ways:
-        return "no setting would make it fit; take a smaller model (playbooks/models.yml)"
-    return f"it would fit with: {'; '.join(ways)}"
 
 
 def _advice(

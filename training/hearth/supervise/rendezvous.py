@@ -171,7 +171,8 @@ class Hub:
                 self._say(f"{', '.join(council.back)} is back; the others pause after their step")
                 self._tell(Pause(), council.team)
         elif team := council.ready(time.monotonic()):
-            kept = self._newest_checkpoint()
+            names = (path.name for path in self._spec.checkpoints.glob("step-*"))
+            kept = max(names, default="")
             self._futile = self._futile + 1 if kept == self._kept else 0
             self._kept = kept
             council.start(team)
@@ -179,11 +180,6 @@ class Hub:
             self._tell(Go(port, self._generation, team), team)
         else:
             self._tell(Waiting(council.missing))
-
-    def _newest_checkpoint(self) -> str:
-        """Return the name of the newest checkpoint on this node, or ""."""
-        names = (path.name for path in self._spec.checkpoints.glob("step-*"))
-        return max(names, default="")
 
     def _hear(self, node: str, message: Message) -> None:
         self._council.heard(node, time.monotonic())

@@ -298,7 +298,4 @@ def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> li
         )
     elif any(node.facts["gpus"] for node in usable) and len(without) == len(usable):
         lines.append("no CUDA in this torch (python_lock: cpu): the GPUs are not used")
-    pythons = sorted({node.facts["python"] for node in usable})
-    if len(pythons) > 1 and len({_python_release(node.facts) for node in usable}) == 1:
-        lines.append(f"Python differs in its last digit ({', '.join(pythons)}), which does no harm")
     return lines
