@@ -128,7 +128,7 @@ class Link:
             if not isinstance(challenge, Challenge):
                 raise ProtocolError("it is no supervisor of a run")
             nonce = secrets.token_hex(16)
-            hello = Hello(spec.run, spec.generation, spec.nodes, spec.node, nonce)
+            hello = Hello(spec.node, nonce)
             proof = hello_proof(spec.token, hello, challenge.nonce)
             hello = dataclasses.replace(hello, proof=proof)
             writer.write(encode(hello))
