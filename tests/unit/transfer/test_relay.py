@@ -25,11 +25,11 @@ from support.waiting import HANG, until
 from hearth.base.places import MANIFEST
 from hearth.model.folder import read_manifest
 from hearth.supervise.interface import free_port
-from hearth.transfer.fetching import Giver
 from hearth.transfer.holding import Holding, arriving
 from hearth.transfer.pieces import Table
 from hearth.transfer.relay import Task, made, start
 from hearth.transfer.serving import Giving, proof
+from hearth.verify.pairs import Peer
 
 SIZE = 24 << 20
 SECRET = "of this test"
@@ -47,17 +47,17 @@ class Node:
         self.pid = 0
 
     @property
-    def giver(self) -> Giver:
-        return Giver(self.name, self.address, self.port)
+    def giver(self) -> Peer:
+        return Peer(self.name, self.address, self.port)
 
-    def begin(self, digest: str = "", givers: Sequence[Giver] = ()) -> dict[str, Any]:
+    def begin(self, digest: str = "", givers: Sequence[Peer] = ()) -> dict[str, Any]:
         """Start this node's courier, and return what it says."""
         self.folder.mkdir(exist_ok=True)
         answer = start(self.task(digest, givers), self.folder / "log")
         self.pid = answer["facts"].get("pid", 0)
         return answer
 
-    def task(self, digest: str, givers: Sequence[Giver]) -> Task:
+    def task(self, digest: str, givers: Sequence[Peer]) -> Task:
         """Return the task of this node's courier."""
         return Task(
             call="1",
@@ -192,10 +192,10 @@ def test_a_node_killed_in_the_middle_goes_on_where_it_was(nodes, held):
 TAKE = """
 import json, os, sys
 from pathlib import Path
-from hearth.transfer.fetching import Giver
+from hearth.verify.pairs import Peer
 from hearth.transfer.relay import Task, start
 task = json.loads(sys.argv[1])
-givers = tuple(Giver(**giver) for giver in task.pop("givers"))
+givers = tuple(Peer(**giver) for giver in task.pop("givers"))
 print(start(Task(**task, givers=givers), Path(task["record"]).with_name("log")))
 os.wait()
 print(Path(task["record"]).read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -163,13 +164,19 @@ def load_spec(path: Path) -> Spec:
     given = read_object(path)
     if given is None:
         raise LaunchError(f"{path}: cannot be read as a launch spec (a JSON object)")
+    return spec_of(given, str(path))
+
+
+def spec_of(given: Mapping[str, Any], where: str) -> Spec:
+    """Return the spec that `given` describes. Raises `LaunchError` with faults, naming `where`."""
     if faults := _faults(given):
-        raise LaunchError(*(f"{path}: {fault}" for fault in faults))
-    given["meeting"] = Meeting(**given["meeting"])
-    given["workspace"] = Path(given["workspace"]).expanduser()
-    for key in {"nodes", "arguments"} & given.keys():
-        given[key] = tuple(given[key])
-    return Spec(**given)
+        raise LaunchError(*(f"{where}: {fault}" for fault in faults))
+    parsed = {
+        "meeting": Meeting(**given["meeting"]),
+        "workspace": Path(given["workspace"]).expanduser(),
+        **{key: tuple(given[key]) for key in ("nodes", "arguments") if key in given},
+    }
+    return Spec(**{**given, **parsed})
 
 
 def with_secrets(spec: Spec, spec_file: Path) -> Spec:
@@ -192,7 +199,7 @@ def forget_secrets(spec_file: Path) -> None:
     secrets_file(spec_file).unlink(missing_ok=True)
 
 
-def _faults(given: dict[str, Any]) -> list[str]:
+def _faults(given: Mapping[str, Any]) -> list[str]:
     """Return every fault of a spec, without showing possible secrets.
 
     The controller writes specs and has checked the types; here only keys and what a person chose.

@@ -25,10 +25,11 @@ from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
 from hearth.base.places import MANIFEST
 from hearth.model.folder import read_manifest
-from hearth.transfer.fetching import PATIENCE, Asking, Giver, Lost
+from hearth.transfer.fetching import PATIENCE, Asking
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import PIECE, Item, Key, Table, cut
 from hearth.transfer.serving import Giving
+from hearth.verify.pairs import Peer
 
 IDLE = 600.0
 """Idle timeout in seconds, after which a courier that has everything exits.
@@ -62,7 +63,7 @@ class Task:
     port: int
     secret: str
     allowed: tuple[str, ...]
-    givers: tuple[Giver, ...]
+    givers: tuple[Peer, ...]
     digest: str
     targets: Mapping[str, str]
     keys: tuple[Key, ...]
@@ -81,7 +82,7 @@ class RelayProgress:
         here: bytes that were on this node already.
         size: bytes of everything.
         giver: current upstream node.
-        lost: upstream nodes that were given up, and why.
+        lost: `name` of each upstream node that was given up, and `why`.
         findings: why it failed.
         began: start time in seconds since the epoch.
         ended: time when everything was in place, likewise.
@@ -94,7 +95,7 @@ class RelayProgress:
     here: int = 0
     size: int = 0
     giver: str = ""
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[dict[str, str]] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.time)
     ended: float = 0.0
