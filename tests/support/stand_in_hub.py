@@ -54,9 +54,7 @@ def stand_in_hub() -> Iterator[StandInHub]:
 def published(folder: Path, preset: str) -> Path:
     """Write what the Hub shows of a model of the sizes of `preset`, weights left out; return it."""
     folder.mkdir()
-    shape = asdict(load_preset(preset).shape)
-    shape["dtype"] = shape.pop("stored")
-    (folder / "config.json").write_text(json.dumps(shape))
+    (folder / "config.json").write_text(json.dumps(asdict(load_preset(preset).shape)))
     (folder / "model.safetensors").touch()
     return folder
 

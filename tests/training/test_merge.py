@@ -128,7 +128,7 @@ def test_a_full_disk_is_told_beforehand(runs, tmp_path, monkeypatch):
     """A stand-in of a disk with a few bytes left."""
     disk = namedtuple("disk", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda _: disk(1 << 30, 1 << 30, 10))
-    unmerged(runs / "16-bits", tmp_path / "merged", tmp_path, tmp_path / "merged", "0 MiB are free")
+    unmerged(runs / "16-bits", tmp_path / "merged", tmp_path, tmp_path, "10 B are free")
 
 
 def test_a_disk_that_fails_on_the_way_leaves_nothing_half_written(runs, tmp_path, monkeypatch):

@@ -8,8 +8,7 @@ from typing import Any
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, room_of
-from hearth.fit.known import unknown
-from hearth.fit.misfits import misfits
+from hearth.fit.misfits import misfits, unknown
 
 
 def rooms_of(

@@ -10,7 +10,7 @@ from typing import Any
 from hearth.base.errors import ConfigError
 from hearth.config import Run, newest_run, resolve_run, run_text
 from hearth.config.layout import Layout, staged_name
-from hearth.fit.known import known_shape
+from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
 from hearth_controller.launch.typed import (
     foreign,

@@ -57,7 +57,7 @@ class ActionModule(ActionBase):
         silent = [name for name in given["nodes"] if name not in rooms]
         if not rooms:
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
-        lines = [*fitting(rooms, COLUMNS - 2), "", *describe_rooms(rooms, COLUMNS - 2)]
+        lines = [*fitting(rooms), "", *describe_rooms(rooms, COLUMNS - 2)]
         if silent:
             lines.append(f"not answered: {', '.join(silent)}")
         return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}

@@ -74,7 +74,7 @@ def taken(
         "rows": rows,
         "length": length,
         "checkpointing": checkpointing,
-        "estimated": max(need.total, need.loading) - need.imports,
+        "estimated": need.total - need.imports,
         "ranks": ranks,
         **max(said, key=lambda each: each["peak"] - each["before"]),
     }

@@ -80,15 +80,12 @@ def test_a_parquet_file_that_is_torn_or_has_no_rows_is_named(findings, tmp_path)
     ("place", "content", "facts"),
     [
         # Another format than the name says.
-        ("x.jsonl", b"PAR1" + bytes(100), ["parquet", ".parquet"]),
-        ("x.jsonl", gzip.compress(GOOD.encode(), mtime=0), ["gzip", "unpack"]),
-        ("x.csv", b"PK\x03\x04" + bytes(50), ["zip archive"]),
-        ("x.txt", b"%PDF-1.7 etc", ["PDF"]),
-        ("x.jsonl", GOOD.encode("utf-16"), ["UTF-16", "UTF-8"]),
-        ("x.parquet", GOOD, ["parquet", "text"]),
+        ("x.jsonl", gzip.compress(GOOD.encode(), mtime=0), ["binary", "unpack"]),
+        ("x.jsonl", GOOD.encode("utf-16"), ["binary", "UTF-8"]),
+        ("x.parquet", GOOD, ["parquet", "another format"]),
         ("x.txt", GOOD, ["JSON lines", ".jsonl"]),
         ("x.csv", GOOD, ["JSON lines", ".jsonl"]),
-        ("x.jsonl", "prompt,completion\na,b\n", [".csv"]),
+        ("x.jsonl:1", "prompt,completion\na,b\n", ["not JSON", "line 2"]),
         ("x.jsonl", f"[\n{GOOD}]", ["JSON array"]),
         # An ending that is not read.
         ("x.json", "something", [".jsonl"]),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hearth.data.documents import held_out_mask
 from hearth.data.packing import pack
-from hearth.data.split import held_out_mask
 
 CAPACITIES = st.integers(1, 64)
 LENGTHS = CAPACITIES.flatmap(

@@ -274,7 +274,7 @@ def test_a_model_folder_needs_no_cache_that_can_be_written(folder, tmp_path, mon
 def test_a_disk_that_is_too_small_is_named_before_the_download(hub, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    refused(SOURCE, tmp_path, "needs 0.0 GiB")
+    refused(SOURCE, tmp_path, "1.0 kB are free")
     assert not any("resolve" in path for path in hub.asked)
 
 

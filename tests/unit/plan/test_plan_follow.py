@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -149,7 +147,7 @@ def test_the_plans_of_a_few_sizes_are_held():
     follower = AdaptivePlanner(LINEAR)
     for rows in range(1, 50):
         follower.plans(0, [64] * 15 + [rows])
-    assert len(follower.known["plans"]) < 20
+    assert len(follower._recent_plans) < 20
 
 
 def test_a_rank_that_idles_in_rounds_is_asked_again_in_one_of_their_steps():
@@ -187,38 +185,3 @@ def test_after_a_memory_error_the_rank_takes_smaller_pieces():
     plan = planned(follower)
     assert plan.micro_batch == (4, 2)
     assert plan.rows[0] > plan.rows[1]
-
-
-def test_another_launch_on_the_same_ranks_goes_on_from_what_the_last_one_knew():
-    first = AdaptivePlanner(LINEAR)
-    drive(first, LINEAR, [1, 2, 1], 10)
-    plan = planned(first)
-    again = AdaptivePlanner(LINEAR)
-    assert planned(again) != plan
-    again.recall(json.loads(json.dumps(first.known)))
-    assert planned(again) == plan
-    assert again.slowness == first.slowness
-
-
-CURVE = Speed((1, 2, 4, 8), (1.0, 1.1, 1.3, 1.7))
-"""Of a rank that is fastest with eight rows at once."""
-
-
-def test_another_launch_is_bound_by_what_memory_forbade_and_not_by_the_setting_of_the_last():
-    first = AdaptivePlanner([CURVE.no_larger_than(1), CURVE])
-    first.fits_no_more_than(1, 4)
-    again = AdaptivePlanner([CURVE, CURVE])
-    again.recall(first.known)
-    assert planned(again).micro_batch == (8, 4)
-
-
-def test_of_a_rank_that_was_measured_anew_nothing_old_is_recalled():
-    first = AdaptivePlanner([CURVE, CURVE])
-    first.fits_no_more_than(0, 4)
-    first.fits_no_more_than(1, 4)
-    drive(first, [CURVE.no_larger_than(4)] * 2, [2, 2], 10)
-    anew = Speed(CURVE.sizes, tuple(2 * seconds for seconds in CURVE.seconds))
-    again = AdaptivePlanner([CURVE, anew])
-    again.recall(first.known)
-    assert planned(again).micro_batch == (4, 8)
-    assert again.slowness == pytest.approx((2, 1))

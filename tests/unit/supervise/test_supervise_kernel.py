@@ -9,7 +9,7 @@ import pytest
 from support.facts import assert_names
 
 from hearth.supervise import kernel
-from hearth.supervise.kernel import kernel_said, killed_for_memory, kills_so_far, telling
+from hearth.supervise.kernel import kernel_said, kills_so_far, telling
 
 KILLED = "Out of memory: Killed process 25315 (python3) total-vm:53312244kB, anon-rss:31451456kB"
 NOISE = ["usb 1-1: new high-speed USB device", "audit: type=1400 apparmor=ALLOWED"]
@@ -74,12 +74,10 @@ def test_kills_of_the_own_cgroup_are_counted(tmp_path):
     (group / "memory.events").write_text("low 0\nhigh 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     assert kills_so_far(tmp_path, own) == 2
     assert kills_so_far(tmp_path / "nowhere", own) == 0
+    (group / "memory.events").write_text("low 0\n")
+    assert kills_so_far(tmp_path, own) == 0
     own.write_text("4:memory:/x\n")
     assert kills_so_far(tmp_path, own) == 0
-
-
-def test_text_without_the_counter_counts_nothing():
-    assert killed_for_memory("low 0\n") == 0
 
 
 def test_a_count_that_rose_tells_where_the_journal_is_silent(journal):

@@ -27,7 +27,7 @@ from hearth.supervise.messages import (
     welcome_proof,
 )
 
-HELLO = Hello("r1", 0, ("desk", "laptop"), "laptop", "nonce")
+HELLO = Hello("laptop", "nonce")
 kinds = (Challenge, Hello, Welcome, Refused, Waiting, Go, Beat, Stop, Ended, Cause)
 causes = st.none() | st.builds(Cause)
 messages = st.one_of(*map(st.builds, kinds[:-1]), st.builds(LaunchOutcome, cause=causes))
@@ -69,10 +69,7 @@ def test_only_the_token_proves_membership(token, other):
     assert same(proof, hello_proof(other, HELLO, "challenge")) == (token == other)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"run": "r2"}, {"generation": 1}, {"nodes": ("desk",)}, {"node": "desk"}, {"nonce": "old"}],
-)
+@pytest.mark.parametrize("change", [{"node": "desk"}, {"nonce": "old"}])
 def test_a_proof_fits_one_hello_and_one_challenge(change):
     proof = hello_proof("token", HELLO, "challenge")
     assert not same(proof, hello_proof("token", dataclasses.replace(HELLO, **change), "challenge"))

@@ -105,24 +105,12 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
 @pytest.mark.parametrize(
     ("changes", "facts"),
     [
-        ({"arguments": "--x"}, ["'arguments'", "list"]),
-        ({"arguments": [1]}, ["'arguments'", "list"]),
         ({"run": "omit"}, ["'run'", "missing"]),
         ({"runs": 1}, ["unknown", "'runs'"]),
-        ({"rank": -1}, ["'rank'", "whole number", "-1"]),
-        ({"rank": True}, ["'rank'", "whole number", "True"]),
         ({"rank": 0}, ["'laptop'", "rank 0", "desk, laptop"]),
         ({"rank": 2}, ["'laptop'", "rank 2", "desk, laptop"]),
-        ({"nodes": ["laptop", "laptop"]}, ["'nodes'", "different names"]),
-        ({"nproc": 0}, ["'nproc'", "at least 1", "not 0"]),
-        ({"address": "laptop"}, ["'address'", "IP address", "'laptop'"]),
-        ({"address": 7}, ["'address'", "IP address", "7"]),
-        ({"meeting": {"address": "10.0.0.1"}}, ["'meeting'"]),
-        ({"meeting": {"address": "10.0.0.1", "port": 70000}}, ["'meeting'", "70000"]),
-        ({"silence_timeout": 0}, ["'silence_timeout'", "above 0"]),
-        ({"environment": {"A": 1}}, ["'environment'"]),
-        ({"run": "../r1"}, ["'run'", "'../r1'"]),
-        ({"min_nodes": 3}, ["'min_nodes' is 3", "2 nodes"]),
+        ({"silence_timeout": 0}, ["'silence_timeout'", "above 0 s", "not 0 s"]),
+        ({"return_timeout": -1.0}, ["'return_timeout'", "0 s or more", "not -1 s"]),
         ({"elastic": True, "return_timeout": 0}, ["'elastic'", "return_timeout"]),
     ],
 )
@@ -131,24 +119,15 @@ def test_faults_are_named(load, changes, facts):
 
 
 def test_all_faults_come_at_once_and_the_token_is_not_shown(load):
-    said = findings(load, nproc=0, token="short", python="omit")
-    assert said.count("\n") == 2
-    assert_names(said, "'nproc'", "'python'", "'token'", "16 characters")
-    assert "short" not in said
-    assert "0123456789abcdef" not in repr(load())
-
-
-def test_of_the_environment_no_value_is_shown(load):
-    said = findings(load, environment={"KEY": "a-secret", "NUMBER": 1})
-    assert "'environment'" in said
-    assert "a-secret" not in said
+    said = findings(load, python="omit", runs=1)
+    assert said.count("\n") == 1
+    assert_names(said, "'python'", "'runs'")
+    assert "0123456789abcdef" not in said + repr(load())
 
 
 def test_a_file_that_is_no_spec_is_named(tmp_path):
     path = tmp_path / "spec.json"
-    for content, finding in (("{", "JSON"), ("[]", "JSON object")):
-        path.write_text(content)
-        with refuses(LaunchError, path, finding):
+    for content in ("{", "[]", None):
+        path.unlink() if content is None else path.write_text(content)
+        with refuses(LaunchError, path, "JSON object"):
             load_spec(path)
-    with refuses(LaunchError, tmp_path / "nowhere.json", "No such file"):
-        load_spec(tmp_path / "nowhere.json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from hearth.model.cache import unfinished_of
 from hearth.transfer import own_copies
 from hearth.transfer.chain import SPARE, NodeCopies, givers, no_room, order_of, told
 from hearth.transfer.holding import Holding, arrived_bytes, arriving
-from hearth.transfer.pieces import MOST_PIECES, Item, Table, cut, piece_size
+from hearth.transfer.pieces import Item, Table, cut
 from hearth.transfer.relay import made
 
 WANTED = {"model": ""}
@@ -162,13 +161,6 @@ def test_the_pieces_make_the_file(content, piece):
     assert list(file.pieces) == [hashlib.sha256(part).hexdigest() for part in parts]
 
 
-@given(st.integers(0, 1 << 42))
-def test_there_are_never_too_many_pieces(total):
-    size = piece_size(total)
-    assert total <= size * MOST_PIECES
-    assert size == piece_size(0) or total > size // 2 * MOST_PIECES
-
-
 def test_a_table_travels_as_text(tmp_path):
     folder = make_cached(tmp_path, 3 << 20)
     table = made(["model"], {"model": str(folder)})
@@ -238,7 +230,7 @@ def test_what_arrived_counts_up_to_the_first_piece_that_is_not_whole_and_good(
         assert sorted(path.name for path in target.parent.iterdir()) == [target.name]
 
 
-def test_files_that_are_the_same_are_not_sent_again_and_the_old_ones_stay_until_then(tmp_path):
+def test_the_files_of_an_old_model_stay_until_all_of_the_new_one_are_there(tmp_path):
     new = make_cached(tmp_path / "there", 2 << 20)
     old = make_cached(tmp_path / "here", 1 << 20)
     table = made(["model"], {"model": str(new)})
@@ -246,8 +238,6 @@ def test_files_that_are_the_same_are_not_sent_again_and_the_old_ones_stay_until_
     assert not holding.is_whole()
     before = {path.name: path.read_bytes() for path in old.iterdir()}
     holding.resume()
-    names = {table.items[0].files[number].name for number, _ in holding.missing()}
-    assert names == {"model.safetensors"}  # and not config.json, tokenizer.json
     assert {path.name: path.read_bytes() for path in old.iterdir()} == before
     for number, piece in holding.missing():
         path = new / table.items[0].files[number].name
@@ -256,19 +246,6 @@ def test_files_that_are_the_same_are_not_sent_again_and_the_old_ones_stay_until_
     assert holding.is_whole()
     assert sorted(p.name for p in old.iterdir()) == sorted(p.name for p in new.iterdir())
     assert not arriving(old).exists()
-
-
-def test_a_linked_file_is_never_written_to(tmp_path):
-    """An earlier call linked the file instead of copying it, and the file was damaged since."""
-    source = make_cached(tmp_path / "there", 1 << 20)
-    here = make_cached(tmp_path / "here", 1 << 20)
-    table = made(["model"], {"model": str(source)})
-    folder = arriving(here)
-    folder.mkdir()
-    os.link(here / "model.safetensors", folder / "model.safetensors")
-    theirs = (here / "model.safetensors").read_bytes()
-    Holding(table.items[0], table.piece, here).resume()
-    assert (here / "model.safetensors").read_bytes() == theirs
 
 
 def test_what_the_disk_made_of_it_is_read_again_before_it_counts(tmp_path):

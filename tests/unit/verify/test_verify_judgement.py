@@ -17,7 +17,7 @@ from hearth.verify.judgement import (
     supports,
     why_no_sum,
 )
-from hearth.verify.table import memory, speed, table, width
+from hearth.verify.table import memory, speed, table
 
 NAMES = ("tower", "laptop", "oldbox")
 CARD = {
@@ -143,10 +143,9 @@ def test_a_gpu_and_a_cpu_node_do_not_differ_but_are_explained(home):
     assert any(line.startswith("oldbox trains") for line in remarks(mixed, None, ""))
 
 
-def test_the_last_digit_of_python_is_said_and_does_no_harm(home):
+def test_the_last_digit_of_python_does_no_harm(home):
     other = changed(home, "oldbox", facts=facts(python="3.11.2"))
     assert {v.level for v in verdicts(other).values()} == {"good"}
-    assert any("3.11.2, 3.11.9" in line for line in remarks(other, None, ""))
 
 
 def test_only_what_must_be_mended_first_is_shown(home):
@@ -241,20 +240,13 @@ def test_the_table_has_a_line_a_node_and_fits(home):
     ]  # fmt: skip
     assert rows[1].split()[:4] == ["✗", "laptop", "1", "192.168.1.12"]
     assert rows[3] == "laptop: unreachable: off?"
-    assert max(width(text) for _, text in lines) <= 110
+    assert max(len(text) for _, text in lines) <= 110
 
 
 def test_in_80_columns_the_machines_stand_below_the_network(home):
     lines = [text for _, text in table(home, verdicts(home), 78)]
-    assert max(map(width, lines)) <= 78
+    assert max(map(len, lines)) <= 78
     assert sum("tower" in line for line in lines) == 2
-
-
-def test_wide_names_keep_the_columns_straight(home):
-    wide = [home[0], replace(home[1], name="机器"), home[2]]
-    lines = [text for _, text in table(wide, verdicts(wide), 110)][:4]
-    columns = {width(line[: line.index("192.168.1.")]) for line in lines[1:]}
-    assert len(columns) == 1
 
 
 def test_gpus_are_called_as_people_call_them():

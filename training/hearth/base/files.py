@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -53,6 +54,25 @@ def sync_below(folder: Path) -> None:
     """Fsync a folder and everything below it."""
     for path in [*folder.rglob("*"), folder]:
         sync(path)
+
+
+@contextmanager
+def replaced_folder(final: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `final`, then sync it to disk and put it in place of `final`.
+
+    If the block fails, `final` stays and the folder is removed.
+    """
+    unfinished = final.with_name(f".{final.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by a process that was killed
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        sync_below(unfinished)
+        shutil.rmtree(final, ignore_errors=True)
+        unfinished.rename(final)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 def level_modes(folder: Path) -> None:

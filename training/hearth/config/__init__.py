@@ -1,12 +1,4 @@
-"""Typed run settings: one table, one resolver, one file per run.
-
-settings.py   the table: every setting, its type, default and meaning
-presets.py    known facts about a model
-resolve.py    layers: defaults < preset < file < command line
-run.py        a run and its file, run.yml
-cli.py        the script's command line, made from the table
-problems.py   errors as sentences
-"""
+"""Typed run settings: one table, one resolver, one file per run."""
 
 from hearth.base.errors import ConfigError
 from hearth.config.presets import Preset, load_preset, preset_names

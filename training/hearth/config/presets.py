@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hearth.base.errors import ConfigError
 from hearth.config.problems import describe
-from hearth.config.shape import Shape
+from hearth.config.shape import Shape, shape_in
 from hearth.config.source import ModelSource, WheelSource
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
@@ -33,14 +33,7 @@ class Preset(BaseModel):
 
     def source(self, name: str) -> ModelSource:
         """Return the source of the model of this preset, whose name is `name`."""
-        return ModelSource(
-            name=name,
-            id=self.id,
-            kind="hub",
-            revision=self.revision,
-            gated=bool(self.gated),
-            wheel=self.wheel,
-        )
+        return ModelSource(name, self.id, "hub", self.revision, bool(self.gated), self.wheel)
 
 
 def preset_names() -> list[str]:
@@ -58,3 +51,14 @@ def load_preset(name: str) -> Preset:
         return Preset.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, ValidationError) as error:
         raise ConfigError(*describe(error, str(path))) from error
+
+
+def known_shape(model: str, source: ModelSource, models: Path) -> Shape | None:
+    """Return the shape of the model that the setting `model` names and that comes from `source`.
+
+    A preset states the shape; for a folder or a model in the cache `models` it is read from
+    config.json. None if the shape is unknown before the download, or the model's kind is unknown.
+    """
+    if model in preset_names():
+        return load_preset(model).shape
+    return shape_in(Path(source.id) if source.kind == "folder" else models / source.folder)

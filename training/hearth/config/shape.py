@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from hearth.base.files import read_object
 
 
@@ -65,7 +67,6 @@ class Shape:
 
     Attributes:
         parameters: of the whole model, including parts such as a vision tower.
-        stored: torch's name of the data type in its files; '' if unknown.
     """
 
     model_type: str
@@ -78,7 +79,6 @@ class Shape:
     vocab_size: int
     tie_word_embeddings: bool
     parameters: int
-    stored: str = "bfloat16"
 
     def __post_init__(self) -> None:
         if self.model_type not in FAMILIES:
@@ -145,21 +145,13 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
         return None
     try:
         heads = int(config["num_attention_heads"])
-        shape = Shape(
-            model_type=config["model_type"],
-            hidden_size=int(config["hidden_size"]),
-            intermediate_size=int(config["intermediate_size"]),
-            num_hidden_layers=int(config["num_hidden_layers"]),
-            num_attention_heads=heads,
-            num_key_value_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
-            vocab_size=int(config["vocab_size"]),
-            tie_word_embeddings=bool(
-                config.get("tie_word_embeddings", FAMILIES[config["model_type"]].tied)
-            ),
-            parameters=0,
-            stored=str(config.get("dtype") or config.get("torch_dtype") or ""),
-        )
+        usual = {
+            "num_key_value_heads": heads,
+            "head_dim": int(config["hidden_size"]) // heads,
+            "tie_word_embeddings": FAMILIES[config["model_type"]].tied,
+        }
+        given = {name: size for name, size in config.items() if size is not None}
+        shape = TypeAdapter(Shape).validate_python(usual | given | {"parameters": 0})
     except (KeyError, TypeError, ValueError):
         return None
     return Shape(**{**vars(shape), "parameters": shape.decoder_parameters})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from hearth.base.errors import DataError
-from hearth.base.files import sha256_of, sync_below
+from hearth.base.files import replaced_folder, sha256_of
 from hearth.base.lock import locked
 from hearth.data.documents import Documents
 
@@ -48,8 +47,6 @@ def cached_documents(
                 return _read(entry)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 say(f"tokens: the cached tokens are damaged ({error}); tokenising again")
-                with _disk_errors(cache):
-                    shutil.rmtree(entry)
         documents = make()
         with _disk_errors(cache):
             _write(documents, entry)
@@ -69,21 +66,13 @@ def _disk_errors(cache: Path) -> Iterator[None]:
 
 
 def _write(documents: Documents, entry: Path) -> None:
-    """Write `documents` to `entry` atomically."""
-    unfinished = entry.with_name(f".{entry.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # left by a process that was killed
-    unfinished.mkdir()
-    try:
+    """Write `documents` to `entry` atomically, in place of a damaged entry."""
+    with replaced_folder(entry) as folder:
         checksums = {}
         for name, array in vars(documents).items():
-            np.save(unfinished / f"{name}.npy", array)
-            checksums[name] = sha256_of(unfinished / f"{name}.npy")
-        (unfinished / "entry.json").write_text(json.dumps(checksums), encoding="utf-8")
-        sync_below(unfinished)
-        unfinished.rename(entry)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
+            np.save(folder / f"{name}.npy", array)
+            checksums[name] = sha256_of(folder / f"{name}.npy")
+        (folder / "entry.json").write_text(json.dumps(checksums), encoding="utf-8")
 
 
 def _read(entry: Path) -> Documents:

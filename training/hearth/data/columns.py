@@ -23,7 +23,6 @@ from hearth.data.findings import Problem
 
 ACCEPTED = "messages, conversations, prompt + completion, instruction (+ input) + output, or text"
 _CONVERSATIONS = ("messages", "conversations")
-KNOWN_COLUMNS = (*_CONVERSATIONS, "prompt", "completion", "instruction", "output", "text")
 ROLES = ("system", "user", "assistant")
 _SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
 Message = tuple[str, str]  # role and content

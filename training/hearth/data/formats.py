@@ -20,25 +20,11 @@ from typing import Any
 
 from hearth.base.errors import DataError
 from hearth.base.files import sha256_of
-from hearth.data.columns import KNOWN_COLUMNS
 from hearth.data.findings import Findings, Problem
 from hearth.data.hub_rows import load_hub_rows
 from hearth.data.locate import HubDataset, LocalFile
 
 _BOM = b"\xef\xbb\xbf"
-_MAGIC = {
-    b"PAR1": "parquet (name it .parquet)",
-    b"\x1f\x8b": "gzip (unpack it first)",
-    b"PK\x03\x04": "a zip archive or office document (unpack or export it first)",
-    b"\xfd7zXZ": "xz (unpack it first)",
-    b"BZh": "bzip2 (unpack it first)",
-    b"\x28\xb5\x2f\xfd": "zstandard (unpack it first)",
-    b"SQLite format 3": "an SQLite data base (export it first)",
-    b"%PDF": "a PDF (export its text first)",
-    b"ARROW1": "an Arrow file (save it as parquet)",
-    b"\xff\xfe": "UTF-16 text (save it as UTF-8)",
-    b"\xfe\xff": "UTF-16 text (save it as UTF-8)",
-}
 
 
 @dataclass(frozen=True)
@@ -80,19 +66,16 @@ def open_records(data: LocalFile | HubDataset) -> Records:
 
 def _refuse_other_format(path: Path) -> None:
     """Raise `DataError` if the first bytes do not match the format of the file's suffix."""
-    with path.open("rb") as file:
-        head = file.read(1 << 16)
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        if not head.startswith(b"PAR1"):
-            kind = "text" if _is_text(head) else "something else"
-            raise DataError(f"{path}: the name says parquet, but the content is {kind}; rename it")
-        return
-    for magic, kind in _MAGIC.items():
-        if head.startswith(magic):
-            raise DataError(f"{path}: the name says {suffix[1:]}, but the content is {kind}")
+        return  # its reader knows
+    with path.open("rb") as file:
+        head = file.read(1 << 16)
     if not _is_text(head):
-        raise DataError(f"{path}: this is binary data, not text; give a {suffix[1:]} file in UTF-8")
+        raise DataError(
+            f"{path}: this is binary data, not text; unpack it if it is compressed, and give a "
+            f"{suffix[1:]} file in UTF-8"
+        )
     start = head.removeprefix(_BOM).lstrip()
     first = start.split(b"\n", 1)[0].strip()
     if suffix == ".jsonl" and start.startswith(b"["):
@@ -100,8 +83,6 @@ def _refuse_other_format(path: Path) -> None:
             f"{path}: this is one JSON array, not one JSON object a line; "
             f"convert it: jq -c '.[]' {path.name}"
         )
-    if suffix == ".jsonl" and not first.startswith(b"{") and _is_csv_header(first):
-        raise DataError(f"{path}: the name says jsonl, but the content is csv; name it .csv")
     if suffix != ".jsonl" and first.startswith(b"{") and _is_object(first):
         raise DataError(
             f"{path}: the name says {suffix[1:]}, but the content is JSON lines; name it .jsonl"
@@ -112,11 +93,6 @@ def _is_text(head: bytes) -> bool:
     """Return whether at most one percent of the bytes are control bytes, none of them zero."""
     controls = sum(byte < 32 and byte not in b"\t\n\r\f" for byte in head)
     return b"\0" not in head and controls * 100 <= len(head)
-
-
-def _is_csv_header(line: bytes) -> bool:
-    names = {name.strip(b"\" '").lower() for name in line.replace(b";", b",").split(b",")}
-    return bool(names & {column.encode() for column in KNOWN_COLUMNS})
 
 
 def _is_object(line: bytes) -> bool:
@@ -188,31 +164,20 @@ def _read_csv(path: Path, findings: Findings) -> Iterator[Record]:
     names = [name.strip() for name in next(csv.reader([header], delimiter=separator), [])]
     rows = csv.reader(lines, delimiter=separator, strict=True)
     start = 2
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            findings.add(
-                start, f"this row is not csv ({error}); check its quotes, up to line {_end(rows)}"
-            )
-            start = _end(rows) + 1
-            continue
-        if row and len(row) != len(names):
-            findings.add(
-                start,
-                f"this row has {len(row)} fields and the header {len(names)}; put text that "
-                "contains the separator, quotes or line breaks in double quotes",
-            )
-        elif row:
-            yield Record(start, dict(zip(names, row, strict=True)))
-        start = _end(rows) + 1
-
-
-def _end(rows: Any) -> int:
-    """Return the csv reader's current line in the file; the header was line 1."""
-    return rows.line_num + 1
+    try:
+        for row in rows:
+            if row and len(row) != len(names):
+                findings.add(
+                    start,
+                    f"this row has {len(row)} fields and the header {len(names)}; put text that "
+                    "contains the separator, quotes or line breaks in double quotes",
+                )
+            elif row:
+                yield Record(start, dict(zip(names, row, strict=True)))
+            start = rows.line_num + 2  # the header was line 1
+    except csv.Error as error:  # after it, nobody knows where a row begins
+        end = rows.line_num + 1
+        findings.add(start, f"this row is not csv ({error}); check its quotes, up to line {end}")
 
 
 def _read_parquet(path: Path, findings: Findings) -> Iterator[Record]:
@@ -229,7 +194,7 @@ def _read_parquet(path: Path, findings: Findings) -> Iterator[Record]:
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{path}: this parquet file cannot be read ({str(error).splitlines()[0]}); "
-            "it may be cut short, copy it again"
+            "it may be cut short or of another format, copy it again"
         ) from error
 
 

@@ -14,13 +14,12 @@ import numpy as np
 from hearth.base.errors import DataError
 from hearth.data.cache import cache_key, cached_documents
 from hearth.data.columns import Message
-from hearth.data.documents import Documents, examples, tokenise
+from hearth.data.documents import Documents, examples, held_out_mask, tokenise
 from hearth.data.findings import Findings
 from hearth.data.formats import Records, open_records
 from hearth.data.locate import locate
 from hearth.data.packing import pack
 from hearth.data.rows import Cut, Rows, cut_to_length
-from hearth.data.split import held_out_mask
 from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
 
 

@@ -109,7 +109,7 @@ def _is_folder(path: Path) -> DataError:
 
 def _near(path: Path) -> str:
     """Return a hint at a similarly named file next to `path` or among the shipped data sets."""
-    beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     if not path.parent.is_dir():
         return f" and no folder {path.parent}"
+    beside = [each.name for each in path.parent.iterdir()]
     return did_you_mean(path.name, beside) or did_you_mean(path.stem, shipped_names())

@@ -94,7 +94,13 @@ def encode_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
 def encode(tokenizer: Any, examples: Sequence[Example]) -> list[Encoded | Problem]:
     """Return the tokens of each example, or the `Problem` if the template cannot render it."""
     special = _special_pattern(tokenizer)
-    prepared = [_prepared(tokenizer, special, example) for example in examples]
+    prepared: list[_Chat | str | Problem] = []
+    for example in examples:
+        try:
+            chat = example.messages and _find_answers(tokenizer, special, example.messages)
+            prepared.append(chat or example.text)
+        except Problem as problem:
+            prepared.append(problem)
     chats = iter(_encode_chats(tokenizer, [each for each in prepared if isinstance(each, _Chat)]))
     texts = iter(_encode_texts(tokenizer, [each for each in prepared if isinstance(each, str)]))
     return [
@@ -113,15 +119,6 @@ class _Chat:
     text: str
     spans: tuple[tuple[int, int], ...]
     ended: bool
-
-
-def _prepared(tokenizer: Any, special: re.Pattern[str], example: Example) -> _Chat | str | Problem:
-    if not example.messages:
-        return example.text
-    try:
-        return _find_answers(tokenizer, special, example.messages)
-    except Problem as problem:
-        return problem
 
 
 def _find_answers(tokenizer: Any, special: re.Pattern[str], messages: Sequence[Message]) -> _Chat:

@@ -11,8 +11,7 @@ from hearth.base.errors import ModelError
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.fit.capacity import Room, room_of
-from hearth.fit.known import unknown
-from hearth.fit.misfits import misfits
+from hearth.fit.misfits import misfits, unknown
 from hearth.fit.published import shape_beforehand
 from hearth.ranks.memory import free_gib
 from hearth.ranks.world import has_nvidia_gpu

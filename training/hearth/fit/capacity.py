@@ -18,20 +18,12 @@ class Room:
         gpu: name of the card; '' for a rank on a CPU.
         ranks: number of ranks that share the card or the computer.
         limited: whether `memory_limit` caps the memory of a rank on a CPU.
-        beside: for a rank with a card, bytes of the computer's free memory; None if they are
-            unknown, or if the card shares the computer's memory.
     """
 
     size: int
     gpu: str = ""
     ranks: int = 1
     limited: bool = False
-    beside: int | None = None
-
-    @property
-    def computer(self) -> int | None:
-        """Bytes of the computer's memory; None if unknown."""
-        return self.beside if self.gpu else self.size
 
     @property
     def description(self) -> str:
@@ -62,6 +54,4 @@ def room_of(
         return Room((facts["free_mib"] << 20) // ranks, ranks=ranks)
     mebibytes, name = min((gpu["memory_mib"] or facts["free_mib"], gpu["name"]) for gpu in gpus)
     on_one = math.ceil(ranks / len(gpus))
-    own = all(gpu["memory_mib"] for gpu in gpus)
-    beside = (facts["free_mib"] << 20) // ranks if own else None
-    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one, beside=beside)
+    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
 from collections.abc import Mapping
 
@@ -12,7 +11,6 @@ from hearth.config.shape import Shape
 from hearth.fit.capacity import Room
 from hearth.fit.misfits import misfits
 
-_GAP = "  "
 _NOT_KNOWN = "?"
 
 
@@ -26,32 +24,20 @@ def listing() -> str:
     return "\n".join(aligned([titles, *rows]))
 
 
-def fitting(rooms: Mapping[str, Room], columns: int) -> list[str]:
-    """Return the lines of a table, at most `columns` wide, of the nodes that each preset fits.
+def fitting(rooms: Mapping[str, Room]) -> list[str]:
+    """Return the lines of a table of the nodes that each preset fits.
 
     `rooms` holds the memory of a rank of each node. Each preset is estimated with its own settings
     and a micro-batch of one row, once with unquantised weights and once in 4 bits.
     """
     whole = "in 16 bits" if any(room.gpu for room in rooms.values()) else "in 32 bits"
-    terms = [("preset", "parameters", "licence", "gated")]
-    names: list[tuple[str, str]] = [(f"fits {whole}", "fits in 4 bits")]
+    rows = [("preset", "parameters", "licence", "gated", f"fits {whole}", "fits in 4 bits")]
     for name, preset in _presets():
-        terms.append(_terms(name, preset))
         settings = _settings(name, preset).model_copy(update={"micro_batch": 1})
         each = [settings.model_copy(update={"load_in_4bit": small}) for small in (False, True)]
-        names.append(tuple(_fits(name, one, preset.shape, rooms) for one in each))
-    left = aligned(terms)
-    longest = max(len(word) for text in itertools.chain(*names[1:]) for word in text.split())
-    room = max((columns - len(left[0]) - 2 * len(_GAP)) // 2, longest)
-    wide = min(room, max(len(text) for text, _ in names))
-    lines = []
-    for beginning, texts in zip(left, names, strict=True):
-        cells = [textwrap.wrap(text, room, break_on_hyphens=False) for text in texts]
-        for number in range(max(map(len, cells))):
-            first, second = (cell[number] if number < len(cell) else "" for cell in cells)
-            start = beginning if number == 0 else " " * len(beginning)
-            lines.append(f"{start}{_GAP}{first:<{wide}}{_GAP}{second}".rstrip())
-    return lines
+        nodes = (_fits(name, one, preset.shape, rooms) for one in each)
+        rows.append((*_terms(name, preset), *nodes))
+    return [line.rstrip() for line in aligned(rows)]
 
 
 def describe_rooms(rooms: Mapping[str, Room], columns: int) -> list[str]:

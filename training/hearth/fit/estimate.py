@@ -15,8 +15,6 @@ from hearth.fit.capacity import GIB
 
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 
-_STORED = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
-
 _NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Bytes per 4-bit weight with its scales: one per block of 64, quantised in blocks of 256."""
 
@@ -55,13 +53,11 @@ class Case:
     Attributes:
         gpu: whether the rank computes on an NVIDIA GPU.
         ranks: the world size.
-        settled: whether `precision` is certain: on a card, `auto` is only resolved there.
     """
 
     settings: Settings
     gpu: bool
     ranks: int = 1
-    settled: bool = True
 
     @property
     def size(self) -> int:
@@ -104,8 +100,7 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: in
         "backend": "unsloth" if gpu and settings.suits_unsloth else "transformers",
     }
     chosen = {name: each for name, each in automatic.items() if getattr(settings, name) == "auto"}
-    settled = settings.precision != "auto" or not gpus
-    return Case(settings.model_copy(update=chosen), gpu, ranks, settled)
+    return Case(settings.model_copy(update=chosen), gpu, ranks)
 
 
 @dataclass(frozen=True)
@@ -121,9 +116,6 @@ class Estimate:
         rounds: additional tensors of local steps.
         runtime: CUDA's context, or the overhead of a rank on a CPU.
         imports: Python and its libraries, for a rank on a CPU.
-        loading: peak of the computer's memory while the model is loaded, if the whole model is
-            there for a moment and then moves to a card or is sharded; else 0. Not part of the
-            total.
     """
 
     weights: int
@@ -136,7 +128,6 @@ class Estimate:
     rounds: int
     runtime: int
     imports: int
-    loading: int
 
     @property
     def total(self) -> int:
@@ -146,7 +137,7 @@ class Estimate:
     @property
     def parts(self) -> dict[str, int]:
         """The parts by name."""
-        return {name: size for name, size in vars(self).items() if name != "loading"}
+        return dict(vars(self))
 
 
 def estimate(shape: Shape, case: Case) -> Estimate:
@@ -168,26 +159,7 @@ def estimate(shape: Shape, case: Case) -> Estimate:
         rounds=OF_ROUNDS * learned * size if case.rounds else 0,
         runtime=_CUDA_CONTEXT if case.gpu else _CPU_RUNTIME,
         imports=0 if case.gpu else _IMPORTS,
-        loading=_loading(shape, case),
     )
-
-
-def _loading(shape: Shape, case: Case) -> int:
-    """Return the bytes of the computer's memory that loading the model needs; 0 if none or unknown.
-
-    Weights that need no conversion are memory-mapped, and the system reclaims those pages at need.
-    So this is 0 if the precision of the files is unknown, or that of `auto` on a card. With 4 bits
-    or Unsloth each tensor is loaded straight into place, as on a CPU rank that keeps all of them.
-    """
-    run = case.settings
-    if run.load_in_4bit or case.unsloth or not (case.gpu or case.sharers > 1):
-        return 0
-    as_computed = (run.lora and not run.scratch) or run.precision == "fp64"
-    kept = run.precision if as_computed else "fp32"  # as hearth.model.transformers_backend loads it
-    unknown = not shape.stored or (kept != "fp32" and not case.settled)
-    if not run.scratch and (unknown or _STORED[kept] == shape.stored):
-        return 0
-    return shape.parameters * _BYTES[kept] + _CPU_RUNTIME + _IMPORTS
 
 
 def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...] | str) -> int:

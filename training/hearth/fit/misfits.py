@@ -14,6 +14,7 @@ from hearth.fit.estimate import Estimate, case_of, estimate
 _SHORTEST = 128
 """Least tokens per row that the advice suggests: shorter rows are of no use."""
 
+_NOTHING_HELPS = "no setting would make it fit; take a smaller model (playbooks/models.yml)"
 _SHARDED = "(slow: it shards the weights over the nodes)"
 
 
@@ -45,23 +46,19 @@ def misfits(
     for node, need in found.items():
         if node in fitting:
             continue
-        room = rooms[node]
-        to_do = _to_do(_advice(node, settings, shape, rooms, fitting, ranks))
-        if need.total > room.size:
-            why = _too_large(need, room)
-        else:
-            why = _not_loaded(need, room, settings, shape)
-        said[node] = f"{model} {why}; {to_do}; fit=warn tries it anyway"
+        ways = _advice(node, settings, shape, rooms, fitting, ranks)
+        to_do = f"it would fit with: {'; '.join(ways)}" if ways else _NOTHING_HELPS
+        said[node] = f"{model} {_too_large(need, rooms[node])}; {to_do}; fit=warn tries it anyway"
     return said
 
 
+def unknown(model: str) -> str:
+    """Return the notice for a model of unknown shape, whose fit cannot be checked beforehand."""
+    return f"{model}: its memory need is unknown, so whether it fits cannot be checked beforehand"
+
+
 def _fits(need: Estimate, room: Room) -> bool:
-    return need.total <= room.size and _loads(need, room)
-
-
-def _loads(need: Estimate, room: Room) -> bool:
-    """Return whether the computer's memory suffices to load the model; True if it is unknown."""
-    return room.computer is None or need.loading <= room.computer
+    return need.total <= room.size
 
 
 def _too_large(need: Estimate, room: Room) -> str:
@@ -73,27 +70,6 @@ def _too_large(need: Estimate, room: Room) -> str:
         f"does not fit: it is estimated to need {need.total / GIB:.1f} GiB ({parts} GiB"
         f"{unverified}), and {room.description}"
     )
-
-
-def _not_loaded(need: Estimate, room: Room, settings: Settings, shape: Shape) -> str:
-    """Return the reason for a model that could train but needs too much memory to be loaded."""
-    made = (
-        "its random weights are created"
-        if settings.scratch
-        else f"its weights, stored as {shape.stored}, are converted"
-    )
-    has = f"a rank has {room.beside / GIB:.1f} GiB of it" if room.gpu else room.description
-    return (
-        f"does not fit while it is loaded: {made} in the computer's memory first, which is "
-        f"estimated to need {need.loading / GIB:.1f} GiB, and {has}"
-    )
-
-
-def _to_do(ways: list[str]) -> str:
-    """Turn the `ways` to make a model fit into a clause of advice."""
-    if not ways:
-        return "no setting would make it fit; take a smaller model (playbooks/models.yml)"
-    return f"it would fit with: {'; '.join(ways)}"
 
 
 def _advice(
@@ -111,8 +87,6 @@ def _advice(
         return _fits(needs(changed, shape, rooms, ranks)[node], rooms[node])
 
     measures = _measures(settings)
-    if not _loads(needs(settings, shape, rooms, ranks)[node], rooms[node]):
-        measures += _as_stored(settings, shape, rooms)
     ways: list[str] = []
     for count in range(1, len(measures) + 1):
         for chosen in itertools.combinations(measures, count):
@@ -145,20 +119,6 @@ def _measures(settings: Settings) -> list[dict[str, Any]]:
     if settings.sequence_length // 2 >= _SHORTEST:
         measures.append({"sequence_length": settings.sequence_length // 2})
     return measures
-
-
-def _as_stored(settings: Settings, shape: Shape, rooms: Mapping[str, Room]) -> list[dict[str, Any]]:
-    """Return the change to the precision of the files, if the ranks can compute in it."""
-    if settings.scratch:
-        return []
-    # With local steps (`sync_every`) each rank would arrive at its own loss scale, so no fp16.
-    if (
-        shape.stored == "float16"
-        and settings.sync_every == 1
-        and all(room.gpu for room in rooms.values())
-    ):
-        return [{"precision": "fp16"}]
-    return [{"precision": "bf16"}] if shape.stored == "bfloat16" else []
 
 
 def _typed(name: str, value: Any) -> str:

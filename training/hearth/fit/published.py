@@ -1,30 +1,25 @@
 """Read the shape of a model from the Hub if it is not known locally.
 
-The play runs this on one node (`python -m hearth.fit.published`), since the controller may know
-less and need not reach the Hub; a run by hand does it on its own computer.
+The play does so on one node, since the controller may know less and need not reach the Hub; a run
+by hand does it on its own computer.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tempfile
-from contextlib import redirect_stdout
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub.utils import disable_progress_bars
 
-from hearth.base.errors import HearthError, ModelError
+from hearth.base.errors import ModelError
 from hearth.base.files import read_object
 from hearth.base.hub import PROBE_SECONDS, hub_api
-from hearth.config import Run, read_run
+from hearth.config import Run
 from hearth.config.layout import Layout
+from hearth.config.presets import known_shape
 from hearth.config.shape import Shape, shape_of
 from hearth.config.source import ModelSource
-from hearth.fit.known import known_shape
 from hearth.model.code import code_of, code_problems
 
 
@@ -63,23 +58,3 @@ def published_config(source: ModelSource) -> dict[str, Any] | None:
             return read_object(Path(path))
         except Exception:  # HTTP, DNS, TLS, proxies: each has its own error classes
             return None
-
-
-def main() -> int:
-    """Print the shape of the model of the run in --run-file as one line of JSON."""
-    parser = argparse.ArgumentParser(prog="python -m hearth.fit.published", description=__doc__)
-    parser.add_argument("--run-file", type=Path, required=True, metavar="FILE")
-    given = parser.parse_args()
-    shape, findings = None, []
-    with redirect_stdout(sys.stderr):
-        try:
-            shape = shape_beforehand(read_run(given.run_file), Layout.from_environment())
-        except HearthError as error:
-            findings = error.findings
-    facts = {"shape": asdict(shape) if shape else {}}
-    print(json.dumps({"findings": findings, "facts": facts}))
-    return 2 if findings else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -31,7 +31,7 @@ from hearth.model.cache import (
     stock_file,
     unfinished_of,
 )
-from hearth.model.folder import WANTED, check_folder, take_stock
+from hearth.model.folder import WANTED, check_folder, check_space, take_stock
 from hearth.model.wheel import model_from_wheel
 
 Say = Callable[[str], None]
@@ -157,7 +157,7 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
                 "read; choose another model"
             )
         size = sum(file.size or 0 for file in files)
-        _refuse_full_disk(folder.parent, size - bytes_below(folder))
+        check_space(folder.parent, size - bytes_below(folder), "HEARTH_MODELS")
         say(f"model: downloading {source.id} from the Hub ({size / 2**20:.0f} MiB)")
         api.snapshot_download(source.id, revision=info.sha, local_dir=folder, **_WANTED)
     except ModelError:
@@ -170,15 +170,6 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
         raise _download_error(source, error, known) from None
     _clear(folder / ".cache")
     return info.sha
-
-
-def _refuse_full_disk(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise ModelError(
-            f"{folder}: the model needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are "
-            "free; free some space or name another folder in HEARTH_MODELS"
-        )
 
 
 def _download_error(source: ModelSource, error: Exception, known: Sequence[str]) -> ModelError:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from hearth.base.errors import ModelError
 from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.base.places import MANIFEST
+from hearth.base.text import byte_count
 from hearth.model import code
 
 # The files of a model; pickled weights could run code and are not read.
@@ -59,10 +63,8 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest | None:
     """Return the manifest at `path`, or None if it is missing or unreadable."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        files = {name: FileRecord(**record) for name, record in content.pop("files").items()}
-        return Manifest(**content, files=files)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return TypeAdapter(Manifest).validate_json(path.read_bytes())
+    except (OSError, ValueError):
         return None
 
 
@@ -119,6 +121,16 @@ def check_folder(folder: Path, weights: bool = True) -> None:
         findings += _weight_problems(folder)
     if findings:
         raise ModelError(*findings)
+
+
+def check_space(folder: Path, needed: int, option: str) -> None:
+    """Raise `ModelError` if the disk of `folder`, named by `option`, has fewer bytes left."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ModelError(
+            f"{folder}: the model needs {byte_count(needed)} and {byte_count(free)} are free; "
+            f"free some space or name another folder with {option}"
+        )
 
 
 def model_files(folder: Path) -> Iterator[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
-from hearth.base.files import bytes_below, level_modes, sync_below
+from hearth.base.files import bytes_below, level_modes, replaced_folder
 from hearth.config import preset_names, read_run
 from hearth.data.template import ensure_chat_template
 from hearth.model.code import code_to_run
 from hearth.model.fetch import fetch_model
+from hearth.model.folder import check_space
 
 Say = Callable[[str], None]
 
@@ -55,17 +55,11 @@ def merge_run(
             "16 bits (with load_in_4bit=true if memory is scarce)"
         )
     try:
-        _check_space(base, to)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        check_space(to.parent, bytes_below(base), "--to")
         say(f"merging {adapter} into {base}")
-        unfinished = to.with_name(f".{to.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a call that was killed
-        unfinished.mkdir()
-        try:
-            _write(base, own_code, adapter, unfinished)
-            unfinished.rename(to)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
+        with replaced_folder(to) as folder:
+            _write(base, own_code, adapter, folder)
     except OSError as error:
         raise ModelError(
             f"{to} cannot be written ({error.strerror or error}); free some space or name another "
@@ -94,18 +88,6 @@ def _adapter(run_folder: Path, name: str) -> Path:
     )
 
 
-def _check_space(base: Path, to: Path) -> None:
-    """Raise `ModelError` if the disk of `to` has less free space than the base model's size."""
-    needed = bytes_below(base)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(to.parent).free
-    if free < needed:
-        raise ModelError(
-            f"{to}: the merged model takes {needed >> 20} MiB and {free >> 20} MiB are free; free "
-            "some space or name another folder"
-        )
-
-
 def _untie_if_adapted(model: Any) -> None:
     """Give an adapted head its own weights if it shares them with the embeddings.
 
@@ -122,7 +104,7 @@ def _untie_if_adapted(model: Any) -> None:
 
 
 def _write(base: Path, own_code: bool, adapter: Path, folder: Path) -> None:
-    """Write the merged model with tokenizer and chat template into `folder`, synced to disk."""
+    """Write the merged model with tokenizer and chat template into `folder`."""
     model: Any = AutoModelForCausalLM.from_pretrained(
         base, dtype="auto", local_files_only=True, trust_remote_code=own_code
     )
@@ -135,4 +117,3 @@ def _write(base: Path, own_code: bool, adapter: Path, folder: Path) -> None:
     ensure_chat_template(tokenizer)  # as the trainer did
     tokenizer.save_pretrained(folder)
     level_modes(folder)
-    sync_below(folder)

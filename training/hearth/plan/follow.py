@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -54,7 +53,6 @@ class AdaptivePlanner:
             for speed in speeds
         ]
         self._idle = [0] * len(speeds)
-        self._limits: list[int | None] = [None] * len(speeds)
         self._recent_plans: dict[tuple[int, ...], Plans] = {}
         self._observed = False
 
@@ -62,37 +60,6 @@ class AdaptivePlanner:
     def slowness(self) -> tuple[float, ...]:
         """Current time of each rank as a multiple of its measured time."""
         return tuple(statistics.median(recent) if recent else 1.0 for recent in self._recent)
-
-    @property
-    def known(self) -> dict[str, Any]:
-        """Observed slowdowns, limits and current plans as JSON-serializable data."""
-        ranks = zip(self._speeds, self.slowness, self._limits, strict=True)
-        return {
-            "ranks": [
-                {"row_seconds": speed.seconds[0], "slowness": slow, "limit": limit}
-                for speed, slow, limit in ranks
-            ],
-            "plans": [
-                [{"rows": plan.rows, "micro_batch": plan.micro_batch} for plan in plans]
-                for plans in self._recent_plans.values()
-            ],
-        }
-
-    def recall(self, known: Mapping[str, Any]) -> None:
-        """Restore the observations of an earlier launch of the run on the same ranks.
-
-        Observations and memory limits of a rank that was measured again since are dropped: the new
-        measurement covers both.
-        """
-        for rank, (speed, then) in enumerate(zip(self._speeds, known["ranks"], strict=True)):
-            if then["row_seconds"] != speed.seconds[0]:
-                continue
-            self._recent[rank] = deque([then["slowness"]] * _WINDOW, maxlen=_WINDOW)
-            if then["limit"] is not None:
-                self.fits_no_more_than(rank, then["limit"])
-        for plans in known["plans"]:
-            held = tuple(Plan(tuple(each["rows"]), tuple(each["micro_batch"])) for each in plans)
-            self._recent_plans[_sizes(held)] = held
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
         """Return the plans for steps of these sizes up to the next exchange.
@@ -154,7 +121,6 @@ class AdaptivePlanner:
     def fits_no_more_than(self, rank: int, size: int) -> None:
         """Plan from now on with micro-batches of at most `size` rows on `rank`."""
         self._speeds[rank] = self._speeds[rank].no_larger_than(size)
-        self._limits[rank] = min(size, self._limits[rank] or size)
 
     def _probing(self, plan: Plan) -> Plan:
         """Return `plan`, with one row for a rank that has been idle for a long time."""
@@ -165,11 +131,6 @@ class AdaptivePlanner:
         rows[idle] = 1
         rows[int(np.argmax(rows))] -= 1
         return Plan(tuple(rows), plan.micro_batch)
-
-
-def _sizes(plans: Plans) -> tuple[int, ...]:
-    """Return the number of rows in each step."""
-    return tuple(sum(plan.rows) for plan in plans)
 
 
 def _over(plans: Plans, times: Sequence[np.ndarray]) -> float:

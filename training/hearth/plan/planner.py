@@ -67,8 +67,7 @@ class Replayed(Planner):
         ranks: current number of ranks.
         steps: number of steps of the earlier run; later steps reuse its last plan, if it fits.
 
-    Raises:
-        HearthError: the earlier run began with another number of ranks.
+    Raises `HearthError` if the earlier run began with another number of ranks.
     """
 
     def __init__(self, run: str, plans: Sequence[tuple[int, Plan]], ranks: int, steps: int) -> None:

@@ -34,10 +34,6 @@ class RowOrder:
         """Return the number of steps of the run."""
         return max_steps or max(1, round(epochs * self.steps_per_epoch))
 
-    def epoch_of(self, step: int) -> float:
-        """Return the number of epochs completed before 0-based `step`."""
-        return step / self.steps_per_epoch
-
     def size(self, step: int) -> int:
         """Return the number of rows in 0-based `step`."""
         before = step % self.steps_per_epoch * self.global_batch

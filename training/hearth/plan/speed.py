@@ -39,11 +39,7 @@ class Speed:
     @property
     def rows_per_second(self) -> float:
         """Rows a second at that size."""
-        return self.micro_batch / self.of_micro_batch(self.micro_batch)
-
-    def of_micro_batch(self, size: int) -> float:
-        """Return the seconds for one micro-batch, interpolated linearly between measured sizes."""
-        return float(np.interp(size, self.sizes, self.seconds))
+        return self.micro_batch / self.seconds[self.sizes.index(self.micro_batch)]
 
     def times(self, most: int) -> np.ndarray:
         """Return the seconds for 0, 1 … `most` rows, float64 (most + 1,), never falling.

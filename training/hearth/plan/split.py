@@ -156,14 +156,10 @@ def better_global_batch(rows: int, speeds: Sequence[Speed], exchange: float) -> 
     # The end times of steps of 1, 2 … rows are the sorted times of all ranks.
     over = np.sort(np.concatenate([speed.times(2 * rows)[1:] for speed in speeds]))
     sizes = np.arange(max(1, rows // 2), 2 * rows + 1)
-    ideal = np.array([_ideal(int(size), speeds, exchange) for size in sizes])
+    # Every rank busy at its best speed all the time.
+    ideal = sizes / sum(speed.rows_per_second for speed in speeds) + exchange
     lost = 1 - ideal / (over[sizes - 1] + exchange)
     if lost[sizes == rows].item() <= _TOLERATED or not (lost <= _TOLERATED).any():
         return None
     good = sizes[lost <= _TOLERATED]
     return int(good[np.argmin(np.abs(good - rows))])
-
-
-def _ideal(rows: int, speeds: Sequence[Speed], exchange: float) -> float:
-    """Return the seconds of a step in which every rank is busy at its best speed all the time."""
-    return rows / sum(speed.rows_per_second for speed in speeds) + exchange

@@ -85,23 +85,25 @@ def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointErr
 def _write_complete(
     folder: Path, step: int, facts: Mapping[str, Any], write: Callable[[Path], None]
 ) -> None:
-    """Write a complete checkpoint into `folder`; delete the folder if that fails."""
+    """Write a checkpoint with the checksums of its files into `folder`, synced to the disk.
+
+    Delete the folder if that fails.
+    """
     try:
         folder.mkdir()
         write(folder)
-        _finish(folder, step, facts)
+        sums = {str(path.relative_to(folder)): sha256_of(path) for path in _files(folder)}
+        content = json.dumps({"step": step, **facts, "files": sums}, indent=1)
+        (folder / _MANIFEST).write_text(content + "\n")
+        sync_below(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def _finish(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
-    """Record the checksums of all files in `folder`, and sync everything to the disk."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    sums = {str(path.relative_to(folder)): sha256_of(path) for path in files}
-    manifest = folder / _MANIFEST
-    manifest.write_text(json.dumps({"step": step, **facts, "files": sums}, indent=1) + "\n")
-    sync_below(folder)
+def _files(folder: Path) -> list[Path]:
+    """Return all files below `folder`, sorted."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _publish(temporary: Path, final: Path) -> None:
@@ -201,7 +203,7 @@ def _broadcast(path: Path | None, source: int, world: World) -> Iterator[tuple[s
 
 def _pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of each file in `folder`, large files in several pieces."""
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in _files(folder):
         with path.open("rb") as file:
             content = file.read(_PIECE)
             yield str(path.relative_to(folder)), content

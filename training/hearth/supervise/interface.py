@@ -18,8 +18,7 @@ def interface_of(address: str) -> str:
     The whole loopback network belongs to the loopback interface, even where only its first
     address is listed: two nodes on one computer rely on that.
 
-    Raises:
-        LaunchError: no interface carries it, or the one that does is down.
+    Raises `LaunchError` if no interface carries it, or the one that does is down.
     """
     wanted = ipaddress.ip_address(address)
     carried = _addresses()
@@ -55,8 +54,7 @@ def family_of(address: str) -> str:
 def free_port(address: str, port: int = 0) -> int:
     """Return `port` if it is free at `address`, or any free port for 0.
 
-    Raises:
-        LaunchError: the port is taken or may not be used.
+    Raises `LaunchError` if the port is taken or may not be used.
     """
     with socket.socket(getattr(socket, family_of(address))) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -29,17 +29,13 @@ def telling(lines: list[str]) -> list[str]:
     return [line.strip() for line in lines if _TELLING.search(line)][-LINES:]
 
 
-def killed_for_memory(events: str) -> int:
-    """Return the number of out-of-memory kills in the text of a `memory.events` file."""
-    found = re.search(r"^oom_kill (\d+)$", events, re.MULTILINE)
-    return int(found[1]) if found else 0
-
-
 def kills_so_far(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
     """Return the number of out-of-memory kills in this process's cgroup; 0 if unknown."""
     with suppress(OSError, StopIteration):
         place = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
-        return killed_for_memory((cgroups / place.lstrip("/") / "memory.events").read_text())
+        events = (cgroups / place.lstrip("/") / "memory.events").read_text()
+        found = re.search(r"^oom_kill (\d+)$", events, re.MULTILINE)
+        return int(found[1]) if found else 0
     return 0
 
 

@@ -128,7 +128,7 @@ class Link:
             if not isinstance(challenge, Challenge):
                 raise ProtocolError("it is no supervisor of a run")
             nonce = secrets.token_hex(16)
-            hello = Hello(spec.run, spec.generation, spec.nodes, spec.node, nonce)
+            hello = Hello(spec.node, nonce)
             proof = hello_proof(spec.token, hello, challenge.nonce)
             hello = dataclasses.replace(hello, proof=proof)
             writer.write(encode(hello))
@@ -148,8 +148,7 @@ class Link:
     async def _next(self, reader: asyncio.StreamReader) -> Message:
         """Return the next message other than a heartbeat.
 
-        Raises:
-            TimeoutError: the hub was silent for too long.
+        Raises `TimeoutError` if the hub was silent for too long.
         """
         while True:
             try:

@@ -3,7 +3,7 @@
 Member and hub each prove that they know the run's token without sending it:
 
     hub     Challenge(nonce)
-    member  Hello(identity, its own nonce, proof)       or the hub answers Refused
+    member  Hello(node, its own nonce, proof)           or the hub answers Refused
     hub     Welcome(proof)
     hub     Waiting(missing) …  Go(port, …)  Stop(node)  Pause()  Verdict(state, cause)
     member  Stop(node)  Ended(exit_code, failure)
@@ -34,11 +34,8 @@ class Challenge:
 
 @dataclass(frozen=True)
 class Hello:
-    """A member's answer: its identity in the run, and its proof."""
+    """A member's answer: its name, and its proof."""
 
-    run: str
-    generation: int
-    nodes: tuple[str, ...]
     node: str
     nonce: str
     proof: str = ""
@@ -135,8 +132,7 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message:
     """Parse the message in a line.
 
-    Raises:
-        ProtocolError: the line is not a valid message.
+    Raises `ProtocolError` if the line is not a valid message.
     """
     try:
         words = json.loads(line)

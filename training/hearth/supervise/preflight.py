@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError
+from hearth.base.files import read_object
 from hearth.supervise.interface import free_port, interface_of
 from hearth.supervise.record import held_by, lock_holder
 from hearth.supervise.spec import Spec, record_file
@@ -21,7 +21,8 @@ def check(workspace: Path, run: str, address: str, port: int) -> dict[str, Any]:
     Nothing is changed.
     """
     findings: list[str] = []
-    facts: dict[str, Any] = {"generation": _generations(record_file(workspace, run))}
+    last = read_object(record_file(workspace, run)) or {}
+    facts: dict[str, Any] = {"generation": int(last.get("generation", -1)) + 1}
     try:
         facts["interface"] = interface_of(address)
         facts["port"] = free_port(address, port)
@@ -53,11 +54,3 @@ def ready(spec: Spec) -> Spec:
     if findings:
         raise LaunchError(*findings)
     return dataclasses.replace(spec, interface=interface)
-
-
-def _generations(record: Path) -> int:
-    """Return the next generation: one more than the last launch on record here, or 0."""
-    try:
-        return int(json.loads(record.read_text())["generation"]) + 1
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0

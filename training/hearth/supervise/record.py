@@ -78,8 +78,7 @@ class RunRecord:
 def read_record(workspace: Path, run: str) -> dict[str, Any]:
     """Return a run's record, and `alive`: whether its supervisor is still running.
 
-    Raises:
-        LaunchError: the run was never started on this node.
+    Raises `LaunchError` if the run was never started on this node.
     """
     path = record_file(workspace, run)
     try:
@@ -96,8 +95,7 @@ def read_record(workspace: Path, run: str) -> dict[str, Any]:
 def node_lock(workspace: Path, run: str) -> Iterator[None]:
     """Hold the node's lock for one run; the kernel releases it when the process ends.
 
-    Raises:
-        LaunchError: another run holds the node; it is named.
+    Raises `LaunchError` if another run holds the node; it is named.
     """
     path = lock_file(workspace)
     path.parent.mkdir(parents=True, exist_ok=True)

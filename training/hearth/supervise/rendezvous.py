@@ -82,8 +82,7 @@ class Hub:
     async def open(self) -> None:
         """Start listening.
 
-        Raises:
-            LaunchError: the port is taken.
+        Raises `LaunchError` if the port is taken.
         """
         meeting = self._spec.meeting
         try:
@@ -130,8 +129,7 @@ class Hub:
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Authenticate a member and return its name.
 
-        Raises:
-            ProtocolError: it failed to, or does not belong here; the reason was sent to it.
+        Raises `ProtocolError` if it failed to, or does not belong here; the reason was sent to it.
         """
         nonce = secrets.token_hex(16)
         writer.write(encode(Challenge(nonce)))
@@ -149,20 +147,16 @@ class Hub:
         return hello.node
 
     def _objection(self, hello: Message, nonce: str) -> str | None:
-        """Return the reason to refuse this hello for good. A wrong token gets no more details."""
+        """Return the reason to refuse this hello for good.
+
+        Every start has a new token: who knows it has the same run, nodes and generation.
+        """
         spec = self._spec
         if not isinstance(hello, Hello):
             return "no hello"
         if not same(str(hello.proof), hello_proof(spec.token, hello, nonce)):
             return f"the token is not that of run '{spec.run}'"
-        if (hello.run, hello.generation) != (spec.run, spec.generation):
-            return (
-                f"here run '{spec.run}' (generation {spec.generation}) meets, "
-                f"not '{hello.run}' (generation {hello.generation})"
-            )
-        if hello.nodes != spec.nodes or hello.node not in spec.nodes:
-            return f"the nodes of the run are {', '.join(spec.nodes)}, not {', '.join(hello.nodes)}"
-        return None
+        return None if hello.node in spec.nodes else f"{hello.node} is no node of the run"
 
     def _greet(self) -> None:
         """Send Go if enough members are here, else the missing ones; pause for returned nodes."""
@@ -173,7 +167,8 @@ class Hub:
                 self._say(f"{', '.join(council.back)} is back; the others pause after their step")
                 self._tell(Pause(), council.team)
         elif team := council.ready(time.monotonic()):
-            kept = self._newest_checkpoint()
+            names = (path.name for path in self._spec.checkpoints.glob("step-*"))
+            kept = max(names, default="")
             self._futile = self._futile + 1 if kept == self._kept else 0
             self._kept = kept
             council.start(team)
@@ -181,11 +176,6 @@ class Hub:
             self._tell(Go(port, self._generation, team), team)
         else:
             self._tell(Waiting(council.missing))
-
-    def _newest_checkpoint(self) -> str:
-        """Return the name of the newest checkpoint on this node, or ""."""
-        names = (path.name for path in self._spec.checkpoints.glob("step-*"))
-        return max(names, default="")
 
     def _hear(self, node: str, message: Message) -> None:
         self._council.heard(node, time.monotonic())

@@ -6,12 +6,12 @@ from its newest checkpoint. If the others' wait timed out, they have ended the r
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from typing import Any
 
 from hearth.base.errors import LaunchError
+from hearth.base.files import read_object
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.preflight import ready
 from hearth.supervise.record import RunRecord
@@ -22,19 +22,15 @@ RETRY = 1.0
 
 def last_record(spec: Spec) -> dict[str, Any] | None:
     """Return the record of this launch, or None: never started, or corrupted by a power cut."""
-    try:
-        record = json.loads(spec.record.read_text())
-        # Relaunches within the run raise its generation above the spec's.
-        return dict(record) if record["generation"] >= spec.generation else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    record = read_object(spec.record) or {}
+    # Relaunches within the run raise its generation above the spec's.
+    return record if record.get("generation", -1) >= spec.generation else None
 
 
 def ready_again(spec: Spec) -> Spec:
     """Return the spec as `ready` does, but wait for an address that appears only after boot.
 
-    Raises:
-        LaunchError: it did not appear within the time that the others wait.
+    Raises `LaunchError` if it did not appear within the time that the others wait.
     """
     until = time.monotonic() + spec.patience
     while True:

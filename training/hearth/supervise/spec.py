@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
-import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError
-from hearth.base.places import RUN_NAME, SUPERVISOR_LOCK
+from hearth.base.files import read_object
+from hearth.base.places import SUPERVISOR_LOCK
 
 _PLACE = re.compile(r"\{(results|data)\}")
 
@@ -161,42 +161,37 @@ def load_spec(path: Path) -> Spec:
     Raises:
         LaunchError: the file is missing or not a JSON object, or with all its faults at once.
     """
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LaunchError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise LaunchError(f"{path}: is not JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise LaunchError(f"{path}: is not a JSON object")
+    given = read_object(path)
+    if given is None:
+        raise LaunchError(f"{path}: cannot be read as a launch spec (a JSON object)")
+    return spec_of(given, str(path))
+
+
+def spec_of(given: Mapping[str, Any], where: str) -> Spec:
+    """Return the spec that `given` describes. Raises `LaunchError` with faults, naming `where`."""
     if faults := _faults(given):
-        raise LaunchError(*(f"{path}: {fault}" for fault in faults))
-    meeting = Meeting(given["meeting"]["address"], given["meeting"]["port"])
-    return Spec(
-        **{
-            **given,
-            "nodes": tuple(given["nodes"]),
-            **({"arguments": tuple(given["arguments"])} if "arguments" in given else {}),
-            "meeting": meeting,
-            "workspace": Path(given["workspace"]).expanduser(),
-        }
-    )
+        raise LaunchError(*(f"{where}: {fault}" for fault in faults))
+    parsed = {
+        "meeting": Meeting(**given["meeting"]),
+        "workspace": Path(given["workspace"]).expanduser(),
+        **{key: tuple(given[key]) for key in ("nodes", "arguments") if key in given},
+    }
+    return Spec(**{**given, **parsed})
 
 
 def with_secrets(spec: Spec, spec_file: Path) -> Spec:
     """Return the spec with the secrets beside its file, if any, added to its environment.
 
-    Raises:
-        LaunchError: they cannot be read; the message shows no content of the file.
+    Raises `LaunchError` if they cannot be read; the message shows no content of the file.
     """
     path = secrets_file(spec_file)
-    try:
-        secrets = {str(name): str(text) for name, text in json.loads(path.read_text()).items()}
-    except FileNotFoundError:
+    if not path.exists():
         return spec
-    except (OSError, ValueError, AttributeError):
-        raise LaunchError(f"{path}: cannot be read; start the run anew") from None
-    return dataclasses.replace(spec, environment={**spec.environment, **secrets})
+    secrets = read_object(path)
+    if secrets is None:
+        raise LaunchError(f"{path}: cannot be read; start the run anew")
+    secrets = {name: str(text) for name, text in secrets.items()}
+    return dataclasses.replace(spec, environment=spec.environment | secrets)
 
 
 def forget_secrets(spec_file: Path) -> None:
@@ -204,116 +199,31 @@ def forget_secrets(spec_file: Path) -> None:
     secrets_file(spec_file).unlink(missing_ok=True)
 
 
-_WORD, _COUNT, _SECONDS = "a word", "a whole number", "a number of seconds above 0"
-_SECONDS_OR_NONE, _AT_LEAST_ONE = "a number of seconds, or 0", "a whole number of at least 1"
-_YES_OR_NO = "true or false"
-_TYPES = {
-    "run": "a name that can be a file's",
-    "node": _WORD,
-    "rank": _COUNT,
-    "nodes": "a list of different names",
-    "address": "an IP address",
-    "meeting": "an object with an IP `address` and a `port`",
-    "nproc": _AT_LEAST_ONE,
-    "python": _WORD,
-    "workspace": _WORD,
-    "token": "a secret of at least 16 characters",
-    "interface": "text",
-    "models": "text",
-    "generation": _COUNT,
-    "ready_timeout": _SECONDS,
-    "silence_timeout": _SECONDS,
-    "return_timeout": _SECONDS_OR_NONE,
-    "elastic": _YES_OR_NO,
-    "min_nodes": _AT_LEAST_ONE,
-    "stop_grace": _SECONDS,
-    "script": _WORD,
-    "arguments": "a list of texts",
-    "folder": "text",
-    "data": "text",
-    "unit": _YES_OR_NO,
-    "environment": "an object of names and texts",
-}
-_PRIVATE = ("token", "environment")
+def _faults(given: Mapping[str, Any]) -> list[str]:
+    """Return every fault of a spec, without showing possible secrets.
 
-
-def _faults(given: dict[str, Any]) -> list[str]:
-    """Return every fault of a spec, without showing possible secrets."""
-    required = [f.name for f in dataclasses.fields(Spec) if _required(f)]
-    faults = [f"unknown key '{key}'" for key in given if key not in _TYPES]
-    faults += [f"'{key}' is missing" for key in required if key not in given]
-    wrong = {key for key in given if key in _TYPES and not _fits(key, given[key])}
+    The controller writes specs and has checked the types; here only keys and what a person chose.
+    """
+    fields = {each.name: each for each in dataclasses.fields(Spec)}
+    faults = [f"unknown key '{key}'" for key in given if key not in fields]
     faults += [
-        f"'{key}' must be {_TYPES[key]}" + ("" if key in _PRIVATE else f", not {given[key]!r}")
-        for key in _TYPES
-        if key in wrong
+        f"'{name}' is missing"
+        for name, each in fields.items()
+        if name not in given and each.default is each.default_factory is dataclasses.MISSING
     ]
-    if not faults:
-        nodes, rank, node = given["nodes"], given["rank"], given["node"]
-        if rank >= len(nodes) or nodes[rank] != node:
-            faults.append(f"'{node}' is not rank {rank} of {', '.join(nodes)}")
-        if (least := given.get("min_nodes", 1)) > len(nodes):
-            faults.append(f"'min_nodes' is {least}, but there are only {len(nodes)} nodes")
-        if given.get("elastic") and given.get("return_timeout") == 0:
-            faults.append(
-                "'elastic' goes on without a lost node, but with launch_return_timeout=0 "
-                "('return_timeout') the first loss ends the run; leave one of them out"
-            )
+    if faults:
+        return faults
+    nodes, rank, node = given["nodes"], given["rank"], given["node"]
+    if nodes[rank : rank + 1] != [node]:
+        faults.append(f"'{node}' is not rank {rank} of {', '.join(nodes)}")
+    for name in ("ready_timeout", "silence_timeout"):
+        if given.get(name, 1) <= 0:
+            faults.append(f"'{name}' must be above 0 s, not {given[name]:g} s")
+    if given.get("return_timeout", 0) < 0:
+        faults.append(f"'return_timeout' must be 0 s or more, not {given['return_timeout']:g} s")
+    if given.get("elastic") and given.get("return_timeout") == 0:
+        faults.append(
+            "'elastic' goes on without a lost node, but with launch_return_timeout=0 "
+            "('return_timeout') the first loss ends the run; leave one of them out"
+        )
     return faults
-
-
-def _required(spec_field: dataclasses.Field[Any]) -> bool:
-    missing = dataclasses.MISSING
-    return spec_field.default is missing and spec_field.default_factory is missing
-
-
-def _fits(key: str, value: Any) -> bool:
-    """Return whether a value is of the type that `_TYPES` names."""
-    kind = _TYPES[key]
-    if kind == _WORD:
-        return isinstance(value, str) and bool(value)
-    if kind == "text":
-        return isinstance(value, str)
-    if kind == _COUNT:
-        return _is_count(value)
-    if kind == _AT_LEAST_ONE:
-        return _is_count(value) and value >= 1
-    if kind == _YES_OR_NO:
-        return isinstance(value, bool)
-    if kind in (_SECONDS, _SECONDS_OR_NONE):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and (value > 0 or (value == 0 and kind == _SECONDS_OR_NONE))
-    match key:
-        case "run":
-            return isinstance(value, str) and bool(RUN_NAME.fullmatch(value))
-        case "nodes":
-            words = isinstance(value, list) and all(isinstance(n, str) and n for n in value)
-            return words and bool(value) and len(set(value)) == len(value)
-        case "arguments":
-            return isinstance(value, list) and all(isinstance(word, str) for word in value)
-        case "address":
-            return _is_address(value)
-        case "meeting":
-            return (
-                isinstance(value, dict)
-                and value.keys() == {"address", "port"}
-                and _is_address(value["address"])
-                and _is_count(value["port"])
-                and value["port"] < 65536
-            )
-        case "token":
-            return isinstance(value, str) and len(value) >= 16
-        case _:
-            return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_address(value: Any) -> bool:
-    try:
-        ipaddress.ip_address(value)
-    except ValueError:
-        return False
-    return isinstance(value, str)

@@ -75,8 +75,7 @@ WantedBy=default.target
 def start_unit(spec: Spec, spec_file: Path) -> str:
     """Write, enable and start the unit of a run; return its name.
 
-    Raises:
-        LaunchError: systemd refuses.
+    Raises `LaunchError` if systemd refuses.
     """
     name, path = unit_name(spec.run), unit_file(spec.run)
     # An earlier unit of this name may still be stopping, and would remove the new file.

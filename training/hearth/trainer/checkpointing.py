@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from hearth.base.files import sync_below
+from hearth.base.files import replaced_folder
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.model.backend import TrainableModel
@@ -52,10 +52,8 @@ class Checkpointer:
             return
         restore(self._folder / METRICS, found.path / METRICS, found.step)
         if (found.path / BEST).exists():
-            _replace_folder(
-                self._folder / BEST,
-                lambda folder: shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True),
-            )
+            with replaced_folder(self._folder / BEST) as folder:
+                shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True)
 
     def overdue(self) -> bool:
         """Return whether `checkpoint_minutes` have passed since the last one, by rank 0's clock."""
@@ -105,7 +103,8 @@ class Checkpointer:
         """Write the weights trained so far to the folder `name` of the run, and return its path."""
         folder = self._folder / name
         if self._world.local_rank == 0:
-            _replace_folder(folder, lambda new: model.save(new, self._run.source.id))
+            with replaced_folder(folder) as new:
+                model.save(new, self._run.source.id)
         return folder
 
 
@@ -125,14 +124,3 @@ def _load_state(folder: Path, model: TrainableModel, parts: Mapping[str, Any]) -
         optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
     ):
         group["lr"] = base * curve(schedule.last_epoch)
-
-
-def _replace_folder(final: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary folder, sync it to disk, and replace `final` with it."""
-    beside = final.with_name(f".{final.name}")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    write(beside)
-    sync_below(beside)
-    shutil.rmtree(final, ignore_errors=True)
-    beside.rename(final)

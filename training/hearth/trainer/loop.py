@@ -284,7 +284,7 @@ class Trainer:
         record = window.record() | {
             "step": self.step,
             "steps": self.steps,
-            "epoch": round(self.order.epoch_of(self.step), 4),
+            "epoch": round(self.step / self.order.steps_per_epoch, 4),
             "learning_rate": last.rate,
             "grad_norm": last.norm,
             "eta_seconds": round(per_step * (self.steps - self.step), 1),
@@ -366,13 +366,6 @@ class Trainer:
         self.step = found.step
         self.evaluator.best = found.facts["best"]
         self.evaluation_due = found.facts.get("unjudged", False)
-        known = found.facts.get("known")
-        if (
-            isinstance(self.planner, AdaptivePlanner)
-            and known
-            and self.nodes == found.facts["nodes"]
-        ):
-            self.planner.recall(known)
 
     def _check_begun_with(self, found: Checkpoint) -> None:
         """Raise `HearthError` if checkpoint `found` comes from other data or another model.
@@ -402,7 +395,6 @@ class Trainer:
             "seed": self.settings.seed,
             "data": self.inputs["data"],
             "model": self.inputs["model"],
-            "known": self.planner.known if isinstance(self.planner, AdaptivePlanner) else None,
             "best": self.evaluator.best,
             "unjudged": self.evaluation_due,
         } | self._choices()

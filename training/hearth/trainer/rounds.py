@@ -124,7 +124,7 @@ class Rounds:
         """Save the parameters at the start of the round, the same on all ranks."""
         with torch.no_grad():
             self._begun.copy_(_flat(self._parameters))
-        self._steps_before = self._state(0)["step"].clone()
+        self._steps_before = self._states[0]["step"].clone()
 
     def end(self, local: Local, flags: Mapping[str, bool], **sensors: float) -> StepSum:
         """Average the ranks' parameters and moments, and set all ranks to the result.
@@ -136,7 +136,7 @@ class Rounds:
         change, *moments = self._exchange.parts
         change.copy_(_flat(self._parameters)).sub_(self._begun.detach()).mul_(weight)
         for part, name in zip(moments, _MOMENTS, strict=True):
-            part.copy_(_flat(self._moment(name))).mul_(weight)
+            part.copy_(_flat([state[name] for state in self._states])).mul_(weight)
         summed = self._exchange.run(
             flags,
             loss=local.loss,
@@ -165,17 +165,14 @@ class Rounds:
         self._begun.grad = None
         _spread(self._begun, self._parameters)
         for part, name in zip(moments, _MOMENTS, strict=True):
-            _spread(part, self._moment(name))
-        for number in range(len(self._parameters)):
-            self._state(number)["step"].copy_(self._steps_before + taken)
+            _spread(part, [state[name] for state in self._states])
+        for state in self._states:
+            state["step"].copy_(self._steps_before + taken)
 
-    def _state(self, number: int) -> dict[str, torch.Tensor]:
-        """Return the optimizer's state of one parameter."""
-        return self._optimizer.state[self._parameters[number]]
-
-    def _moment(self, name: str) -> list[torch.Tensor]:
-        """Return the named moment of AdamW for every parameter."""
-        return [self._state(number)[name] for number in range(len(self._parameters))]
+    @property
+    def _states(self) -> list[dict[str, torch.Tensor]]:
+        """The optimizer's state of each parameter."""
+        return [self._optimizer.state[parameter] for parameter in self._parameters]
 
 
 def norm_of_all(summed: StepSum) -> float:

@@ -10,11 +10,12 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from hearth.base.errors import HearthError
 from hearth.config import Run, preset_names, read_run
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
-from hearth.transfer.fetching import Giver
 from hearth.transfer.relay import Courier, Task, start
 
 _RECORD = Path("config", "transfer.json")
@@ -78,15 +79,9 @@ def _begin(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
     from hearth.transfer.own_copies import targets_of
 
     root = layout.results.parent
-    task = Task(
-        **{name: spec[name] for name in ("call", "address", "port", "secret", "digest")},
-        allowed=tuple(spec["allowed"]),
-        givers=tuple(Giver(**each) for each in spec["givers"]),
-        targets={key: str(path) for key, path in targets_of(run, layout).items()},
-        keys=tuple(spec["keys"]),
-        record=str(root / _RECORD),
-    )
-    return start(task, root / _LOG)
+    targets = {key: str(path) for key, path in targets_of(run, layout).items()}
+    task = spec | {"targets": targets, "record": str(root / _RECORD)}
+    return start(TypeAdapter(Task).validate_python(task), root / _LOG)
 
 
 def _courier() -> int:
@@ -96,7 +91,7 @@ def _courier() -> int:
     def ready(answer: dict[str, Any]) -> None:
         print(json.dumps(answer), flush=True)
 
-    return Courier(Task.of(sys.stdin.read()), ready).run()
+    return Courier(TypeAdapter(Task).validate_json(sys.stdin.read()), ready).run()
 
 
 if __name__ == "__main__":

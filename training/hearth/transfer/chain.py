@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hearth.base.text import byte_count
@@ -43,8 +43,7 @@ class NodeCopies:
     @classmethod
     def of(cls, name: str, facts: Mapping[str, Any]) -> NodeCopies:
         """Build a node from the facts of an inspection."""
-        wanted = ("holds", "folders", "places", "disks", "free", "arrived", "downloaded")
-        return cls(name, **{word: facts[word] for word in (*wanted, "mbit", "wireless")})
+        return cls(name, **{each.name: facts[each.name] for each in fields(cls)[1:]})
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,9 @@ def order_of(nodes: Sequence[NodeCopies], wanted: Mapping[str, str]) -> Transfer
     lacks: dict[str, tuple[str, ...]] = {}
     alike: dict[str, str] = {}
     served = {source.places[key]: source.name for key in wanted}
-    for node in sorted((node for node in nodes if node is not source), key=_fast_first):
+    others = [node for node in nodes if node is not source]
+    # Slow links last: a chain is as slow as the links before.
+    for node in sorted(others, key=lambda node: (node.wireless, -(node.mbit or 0))):
         for key in wanted:
             if node.places[key] in served:
                 alike[node.name] = served[node.places[key]]
@@ -92,11 +93,6 @@ def order_of(nodes: Sequence[NodeCopies], wanted: Mapping[str, str]) -> Transfer
             lacks[node.name] = needs
         served = {node.places[key]: node.name for key in wanted} | served
     return TransferPlan(source.name, lacks, alike)
-
-
-def _fast_first(node: NodeCopies) -> tuple[bool, int]:
-    """Return a sort key that puts slow links last: a chain is as slow as the links before."""
-    return node.wireless, -(node.mbit or 0)
 
 
 def givers(chain: Sequence[str], own: str) -> list[str]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
 from hearth.base.errors import SupplyError
 from hearth.transfer.pieces import Table, checksum
 from hearth.transfer.serving import proof
-from hearth.verify.pairs import reason
+from hearth.verify.pairs import Peer, reason
 
 CONNECT = 4.0
 """Connect timeout in seconds: twice the cost of a lost packet."""
@@ -34,41 +33,6 @@ _RETRY = 0.3
 _PAUSE = 0.1
 
 
-@dataclass(frozen=True)
-class Giver:
-    """An upstream node in the chain."""
-
-    name: str
-    address: str
-    port: int
-
-
-@dataclass(frozen=True)
-class Lost:
-    """An upstream node that was given up, and why."""
-
-    name: str
-    why: str
-
-
-def greet(address: str, giver: Giver, secret: str) -> None:
-    """Tell an upstream node that it is still needed.
-
-    Args:
-        address: this node's, used as the source address.
-        giver: the upstream node.
-        secret: of this call.
-
-    Raises `OSError` or `HTTPException` if it does not answer.
-    """
-    line = HTTPConnection(giver.address, giver.port, timeout=CONNECT, source_address=(address, 0))
-    try:
-        line.request("GET", "/needed", headers={"Authorization": proof(secret, "/needed")})
-        line.getresponse().read()
-    finally:
-        line.close()
-
-
 class _NotYetError(Exception):
     """The upstream node answers, but has not received the piece yet."""
 
@@ -80,11 +44,15 @@ class Asking:
         address: this node's, used as the source address.
         givers: upstream nodes, nearest first, the sender last.
         secret: of this call.
-        lost: callback for an upstream node that was given up.
+        lost: callback for an upstream node that was given up: its `name` and `why`.
     """
 
     def __init__(
-        self, address: str, givers: Sequence[Giver], secret: str, lost: Callable[[Lost], None]
+        self,
+        address: str,
+        givers: Sequence[Peer],
+        secret: str,
+        lost: Callable[[dict[str, str]], None],
     ) -> None:
         self._address, self._givers, self._secret = address, list(givers), secret
         self._tell = lost
@@ -139,7 +107,7 @@ class Asking:
                 self.close()
                 self._drop(giver, f"gave {what} with a wrong checksum: test its memory and disk")
 
-    def _answer(self, giver: Giver, path: str) -> bytes:
+    def _answer(self, giver: Peer, path: str) -> bytes:
         """Send one request. Raises OSError or HTTPException if no complete answer comes."""
         if self._line is None:
             self._line = HTTPConnection(
@@ -156,7 +124,7 @@ class Asking:
             raise HTTPException(f"it answers {answer.status} {answer.reason}")
         return body
 
-    def _failed(self, giver: Giver, error: Exception) -> None:
+    def _failed(self, giver: Peer, error: Exception) -> None:
         """Retry the upstream node later, or switch to the next one after too many failures."""
         self._failures += 1
         young = not self._heard and time.monotonic() - self._since < STARTING
@@ -165,7 +133,7 @@ class Asking:
         else:
             self._drop(giver, reason(error) if isinstance(error, OSError) else str(error))
 
-    def _drop(self, giver: Giver, why: str) -> None:
+    def _drop(self, giver: Peer, why: str) -> None:
         """Switch to the upstream node before this one.
 
         Raises `SupplyError` if there is none.
@@ -177,7 +145,7 @@ class Asking:
                 "kept, and the same command goes on from there"
             )
         del self._givers[0]
-        self._tell(Lost(giver.name, why))
+        self._tell({"name": giver.name, "why": why})
         self.close()
         self._begin_anew()
 

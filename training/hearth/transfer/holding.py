@@ -68,9 +68,9 @@ class Holding:
             self._news.notify_all()
 
     def resume(self) -> int:
-        """Verify the part that an earlier call received, and reuse valid files of the target.
+        """Verify the part that an earlier call received; return the bytes that need not be sent.
 
-        Returns the bytes that need not be sent. Raises `OSError` if the folder cannot be written.
+        Raises `OSError` if the folder cannot be written.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         wanted = {file.name for file in self.item.files}
@@ -81,11 +81,8 @@ class Holding:
 
     def _resumed(self, number: int, file: File) -> int:
         """Return the number of valid bytes of a partial file; the bytes after them are cut off."""
-        path, here = self._folder / file.name, self._home / file.name
-        if not path.exists() and _is(here, file):
-            _same_file(here, path)
-        if not path.exists():
-            path.touch()
+        path = self._folder / file.name
+        path.touch()
         good = 0
         with path.open("rb") as content:
             for piece in file.pieces:
@@ -94,11 +91,7 @@ class Holding:
                 good += 1
                 self._has(number, good)
         size = min(good * self._piece, file.size)
-        if path.stat().st_size != size:
-            if path.stat().st_nlink > 1:  # a hard link to the target, which must stay unchanged
-                shutil.copyfile(path, own := path.with_name(f"{path.name}.own"))
-                own.replace(path)
-            os.truncate(path, size)
+        os.truncate(path, size)
         return size
 
     def missing(self) -> list[tuple[int, int]]:
@@ -138,7 +131,8 @@ class Holding:
             SupplyError: a file differs from the one sent; it is removed, so that it is sent again.
             OSError: the disk is full, or cannot be written.
         """
-        stock = take_stock(self._folder, *self._about()) if self.item.key == "model" else None
+        is_model = self.item.key == "model"
+        stock = take_stock(self._folder, **self.item.about) if is_model else None
         for file in self.item.files:
             path = self._folder / file.name
             found = stock.files[file.name].sha256 if stock else sha256_of(path)
@@ -169,21 +163,3 @@ class Holding:
     def _home(self) -> Path:
         """The final folder of the files."""
         return self.target if self.item.key == "model" else self.target.parent
-
-    def _about(self) -> tuple[str, str, str | None]:
-        about = self.item.about
-        return str(about["id"]), str(about["origin"]), about["revision"]
-
-
-def _is(path: Path, file: File) -> bool:
-    """Return whether `path` has the content of `file` in the table."""
-    same_size = path.is_file() and path.stat().st_size == file.size
-    return same_size and sha256_of(path) == file.sha256
-
-
-def _same_file(here: Path, path: Path) -> None:
-    """Link the file `here` to `path`, or copy it if links are not supported."""
-    try:
-        os.link(here, path)
-    except OSError:  # a file system without links
-        shutil.copyfile(here, path)

@@ -42,7 +42,7 @@ def targets_of(run: Run, layout: Layout) -> dict[Key, Path]:
 
 
 def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
-    """Return `findings` and the `facts` for `hearth.transfer.chain.Seen`.
+    """Return `findings` and the `facts` for `hearth.transfer.chain.NodeCopies`.
 
     The facts also have a free `port` at `address` and, if all nodes are to share a folder, its mark
     (`shared`).

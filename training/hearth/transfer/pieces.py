@@ -11,22 +11,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
 
 from hearth.base.errors import SupplyError
 
 Key = Literal["model", "data"]
 
-LEAST_PIECE = 1 << 20
-MOST_PIECES = 4096
-"""Maximum number of pieces: more make the table large, larger pieces fill a chain slowly."""
+PIECE = 2 << 20
+"""Bytes of a piece: smaller ones make the table large, larger ones fill a chain slowly."""
 
 
 @dataclass(frozen=True)
 class File:
     """A file by its plain name: size in bytes, checksum of the whole and of each piece."""
 
-    name: str
+    name: Annotated[str, Field(pattern=r"^[^/]+$")]
     size: int
     sha256: str
     pieces: tuple[str, ...]
@@ -70,28 +71,9 @@ class Table:
         Raises `SupplyError` if the text is not a table.
         """
         try:
-            content = json.loads(text)
-            items = tuple(_item(each) for each in content["items"])
-            return cls(int(content["piece"]), items)
-        except (ValueError, KeyError, TypeError) as error:
-            raise SupplyError(f"this is no table of what is sent ({error!r})") from error
-
-
-def _item(content: dict[str, Any]) -> Item:
-    files = []
-    for each in content["files"]:
-        if Path(each["name"]).name != each["name"]:
-            raise ValueError(f"{each['name']!r} is not a plain name")
-        files.append(File(**{**each, "pieces": tuple(each["pieces"])}))
-    return Item(content["key"], content["name"], tuple(files), content["about"])
-
-
-def piece_size(total: int) -> int:
-    """Return the piece size in bytes for `total` bytes."""
-    size = LEAST_PIECE
-    while total > size * MOST_PIECES:
-        size *= 2
-    return size
+            return TypeAdapter(cls).validate_json(text)
+        except ValueError as error:
+            raise SupplyError(f"this is no table of what is sent ({error})") from error
 
 
 def cut(path: Path, piece: int) -> File:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,16 @@ from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
 from hearth.base.places import MANIFEST
 from hearth.model.folder import read_manifest
-from hearth.transfer.fetching import PATIENCE, Asking, Giver, Lost, greet
+from hearth.transfer.fetching import PATIENCE, Asking
 from hearth.transfer.holding import Holding
-from hearth.transfer.pieces import File, Item, Key, Table, cut, piece_size
+from hearth.transfer.pieces import PIECE, Item, Key, Table, cut
 from hearth.transfer.serving import Giving
+from hearth.verify.pairs import Peer
 
-IDLE = 60.0
-"""Idle timeout in seconds, after which a courier that has everything exits."""
+IDLE = 600.0
+"""Idle timeout in seconds, after which a courier that has everything exits.
 
-_REMIND = IDLE / 3
-"""Seconds between two messages that tell the upstream nodes that this one still needs them."""
+Long enough for the nodes behind it to read what is on their disks before they ask on."""
 
 _ROOM = 64 << 10
 """Bytes reserved on the disk of the record during a transfer."""
@@ -64,20 +63,11 @@ class Task:
     port: int
     secret: str
     allowed: tuple[str, ...]
-    givers: tuple[Giver, ...]
+    givers: tuple[Peer, ...]
     digest: str
     targets: Mapping[str, str]
     keys: tuple[Key, ...]
     record: str
-
-    @classmethod
-    def of(cls, text: str) -> Task:
-        """Parse a task from JSON."""
-        content = json.loads(text)
-        content["givers"] = tuple(Giver(**each) for each in content["givers"])
-        for name in ("allowed", "keys"):
-            content[name] = tuple(content[name])
-        return cls(**content)
 
 
 @dataclass
@@ -92,7 +82,7 @@ class RelayProgress:
         here: bytes that were on this node already.
         size: bytes of everything.
         giver: current upstream node.
-        lost: upstream nodes that were given up, and why.
+        lost: `name` of each upstream node that was given up, and `why`.
         findings: why it failed.
         began: start time in seconds since the epoch.
         ended: time when everything was in place, likewise.
@@ -105,7 +95,7 @@ class RelayProgress:
     here: int = 0
     size: int = 0
     giver: str = ""
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[dict[str, str]] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.time)
     ended: float = 0.0
@@ -178,7 +168,6 @@ class Courier:
         table = asking.table(task.digest)
         holdings = {item.key: self._holding(item, table) for item in table.items}
         with ExitStack() as locks:
-            locks.enter_context(self._needing())
             for key in task.keys:
                 locks.enter_context(_alone(holdings[key].target))
             record.size = sum(holdings[key].item.size for key in task.keys)
@@ -199,28 +188,6 @@ class Courier:
                 holding.land()
         record.ended = time.time()
         self._state("done")
-
-    @contextmanager
-    def _needing(self) -> Iterator[None]:
-        """Keep all upstream nodes running meanwhile.
-
-        They get no requests while this node reads its own disk, and those behind the nearest one
-        get none unless it fails.
-        """
-        over = threading.Event()
-
-        def remind() -> None:
-            while not over.wait(_REMIND):
-                for giver in self._task.givers:
-                    with suppress(OSError, HTTPException):
-                        greet(self._task.address, giver, self._task.secret)
-
-        thread = threading.Thread(target=remind, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
 
     def _fill(self, holding: Holding, asking: Asking) -> None:
         item = holding.item
@@ -249,35 +216,25 @@ def made(keys: Iterable[Key], targets: Mapping[str, str]) -> Table:
 
     Raises `SupplyError` if a file was changed or is missing.
     """
-    paths: dict[Key, list[Path]] = {}
-    manifests = {}
+    items = []
     for key in keys:
         target = Path(targets[key])
-        if key == "model":
-            manifests[key] = read_manifest(target / MANIFEST)
-            if manifests[key] is None:
-                raise SupplyError(f"{target} holds no model that was fetched")
-            paths[key] = [target / name for name in sorted(manifests[key].files)]
-        else:
-            paths[key] = [target]
-    piece = piece_size(sum(path.stat().st_size for each in paths.values() for path in each))
-    items = []
-    for key, files in paths.items():
-        cuts: list[File] = [cut(path, piece) for path in files]
-        about = {}
-        if manifest := manifests.get(key):
-            changed = [
-                file.name for file in cuts if file.sha256 != manifest.files[file.name].sha256
-            ]
-            if changed:
-                raise SupplyError(
-                    f"{targets[key]}: {', '.join(changed)} changed after it was fetched; delete "
-                    "this folder, and the model is fetched again"
-                )
-            names = ("id", "origin", "revision")
-            about = {name: getattr(manifest, name) for name in names}
-        items.append(Item(key, Path(targets[key]).name, tuple(cuts), about))
-    return Table(piece, tuple(items))
+        if key == "data":
+            items.append(Item(key, target.name, (cut(target, PIECE),), {}))
+            continue
+        manifest = read_manifest(target / MANIFEST)
+        if manifest is None:
+            raise SupplyError(f"{target} holds no model that was fetched")
+        files = tuple(cut(target / name, PIECE) for name in sorted(manifest.files))
+        changed = [file.name for file in files if file.sha256 != manifest.files[file.name].sha256]
+        if changed:
+            raise SupplyError(
+                f"{target}: {', '.join(changed)} changed after it was fetched; delete this folder, "
+                "and the model is fetched again"
+            )
+        about = {name: getattr(manifest, name) for name in ("id", "origin", "revision")}
+        items.append(Item(key, target.name, files, about))
+    return Table(PIECE, tuple(items))
 
 
 @contextmanager

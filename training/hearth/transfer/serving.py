@@ -2,7 +2,6 @@
 
     GET /table                 the table of files and pieces (JSON)
     GET /piece/KEY/FILE/PIECE  a piece, by the numbers of file and piece in the table
-    GET /needed                empty; keeps this node serving until the next request
 
 A request for a piece that has not arrived waits a moment, then gets 503: retry. Every request is
 authenticated with the secret of this one call, which itself never travels between nodes.
@@ -86,8 +85,6 @@ class _Handler(BaseHTTPRequestHandler):
         if not known or not hmac.compare_digest(given, proof(self.server.secret, self.path)):
             return self._answer(HTTPStatus.FORBIDDEN)
         match self.path.split("/")[1:]:
-            case ["needed"]:
-                body = b""
             case ["table"]:
                 body = self.server.text
             case ["piece", key, file, piece] if key in self.server.holdings:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hearth.base.errors import HearthError
 from hearth.supervise.interface import free_port
-from hearth.supervise.spec import load_spec
+from hearth.supervise.spec import spec_of
 from hearth.verify.all_reduce import all_reduce
 from hearth.verify.facts import look
 from hearth.verify.listener import start
@@ -33,16 +33,15 @@ def main(arguments: list[str] | None = None) -> int:
         sub.set_defaults(verb=verb)
     given = parser.parse_args(arguments)
     try:
-        answer: dict[str, Any] = given.verb(given.spec)
+        answer: dict[str, Any] = given.verb(json.loads(given.spec.read_text()))
     except HearthError as error:
         answer = {"facts": {}, "findings": error.findings}
     print(json.dumps(answer))
     return 2 if answer["findings"] else 0
 
 
-def _look(path: Path) -> dict[str, Any]:
+def _look(given: dict[str, Any]) -> dict[str, Any]:
     """Gather facts and start a listener; takes `address`, `allowed` and `idle` (s)."""
-    given = json.loads(path.read_text())
     answer = look(given["address"], Path(os.environ["HEARTH_WORKSPACE"]))
     if not answer["findings"]:
         answer["facts"]["port"] = start(given["address"], given["allowed"], given["idle"])
@@ -50,24 +49,20 @@ def _look(path: Path) -> dict[str, Any]:
     return answer
 
 
-def _talk(path: Path) -> dict[str, Any]:
+def _talk(given: dict[str, Any]) -> dict[str, Any]:
     """Test the links to `peers` (in rank order) but the `own` node, with `speed` also bandwidth."""
-    given = json.loads(path.read_text())
     peers = [Peer(**peer) for peer in given["peers"]]
     return {"facts": dataclasses.asdict(talk(given["own"], peers, given["speed"])), "findings": []}
 
 
-def _all_reduce(path: Path) -> dict[str, Any]:
+def _all_reduce(given: dict[str, Any]) -> dict[str, Any]:
     """Take part in the all-reduce of the launch spec `launch`, for at most `limit` seconds.
 
     `secret` is the one that the supervisors share.
     """
-    given = json.loads(path.read_text())
     own = {"workspace": os.environ["HEARTH_WORKSPACE"], "python": sys.executable}
-    launch = path.with_name("launch.json")
-    # The folder is readable by its owner alone.
-    launch.write_text(json.dumps(given["launch"] | own | {"token": given["secret"]}))
-    return all_reduce(load_spec(launch), given["limit"])
+    launch = given["launch"] | own | {"token": given["secret"]}
+    return all_reduce(spec_of(launch, "the launch spec"), given["limit"])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from hearth.base.errors import LaunchError
 from hearth.supervise.preflight import ready
 from hearth.supervise.spec import Spec
 from hearth.supervise.supervisor import STOP_NOW, supervise
@@ -27,8 +26,7 @@ def all_reduce(spec: Spec, limit: float) -> dict[str, Any]:
     Facts, on rank 0: `nodes` that took part, by rank; `wrong`, the nodes with a wrong sum; `over`,
     the back end; `seconds` per sum. The check is ended after `limit` seconds.
 
-    Raises:
-        LaunchError: a run is under way here, or the node's address is not its own.
+    Raises `LaunchError` if a run is under way here, or the node's address is not its own.
     """
     spec = ready(replace(spec, run=RUN, script=SCRIPT, unit=False))
     shutil.rmtree(spec.results, ignore_errors=True)
@@ -57,7 +55,4 @@ def all_reduce(spec: Spec, limit: float) -> dict[str, Any]:
 
 def _give_up(spec: Spec, late: threading.Event) -> None:
     late.set()
-    try:
-        spec.stop_file.write_text(STOP_NOW)
-    except OSError as error:
-        raise LaunchError(f"{spec.stop_file} cannot be written: {error.strerror}") from error
+    spec.stop_file.write_text(STOP_NOW)

@@ -124,14 +124,6 @@ def peers_allow(name: str, nodes: Sequence[Observation]) -> float:
     return max(allowed, default=math.inf)
 
 
-def held_by_peers(node: Observation, nodes: Sequence[Observation]) -> bool:
-    """Return whether a node's link is slow because no peer has a faster one.
-
-    False if the node's own card is slow or its speed unknown: the cause is then uncertain.
-    """
-    return (node.facts["nic_mbit"] or 0) > SLOW_MBIT >= peers_allow(node.name, nodes)
-
-
 def link_cure(node: Observation, nodes: Sequence[Observation]) -> str:
     """Return the cure of a node's slow link, '' if the link is not slow by the node's own fault."""
     mbit, own = link_mbit(node.name, nodes), node.facts["nic_mbit"] or 0
@@ -139,8 +131,8 @@ def link_cure(node: Observation, nodes: Sequence[Observation]) -> str:
         return ""
     if node.facts["wireless"]:
         return "a cable would be several times faster"
-    if held_by_peers(node, nodes):
-        return ""
+    if own > SLOW_MBIT >= peers_allow(node.name, nodes):
+        return ""  # its link is slow because no peer has a faster one
     if own > SLOW_MBIT:
         return f"its card negotiated {own} Mbit/s: look at the switch and the ports behind it"
     return "take a Cat 5e cable and a gigabit port"
@@ -243,13 +235,14 @@ def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple
 
     Each item is (software, the node's version, the others' version).
     """
-    for what, key, kind in (
-        ("torch", _torch_release, _any),
-        ("Python", _python_release, _any),
-        ("CUDA", lambda facts: facts["cuda"], _with_cuda),
-        ("NCCL", lambda facts: facts["nccl"], _with_cuda),
+    for what, key, on_gpus in (
+        # Without its build tag, in which CPU and GPU nodes differ.
+        ("torch", lambda facts: str(facts["torch"]).partition("+")[0], False),
+        ("Python", _python_release, False),
+        ("CUDA", lambda facts: facts["cuda"], True),
+        ("NCCL", lambda facts: facts["nccl"], True),
     ):
-        alike = [other for other in nodes if other.usable and kind(other.facts)]
+        alike = [each for each in nodes if each.usable and (each.facts["cuda"] or not on_gpus)]
         if node not in alike:
             continue
         # On a tie the version of the lowest rank wins.
@@ -258,21 +251,8 @@ def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple
             yield what, str(key(node.facts)), str(usual)
 
 
-def _torch_release(facts: Mapping[str, Any]) -> str:
-    """Return torch's version without its build tag, in which CPU and GPU nodes differ."""
-    return str(facts["torch"]).partition("+")[0]
-
-
 def _python_release(facts: Mapping[str, Any]) -> str:
     return ".".join(str(facts["python"]).split(".")[:2])
-
-
-def _any(facts: Mapping[str, Any]) -> bool:
-    return True
-
-
-def _with_cuda(facts: Mapping[str, Any]) -> bool:
-    return bool(facts["cuda"])
 
 
 def _hints(node: Observation, nodes: Sequence[Observation], lock: str) -> Iterator[str]:
@@ -318,7 +298,4 @@ def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> li
         )
     elif any(node.facts["gpus"] for node in usable) and len(without) == len(usable):
         lines.append("no CUDA in this torch (python_lock: cpu): the GPUs are not used")
-    pythons = sorted({node.facts["python"] for node in usable})
-    if len(pythons) > 1 and len({_python_release(node.facts) for node in usable}) == 1:
-        lines.append(f"Python differs in its last digit ({', '.join(pythons)}), which does no harm")
     return lines

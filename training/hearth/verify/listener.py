@@ -85,23 +85,15 @@ async def _sink(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     await writer.drain()
 
 
-def main(address: str, allowed: Sequence[str], idle: float) -> None:
-    """Run the listener in the foreground."""
-    asyncio.run(_Listener(allowed, idle).serve(address))
-
-
 def start(address: str, allowed: Sequence[str], idle: float) -> int:
     """Start a listener that outlasts this process; return its port.
 
     It answers the addresses `allowed` only, and exits after `idle` seconds without a request.
 
-    Raises:
-        LaunchError: the address cannot be listened on.
+    Raises `LaunchError` if the address cannot be listened on.
     """
-    code = "import sys; from hearth.verify.listener import main; "
-    code += "main(sys.argv[1], sys.argv[3:], float(sys.argv[2]))"
     child = subprocess.Popen(
-        [sys.executable, "-c", code, address, str(idle), *allowed],
+        [sys.executable, "-m", "hearth.verify.listener", address, str(idle), *allowed],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -112,3 +104,7 @@ def start(address: str, allowed: Sequence[str], idle: float) -> int:
     with child.stdout as said, suppress(ValueError):
         return int(said.readline())
     raise LaunchError(f"nothing can listen on {address}: does this machine have that address?")
+
+
+if __name__ == "__main__":
+    asyncio.run(_Listener(sys.argv[3:], float(sys.argv[2])).serve(sys.argv[1]))

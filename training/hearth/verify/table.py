@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import unicodedata
 from collections.abc import Mapping, Sequence
 
 from hearth.verify.judgement import Advice, Level, Observation, link_mbit, short_gpu
@@ -20,7 +19,7 @@ def table(nodes: Sequence[Observation], advice: Mapping[str, Advice], columns: i
     """Return the lines; if `columns` are too few, a second table of the machines follows below."""
     cells = {node.name: _cells(node, nodes) for node in nodes}
     whole = _block(nodes, cells, advice, (*_NETWORK, *_MACHINE))
-    if max(width(text) for _, text in whole) <= columns:
+    if max(len(text) for _, text in whole) <= columns:
         lines = whole
     else:
         lines = _block(nodes, cells, advice, _NETWORK)
@@ -30,14 +29,6 @@ def table(nodes: Sequence[Observation], advice: Mapping[str, Advice], columns: i
         if verdict.text:
             lines += [(verdict.level, line) for line in _wrapped(node.name, verdict.text, columns)]
     return lines
-
-
-def width(text: str) -> int:
-    """Return the width of `text` on a terminal, in columns."""
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )
 
 
 def speed(mbit: float | None) -> str:
@@ -76,18 +67,13 @@ def _block(
     titles: Sequence[str],
 ) -> list[Line]:
     """Return a heading and one line per node."""
-    wide = {
-        title: max(width(title), *(width(row[title]) for row in cells.values())) for title in titles
-    }
-
-    def line(mark: str, words: Mapping[str, str]) -> str:
-        padded = (words[title] + " " * (wide[title] - width(words[title])) for title in titles)
-        return f"{mark} {_GAP.join(padded)}".rstrip()
-
-    lines: list[Line] = [(None, line(" ", {title: title for title in titles}))]
-    for node in nodes:
-        level = advice[node.name].level
-        lines.append((level, line(MARKS[level], cells[node.name])))
+    rows = [titles, *([cells[node.name][title] for title in titles] for node in nodes)]
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    levels = [None, *(advice[node.name].level for node in nodes)]
+    lines: list[Line] = []
+    for level, row in zip(levels, rows, strict=True):
+        padded = (f"{cell:<{most}}" for cell, most in zip(row, wide, strict=True))
+        lines.append((level, f"{MARKS[level] if level else ' '} {_GAP.join(padded)}".rstrip()))
     return lines
 
 
