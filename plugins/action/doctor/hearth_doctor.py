@@ -68,8 +68,6 @@ _WITH_ACTION = ("hearth_time", "hearth_workspace")
 class ActionModule(ActionBase):
     """Runs a module on a node, or shows the results of all."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result, those of the `stages` by name, or the table.
 

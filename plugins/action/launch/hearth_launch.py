@@ -98,8 +98,6 @@ _NOTHING = "Nothing was started on any node."
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the decision, or fail with the findings of all nodes."""
         result = super().run(tmp, task_vars) | {"changed": False}

@@ -183,8 +183,6 @@ def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the run, or its findings."""
         result = super().run(tmp, task_vars)

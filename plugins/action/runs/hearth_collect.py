@@ -51,8 +51,6 @@ collected:
 class ActionModule(ActionBase):
     """Fetches from one node."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the names of the fetched files."""
         result = super().run(tmp, task_vars)

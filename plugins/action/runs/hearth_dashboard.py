@@ -31,8 +31,6 @@ say:
 class ActionModule(ActionBase):
     """Runs its module on a node."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result, with a message for people."""
         result = super().run(tmp, task_vars)

@@ -78,8 +78,6 @@ COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the text, or fail with the reason."""
         result = super().run(tmp, task_vars) | {"changed": False}

@@ -54,8 +54,6 @@ verdict:
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the tables; write the file if requested."""
         result = super().run(tmp, task_vars) | {"changed": False}

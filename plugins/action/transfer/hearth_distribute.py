@@ -114,8 +114,6 @@ _SILENT = 60.0
 class ActionModule(ActionBase):
     """Runs its module on a node, or plans on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Run the requested verb and return its result."""
         result = super().run(tmp, task_vars) | {"changed": False, "findings": []}

@@ -91,8 +91,6 @@ since:
 class ActionModule(ActionBase):
     """Follows one node."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the outcome of the run on this node."""
         result = super().run(tmp, task_vars) | {"changed": False}

@@ -54,8 +54,6 @@ say:
 class ActionModule(ActionBase):
     """Reads on one node."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the last lines, or show lines as they come until the run has ended here."""
         result = super().run(tmp, task_vars) | {"changed": False}
