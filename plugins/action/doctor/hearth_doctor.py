@@ -18,8 +18,7 @@ short_description: What is wrong with the nodes
 options:
   verb:
     description:
-      - V(look), V(home), V(claims) and V(tidy) do that on the node, see the module; V(home) also
-        says in a note what a person should know before a run.
+      - V(look), V(claims) and V(tidy) do that on the node, see the module.
       - V(stages) asks modules of provisioning whether they would change something; give it
         C(check_mode).
       - V(show) returns the table, and by node what can be mended. Meant to run once. Expects what

@@ -33,13 +33,6 @@ options:
     required: true
 """
 
-RETURN = r"""
-say:
-  description: The table.
-  type: str
-  returned: always
-"""
-
 # Read at import, in Ansible's main process: a worker has no terminal.
 COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
 
@@ -48,7 +41,7 @@ class ActionModule(ActionBase):
     """Runs on the controller."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the table as text."""
+        """Return the table as text (`say`)."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         rooms = rooms_of(dict(zip(given["nodes"], given["looks"], strict=True)))

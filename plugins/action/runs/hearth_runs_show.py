@@ -48,29 +48,6 @@ options:
     default: []
 """
 
-RETURN = r"""
-say:
-  description: The words.
-  type: str
-  returned: with verbs list, compare and removal
-name:
-  description: Name of the run.
-  type: str
-  returned: with verbs removal, pick and pick_alive
-nodes:
-  description: Nodes of the run, in order of rank.
-  type: list
-  returned: with verbs removal, pick and pick_alive
-stopping:
-  description: Whether somebody has asked for its end.
-  type: bool
-  returned: with verbs removal, pick and pick_alive
-script:
-  description: Name of the person's script that it is a run of; empty for one of Hearth's trainer.
-  type: str
-  returned: with verbs removal, pick and pick_alive
-"""
-
 # Read at import, in Ansible's main process: a worker has no terminal.
 COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
 
@@ -79,7 +56,12 @@ class ActionModule(ActionBase):
     """Runs on the controller."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the text, or fail with the reason."""
+        """Return the text (`say`), or fail with the reason.
+
+        `removal`, `pick` and `pick_alive` return the run's `name`, its `nodes` in order of rank,
+        whether somebody asked for its end (`stopping`), and the name of the person's `script` ('' for
+        Hearth's trainer).
+        """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         known = digests_of(given["nodes"], task_vars["hostvars"])

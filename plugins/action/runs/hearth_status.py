@@ -39,23 +39,14 @@ options:
     default: ""
 """
 
-RETURN = r"""
-say:
-  description: The tables.
-  type: str
-  returned: always
-verdict:
-  description: V(good), V(degraded) or V(broken).
-  type: str
-  returned: always
-"""
-
-
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the tables; write the file if requested."""
+        """Return the tables (`say`) and the `verdict` (good, degraded or broken).
+
+        Write the file if requested.
+        """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         known = task_vars["hostvars"]

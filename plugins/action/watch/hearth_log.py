@@ -43,19 +43,12 @@ options:
     default: 1
 """
 
-RETURN = r"""
-say:
-  description: The lines.
-  type: str
-  returned: without O(follow)
-"""
-
 
 class ActionModule(ActionBase):
     """Reads on one node."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the last lines, or show lines as they come until the run has ended here."""
+        """Return the last lines (`say`), or show lines as they come until the run ends here."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         follow, files = given.pop("follow"), {"log": given.pop("lines")}

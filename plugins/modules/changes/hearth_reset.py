@@ -33,33 +33,6 @@ options:
     default: []
 """
 
-RETURN = r"""
-stages:
-  description: Stages that have something on the record, before this call.
-  returned: success
-  type: list
-  elements: str
-left:
-  description: Files that were not put back, each with the reason.
-  returned: success
-  type: list
-  elements: str
-kept:
-  description: What no reset undoes, such as installed packages.
-  returned: success
-  type: list
-  elements: str
-lines:
-  description: With V(look) what would be done; empty if there is nothing to undo.
-  returned: success
-  type: list
-  elements: str
-note:
-  description: With V(look) the same for people, with what stays.
-  returned: success
-  type: str
-"""
-
 import os
 from contextlib import suppress
 
@@ -109,7 +82,12 @@ def announcement(lines: list[str], keep: list[str]) -> str:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns the `stages` on the record before this call, the files that were not put back
+    (`left`), and `kept`, what no reset undoes. With `look` also `lines` on what would be done
+    (empty if nothing), and a `note` for people.
+    """
     module = AnsibleModule(
         argument_spec={
             "verb": {"type": "str", "choices": ["look", "undo"], "required": True},

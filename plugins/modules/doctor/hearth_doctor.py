@@ -37,17 +37,6 @@ options:
     default: ""
 """
 
-RETURN = r"""
-facts:
-  description: What was found out, see C(look) in the module.
-  type: dict
-  returned: with V(look) and V(claims)
-removed:
-  description: What was removed (in check mode, what would be), by path.
-  type: list
-  returned: with V(tidy)
-"""
-
 import os
 
 from ansible.module_utils.basic import AnsibleModule
@@ -135,7 +124,7 @@ def tidy(module: AnsibleModule, workspace: str) -> None:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the `facts`, or with `tidy` the `removed` paths."""
     module = AnsibleModule(
         argument_spec={
             "verb": {

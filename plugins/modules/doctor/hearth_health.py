@@ -16,19 +16,12 @@ options:
     required: true
 """
 
-RETURN = r"""
-health:
-  description: What was found, see C(look) in C(module_utils/hearth_node/doctor/health.py).
-  returned: always
-  type: dict
-"""
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.doctor.health import look
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the `health` as `look` finds it."""
     module = AnsibleModule(
         argument_spec={"address": {"type": "str", "required": True}}, supports_check_mode=True
     )

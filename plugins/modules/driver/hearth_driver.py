@@ -33,33 +33,6 @@ options:
     default: false
 """
 
-RETURN = r"""
-look:
-  description: What was seen.
-  returned: always
-  type: dict
-machine:
-  description: All that M(hearth_driver_plan) needs to know, C(look) and O(options).
-  returned: always
-  type: dict
-boot:
-  description: Which machine this is, and since which boot.
-  returned: always
-  type: str
-works:
-  description: Whether a driver that is new enough is loaded and answers.
-  returned: always
-  type: bool
-restart:
-  description: Why only a restart lets the installed driver work; empty if none is needed.
-  returned: always
-  type: str
-findings:
-  description: What a person must do, one sentence each.
-  returned: always
-  type: list
-"""
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import run
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
@@ -83,7 +56,12 @@ def note(packages: list[str], installed: dict[str, str]) -> str:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns what was seen (`look`), the same with the options for `hearth_driver_plan`
+    (`machine`), the `boot` id, whether a driver that is new enough is loaded and answers (`works`),
+    the reason why only a restart helps (`restart`, or ''), and `findings`.
+    """
     module = AnsibleModule(
         argument_spec={
             "options": {"type": "dict", "default": {}},

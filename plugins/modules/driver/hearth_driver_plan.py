@@ -17,19 +17,6 @@ options:
     required: true
 """
 
-RETURN = r"""
-plans:
-  description:
-    - "By name: C(action) (none, keep, install, load, refuse), C(packages), C(first), C(extra),
-      C(source), C(findings) and C(note)."
-  returned: always
-  type: dict
-say:
-  description: What the screen shows.
-  returned: always
-  type: str
-"""
-
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
@@ -52,7 +39,7 @@ def shown(plans: dict[str, DriverPlan]) -> str:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the `plans` by name, and the text to `say`."""
     module = AnsibleModule(
         argument_spec={"machines": {"type": "dict", "required": True}}, supports_check_mode=True
     )

@@ -89,41 +89,6 @@ options:
     default: false
 """
 
-RETURN = r"""
-findings:
-  description: What stands in the way, one sentence each; empty if nothing does.
-  returned: with V(look)
-  type: list
-  elements: str
-kind:
-  description: The lock that holds here, C(cpu) or C(gpu).
-  returned: with V(look)
-  type: str
-present:
-  description: Whether there is an environment.
-  returned: with V(look)
-  type: bool
-lacks_miniforge:
-  description: Whether Miniforge must be installed before conda can make the environment.
-  returned: with V(look)
-  type: bool
-differing:
-  description: Packages that are missing or have another version; C(name), C(has), C(wants) each.
-  returned: with V(look) and V(install)
-  type: list
-  elements: dict
-target:
-  description: >-
-    C(python) (major, minor), C(machine) and C(glibc) (minor), which tell what wheels fit.
-  returned: with V(look)
-  type: dict
-missing:
-  description: Wheels that are not on the node, or not whole.
-  returned: with V(stock)
-  type: list
-  elements: str
-"""
-
 import contextlib
 import os
 import shutil
@@ -282,7 +247,13 @@ def do_install(module: AnsibleModule) -> dict:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    `look` returns `findings`, the `kind` of the lock that holds (cpu or gpu), whether there is an
+    environment (`present`), whether conda `lacks_miniforge`, the `differing` packages (`name`,
+    `has`, `wants`), and the `target` that wheels must fit (`python`, `machine`, minor `glibc`).
+    `stock` returns the `missing` wheels and their `folder`, `install` what was `differing`.
+    """
     module = AnsibleModule(
         argument_spec={
             "verb": {"type": "str", "choices": ["look", "stock", "install"], "required": True},

@@ -14,27 +14,6 @@ options:
     description: The workspace. May start with C(~).
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Is a run under way?
-  hearth_busy:
-    workspace: ~/ai-cluster
-  register: reboot_busy
-"""
-
-RETURN = r"""
-run:
-  description: Name of the run; empty if there is none.
-  returned: always
-  type: str
-boot:
-  description: Which machine this is, and since which boot.
-  returned: always
-  type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -43,7 +22,7 @@ from ansible.module_utils.hearth_node.driver.inspect import boot
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the name of the `run` ('' for none) and this `boot`'s id."""
     module = AnsibleModule(
         argument_spec={"workspace": {"type": "str", "required": True}}, supports_check_mode=True
     )

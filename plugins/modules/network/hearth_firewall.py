@@ -21,19 +21,6 @@ options:
     required: true
 """
 
-RETURN = r"""
-firewall:
-  description: What decides on this machine.
-  returned: always
-  type: str
-  sample: ufw
-findings:
-  description: What stands in the way, in sentences.
-  returned: failure
-  type: list
-  elements: str
-"""
-
 import json
 import re
 
@@ -105,7 +92,7 @@ def with_own_rules(peers: list[str]) -> tuple[str, list[str]]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return which `firewall` decides here, and `findings` on failure."""
     module = AnsibleModule(
         argument_spec={"peers": {"type": "list", "elements": "str", "required": True}},
         supports_check_mode=True,

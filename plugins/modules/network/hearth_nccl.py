@@ -22,22 +22,6 @@ options:
     required: true
 """
 
-RETURN = r"""
-findings:
-  description: What stands in the way, one sentence each; empty if nothing does.
-  returned: always
-  type: list
-  elements: str
-interface:
-  description: The interface that carries the address, or nothing.
-  returned: always
-  type: str
-variables:
-  description: The variables, by name.
-  returned: always
-  type: dict
-"""
-
 import ipaddress
 
 from ansible.module_utils.basic import AnsibleModule
@@ -90,7 +74,11 @@ def overruled(text: str, wanted: dict[str, str]) -> list[str]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns `findings`, the `interface` that carries the address ('' for none), and the
+    `variables`.
+    """
     module = AnsibleModule(
         argument_spec={"address": {"type": "str", "required": True}}, supports_check_mode=True
     )

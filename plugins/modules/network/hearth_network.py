@@ -81,34 +81,6 @@ options:
     default: ""
 """
 
-RETURN = r"""
-findings:
-  description: What is wrong, one sentence each.
-  returned: always
-  type: list
-  elements: str
-pending:
-  description: Whether O(state=apply) would change something.
-  returned: with O(state=look)
-  type: bool
-addresses:
-  description: The IPv4 addresses of the node now, apart from those that programs made.
-  returned: always
-  type: list
-token:
-  description: Confirms the change that is armed.
-  returned: with O(state=arm)
-  type: str
-confirmed:
-  description: Whether the change stays.
-  returned: with O(state=confirm)
-  type: bool
-why:
-  description: Why it does not stay.
-  returned: with O(state=confirm) and O(state=after)
-  type: list
-"""
-
 import os
 import time
 from dataclasses import asdict
@@ -299,7 +271,12 @@ def after(options: dict) -> dict:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns `findings` and the IPv4 `addresses` of the node. `state=look` also whether a change
+    is `pending`; `state=arm` the `token` that confirms it; `state=confirm` whether it is
+    `confirmed` and, as `state=after`, `why` not.
+    """
     text = {"type": "str", "default": ""}
     words = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(

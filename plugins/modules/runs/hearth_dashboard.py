@@ -35,33 +35,6 @@ options:
     description: Whether it may be a unit of the user's systemd.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Curves of a run
-  hearth_dashboard:
-    state: started
-    workspace: ~/ai-cluster
-    python: ~/.local/share/hearth/venv/bin/python
-    run: evening
-"""
-
-RETURN = r"""
-dashboard:
-  description: Its C(run), C(port), C(pid) and C(unit) (empty for a process); empty without one.
-  returned: always
-  type: dict
-offline:
-  description: Folders that wandb has kept of the run without sending it.
-  returned: with V(started)
-  type: list
-wandb:
-  description: The wandb command of the node's environment.
-  returned: with V(started)
-  type: str
 """
 
 import os
@@ -82,7 +55,12 @@ from ansible.module_utils.hearth_node.base import absolute, text_of
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns the `dashboard`: its `run`, `port`, `pid` and `unit` ('' for a process); empty
+    without one. `started` also the folders that wandb keeps unsent (`offline`), and the `wandb`
+    command of the environment.
+    """
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["started", "stopped"], "required": True},

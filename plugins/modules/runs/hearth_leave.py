@@ -23,24 +23,6 @@ options:
     elements: str
     choices: [environment, workspace]
     default: []
-attributes:
-  check_mode:
-    support: full
-"""
-
-RETURN = r"""
-run:
-  description: Name of the run that has the node now, or nothing.
-  returned: always
-  type: str
-removed:
-  description: Paths that were removed (in check mode, that would be).
-  returned: always
-  type: list
-kept:
-  description: Paths of Hearth's that stay.
-  returned: always
-  type: list
 """
 
 import os
@@ -74,7 +56,11 @@ def found(workspace: str) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns the `run` under way ('' for none), the paths that were (in check mode would be)
+    `removed`, and those of Hearth's that are `kept`.
+    """
     module = AnsibleModule(
         argument_spec={
             "workspace": {"type": "str", "required": True},

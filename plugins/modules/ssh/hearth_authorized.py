@@ -23,13 +23,6 @@ options:
     required: true
 """
 
-RETURN = r"""
-user:
-  description: The user whose file it is.
-  type: str
-  returned: always
-"""
-
 import os
 
 from ansible.module_utils.basic import AnsibleModule
@@ -46,7 +39,7 @@ def has(lines: list[str], wanted: str) -> bool:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the `user` whose file it is."""
     module = AnsibleModule(
         argument_spec={
             "line": {"type": "str", "default": ""},

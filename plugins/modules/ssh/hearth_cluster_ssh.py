@@ -26,17 +26,6 @@ options:
     default: []
 """
 
-RETURN = r"""
-public:
-  description: The public key; empty in check mode if there is none yet.
-  type: str
-  returned: always
-findings:
-  description: The workers that refused the key, one sentence each.
-  type: list
-  returned: always
-"""
-
 import os
 import pwd
 import subprocess
@@ -119,7 +108,11 @@ def refusals(user: pwd.struct_passwd, names: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns the `public` key ('' in check mode if there is none yet), and `findings` on workers
+    that refused it.
+    """
     module = AnsibleModule(
         argument_spec={
             "workers": {"type": "list", "elements": "dict"},

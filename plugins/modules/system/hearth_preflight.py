@@ -46,19 +46,6 @@ options:
     default: pypi.org
 """
 
-RETURN = r"""
-facts:
-  description: >-
-    C(os), C(arch), C(python), C(free_gb), C(time), C(machine_id), C(has_address), C(peers) (those
-    whose SSH port answers), C(index) and C(nvidia).
-  type: dict
-  returned: always
-findings:
-  description: What stands in the way, one sentence each.
-  type: list
-  returned: always
-"""
-
 import os
 import platform
 import shutil
@@ -187,7 +174,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the `facts` and `findings` of `look`."""
     module = AnsibleModule(
         argument_spec={
             "address": {"type": "str", "required": True},

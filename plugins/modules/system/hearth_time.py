@@ -12,23 +12,6 @@ description:
   - The action plugin of the same name compares the clock with the controller's.
 """
 
-RETURN = r"""
-client:
-  description: Unit that keeps the clock.
-  returned: success
-  type: str
-  sample: chrony.service
-now:
-  description: The node's clock, in seconds since 1970.
-  returned: success
-  type: float
-findings:
-  description: What stands in the way, in sentences.
-  returned: failure
-  type: list
-  elements: str
-"""
-
 import time
 
 from ansible.module_utils.basic import AnsibleModule
@@ -81,7 +64,7 @@ def enable(record: Journal, unit: dict[str, str], check: bool) -> list[dict]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the unit that keeps the clock (`client`), and the time `now`."""
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     check, diff, findings = module.check_mode, [], []
     try:
