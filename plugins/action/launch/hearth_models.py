@@ -5,14 +5,13 @@ The verdict is that of `hearth.fit`; this plugin only connects it to Ansible.
 
 from __future__ import annotations
 
-import shutil
-import sys
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from hearth.fit.catalogue import describe_rooms, fitting
 from hearth_controller.base.options import argument_spec
+from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.launch.fit import rooms_of
 
 DOCUMENTATION = r"""
@@ -33,9 +32,6 @@ options:
     required: true
 """
 
-# Read at import, in Ansible's main process: a worker has no terminal.
-COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
-
 
 class ActionModule(ActionBase):
     """Runs on the controller."""
@@ -48,7 +44,7 @@ class ActionModule(ActionBase):
         silent = [name for name in given["nodes"] if name not in rooms]
         if not rooms:
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
-        lines = [*fitting(rooms, COLUMNS - 2), "", *describe_rooms(rooms, COLUMNS - 2)]
+        lines = [*fitting(rooms, TABLE_WIDTH), "", *describe_rooms(rooms, TABLE_WIDTH)]
         if silent:
             lines.append(f"not answered: {', '.join(silent)}")
         return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}

@@ -5,14 +5,13 @@ The tables are those of `hearth_controller.runs`; this plugin only connects it t
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
+from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.runs.answers import digests_of
 from hearth_controller.runs.compare import compare
 from hearth_controller.runs.listing import kept, listing, removal
@@ -48,9 +47,6 @@ options:
     default: []
 """
 
-# Read at import, in Ansible's main process: a worker has no terminal.
-COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
-
 
 class ActionModule(ActionBase):
     """Runs on the controller."""
@@ -77,7 +73,7 @@ class ActionModule(ActionBase):
         self, verb: str, runs: Sequence[RunSeen], names: Sequence[str], silent: Sequence[str]
     ) -> Mapping[str, Any]:
         if verb == "list":
-            return _said([*listing(runs, COLUMNS - 2), *_not_answered(silent)])
+            return _said([*listing(runs, TABLE_WIDTH), *_not_answered(silent)])
         if verb == "compare":
             if len(names) != 2:
                 raise LaunchError(

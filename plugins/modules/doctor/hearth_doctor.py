@@ -42,7 +42,6 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
 from ansible.module_utils.hearth_node.doctor import copies, surroundings
-from ansible.module_utils.hearth_node.doctor.home import home
 from ansible.module_utils.hearth_node.driver import inspect as driver_look
 from ansible.module_utils.hearth_node.driver.cards import NVIDIA
 from ansible.module_utils.hearth_node.driver.cards import card as card_of
@@ -54,7 +53,7 @@ from ansible.module_utils.hearth_node.system.memory import host_memory
 
 
 def look(given: dict) -> dict:
-    """Return all facts: those of `home`, and more.
+    """Return all facts: those of `surroundings.home`, and more.
 
     The `driver`, `card` of the cluster address, `neighbours` and `paths` to the peers, `disks`,
     `memory`, `identity`, the run that is `busy`, its `orphans` (processes of no run) and
@@ -66,7 +65,7 @@ def look(given: dict) -> dict:
     staged, damaged = copies.data(workspace, reader)
     hub_data, hub_sums = copies.hub_data(workspace, reader)
     return {
-        **home(workspace),
+        **surroundings.home(workspace),
         "driver": driver(),
         "card": own,
         "paths": surroundings.paths(own["mtu"], given["peers"] if own["name"] != "lo" else {}),
@@ -108,7 +107,7 @@ def driver() -> dict:
 
 def claims(given: dict) -> dict:
     """Return the MAC of another machine that claims this node's address, or ''."""
-    nics, _ = see()
+    nics = see()
     nic = next((each for each in nics if each.has(given["address"])), None)
     found = listen(nic, nics, given["address"], [], probes=2) if nic else {}
     return {"claimed_by": found.get(given["address"], "")}

@@ -91,6 +91,7 @@ options:
 
 import contextlib
 import os
+import platform
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
@@ -102,7 +103,6 @@ from ansible.module_utils.hearth_node.environment.python import (
     glibc,
     lock_for,
     look,
-    machine,
     was_interrupted,
 )
 from ansible.module_utils.hearth_node.workspace.folder import checksum
@@ -143,9 +143,9 @@ def conda_findings(python: str, miniforge: str, url: str, lacks: bool) -> list[s
             f"hearth_python is {python}, which is no environment of {miniforge}: leave "
             "hearth_python out, or set python_mode: venv"
         )
-    if lacks and machine() not in url:
+    if lacks and platform.machine() not in url:
         findings.append(
-            f"no Miniforge is pinned for {machine()}: give python_miniforge_url and "
+            f"no Miniforge is pinned for {platform.machine()}: give python_miniforge_url and "
             "python_miniforge_sha256 of one, or set python_mode: venv"
         )
     return findings
@@ -185,7 +185,7 @@ def do_look(module: AnsibleModule) -> dict:
         "present": here is not None,
         "lacks_miniforge": lacks_miniforge,
         "differing": wrong,
-        "target": {"python": version, "machine": machine(), "glibc": glibc()},
+        "target": {"python": version, "machine": platform.machine(), "glibc": glibc()},
     }
 
 

@@ -24,7 +24,7 @@ extends_documentation_fragment: hearth_command
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import Report
-from ansible.module_utils.hearth_node.doctor.home import home
+from ansible.module_utils.hearth_node.doctor.surroundings import home
 from ansible.module_utils.hearth_node.runs.command import (
     COMMAND_OPTIONS,
     lacks_code,

@@ -83,7 +83,7 @@ def main() -> None:
         argument_spec={"address": {"type": "str", "required": True}}, supports_check_mode=True
     )
     address = module.params["address"]
-    nics, _ = see()
+    nics = see()
     interface = next((nic.name for nic in nics if nic.carries(address)), "")
     if not interface and module.check_mode:
         # Check mode: the earlier stage, which sets the address, has not set it either.

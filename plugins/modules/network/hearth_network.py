@@ -100,7 +100,7 @@ def addresses(nics: list) -> list:
     return [held.address for nic in nics if nic.ordinary for held in nic.held]
 
 
-def verdict_of(options: dict, nics: list, default: str) -> look.NetworkVerdict:
+def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
     """Return the findings and the required change in the requested mode."""
     asked = plan.AddressRequest(
         options["address"],
@@ -114,14 +114,14 @@ def verdict_of(options: dict, nics: list, default: str) -> look.NetworkVerdict:
     if options["mode"] == "original":
         return look.original(nics)
     if options["mode"] == "verify":
-        return look.verify(asked, nics, default, options["peers"])
-    return look.static(asked, nics, default, force=options["force"])
+        return look.verify(asked, nics, options["peers"])
+    return look.static(asked, nics, force=options["force"])
 
 
 def looked(options: dict) -> dict:
     """Return findings, and the pending change."""
-    nics, default = see()
-    verdict = verdict_of(options, nics, default)
+    nics = see()
+    verdict = verdict_of(options, nics)
     candidate = verdict.candidate
     answer = {
         "findings": verdict.findings,
@@ -148,8 +148,8 @@ def diff(candidate: Candidate) -> dict:
 
 def arm(options: dict) -> dict:
     """Arm the required change, unless there are findings."""
-    nics, default = see()
-    verdict = verdict_of(options, nics, default)
+    nics = see()
+    verdict = verdict_of(options, nics)
     candidate = verdict.candidate
     if verdict.findings or candidate is None:
         return {"findings": verdict.findings, "token": "", "addresses": addresses(nics)}
@@ -199,7 +199,7 @@ def confirm(options: dict) -> dict:
 
 def missing(facts: dict) -> list:
     """Return findings on the network with the tried change applied."""
-    nics, _ = see()
+    nics = see()
     nic = next((each for each in nics if each.name == facts["nic"]), None)
     if nic is None:
         return [f"there is no NIC {facts['nic']}"]
@@ -252,13 +252,13 @@ def after(options: dict) -> dict:
     except armed.NotArmed:
         change = None
     undone = change is None or armed.wait_undone(options["seconds"])
-    nics, _ = see()
+    nics = see()
     if change and undone:
         armed.told()
         end = time.monotonic() + _PATIENCE  # a lease takes a moment
         while not set(change.facts["addresses"]) <= set(addresses(nics)) and time.monotonic() < end:
             time.sleep(0.5)
-            nics, _ = see()
+            nics = see()
     return {
         "findings": [],
         "undone": undone,

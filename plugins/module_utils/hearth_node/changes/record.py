@@ -91,8 +91,7 @@ def look(path: str) -> PathState:
         return PathState("folder", **owner)
     if not stat.S_ISREG(status.st_mode):
         raise RecordError(f"{path} is neither a file nor a link nor a folder: Hearth lets it be")
-    with open(path, "rb") as file:
-        return PathState("file", sha256=hashlib.sha256(file.read()).hexdigest(), **owner)
+    return PathState("file", sha256=hashlib.sha256(Path(path).read_bytes()).hexdigest(), **owner)
 
 
 def with_block(text: str, marker: str, block: str | None) -> str:
@@ -229,11 +228,7 @@ class Journal:
 
     def original(self, path: str) -> bytes | None:
         """Return a recorded file's content from before Hearth; None if there was no file."""
-        first = self._entries[path].first
-        if first.kind != "file":
-            return None
-        with open(self._copy(first), "rb") as file:
-            return file.read()
+        return self._saved(self._entries[path].first)
 
     def notes(self) -> list[dict[str, str]]:
         """Return `stage` and `text` of the changes that no reset undoes."""
@@ -343,8 +338,7 @@ class Journal:
             return
         if here.kind == "file":
             os.makedirs(os.path.join(self._folder, "before"), mode=0o700, exist_ok=True)
-            with open(path, "rb") as file:
-                _write(self._copy(here), file.read(), PathState("file", mode=0o600))
+            _write(self._copy(here), Path(path).read_bytes(), PathState("file", mode=0o600))
         self._entries[path] = ChangedPath(path, stage, here)
 
     def _extend(self, path: str, then: list[list[str]] | None) -> None:
@@ -355,13 +349,15 @@ class Journal:
     def _copy(self, first: PathState) -> str:
         return os.path.join(self._folder, "before", first.sha256)
 
+    def _saved(self, first: PathState) -> bytes | None:
+        """Return the content of an original; None if it was no file."""
+        return Path(self._copy(first)).read_bytes() if first.kind == "file" else None
+
     def _put_back(self, entry: ChangedPath) -> bool:
         """Restore the original state; return False for a folder that is not empty."""
         path, first = entry.path, entry.first
         if first.kind == "file":
-            with open(self._copy(first), "rb") as file:
-                content = file.read()
-            _replace(path, lambda place: _write(place, content, first))
+            _replace(path, lambda place: _write(place, self._saved(first), first))
         elif first.kind == "link":
             _replace(path, lambda place: _link(place, first))
         elif os.path.isdir(path) and not os.path.islink(path):
@@ -411,10 +407,7 @@ class Journal:
         """Remove Hearth's part of a file; the rest stays, even if it differs from the original."""
         path, first = entry.path, entry.first
         kept = plain(text_of(path)).encode(errors="surrogateescape")
-        original = b""
-        if first.kind == "file":
-            with open(self._copy(first), "rb") as file:
-                original = file.read()
+        original = self._saved(first) or b""
         # Adding a block also ends the line before it.
         if kept.rstrip(b"\n") == original.rstrip(b"\n"):
             if not check:

@@ -59,13 +59,8 @@ def cards(root: str = "/") -> list[dict[str, str]]:
         driver = f"{folder}/driver"
         found.append(
             {
-                "slot": os.path.basename(folder),
                 "vendor": _read(f"{folder}/vendor").removeprefix("0x"),
                 "device": _read(f"{folder}/device").removeprefix("0x"),
-                "subsystem": ":".join(
-                    _read(f"{folder}/subsystem_{part}").removeprefix("0x")
-                    for part in ("vendor", "device")
-                ),
                 "driver": os.path.basename(os.readlink(driver)) if os.path.islink(driver) else "",
             }
         )

@@ -60,13 +60,11 @@ def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
     """Return a machine with NVIDIA cards of these ids; `maker:id` is another maker's."""
     cards = [
         {
-            "slot": f"0000:0{number}:00.0",
             "vendor": device.rpartition(":")[0] or "10de",
             "device": device.rpartition(":")[2],
-            "subsystem": "10de:0000",
             "driver": known.get("holds", ""),
         }
-        for number, device in enumerate(devices, 1)
+        for device in devices
     ]
     on_ubuntu = known.get("system") == UBUNTU
     look = {

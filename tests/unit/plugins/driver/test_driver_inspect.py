@@ -28,8 +28,6 @@ def device(root, slot, vendor, device, pci_class, driver=""):
         "vendor": vendor,
         "device": device,
         "class": pci_class,
-        "subsystem_vendor": "0x1462",
-        "subsystem_device": "0x5315",
     }.items():
         put(root, f"{folder}/{name}", f"{value}\n")
     if driver:
@@ -48,7 +46,6 @@ def test_cards_are_the_display_controllers_of_any_maker(tmp_path):
         ("10de", "2c05", "nouveau"),
         ("10de", "2860", ""),
     ]
-    assert found[1]["subsystem"] == "1462:5315"
     assert look.cards(str(tmp_path / "none")) == []
 
 
