@@ -40,12 +40,10 @@ options:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
 from ansible.module_utils.hearth_node.doctor import copies, surroundings
 from ansible.module_utils.hearth_node.driver import inspect as driver_look
-from ansible.module_utils.hearth_node.driver.cards import NVIDIA
-from ansible.module_utils.hearth_node.driver.cards import card as card_of
-from ansible.module_utils.hearth_node.driver.decision import restart_reason, works
 from ansible.module_utils.hearth_node.network.neighbours import listen
 from ansible.module_utils.hearth_node.network.nics import see
 from ansible.module_utils.hearth_node.runs import leftovers
@@ -87,22 +85,14 @@ def look(given: dict) -> dict:
 
 
 def driver() -> dict:
-    """Return a summary of the driver; `cards` names the NVIDIA cards."""
+    """Return a summary of the driver; `cards` are the PCI device ids of the NVIDIA cards."""
     said = driver_look.look()
-    cards = [card_of(each["device"]) for each in said["cards"] if each["vendor"] == NVIDIA]
-    return {
-        "cards": [str(card) for card in cards],
-        "needs_open": any(card.needs_open for card in cards),
-        "works": works(said),
-        "restart": restart_reason(said),
-        **{
-            name: said[name]
-            for name in (
-                *("loaded", "modules", "library", "answers"),
-                *("secure_boot", "signing_key_enrolled"),
-            )
-        },
-    }
+    cards = [each["device"] for each in said["cards"] if each["vendor"] == NVIDIA]
+    names = (
+        *("works", "restart", "loaded", "modules", "library", "answers"),
+        *("secure_boot", "signing_key_enrolled"),
+    )
+    return {"cards": cards, **{name: said[name] for name in names}}
 
 
 def claims(given: dict) -> dict:

@@ -55,9 +55,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
 from ansible.module_utils.hearth_node.driver import inspect
-from ansible.module_utils.hearth_node.driver.cards import NVIDIA
 
 # Supported systems, by id and version of /etc/os-release.
 KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}

@@ -10,8 +10,10 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
+from ansible.module_utils.hearth.base.nvidia import FLOOR, NVIDIA, major
 from ansible.module_utils.hearth_node.base import output, run, text_of
 
 _EFI_SECURE_BOOT = (
@@ -141,7 +143,7 @@ def _owner(path: str) -> str:
 
 
 def look() -> dict[str, Any]:
-    """Return the facts about this machine that the driver decision needs."""
+    """Return the facts about this machine that the driver decision needs (on the controller)."""
     found = cards()
     answer: dict[str, Any] = {
         "cards": found,
@@ -158,8 +160,10 @@ def look() -> dict[str, Any]:
         "answers": False,
         "secure_boot": False,
         "signing_key_enrolled": False,
+        "works": False,
+        "restart": "",
     }
-    if not any(each["vendor"] == "10de" for each in found):
+    if not any(each["vendor"] == NVIDIA for each in found):
         return answer
     packages = _installed()
     answer["images"] = [name for name in packages if name.startswith("linux-image-")]
@@ -174,4 +178,31 @@ def look() -> dict[str, Any]:
     if answer["secure_boot"]:
         done = run("mokutil", "--test-key", f"/{_MOK}")
         answer["signing_key_enrolled"] = "already enrolled" in done.stdout + done.stderr
+    answer["works"], answer["restart"] = works(answer), restart_reason(answer)
     return answer
+
+
+def works(look: Mapping[str, Any]) -> bool:
+    """Return whether the driver is new enough, loaded, of one version, and answers."""
+    return bool(
+        look["answers"] and look["loaded"] == look["library"] and major(look["loaded"]) >= FLOOR
+    )
+
+
+def restart_reason(look: Mapping[str, Any]) -> str:
+    """Return the reason why the installed driver needs a restart, or ''."""
+    if major(look["library"]) < FLOOR:
+        return ""
+    if look["loaded"] and look["loaded"] != look["library"]:
+        return (
+            f"the loaded module is {look['loaded']} and the installed driver {look['library']}, "
+            "which do not work together"
+        )
+    if not look["loaded"] and any(
+        found["vendor"] == NVIDIA and found["driver"] == "nouveau" for found in look["cards"]
+    ):
+        return "nouveau holds the card until the machine is restarted"
+    others = [each for each in look.get("module_kernels", []) if each != look["kernel"]]
+    if others and not look["loaded"] and look["kernel"] not in look["module_kernels"]:
+        return f"its module is built for kernel {others[-1]}, and {look['kernel']} runs"
+    return ""

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ansible.module_utils.hearth.base.nvidia import FLOOR, major
 from ansible.module_utils.hearth_node.base import run
-from ansible.module_utils.hearth_node.driver.machine import FLOOR, major
 
 _PROBE = """
 import importlib.metadata, importlib.util, json, sys
