@@ -39,6 +39,9 @@ class PathState:
     target: str = ""
 
 
+_PRIVATE = PathState("file", mode=0o600)
+
+
 @dataclass
 class ChangedPath:
     """One changed path. `now` is the state Hearth left; None if another program changes it."""
@@ -146,8 +149,8 @@ class Journal:
         `then` are commands that put the restored original into effect (run by `settle`).
         """
         with self._alone(check):
-            here, wanted, put = _file(path, content, mode, owner)
-            return self._change(path, here, wanted, content, put, stage, then, check)
+            here, wanted = _file(path, content, mode, owner)
+            return self._change(path, here, wanted, content, stage, then, check)
 
     def link(
         self,
@@ -164,11 +167,7 @@ class Journal:
             uid, gid = _ids(None, here)
             wanted = PathState("link", uid=uid, gid=gid, target=target)
             content = f"-> {target}\n".encode()
-
-            def put() -> None:
-                _replace(path, lambda place: _link(place, wanted))
-
-            return self._change(path, here, wanted, content, put, stage, then, check)
+            return self._change(path, here, wanted, content, stage, then, check)
 
     def block(
         self,
@@ -192,9 +191,9 @@ class Journal:
             content = with_block(present, marker, text).encode(errors="surrogateescape")
             known = self._entries.get(path)
             pure = known is None or bool(known.blocks)
-            here, wanted, put = _file(path, content, mode, owner)
+            here, wanted = _file(path, content, mode, owner)
             blocks = [marker] if pure else []
-            return self._change(path, here, wanted, content, put, stage, None, check, blocks)
+            return self._change(path, here, wanted, content, stage, None, check, blocks)
 
     def before(self, path: str, *, stage: str, then: list[list[str]] | None = None) -> None:
         """Save `path` as it is now, before another program changes it."""
@@ -288,13 +287,12 @@ class Journal:
         here: PathState,
         wanted: PathState,
         content: bytes,
-        put: Callable[[], None],
         stage: str,
         then: list[list[str]] | None,
         check: bool,
         blocks: Sequence[str] = (),
     ) -> Change:
-        """Save the original, then let `put` change the path, unless it is already as wanted.
+        """Save the original, then change the path, unless it is already as wanted.
 
         The wanted state is recorded before the change: any other state found later is somebody
         else's change, even if Hearth was interrupted in between.
@@ -313,7 +311,7 @@ class Journal:
             earlier, entry.now = entry.now, wanted
             self._save()
             try:
-                put()
+                _put(path, content, wanted)
             except OSError:  # the path is unchanged
                 entry.now = earlier or wanted
                 self._save()
@@ -338,7 +336,7 @@ class Journal:
             return
         if here.kind == "file":
             os.makedirs(os.path.join(self._folder, "before"), mode=0o700, exist_ok=True)
-            _write(self._copy(here), Path(path).read_bytes(), PathState("file", mode=0o600))
+            _put(self._copy(here), Path(path).read_bytes(), _PRIVATE)
         self._entries[path] = ChangedPath(path, stage, here)
 
     def _extend(self, path: str, then: list[list[str]] | None) -> None:
@@ -356,10 +354,8 @@ class Journal:
     def _put_back(self, entry: ChangedPath) -> bool:
         """Restore the original state; return False for a folder that is not empty."""
         path, first = entry.path, entry.first
-        if first.kind == "file":
-            _replace(path, lambda place: _write(place, self._saved(first), first))
-        elif first.kind == "link":
-            _replace(path, lambda place: _link(place, first))
+        if first.kind in ("file", "link"):
+            _put(path, self._saved(first) or b"", first)
         elif os.path.isdir(path) and not os.path.islink(path):
             if os.listdir(path):
                 return False
@@ -414,7 +410,7 @@ class Journal:
                 self._put_back(entry)
             return Undone(path, "removed" if first.kind == "absent" else "restored")
         if not check:
-            _replace(path, lambda place: _write(place, kept, here))
+            _put(path, kept, here)
         return Undone(path, "restored", "Hearth's lines only; others have changed since")
 
     def _load(self) -> None:
@@ -439,9 +435,7 @@ class Journal:
         entries = [asdict(entry) for entry in self._entries.values()]
         kept = {"entries": entries, "notes": self._notes, "due": self._due}
         text = json.dumps(kept, indent=1) + "\n"
-        _replace(
-            self._file, lambda place: _write(place, text.encode(), PathState("file", mode=0o600))
-        )
+        _put(self._file, text.encode(), _PRIVATE)
 
 
 def run_all(commands: list[list[str]]) -> list[str]:
@@ -468,8 +462,8 @@ def _ids(owner: str | None, here: PathState) -> tuple[int, int]:
 
 def _file(
     path: str, content: bytes, mode: int | None, owner: str | None
-) -> tuple[PathState, PathState, Callable[[], None]]:
-    """Return the current state of `path`, the wanted state, and a function that writes the file."""
+) -> tuple[PathState, PathState]:
+    """Return the current state of `path`, and that of a file with this content."""
     here = look(path)
     uid, gid = _ids(owner, here)
     wanted = PathState(
@@ -479,33 +473,25 @@ def _file(
         gid=gid,
         sha256=hashlib.sha256(content).hexdigest(),
     )
-    return here, wanted, lambda: _replace(path, lambda place: _write(place, content, wanted))
+    return here, wanted
 
 
-def _replace(path: str, make: Callable[[str], None]) -> None:
-    """Create a file with `make` and rename it over `path` atomically."""
+def _put(path: str, content: bytes, wanted: PathState) -> None:
+    """Make `path` a file with this content, fsynced, or a link, by one rename."""
     folder = os.path.dirname(path)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".hearth-") as temporary:
         place = os.path.join(temporary, "new")
-        make(place)
+        if wanted.kind == "link":
+            os.symlink(wanted.target, place)
+        else:
+            with open(place, "xb") as file:  # in a folder that only its owner enters
+                file.write(content)
+                os.fchmod(file.fileno(), wanted.mode)
+                file.flush()
+                os.fsync(file.fileno())
+        if (wanted.uid, wanted.gid) != (os.geteuid(), os.getegid()):
+            os.lchown(place, wanted.uid, wanted.gid)
         os.replace(place, path)
-
-
-def _write(path: str, content: bytes, like: PathState) -> None:
-    """Write a file with mode and owner of `like`, and fsync it."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-        os.fchmod(file.fileno(), like.mode)
-        if (like.uid, like.gid) != (os.geteuid(), os.getegid()):
-            os.fchown(file.fileno(), like.uid, like.gid)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _link(path: str, like: PathState) -> None:
-    os.symlink(like.target, path)
-    if (like.uid, like.gid) != (os.geteuid(), os.getegid()):
-        os.lchown(path, like.uid, like.gid)
 
 
 def _without_blocks(text: str, markers: list[str]) -> str:

@@ -142,14 +142,14 @@ def test_what_somebody_adds_after_a_change_that_was_cut_off_is_not_thrown_away(
     keys = tmp_path / "authorized_keys"
     keys.write_text("first\n")
 
-    def cut_off(path, make):
-        replace(path, make)
+    def cut_off(path, content, wanted):
+        put(path, content, wanted)
         if path == str(keys):
             raise SystemExit("the connection broke off")
 
-    replace = record._replace
+    put = record._put
     with monkeypatch.context() as patched:
-        patched.setattr(record, "_replace", cut_off)
+        patched.setattr(record, "_put", cut_off)
         with pytest.raises(SystemExit):
             open_record().block(str(keys), "controller", "ours", **STAGE)
     open_record().block(str(keys), "controller", "ours", **STAGE)  # the play is called again
@@ -158,17 +158,23 @@ def test_what_somebody_adds_after_a_change_that_was_cut_off_is_not_thrown_away(
     assert keys.read_text() == "first\nmine\n"
 
 
-def test_a_change_that_the_disk_refuses_leaves_the_record_of_the_one_before(tmp_path, open_record):
+def test_a_change_that_the_disk_refuses_leaves_the_record_of_the_one_before(
+    tmp_path, open_record, monkeypatch
+):
     place = tmp_path / "hosts"
     opened = open_record()
     opened.write(str(place), b"ours\n", **STAGE)
 
-    def full():
-        raise OSError(errno.ENOSPC, "no space left")
+    def full(path, content, wanted):
+        if path == str(place):
+            raise OSError(errno.ENOSPC, "no space left")
+        put(path, content, wanted)
 
-    here, wanted, _ = record._file(str(place), b"ours again\n", None, None)
-    with pytest.raises(OSError, match="Errno 28"):
-        opened._change(str(place), here, wanted, b"ours again\n", full, "power", None, False)
+    put = record._put
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "_put", full)
+        with pytest.raises(OSError, match="Errno 28"):
+            opened.write(str(place), b"ours again\n", **STAGE)
     assert undo(open_record()) == ["removed"]
 
 
