@@ -45,11 +45,6 @@ options:
     description: Last line of the message, what the findings mean for the user.
     type: str
     default: ""
-  without:
-    description: Whether C(-e nodes) can leave a node out. Then the message ends with how, if some
-      nodes cannot be reached and others can.
-    type: bool
-    default: false
 """
 
 

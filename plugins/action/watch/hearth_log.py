@@ -37,10 +37,6 @@ options:
     description: A Python of the node, which needs no packages; C(python3) if it is missing.
     type: str
     default: python3
-  interval:
-    description: Seconds between two looks of the node at its files.
-    type: float
-    default: 1
 """
 
 

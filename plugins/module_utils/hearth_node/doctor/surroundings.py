@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import nearest_folder, output, run, text_of
+from ansible.module_utils.hearth_node.base import nearest_folder, run, text_of
 from ansible.module_utils.hearth_node.doctor import gpu_use
 from ansible.module_utils.hearth_node.doctor.health import interface_of
 from ansible.module_utils.hearth_node.runs import leftovers
@@ -99,11 +99,6 @@ def neighbours(said: str) -> dict[str, str]:
         for entry in entries
         if entry.get("lladdr") and "FAILED" not in entry.get("state", ())
     }
-
-
-def asked_neighbours() -> dict[str, str]:
-    """Return the neighbour table of this machine, as `neighbours` does."""
-    return neighbours(output("ip", "-j", "neigh", "show"))
 
 
 def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: hearth_doctor
+module: hearth_examine
 short_description: Look at a node as a doctor does, and tidy up after runs that have ended
 description:
   - Needs neither the environment nor the training code of the node, and root for V(claims) only.
-  - The action plugin of the same name knows the other nodes, and judges what was found
-    (C(hearth_controller.doctor)).
+  - M(hearth_doctor) judges what was found (C(hearth_controller.doctor)).
 options:
   verb:
     description:
@@ -24,7 +23,7 @@ options:
     type: str
     required: true
   peers:
-    description: Cluster addresses of the other nodes, by name. From the action plugin.
+    description: Cluster addresses of the other nodes, by name.
     type: dict
     default: {}
   workspace:
@@ -41,7 +40,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
-from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
+from ansible.module_utils.hearth_node.base import absolute, output, run_under_way, text_of
 from ansible.module_utils.hearth_node.doctor import copies, surroundings
 from ansible.module_utils.hearth_node.driver import inspect as driver_look
 from ansible.module_utils.hearth_node.network.neighbours import listen
@@ -68,7 +67,7 @@ def look(given: dict) -> dict:
         "card": own,
         "paths": surroundings.paths(own["mtu"], given["peers"] if own["name"] != "lo" else {}),
         # After the pings, which fill the neighbour table.
-        "neighbours": surroundings.asked_neighbours(),
+        "neighbours": surroundings.neighbours(output("ip", "-j", "neigh", "show")),
         "disks": surroundings.disks({"workspace": workspace, "models": models}),
         "memory": host_memory(text_of("/proc/meminfo")),
         "identity": surroundings.identity(),
