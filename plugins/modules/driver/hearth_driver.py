@@ -114,7 +114,7 @@ def main() -> None:
         look["restart"] = inspect.restart_reason(look)
         if asked["installed"]:
             try:
-                Journal().note("driver", note(asked["installed"], look["installed"]))
+                Journal("driver").note(note(asked["installed"], look["installed"]))
             except (RecordError, OSError) as error:
                 module.fail_json(msg=f"What was installed cannot be noted: {error}")
         todo = after_install(

@@ -54,12 +54,11 @@ def with_ufw(peers: list[str], check: bool) -> tuple[list[str], list[str]]:
 
 def with_firewalld(peers: list[str], check: bool) -> tuple[list[str], list[str]]:
     """Bring firewalld's zone up to date; return the changes, and findings."""
-    record = Journal()
-    how = {"stage": "firewall", "then": [_RELOAD], "check": check}
+    record = Journal("firewall", check)
     if not peers:
         ours = [entry.path for entry in record.entries() if entry.path == _ZONE]
         for path in ours:
-            record.restore(path, check=check)
+            record.restore(path)
         return ours, [] if check else record.settle()
     zones = firewalld_sources(output("firewall-cmd", "--get-active-zones"))
     findings = [
@@ -71,7 +70,7 @@ def with_firewalld(peers: list[str], check: bool) -> tuple[list[str], list[str]]
     ]
     if findings:
         return [], findings  # firewalld rejects an address that is in another zone
-    changed = record.write(_ZONE, firewalld_zone(peers).encode(), **how).changed
+    changed = record.write(_ZONE, firewalld_zone(peers).encode(), then=[_RELOAD]).changed
     loaded = all(peer in zones for peer in peers)
     if changed or not loaded:
         return [_ZONE], [] if check else run_all([_RELOAD])

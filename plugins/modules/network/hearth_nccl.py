@@ -111,15 +111,15 @@ def main() -> None:
 
 def write(told: dict[str, str], check: bool) -> list[Change]:
     """Write the variables to the three files."""
-    record, how = Journal(), {"stage": "nccl", "check": check}
+    record = Journal("nccl", check)
     # NCCL reads lines verbatim, and knows no Gloo variables.
     block = [f"{name}={value}" for name, value in told.items() if name.startswith("NCCL_")]
     # Quoted, since some shells expand a word that begins with = to a command's path.
     lines = [f'{name}="{value}"' for name, value in told.items()]
     return [
-        record.block(NCCL, _MARKER, "\n".join(block), **how),
-        record.write(VARIABLES, (_HEAD + "\n".join([*lines, ""])).encode(), mode=0o644, **how),
-        record.write(PROFILE, _SCRIPT.encode(), mode=0o644, **how),
+        record.block(NCCL, _MARKER, "\n".join(block)),
+        record.write(VARIABLES, (_HEAD + "\n".join([*lines, ""])).encode(), mode=0o644),
+        record.write(PROFILE, _SCRIPT.encode(), mode=0o644),
     ]
 
 

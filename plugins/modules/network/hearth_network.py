@@ -222,7 +222,7 @@ def keep(change: armed.Armed) -> list:
     """Make the change permanent, on the record of changes; return reasons if that fails."""
     candidate = change.candidate
     try:
-        record = Journal()
+        record = Journal("network")
         if not armed.disarm():
             return ["the time for the confirmation was over"]
         if change.facts["wanted"] is None:
@@ -233,12 +233,11 @@ def keep(change: armed.Armed) -> list:
             record.write(
                 candidate.target,
                 candidate.content.encode(),
-                stage="network",
                 mode=None if os.path.exists(candidate.target) else 0o600,
                 then=candidate.then,
             )
             for path, content in candidate.also.items():
-                record.write(path, content.encode(), stage="network")
+                record.write(path, content.encode())
     except (OSError, RecordError, ValueError) as error:  # ValueError: invalid file content
         return [f"{candidate.target} could not be written: {error}"]
     armed.finish(change)

@@ -76,7 +76,7 @@ def make_key(user: pwd.struct_passwd, record: Journal) -> str:
         for name, mode in ((KEY, 0o600), (f"{KEY}.pub", 0o644)):
             with open(os.path.join(folder, name), "rb") as file:
                 content = file.read()
-            record.write(in_ssh(user, name), content, stage="ssh", mode=mode, owner=user.pw_name)
+            record.write(in_ssh(user, name), content, mode=mode, owner=user.pw_name)
     return content.decode().strip()
 
 
@@ -127,18 +127,17 @@ def main() -> None:
     changes = []
     findings = []
     try:
-        record = Journal()
+        record = Journal("ssh", check)
         if os.path.exists(key) and os.path.exists(f"{key}.pub"):
             public = text_of(f"{key}.pub").strip()
         else:
             public = "" if check else make_key(user, record)
             changes.append(Change(True))
         if workers:
-            common: dict[str, Any] = {"stage": "ssh", "owner": user.pw_name, "check": check}
             text, config = known_hosts_of(workers), in_ssh(user, "config")
             changes += [
-                record.write(known, text.encode(), mode=0o644, **common),
-                record.block(config, "workers", config_of(workers, known, key), **common),
+                record.write(known, text.encode(), mode=0o644, owner=user.pw_name),
+                record.block(config, "workers", config_of(workers, known, key), owner=user.pw_name),
             ]
             if not check:
                 findings = refusals(user, module.params["attempt"])
