@@ -24,7 +24,7 @@ DOCUMENTATION = r"""
 module: hearth_status
 short_description: Show how runs and nodes are doing now
 description:
-  - Works on the controller, from what M(hearth_runs) and M(hearth_health) have left as
+  - Works on the controller, from what M(hearth_runs) and M(hearth_examine) have left as
     C(runs_look) and C(status_health) on the nodes. Meant to run once.
 options:
   nodes:
@@ -53,7 +53,7 @@ class ActionModule(ActionBase):
         digests = digests_of(given["nodes"], known)
         seen = status(
             runs_seen(digests),
-            {name: known[name].get("status_health", {}).get("health") for name in given["nodes"]},
+            {name: known[name].get("status_health", {}).get("facts") for name in given["nodes"]},
             {
                 name: told_by(known[name].get("runs_look", {})) or "failed without saying why"
                 for name, answer in digests.items()

@@ -13,10 +13,11 @@ options:
   verb:
     description:
       - V(look) gathers all facts.
+      - V(health) measures the load of the node now; takes a second, since a rate needs two looks.
       - V(claims) asks the network whether another machine claims the address. Needs root.
       - V(tidy) removes units and scratch folders of runs that have ended.
     type: str
-    choices: [look, claims, tidy]
+    choices: [look, health, claims, tidy]
     required: true
   address:
     description: The cluster address of the node.
@@ -41,7 +42,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import absolute, output, run_under_way, text_of
-from ansible.module_utils.hearth_node.doctor import copies, surroundings
+from ansible.module_utils.hearth_node.doctor import copies, health, surroundings
 from ansible.module_utils.hearth_node.driver import inspect as driver_look
 from ansible.module_utils.hearth_node.network.neighbours import listen
 from ansible.module_utils.hearth_node.network.nics import see
@@ -117,7 +118,7 @@ def main() -> None:
         argument_spec={
             "verb": {
                 "type": "str",
-                "choices": ["look", "claims", "tidy"],
+                "choices": ["look", "health", "claims", "tidy"],
                 "required": True,
             },
             "address": {"type": "str", "required": True},
@@ -132,6 +133,8 @@ def main() -> None:
     given["models"] = absolute(given["models"] or os.path.join(given["workspace"], "models"))
     if given["verb"] == "tidy":
         tidy(module, given["workspace"])
+    if given["verb"] == "health":
+        module.exit_json(changed=False, facts=health.look(given["address"]))
     facts = {"look": look, "claims": claims}[given["verb"]](given)
     module.exit_json(changed=False, facts=facts)
 
