@@ -38,7 +38,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.nvidia import ENROL, THEN_AGAIN
-from ansible.module_utils.hearth_node.base import run
+from ansible.module_utils.hearth_node.base import run, text_of
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.driver import inspect
 
@@ -128,7 +128,7 @@ def main() -> None:
     answer = {"note": f"driver {look['loaded']} works"} if changed and look["works"] else {}
     module.exit_json(
         changed=changed,
-        boot=inspect.boot(),
+        boot=text_of("/proc/sys/kernel/random/boot_id").strip(),
         look=look,
         machine={"look": look, **asked["options"]},
         restart=look["restart"],

@@ -65,12 +65,8 @@ def overruled(text: str, wanted: dict[str, str]) -> list[str]:
     NCCL uses the first line that sets a variable.
     """
     above = text.partition(f"# hearth: {_MARKER} begin\n")[0]
-    found = []
-    for line in above.splitlines():
-        name, set_to, value = line.partition("=")
-        if set_to and name in wanted and value != wanted[name]:
-            found.append(line)
-    return found
+    settings = [(line, *line.partition("=")) for line in above.splitlines() if "=" in line]
+    return [line for line, name, _, value in settings if wanted.get(name, value) != value]
 
 
 def main() -> None:

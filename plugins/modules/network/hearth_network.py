@@ -102,14 +102,11 @@ def addresses(nics: list) -> list:
 
 def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
     """Return the findings and the required change in the requested mode."""
+    names = ("address", "interface", "mac", "prefix", "gateway")
     asked = plan.AddressRequest(
-        options["address"],
-        options["interface"],
-        options["mac"],
-        options["prefix"],
-        options["gateway"],
-        tuple(options["dns"]),
-        tuple(options["reached"]),
+        **{name: options[name] for name in names},
+        dns=tuple(options["dns"]),
+        reached=tuple(options["reached"]),
     )
     if options["mode"] == "original":
         return look.original(nics)

@@ -44,11 +44,6 @@ def _read(path: str) -> str:
     return text_of(path).strip()
 
 
-def boot() -> str:
-    """Return the kernel's boot id."""
-    return _read("/proc/sys/kernel/random/boot_id")
-
-
 def cards(root: str = "/") -> list[dict[str, str]]:
     """Return the display controllers on the PCI bus, of any vendor, in slot order.
 
