@@ -120,6 +120,7 @@ def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace):
         meeting=SimpleNamespace(address="127.0.0.1"),
         python=sys.executable,
         script="scripts/train_distributed.py",
+        scripted=False,
         words=[],
     )
     words = command(spec, Go(port=29500, generation=1, nodes=("desk",)))
