@@ -48,7 +48,6 @@ options:
     default: ""
 """
 
-
 # These have action plugins of their own, which supply the module's arguments.
 _WITH_ACTION = ("hearth_time", "hearth_workspace")
 

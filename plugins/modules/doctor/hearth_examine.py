@@ -116,11 +116,7 @@ def main() -> None:
     """Run the module; return the `facts`, or with `tidy` the `removed` paths."""
     module = AnsibleModule(
         argument_spec={
-            "verb": {
-                "type": "str",
-                "choices": ["look", "health", "claims", "tidy"],
-                "required": True,
-            },
+            "verb": {"choices": ["look", "health", "claims", "tidy"], "required": True},
             "address": {"type": "str", "required": True},
             "peers": {"type": "dict", "default": {}},
             "workspace": {"type": "str", "required": True},

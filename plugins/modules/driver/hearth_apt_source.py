@@ -29,10 +29,6 @@ options:
     description: Its fingerprint, 40 hexadecimal digits.
     type: str
     default: ""
-  stage:
-    description: Stage of provisioning, for the record.
-    type: str
-    required: true
 """
 
 import urllib.request
@@ -82,7 +78,6 @@ def main() -> None:
             "url": {"type": "str", "required": True},
             "key_url": {"type": "str", "default": ""},
             "fingerprint": {"type": "str", "default": "", "no_log": False},
-            "stage": {"type": "str", "required": True},
         },
         supports_check_mode=True,
     )
@@ -95,7 +90,7 @@ def main() -> None:
     trust = "Trusted: yes" if local else f"Signed-By: {key_path}"
     text = f"# Written by Hearth.\nTypes: deb\nURIs: {asked['url']}\nSuites: /\n{trust}\n"
     try:
-        record = Journal(asked["stage"], check)
+        record = Journal("driver", check)
         changes = []
         if not local:
             key = present(key_path, asked["fingerprint"])
