@@ -169,7 +169,7 @@ cluster:
 )
 def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fingerprint, answer):
     on("oldbox", "cat >key", given=KEY.encode())
-    named = "name=test url=https://mirror.invalid/ key_url=file:///home/lab/key stage=driver"
+    named = "name=test url=https://mirror.invalid/ key_url=file:///home/lab/key"
     said = controller.module(
         "oldbox", "hearth_apt_source", f"{named} fingerprint={fingerprint}", "--become"
     )

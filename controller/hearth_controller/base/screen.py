@@ -11,6 +11,8 @@ from typing import Protocol
 # no terminal.
 ON_TERMINAL = sys.stdout.isatty()
 COLUMNS = shutil.get_terminal_size().columns
+TABLE_WIDTH = (COLUMNS if ON_TERMINAL else 120) - 2
+"""Columns for a table, which is shown indented by two."""
 
 _CLEAR = "\r\x1b[K"
 _SECONDS_BETWEEN_LINES = 10.0

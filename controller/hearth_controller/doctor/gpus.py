@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hearth.base.nvidia import FLOOR
 from hearth.verify.judgement import short_gpu, unsupported_gpus
 from hearth_controller.doctor.finding import (
     Finding,
@@ -15,6 +16,7 @@ from hearth_controller.doctor.finding import (
     not_checked,
 )
 from hearth_controller.doctor.node import Cluster, ExaminedNode
+from hearth_controller.driver.cards import card
 
 GAME_MIB = 300
 """GPU memory from which a program is reported; desktop programs use less or are known by name."""
@@ -43,16 +45,17 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
     restart = f"{cluster.playbook} playbooks/reboot.yml --limit {node.name}"
     if its["restart"]:
         return broken(its["restart"], "no program can use the GPU", restart)
-    if its["loaded"] and its["modules"] == "proprietary" and its["needs_open"]:
+    new = [each for each in map(card, its["cards"]) if each.needs_open]
+    if its["loaded"] and its["modules"] == "proprietary" and new:
         return broken(
             f"{its['loaded']} with proprietary modules",
-            f"{its['cards'][0]} works with the open ones only",
+            f"{new[0]} works with the open ones only",
             provision,
         )
     if its["works"]:
         return good(f"{its['loaded']}, {its['modules']} modules")
     if its["loaded"] and its["answers"]:
-        return broken(f"{its['loaded']}", "torch needs 580 or newer", provision)
+        return broken(f"{its['loaded']}", f"torch needs {FLOOR} or newer", provision)
     seen = f"{its['loaded']} is loaded but does not answer" if its["loaded"] else "none is loaded"
     return broken(seen, "no program can use the GPU", provision)
 

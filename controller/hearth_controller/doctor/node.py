@@ -17,7 +17,7 @@ class ExaminedNode:
     """The facts about a node.
 
     `verify` is the result of the role verify for it and its peers. `inspection` holds the facts of
-    the module `hearth_doctor`; `packages`, `code` and `stages` (by stage name) are the results of
+    the module `hearth_examine`; `packages`, `code` and `stages` (by stage name) are the results of
     the provisioning modules in check mode; `claims` holds the other nodes' records of its address.
     `rootless` is the reason why checks that need root were skipped.
 

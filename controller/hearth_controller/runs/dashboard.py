@@ -39,7 +39,7 @@ def describe_dashboard(
     board = answer["dashboard"]
     if not board:
         return []
-    port, by = board["port"], board["unit"] or f"process {board['pid']}"
+    port = board["port"]
     rows = []
     if not local:
         ssh, *to = login(variables)
@@ -51,7 +51,7 @@ def describe_dashboard(
         *_wandb(answer, variables, local),
     ]
     return [
-        f"{board['run']}: TensorBoard runs on {node} ({by}), at its loopback alone",
+        f"{board['run']}: TensorBoard runs on {node} (process {board['pid']}), at its loopback alone",
         *(f"  {line}" for line in aligned(rows)),
     ]
 

@@ -13,7 +13,7 @@ from hearth_controller.runs.observed import ObservedRun
 from hearth_controller.base.verdict import Verdict, overall
 
 NO_NVIDIA_SMI = "no nvidia-smi"
-"""The answer of `hearth_health` for a node without the driver's tool."""
+"""The answer of `hearth_examine` for a node without the driver's tool."""
 
 # A busy GPU reaches its power limit every day; the other throttle reasons indicate a problem.
 _HARMLESS = frozenset({"power limit"})
@@ -28,7 +28,7 @@ def status(
     """Return the status object.
 
     `runs` are the known runs in the order of `observed_runs`; `health` is the result of
-    `hearth_health` by node, None if there is none; `silent` holds the reasons why nodes do not
+    `hearth_examine` by node, None if there is none; `silent` holds the reasons why nodes do not
     answer; `time` is now (ISO 8601).
     """
     entries = [_run(run) for run in runs]

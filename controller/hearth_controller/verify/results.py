@@ -7,7 +7,7 @@ from typing import Any
 
 from hearth.verify.judgement import Observation, Sum, judge, remarks, why_no_sum
 from hearth.verify.table import Line, table
-from hearth_controller.base.screen import COLUMNS, ON_TERMINAL
+from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.inventory.unreachable import describe_failure
 
 
@@ -65,7 +65,7 @@ def show(
     `playbook` is the command that plays on the same inventory, `locks` each node's `python_lock`.
     """
     verdicts = judge(nodes, total, f"{playbook} provision.yml", locks)
-    lines = table(nodes, verdicts, (COLUMNS if ON_TERMINAL else 120) - 2)
+    lines = table(nodes, verdicts, TABLE_WIDTH)
     below = remarks(nodes, total, why_no_sum(nodes) if total is None else "")
     lines += [(None, line) for line in below]
     levels = {name: advice.level for name, advice in verdicts.items()}

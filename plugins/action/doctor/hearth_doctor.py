@@ -1,4 +1,4 @@
-"""Action plugin: gather the facts about each node, and show its problems."""
+"""Action plugin: ask each node's stages of provisioning, and show the problems of all nodes."""
 
 from __future__ import annotations
 
@@ -18,29 +18,17 @@ short_description: What is wrong with the nodes
 options:
   verb:
     description:
-      - V(look), V(home), V(claims) and V(tidy) do that on the node, see the module; V(home) also
-        says in a note what a person should know before a run.
       - V(stages) asks modules of provisioning whether they would change something; give it
         C(check_mode).
       - V(show) returns the table, and by node what can be mended. Meant to run once. Expects what
-        the others have found as C(doctor_look), C(doctor_claims), C(doctor_plain) and
-        C(doctor_rooted) (V(stages) without and with root) and C(doctor_root) (whether there is
-        root), C(python_look), and what M(hearth_verify) expects.
+        M(hearth_examine) has found as C(doctor_look) and C(doctor_claims), V(stages) without and
+        with root as C(doctor_plain) and C(doctor_rooted), C(doctor_root) (whether there is root),
+        C(python_look), and what M(hearth_verify) expects.
     type: str
-    choices: [look, claims, tidy, stages, show]
+    choices: [stages, show]
     required: true
-  address:
-    description: The cluster address of the node.
-    type: str
-  workspace:
-    description: The workspace of the node. May start with C(~).
-    type: str
-  models:
-    description: The node's model cache; empty is C(models/) in the workspace.
-    type: str
-    default: ""
   nodes:
-    description: The nodes with C(name), C(rank) and C(address), in order of rank.
+    description: With V(show), the nodes with C(name), C(rank) and C(address), in order of rank.
     type: list
     elements: dict
     default: []
@@ -60,18 +48,15 @@ options:
     default: ""
 """
 
-
 # These have action plugins of their own, which supply the module's arguments.
 _WITH_ACTION = ("hearth_time", "hearth_workspace")
 
 
 class ActionModule(ActionBase):
-    """Runs a module on a node, or shows the results of all."""
-
-    TRANSFERS_FILES = False
+    """Runs modules on a node, or shows the results of all."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the module's result, those of the `stages` by name, or the table.
+        """Return the results of the `stages` by name, or the table.
 
         With the table (`say`) come the `verdict`, and `mends`: possible repairs by node.
         """
@@ -79,14 +64,7 @@ class ActionModule(ActionBase):
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         if given["verb"] == "show":
             return result | self._shown(given, task_vars)
-        if given["verb"] == "stages":
-            return result | {"stages": self._stages(given["stages"], task_vars)}
-        own = task_vars["inventory_hostname"]
-        arguments = {name: given[name] for name in ("verb", "address", "workspace", "models")}
-        peers = {str(node["name"]): str(node["address"]) for node in given["nodes"]}
-        arguments["peers"] = {name: peers[name] for name in peers if name != own}
-        answer = self._execute_module("hearth_doctor", arguments, task_vars=task_vars)
-        return result | answer
+        return result | {"stages": self._stages(given["stages"], task_vars)}
 
     def _stages(self, stages: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
         """Return each module's predicted change."""

@@ -45,18 +45,11 @@ options:
     description: Last line of the message, what the findings mean for the user.
     type: str
     default: ""
-  without:
-    description: Whether C(-e nodes) can leave a node out. Then the message ends with how, if some
-      nodes cannot be reached and others can.
-    type: bool
-    default: false
 """
 
 
 class ActionModule(ActionBase):
     """Runs on the controller."""
-
-    TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return success, or failure with the whole message."""

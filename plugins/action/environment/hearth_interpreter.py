@@ -11,23 +11,15 @@ from ansible.plugins.action import ActionBase
 class ActionModule(ActionBase):
     """Calls the module, once its files are on the node."""
 
-    TRANSFERS_FILES = True
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result."""
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         here = arguments.pop("installer", "")
-        if not here or self._task.check_mode:
-            return result | self._call(arguments, task_vars)
-        folder = self._make_tmp_path()
-        there = self._connection._shell.join_path(folder, Path(here).name)
-        try:
+        if here and not self._task.check_mode:
+            folder = self._make_tmp_path()  # Ansible removes it when the task ends
+            there = self._connection._shell.join_path(folder, Path(here).name)
             self._transfer_file(here, there)
             self._fixup_perms2((folder, there))
-            return result | self._call(arguments | {"installer": there}, task_vars)
-        finally:
-            self._remove_tmp_path(folder, force=True)
-
-    def _call(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        return self._execute_module("hearth_interpreter", arguments, task_vars=task_vars)
+            arguments["installer"] = there
+        return result | self._execute_module("hearth_interpreter", arguments, task_vars=task_vars)

@@ -21,8 +21,6 @@ _WORTH_SHOWING = 10 << 20
 class ActionModule(ActionBase):
     """Works for one node."""
 
-    TRANSFERS_FILES = True
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result, with the findings that only the controller can make."""
         result = super().run(tmp, task_vars)

@@ -42,8 +42,6 @@ options:
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Download the files; return the `wheels` by node."""
         result = super().run(tmp, task_vars) | {"changed": False}

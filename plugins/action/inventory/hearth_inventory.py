@@ -89,8 +89,6 @@ def where(name: str, value: Any) -> str:
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the nodes in rank order, and findings.
 

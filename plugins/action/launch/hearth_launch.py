@@ -57,51 +57,18 @@ options:
     default: {}
 """
 
-RETURN = r"""
-found:
-  description: Findings by node.
-  type: dict
-  returned: with V(plan)
-fetch:
-  description: Whether the nodes may fetch model and data, since nothing is wrong so far.
-  type: bool
-  returned: with V(plan)
-transfer:
-  description: The C(source), what each node C(lacks), and which nodes the data file is copied to.
-  type: dict
-  returned: with V(plan)
-file:
-  description: Text of the C(run.yml), with the revision of the model.
-  type: str
-  returned: with V(agree)
-talk:
-  description: Spec of the link tests by node; empty if there are none.
-  type: dict
-  returned: with V(agree)
-names:
-  description: The nodes that train, in order of rank.
-  type: list
-  returned: with V(choose)
-specs:
-  description: Launch spec by node.
-  type: dict
-  returned: with V(choose)
-say:
-  description: Text to show.
-  type: str
-  returned: if there is anything to show
-"""
-
 _NOTHING = "Nothing was started on any node."
 
 
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the decision, or fail with the findings of all nodes."""
+        """Return the decision, or fail with the findings of all nodes.
+
+        `plan` returns what `Launch.plan` does, `agree` what `Launch.agree` and `choose` what
+        `Launch.choose`; `say` is the text to show.
+        """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         run, known = given["run"], task_vars["hostvars"]

@@ -5,14 +5,13 @@ The verdict is that of `hearth.fit`; this plugin only connects it to Ansible.
 
 from __future__ import annotations
 
-import shutil
-import sys
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from hearth.fit.catalogue import describe_rooms, fitting
 from hearth_controller.base.options import argument_spec
+from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.launch.fit import rooms_of
 
 DOCUMENTATION = r"""
@@ -33,31 +32,19 @@ options:
     required: true
 """
 
-RETURN = r"""
-say:
-  description: The table.
-  type: str
-  returned: always
-"""
-
-# Read at import, in Ansible's main process: a worker has no terminal.
-COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
-
 
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the table as text."""
+        """Return the table as text (`say`)."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         rooms = rooms_of(dict(zip(given["nodes"], given["looks"], strict=True)))
         silent = [name for name in given["nodes"] if name not in rooms]
         if not rooms:
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
-        lines = [*fitting(rooms), "", *describe_rooms(rooms, COLUMNS - 2)]
+        lines = [*fitting(rooms), "", *describe_rooms(rooms, TABLE_WIDTH)]
         if silent:
             lines.append(f"not answered: {', '.join(silent)}")
         return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}

@@ -48,111 +48,6 @@ options:
     default: false
 """
 
-RETURN = r"""
-name:
-  description: Name of the run.
-  type: str
-  returned: without findings
-file:
-  description: Text of its C(run.yml).
-  type: str
-  returned: without findings
-dataset:
-  description: C(source) and C(staged) name of a local data file; empty if there is none.
-  type: dict
-  returned: without findings
-split:
-  description: The relative share of each rank; empty where it was not set by hand.
-  type: list
-  returned: without findings
-model:
-  description: Name of the model.
-  type: str
-  returned: without findings
-settings:
-  description: All settings of the run.
-  type: dict
-  returned: without findings
-shape:
-  description: The sizes of the model as far as the controller knows them; else empty.
-  type: dict
-  returned: without findings
-title:
-  description: One line that says what is trained on what.
-  type: str
-  returned: without findings
-meeting_port:
-  description: Port at which the supervisors meet; 0 lets rank 0 choose a free one.
-  type: int
-  returned: without findings
-measures:
-  description: Whether nodes or links are to be measured before the run.
-  type: bool
-  returned: without findings
-nodes:
-  description: The nodes that were asked for by name, or C(all) or C(auto) alone.
-  type: list
-  returned: without findings
-asked:
-  description: The nodes among which those that train are chosen, in order of rank.
-  type: list
-  returned: without findings
-elastic:
-  description: Whether the others go on when a node is lost.
-  type: bool
-  returned: without findings
-min_nodes:
-  description: With how many nodes at least; 0 for more than half of them.
-  type: int
-  returned: without findings
-by_speed:
-  description: Whether the split of a step follows the speeds.
-  type: bool
-  returned: without findings
-parallel:
-  description: V(ddp), or V(fsdp) where every rank has a part of the model.
-  type: str
-  returned: without findings
-global_batch:
-  description: Rows of a step.
-  type: int
-  returned: without findings
-resumes:
-  description: Whether it is an earlier run that goes on.
-  type: bool
-  returned: without findings
-recorded:
-  description: Step of the newest checkpoint that the record here tells of; null without one.
-  type: int
-  returned: without findings, but for a script
-sync_every:
-  description: How many steps lie between two exchanges of the nodes.
-  type: int
-  returned: without findings
-told:
-  description: What of a person's script and its data goes to the nodes, a line each.
-  type: list
-  returned: for a script
-code:
-  description: >-
-    What the nodes get of the folder of a person's script - C(source), C(files) (checksum by path),
-    C(size) in bytes and C(place) in the workspace.
-  type: dict
-  returned: for a script
-data:
-  description: Likewise the data that comes along; empty if none does.
-  type: dict
-  returned: for a script
-spec:
-  description: What the supervisors have to know of the script.
-  type: dict
-  returned: for a script
-findings:
-  description: What is wrong, one sentence each.
-  type: list
-  returned: always
-"""
-
 _ARGUMENTS = "script_args="
 
 
@@ -183,10 +78,23 @@ def typed_variables(options: Iterable[str], loader: DataLoader) -> dict[str, Any
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the run, or its findings."""
+        """Return the run, or its findings.
+
+        The run's `name`, `title` (a line for people), `file` (text of its run.yml), `settings`,
+        `model` (name), `shape` (sizes of the model, as far as known here) and `dataset` (`source`
+        and `staged` name of a local data file, or empty). The nodes that were asked for (`nodes`;
+        `all` or `auto` alone), those among which the ones that train are chosen (`asked`, in order
+        of rank), `elastic`, `min_nodes` (0: more than half) and the supervisors' `meeting_port` (0:
+        rank 0 chooses). The `split` set by hand (shares by rank) or whether it is `by_speed`, the
+        `global_batch` (rows), `parallel` (`ddp` or `fsdp`), `sync_every` (steps between two
+        exchanges), and whether anything `measures` nodes or links before the run. Whether it
+        `resumes`, and the step of the newest checkpoint `recorded` here (None without one).
+
+        For a person's script also: `told` (lines on what goes to the nodes), `code` and `data`
+        (`source`, `files` with checksums, `size` in bytes, `place` in the workspace), and `spec`
+        for the supervisors.
+        """
         result = super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)

@@ -74,8 +74,6 @@ def story(armed: Mapping[str, Any], why: str, aftermath: Mapping[str, Any] | Non
 class ActionModule(ActionBase):
     """Reconnects at the new address."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result; with state apply, the outcome of the change."""
         result = super().run(tmp, task_vars)

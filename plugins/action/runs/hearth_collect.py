@@ -40,21 +40,11 @@ options:
     elements: dict
 """
 
-RETURN = r"""
-collected:
-  description: What the node had, by its name in O(into).
-  returned: always
-  type: list
-"""
-
-
 class ActionModule(ActionBase):
     """Fetches from one node."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the names of the fetched files."""
+        """Return the names (in `into`) of the fetched files, `collected`."""
         result = super().run(tmp, task_vars)
         _, options = self.validate_argument_spec(
             argument_spec(DOCUMENTATION),

@@ -20,21 +20,11 @@ options:
     default: ansible-playbook
 """
 
-RETURN = r"""
-say:
-  description: The command of the tunnel, the address for a browser, and how to end it.
-  type: str
-  returned: while there is a TensorBoard
-"""
-
-
 class ActionModule(ActionBase):
     """Runs its module on a node."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the module's result, with a message for people."""
+        """Return the module's result; `say` how to open the TensorBoard and how to end it."""
         result = super().run(tmp, task_vars)
         given = dict(self._task.args)
         playbook = str(given.pop("playbook", "ansible-playbook"))

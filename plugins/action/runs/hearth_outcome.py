@@ -29,8 +29,6 @@ options:
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Fail if the run failed because of this node."""
         result = super().run(tmp, task_vars) | {"changed": False}

@@ -5,16 +5,15 @@ The tables are those of `hearth_controller.runs`; this plugin only connects it t
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
-from hearth_controller.runs.listing import compare, removal_objection, listing, removal
-from hearth_controller.runs.observed import ObservedRun, digests_of, pick, observed_runs
+from hearth_controller.base.screen import TABLE_WIDTH
+from hearth_controller.runs.listing import compare, listing, removal, removal_objection
+from hearth_controller.runs.observed import ObservedRun, digests_of, observed_runs, pick
 from hearth.base.errors import LaunchError
 
 DOCUMENTATION = r"""
@@ -46,40 +45,17 @@ options:
     default: []
 """
 
-RETURN = r"""
-say:
-  description: The words.
-  type: str
-  returned: with verbs list, compare and removal
-name:
-  description: Name of the run.
-  type: str
-  returned: with verbs removal, pick and pick_alive
-nodes:
-  description: Nodes of the run, in order of rank.
-  type: list
-  returned: with verbs removal, pick and pick_alive
-stopping:
-  description: Whether somebody has asked for its end.
-  type: bool
-  returned: with verbs removal, pick and pick_alive
-script:
-  description: Name of the person's script that it is a run of; empty for one of Hearth's trainer.
-  type: str
-  returned: with verbs removal, pick and pick_alive
-"""
-
-# Read at import, in Ansible's main process: a worker has no terminal.
-COLUMNS = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
-
 
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the text, or fail with the reason."""
+        """Return the text (`say`), or fail with the reason.
+
+        `removal`, `pick` and `pick_alive` return the run's `name`, its `nodes` in order of rank,
+        whether somebody asked for its end (`stopping`), and the name of the person's `script` ('' for
+        Hearth's trainer).
+        """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         known = digests_of(given["nodes"], task_vars["hostvars"])
@@ -95,7 +71,7 @@ class ActionModule(ActionBase):
         self, verb: str, runs: Sequence[ObservedRun], names: Sequence[str], silent: Sequence[str]
     ) -> Mapping[str, Any]:
         if verb == "list":
-            return _said([*listing(runs, COLUMNS - 2), *_not_answered(silent)])
+            return _said([*listing(runs, TABLE_WIDTH), *_not_answered(silent)])
         if verb == "compare":
             if len(names) != 2:
                 raise LaunchError(

@@ -23,7 +23,7 @@ DOCUMENTATION = r"""
 module: hearth_status
 short_description: Show how runs and nodes are doing now
 description:
-  - Works on the controller, from what M(hearth_runs) and M(hearth_health) have left as
+  - Works on the controller, from what M(hearth_runs) and M(hearth_examine) have left as
     C(runs_look) and C(status_health) on the nodes. Meant to run once.
 options:
   nodes:
@@ -38,32 +38,21 @@ options:
     default: ""
 """
 
-RETURN = r"""
-say:
-  description: The tables.
-  type: str
-  returned: always
-verdict:
-  description: V(good), V(degraded) or V(broken).
-  type: str
-  returned: always
-"""
-
-
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the tables; write the file if requested."""
+        """Return the tables (`say`) and the `verdict` (good, degraded or broken).
+
+        Write the file if requested.
+        """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         known = task_vars["hostvars"]
         digests = digests_of(given["nodes"], known)
         seen = status(
             observed_runs(digests),
-            {name: known[name].get("status_health", {}).get("health") for name in given["nodes"]},
+            {name: known[name].get("status_health", {}).get("facts") for name in given["nodes"]},
             {
                 name: describe_failure(known[name].get("runs_look", {})) or "failed without saying why"
                 for name, answer in digests.items()

@@ -50,8 +50,6 @@ def worker(name: str, address: str, known: Mapping[str, Any], pinned: Path) -> d
 class ActionModule(ActionBase):
     """Runs on the controller, around the module of the same name."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result."""
         super().run(tmp, task_vars)

@@ -33,8 +33,6 @@ options:
 class ActionModule(ActionBase):
     """Runs on the controller; on the machine the module hearth_authorized."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return whether the machine was changed; fail if a key does not log in after all."""
         result = super().run(tmp, task_vars) | {"changed": False}

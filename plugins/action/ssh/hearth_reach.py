@@ -42,8 +42,6 @@ options:
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return where the machine is reached, or that it is unreachable or a different one.
 

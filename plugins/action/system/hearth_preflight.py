@@ -29,8 +29,6 @@ def summary(facts: Mapping[str, Any], address: str, peers: Iterable[str]) -> str
 class ActionModule(ActionBase):
     """Runs on the controller, around the module of the same name."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result, with a line about the machine as `note`."""
         super().run(tmp, task_vars)

@@ -13,8 +13,6 @@ from hearth_controller.base.clock import difference, skew
 class ActionModule(ActionBase):
     """Reads the clock here before and after the node's."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result, with a note on the clock."""
         result = super().run(tmp, task_vars)

@@ -80,33 +80,6 @@ options:
     no_log: true
 """
 
-RETURN = r"""
-source:
-  description: The node that downloads and sends.
-  type: str
-  returned: with V(choose)
-lacks:
-  description: What each node behind it lacks, in the order of the chain.
-  type: dict
-  returned: with V(choose)
-alike:
-  description: The nodes that share another one's disk.
-  type: dict
-  returned: with V(choose)
-fetches:
-  description: What has to be downloaded.
-  type: list
-  returned: with V(choose)
-copy_to:
-  description: The nodes to which the controller itself brings the data file.
-  type: list
-  returned: with V(choose)
-findings:
-  description: What stands in the way on this node.
-  type: list
-  returned: always
-"""
-
 _SILENT = 60.0
 """Seconds without an answer after which a node counts as lost."""
 
@@ -114,10 +87,13 @@ _SILENT = 60.0
 class ActionModule(ActionBase):
     """Runs its module on a node, or plans on the controller."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Run the requested verb and return its result."""
+        """Run the requested verb; return its result, with the node's `findings`.
+
+        `choose` returns the `source` that downloads and sends, what each node `lacks` (in the order
+        of the chain), the nodes that share another's disk (`alike`), what is to be downloaded
+        (`fetches`), and the nodes that get the data file from the controller (`copy_to`).
+        """
         result = super().run(tmp, task_vars) | {"changed": False, "findings": []}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         own, verb = task_vars["inventory_hostname"], given["verb"]

@@ -76,8 +76,6 @@ def colored(lines: Sequence[Line]) -> str:
 class ActionModule(ActionBase):
     """Runs its module on a node, or shows the results of all."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result, or the table."""
         result = super().run(tmp, task_vars) | {"changed": False}

@@ -40,61 +40,19 @@ options:
     default: 180
 """
 
-RETURN = r"""
-node:
-  description: Name of this node.
-  returned: always
-  type: str
-state:
-  description: How the run ended here - C(finished), C(stopped), C(failed), C(lost) or C(unknown).
-  returned: always
-  type: str
-gone:
-  description: Whether the node answers, and its supervisor is gone without a word.
-  returned: if so
-  type: bool
-message:
-  description: Why it is not known how the run ended here.
-  returned: with C(lost) and C(unknown)
-  type: str
-cause:
-  description: Why, as the supervisor recorded it.
-  returned: if there is one
-  type: dict
-rank:
-  description: Rank of this node in the run.
-  returned: if the run was started here
-  type: int
-generation:
-  description: Which launch of the run it was.
-  returned: if the run was started here
-  type: int
-launches:
-  description: The launches before it that a lost node or a killed rank ended, with their C(cause).
-  returned: if the run was started here
-  type: list
-nodes:
-  description: Names of all nodes of the run, in order of rank.
-  returned: if the run was started here
-  type: list
-script:
-  description: Name of the person's script that the run is of; empty for one of Hearth's trainer.
-  returned: if the run was started here
-  type: str
-since:
-  description: When the run came to this state here (ISO 8601).
-  returned: if the run was started here
-  type: str
-"""
-
 
 class ActionModule(ActionBase):
     """Follows one node."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the outcome of the run on this node."""
+        """Return the outcome of the run on this `node`.
+
+        `state` is `finished`, `stopped`, `failed`, `lost` or `unknown`; the last two come with a
+        `message`. `gone` if the node answers but its supervisor is gone. `cause` as the supervisor
+        recorded it. If the run was started here: `rank`, `generation` (number of the launch),
+        `launches` before it that a lost node or killed rank ended, `nodes` in order of rank,
+        `script` ('' for Hearth's trainer), and `since` when it is in this state (ISO 8601).
+        """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         run, patience = options["run"], options.pop("patience")

@@ -37,27 +37,14 @@ options:
     description: A Python of the node, which needs no packages; C(python3) if it is missing.
     type: str
     default: python3
-  interval:
-    description: Seconds between two looks of the node at its files.
-    type: float
-    default: 1
-"""
-
-RETURN = r"""
-say:
-  description: The lines.
-  type: str
-  returned: without O(follow)
 """
 
 
 class ActionModule(ActionBase):
     """Reads on one node."""
 
-    TRANSFERS_FILES = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the last lines, or show lines as they come until the run has ended here."""
+        """Return the last lines (`say`), or show lines as they come until the run ends here."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         follow, files = given.pop("follow"), {"log": given.pop("lines")}

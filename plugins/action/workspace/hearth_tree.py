@@ -19,8 +19,6 @@ from hearth_controller.supply.archive import pack
 class ActionModule(ActionBase):
     """Compares on the node, then sends what is missing."""
 
-    TRANSFERS_FILES = True
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result."""
         result = super().run(tmp, task_vars)
@@ -33,22 +31,18 @@ class ActionModule(ActionBase):
 
     def _send(self, source: Path, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         """Transfer an archive of all files and call the module again, now with it."""
-        folder = self._make_tmp_path()
+        folder = self._make_tmp_path()  # Ansible removes it when the task ends
         there = self._connection._shell.join_path(folder, "files.tar")
-        try:
-            # Not in /tmp, which may be a tmpfs.
-            with tempfile.NamedTemporaryFile(suffix=".tar", dir=C.DEFAULT_LOCAL_TMP) as here:
-                try:
-                    # Uncompressed: on a home network, compressing takes longer than sending.
-                    pack(source, sorted(arguments["files"]), here)
-                    here.flush()
-                except OSError as error:
-                    why = f"{as_typed(source)} cannot be packed: {error}"
-                    return {"changed": False, "findings": [why]}
-                self._transfer_file(here.name, there)
-            self._fixup_perms2((folder, there))
-            return self._execute_module(
-                "hearth_tree", arguments | {"archive": there}, task_vars=task_vars
-            )
-        finally:
-            self._remove_tmp_path(folder, force=True)
+        # Not in /tmp, which may be a tmpfs.
+        with tempfile.NamedTemporaryFile(suffix=".tar", dir=C.DEFAULT_LOCAL_TMP) as here:
+            try:
+                # Uncompressed: on a home network, compressing takes longer than sending.
+                pack(source, sorted(arguments["files"]), here)
+                here.flush()
+            except OSError as error:
+                why = f"{as_typed(source)} cannot be packed: {error}"
+                return {"changed": False, "findings": [why]}
+            self._transfer_file(here.name, there)
+        self._fixup_perms2((folder, there))
+        arguments["archive"] = there
+        return self._execute_module("hearth_tree", arguments, task_vars=task_vars)

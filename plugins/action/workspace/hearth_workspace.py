@@ -28,8 +28,6 @@ def code_files(source: Path) -> list[Path]:
 class ActionModule(ActionBase):
     """Compares on the node, then sends what is missing."""
 
-    TRANSFERS_FILES = True
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result."""
         result = super().run(tmp, task_vars)
@@ -58,16 +56,12 @@ class ActionModule(ActionBase):
         self, arguments: dict[str, Any], source: Path, files: list[Path], task_vars: Any
     ) -> dict[str, Any]:
         """Transfer an archive of the code and call the module again, now with it."""
-        folder = self._make_tmp_path()
+        folder = self._make_tmp_path()  # Ansible removes it when the task ends
         there = self._connection._shell.join_path(folder, "code.tar")
-        try:
-            with tempfile.NamedTemporaryFile(prefix="hearth-", suffix=".tar") as here:
-                pack(source, files, here)
-                here.flush()
-                self._transfer_file(here.name, there)
-            self._fixup_perms2((folder, there))
-            return self._execute_module(
-                "hearth_workspace", arguments | {"archive": there}, task_vars=task_vars
-            )
-        finally:
-            self._remove_tmp_path(folder, force=True)
+        with tempfile.NamedTemporaryFile(prefix="hearth-", suffix=".tar") as here:
+            pack(source, files, here)
+            here.flush()
+            self._transfer_file(here.name, there)
+        self._fixup_perms2((folder, there))
+        arguments["archive"] = there
+        return self._execute_module("hearth_workspace", arguments, task_vars=task_vars)

@@ -55,13 +55,13 @@ def main() -> None:
     )
     if not module.check_mode:
         try:
-            record = Journal()
+            record = Journal(module.params["stage"])
             for path in module.params["before"]:
-                record.before(path, stage=module.params["stage"], then=module.params["then"])
+                record.before(path, then=module.params["then"])
             for path in module.params["after"]:
                 record.after(path)
             if module.params["note"]:
-                record.note(module.params["stage"], module.params["note"])
+                record.note(module.params["note"])
         except (RecordError, OSError) as error:
             module.fail_json(msg=str(error))
     # The record is Hearth's own file: the machine itself has not changed.

@@ -33,33 +33,6 @@ options:
     default: []
 """
 
-RETURN = r"""
-stages:
-  description: Stages that have something on the record, before this call.
-  returned: success
-  type: list
-  elements: str
-left:
-  description: Files that were not put back, each with the reason.
-  returned: success
-  type: list
-  elements: str
-kept:
-  description: What no reset undoes, such as installed packages.
-  returned: success
-  type: list
-  elements: str
-lines:
-  description: With V(look) what would be done; empty if there is nothing to undo.
-  returned: success
-  type: list
-  elements: str
-note:
-  description: With V(look) the same for people, with what stays.
-  returned: success
-  type: str
-"""
-
 import os
 from contextlib import suppress
 
@@ -80,15 +53,15 @@ from ansible.module_utils.hearth_node.network.hosts import restored
 _SHARED = {"/etc/hosts": restored}
 
 
-def undo(record: Journal, later: list[str], check: bool) -> tuple[list[Undone], list[str]]:
+def undo(record: Journal, later: list[str]) -> tuple[list[Undone], list[str]]:
     """Undo the record, newest change first; return the result per path, and failed commands."""
     wanted: list[ChangedPath] = [each for each in record.entries() if each.stage not in later]
     done = []
     try:
         for entry in reversed(wanted):
-            done.append(record.restore(entry.path, check=check, plain=_SHARED.get(entry.path)))
+            done.append(record.restore(entry.path, _SHARED.get(entry.path)))
     finally:  # restored paths take effect only then, even if a later restore failed
-        failed = [] if check else record.settle()
+        failed = [] if record.check else record.settle()
     return done, failed
 
 
@@ -109,7 +82,12 @@ def announcement(lines: list[str], keep: list[str]) -> str:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns the `stages` on the record before this call, the files that were not put back
+    (`left`), and `kept`, what no reset undoes. With `look` also `lines` on what would be done
+    (empty if nothing), and a `note` for people.
+    """
     module = AnsibleModule(
         argument_spec={
             "verb": {"type": "str", "choices": ["look", "undo"], "required": True},
@@ -122,11 +100,11 @@ def main() -> None:
     later = module.params["later"]
     check = module.check_mode or module.params["verb"] == "look"
     try:
-        record = Journal()
+        record = Journal(check=check)
         stages = list(dict.fromkeys(entry.stage for entry in record.entries()))
         kept = [note["text"] for note in record.notes()]
         rules = [] if "firewall" in later else ufw_commands(output("ufw", "show", "added"), [])
-        done, failed = undo(record, later, check)
+        done, failed = undo(record, later)
         failed += [] if check else run_all(rules)
         if not check and not record.entries() and os.path.isdir(FOLDER):
             record.forget()

@@ -29,10 +29,6 @@ options:
     description: Its fingerprint, 40 hexadecimal digits.
     type: str
     default: ""
-  stage:
-    description: Stage of provisioning, for the record.
-    type: str
-    required: true
 """
 
 import urllib.request
@@ -82,7 +78,6 @@ def main() -> None:
             "url": {"type": "str", "required": True},
             "key_url": {"type": "str", "default": ""},
             "fingerprint": {"type": "str", "default": "", "no_log": False},
-            "stage": {"type": "str", "required": True},
         },
         supports_check_mode=True,
     )
@@ -94,17 +89,16 @@ def main() -> None:
         module.fail_json(msg=f"{asked['url']} needs a key: give key_url and fingerprint.")
     trust = "Trusted: yes" if local else f"Signed-By: {key_path}"
     text = f"# Written by Hearth.\nTypes: deb\nURIs: {asked['url']}\nSuites: /\n{trust}\n"
-    how = {"stage": asked["stage"], "check": check}
     try:
-        record = Journal()
+        record = Journal("driver", check)
         changes = []
         if not local:
             key = present(key_path, asked["fingerprint"])
             if not key and check:
                 module.exit_json(changed=True)
             key = key or checked(fetched(asked["key_url"]), asked["fingerprint"], asked["key_url"])
-            changes.append(Change(record.write(key_path, key, **how).changed))  # binary: no diff
-        changes.append(record.write(path, text.encode(), **how))
+            changes.append(Change(record.write(key_path, key).changed))  # binary: no diff
+        changes.append(record.write(path, text.encode()))
     except (RecordError, OSError, ValueError) as error:
         module.fail_json(msg=f"{asked['url']} is not set up: {error}")
     module.exit_json(**result(changes))

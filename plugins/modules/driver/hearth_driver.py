@@ -33,43 +33,19 @@ options:
     default: false
 """
 
-RETURN = r"""
-look:
-  description: What was seen.
-  returned: always
-  type: dict
-machine:
-  description: All that M(hearth_driver_plan) needs to know, C(look) and O(options).
-  returned: always
-  type: dict
-boot:
-  description: Which machine this is, and since which boot.
-  returned: always
-  type: str
-works:
-  description: Whether a driver that is new enough is loaded and answers.
-  returned: always
-  type: bool
-restart:
-  description: Why only a restart lets the installed driver work; empty if none is needed.
-  returned: always
-  type: str
-findings:
-  description: What a person must do, one sentence each.
-  returned: always
-  type: list
-"""
+from collections.abc import Mapping
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import run
+from ansible.module_utils.hearth.base.nvidia import ENROL, THEN_AGAIN
+from ansible.module_utils.hearth_node.base import run, text_of
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.driver import inspect
-from ansible.module_utils.hearth_node.driver.decision import after_install, restart_reason, works
 
 
 def load(look: dict) -> tuple[bool, str]:
     """Load the installed driver; return whether it loaded, and the error output if not."""
-    if look["loaded"] or restart_reason(look):
+    if look["loaded"] or look["restart"]:
         return False, ""
     done = run("modprobe", "nvidia", seconds=60)
     return done.returncode == 0, (done.stdout + done.stderr).strip()
@@ -82,8 +58,42 @@ def note(packages: list[str], installed: dict[str, str]) -> str:
     return f"driver packages installed: {versions}. To remove them: sudo apt-get remove {names}"
 
 
+def after_install(
+    look: Mapping[str, Any], said: str, how: str, *, may_restart: bool, controller: bool
+) -> str:
+    """Return the steps left to the user before an installed driver works; empty if none.
+
+    `said` is the output of loading the module, `how` the command that restarts the machine;
+    `may_restart` says whether it will be restarted anyway.
+    """
+    if look["works"]:
+        return ""
+    if reason := look["restart"]:
+        if controller:
+            return (
+                f"{reason}. This machine plays the playbook, so Hearth never restarts it: "
+                f"sudo systemctl reboot, {THEN_AGAIN}"
+            )
+        if may_restart:
+            return ""
+        return f"{reason}. Restart it ({how}) or set driver_reboot: true, {THEN_AGAIN}"
+    if "Key was rejected" in said:
+        return ENROL
+    if look["loaded"]:
+        return f"driver {look['loaded']} is loaded, but nvidia-smi does not answer: call it there"
+    return (
+        f"driver {look['library'] or '?'} is installed, but its module cannot be loaded "
+        f"({said or 'modprobe gave no reason'}). Look at `dkms status` and `dmesg | grep -i nvrm`"
+    )
+
+
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns what was seen (`look`), the same with the options for `hearth_driver_plan`
+    (`machine`), the `boot` id, the reason why only a restart helps (`restart`, or ''), and
+    `findings`.
+    """
     module = AnsibleModule(
         argument_spec={
             "options": {"type": "dict", "default": {}},
@@ -101,9 +111,10 @@ def main() -> None:
         changed, said = load(look)
         look = inspect.look()
         look["module_kernels"] = inspect.kernels_with_module()
+        look["restart"] = inspect.restart_reason(look)
         if asked["installed"]:
             try:
-                Journal().note("driver", note(asked["installed"], look["installed"]))
+                Journal("driver").note(note(asked["installed"], look["installed"]))
             except (RecordError, OSError) as error:
                 module.fail_json(msg=f"What was installed cannot be noted: {error}")
         todo = after_install(
@@ -114,15 +125,13 @@ def main() -> None:
             controller=asked["controller"],
         )
         findings = [todo] if todo else []
-    works_now = works(look)
-    answer = {"note": f"driver {look['loaded']} works"} if changed and works_now else {}
+    answer = {"note": f"driver {look['loaded']} works"} if changed and look["works"] else {}
     module.exit_json(
         changed=changed,
-        boot=inspect.boot(),
+        boot=text_of("/proc/sys/kernel/random/boot_id").strip(),
         look=look,
         machine={"look": look, **asked["options"]},
-        works=works_now,
-        restart=restart_reason(look),
+        restart=look["restart"],
         findings=findings,
         **answer,
     )

@@ -54,57 +54,40 @@ from ansible.module_utils.hearth_node.environment.python import (
 )
 
 
-def said_by(*command: str, **variables: str) -> str:
-    """Run a command; return '', or the last lines of its output if it failed."""
-    done = run(*command, seconds=None, **variables)
-    last = "\n".join((done.stderr + done.stdout).strip().splitlines()[-8:])
-    return (last or "it said nothing") if done.returncode else ""
+class Failed(Exception):
+    """The environment cannot be created; it stays marked as unfinished until the next attempt."""
 
 
-def clear(folder: str) -> None:
-    """Remove an unfinished environment. Raises Failed if the folder has foreign files."""
+def make(folder: str, trouble: str, *command: str, **variables: str) -> None:
+    """Let a command create `folder`. Raises Failed: `trouble`, and the end of its output."""
     if was_interrupted(folder):
         shutil.rmtree(folder, ignore_errors=True)
     elif os.path.lexists(folder):
         raise Failed(f"{folder} is there and does not work: move it away, then call this again")
-
-
-def make_venv(folder: str, base: str) -> None:
-    """Create a venv. Raises Failed."""
-    clear(folder)
     with unfinished(folder):
-        if said := said_by(base, "-m", "venv", folder):
-            raise Failed(f"{base} -m venv {folder} does not work here: {said}")
+        done = run(*command, seconds=None, **variables)
+        if done.returncode:
+            last = "\n".join((done.stderr + done.stdout).strip().splitlines()[-8:])
+            raise Failed(f"{trouble}: {last or 'it said nothing'}")
 
 
-def install_miniforge(folder: str, installer: str) -> None:
-    """Install Miniforge. Raises Failed."""
-    clear(folder)
-    with unfinished(folder):
-        if said := said_by("bash", installer, "-b", "-p", folder, **_apart(folder)):
-            raise Failed(f"Miniforge could not be installed into {folder}: {said}")
-
-
-def make_conda(module: AnsibleModule, folder: str, miniforge: str) -> None:
-    """Create the environment with Hearth's conda. Raises Failed."""
-    name = os.path.basename(folder)
-    clear(folder)
-    channel, version = module.params["channel"], module.params["conda_version"]
-    command = [
+def make_conda(given: dict, folder: str) -> None:
+    """Install Miniforge if an installer is given, and create the environment with its conda."""
+    miniforge = absolute(given["miniforge"])
+    apart = _apart(miniforge)
+    if given["installer"]:
+        trouble = f"Miniforge could not be installed into {miniforge}"
+        make(miniforge, trouble, "bash", given["installer"], "-b", "-p", miniforge, **apart)
+    name, channel, version = os.path.basename(folder), given["channel"], given["conda_version"]
+    make(
+        folder,
+        f"conda could not make {name} with Python {version} from the channel {channel}. "
+        "This machine must reach that channel once: connect it, name a mirror by "
+        "python_channel, or set python_mode: venv. conda's last words",
         *(os.path.join(miniforge, "bin", "conda"), "create", "--yes", "--quiet", "-n", name),
         *("--override-channels", "-c", channel, f"python={version}"),
-    ]
-    with unfinished(folder):
-        if said := said_by(*command, **_apart(miniforge)):
-            raise Failed(
-                f"conda could not make {name} with Python {version} from the channel {channel}. "
-                "This machine must reach that channel once: connect it, name a mirror by "
-                f"python_channel, or set python_mode: venv. conda's last words:\n{said}"
-            )
-
-
-class Failed(Exception):
-    """The environment cannot be created; it stays marked as unfinished until the next attempt."""
+        **apart,
+    )
 
 
 def _apart(miniforge: str) -> dict[str, str]:
@@ -133,29 +116,20 @@ def main() -> None:
         required_if=[("mode", "conda", ["miniforge"])],
         supports_check_mode=True,
     )
-    python = absolute(module.params["python"])
+    given, python = module.params, absolute(module.params["python"])
     if look(python):
         module.exit_json(changed=False)
-    if not module.check_mode:
-        try:
-            make(module, folder_of(python))
-        except Failed as failure:
-            module.fail_json(msg=str(failure))
-        except OSError as error:
-            module.fail_json(msg=f"{error.filename}: {error.strerror}; correct that")
+    folder, base = folder_of(python), given["base"]
+    try:
+        if given["mode"] == "conda" and not module.check_mode:
+            make_conda(given, folder)
+        elif not module.check_mode:
+            make(folder, f"{base} -m venv {folder} does not work here", base, "-m", "venv", folder)
+    except Failed as failure:
+        module.fail_json(msg=str(failure))
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename}: {error.strerror}; correct that")
     module.exit_json(changed=True)
-
-
-def make(module: AnsibleModule, folder: str) -> None:
-    """Create the environment in `folder`. Raises Failed."""
-    params = module.params
-    if params["mode"] == "venv":
-        make_venv(folder, params["base"])
-        return
-    miniforge = absolute(params["miniforge"])
-    if params["installer"]:
-        install_miniforge(miniforge, params["installer"])
-    make_conda(module, folder, miniforge)
 
 
 if __name__ == "__main__":

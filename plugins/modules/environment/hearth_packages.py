@@ -89,43 +89,9 @@ options:
     default: false
 """
 
-RETURN = r"""
-findings:
-  description: What stands in the way, one sentence each; empty if nothing does.
-  returned: with V(look)
-  type: list
-  elements: str
-kind:
-  description: The lock that holds here, C(cpu) or C(gpu).
-  returned: with V(look)
-  type: str
-present:
-  description: Whether there is an environment.
-  returned: with V(look)
-  type: bool
-lacks_miniforge:
-  description: Whether Miniforge must be installed before conda can make the environment.
-  returned: with V(look)
-  type: bool
-differing:
-  description: Packages that are missing or have another version; C(name), C(has), C(wants) each.
-  returned: with V(look) and V(install)
-  type: list
-  elements: dict
-target:
-  description: >-
-    C(python) (major, minor), C(machine) and C(glibc) (minor), which tell what wheels fit.
-  returned: with V(look)
-  type: dict
-missing:
-  description: Wheels that are not on the node, or not whole.
-  returned: with V(stock)
-  type: list
-  elements: str
-"""
-
 import contextlib
 import os
+import platform
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
@@ -137,7 +103,6 @@ from ansible.module_utils.hearth_node.environment.python import (
     glibc,
     lock_for,
     look,
-    machine,
     was_interrupted,
 )
 from ansible.module_utils.hearth_node.workspace.folder import checksum
@@ -178,9 +143,9 @@ def conda_findings(python: str, miniforge: str, url: str, lacks: bool) -> list[s
             f"hearth_python is {python}, which is no environment of {miniforge}: leave "
             "hearth_python out, or set python_mode: venv"
         )
-    if lacks and machine() not in url:
+    if lacks and platform.machine() not in url:
         findings.append(
-            f"no Miniforge is pinned for {machine()}: give python_miniforge_url and "
+            f"no Miniforge is pinned for {platform.machine()}: give python_miniforge_url and "
             "python_miniforge_sha256 of one, or set python_mode: venv"
         )
     return findings
@@ -220,7 +185,7 @@ def do_look(module: AnsibleModule) -> dict:
         "present": here is not None,
         "lacks_miniforge": lacks_miniforge,
         "differing": wrong,
-        "target": {"python": version, "machine": machine(), "glibc": glibc()},
+        "target": {"python": version, "machine": platform.machine(), "glibc": glibc()},
     }
 
 
@@ -282,7 +247,13 @@ def do_install(module: AnsibleModule) -> dict:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    `look` returns `findings`, the `kind` of the lock that holds (cpu or gpu), whether there is an
+    environment (`present`), whether conda `lacks_miniforge`, the `differing` packages (`name`,
+    `has`, `wants`), and the `target` that wheels must fit (`python`, `machine`, minor `glibc`).
+    `stock` returns the `missing` wheels and their `folder`, `install` what was `differing`.
+    """
     module = AnsibleModule(
         argument_spec={
             "verb": {"type": "str", "choices": ["look", "stock", "install"], "required": True},

@@ -20,24 +20,12 @@ options:
 extends_documentation_fragment: hearth_command
 """
 
-RETURN = r"""
-findings:
-  description: Everything wrong, one sentence each; empty if nothing is.
-  returned: always
-  type: list
-  elements: str
-facts:
-  description: The command's facts.
-  returned: always
-  type: dict
-"""
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.runs.command import COMMAND_OPTIONS, run_command
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the `findings` (empty if nothing is wrong) and `facts`."""
     command = {"type": "list", "elements": "str", "required": True}
     module = AnsibleModule(
         argument_spec={"command": command, **COMMAND_OPTIONS}, supports_check_mode=True

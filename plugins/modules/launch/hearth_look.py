@@ -22,23 +22,9 @@ options:
 extends_documentation_fragment: hearth_command
 """
 
-RETURN = r"""
-findings:
-  description: Everything wrong, one sentence each; empty if nothing is.
-  returned: always
-  type: list
-  elements: str
-facts:
-  description: >-
-    The C(memory) for ranks; C(home), other uses of the machine; C(own), the absolute paths and the
-    options of the node; and what C(hearth.prepare) found.
-  returned: always
-  type: dict
-"""
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import Report
-from ansible.module_utils.hearth_node.doctor.home import home
+from ansible.module_utils.hearth_node.doctor.surroundings import home
 from ansible.module_utils.hearth_node.runs.command import (
     COMMAND_OPTIONS,
     lacks_code,
@@ -49,7 +35,11 @@ from ansible.module_utils.hearth_node.system.memory import look
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return `findings` (empty if nothing is wrong) and `facts`.
+
+    The facts are the `memory` for ranks, other uses of the machine (`home`), absolute paths and
+    options of the node (`own`), and what `hearth.prepare` found.
+    """
     module = AnsibleModule(
         argument_spec=COMMAND_OPTIONS
         | {

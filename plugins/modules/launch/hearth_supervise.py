@@ -39,22 +39,6 @@ options:
     default: false
 """
 
-RETURN = r"""
-findings:
-  description: What stands in the way, one sentence each; empty if nothing does.
-  returned: always
-  type: list
-  elements: str
-record:
-  description: The supervisor's record.
-  returned: always
-  type: dict
-workspace:
-  description: Absolute path of the workspace.
-  returned: always
-  type: str
-"""
-
 import json
 import os
 from pathlib import Path
@@ -74,7 +58,10 @@ from ansible.module_utils.hearth_node.runs.command import lacks_code
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns `findings`, the supervisor's `record`, and the absolute path of the `workspace`.
+    """
     module = AnsibleModule(
         argument_spec={
             "verb": {"type": "str", "choices": ["start", "stop"], "required": True},

@@ -21,19 +21,6 @@ options:
     required: true
 """
 
-RETURN = r"""
-firewall:
-  description: What decides on this machine.
-  returned: always
-  type: str
-  sample: ufw
-findings:
-  description: What stands in the way, in sentences.
-  returned: failure
-  type: list
-  elements: str
-"""
-
 import json
 import re
 
@@ -67,12 +54,11 @@ def with_ufw(peers: list[str], check: bool) -> tuple[list[str], list[str]]:
 
 def with_firewalld(peers: list[str], check: bool) -> tuple[list[str], list[str]]:
     """Bring firewalld's zone up to date; return the changes, and findings."""
-    record = Journal()
-    how = {"stage": "firewall", "then": [_RELOAD], "check": check}
+    record = Journal("firewall", check)
     if not peers:
         ours = [entry.path for entry in record.entries() if entry.path == _ZONE]
         for path in ours:
-            record.restore(path, check=check)
+            record.restore(path)
         return ours, [] if check else record.settle()
     zones = firewalld_sources(output("firewall-cmd", "--get-active-zones"))
     findings = [
@@ -84,7 +70,7 @@ def with_firewalld(peers: list[str], check: bool) -> tuple[list[str], list[str]]
     ]
     if findings:
         return [], findings  # firewalld rejects an address that is in another zone
-    changed = record.write(_ZONE, firewalld_zone(peers).encode(), **how).changed
+    changed = record.write(_ZONE, firewalld_zone(peers).encode(), then=[_RELOAD]).changed
     loaded = all(peer in zones for peer in peers)
     if changed or not loaded:
         return [_ZONE], [] if check else run_all([_RELOAD])
@@ -105,7 +91,7 @@ def with_own_rules(peers: list[str]) -> tuple[str, list[str]]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return which `firewall` decides here, and `findings` on failure."""
     module = AnsibleModule(
         argument_spec={"peers": {"type": "list", "elements": "str", "required": True}},
         supports_check_mode=True,

@@ -52,28 +52,26 @@ preserve_hostname: true
 _CLOUD_ASKED = "/var/lib/cloud/instance/cloud-config.txt"
 
 
-def set_name(record: Journal, name: str, check: bool) -> list[Change]:
+def set_name(record: Journal, name: str) -> list[Change]:
     """Set the machine's host name, at once and for the next boot."""
     changes = []
     if text_of(_HOSTNAME).strip() != name:
         known = os.path.exists(_HOSTNAME)
         back = ["hostname", "--file", _HOSTNAME] if known else ["hostname", socket.gethostname()]
-        changes.append(
-            record.write(_HOSTNAME, f"{name}\n".encode(), stage="names", then=[back], check=check)
-        )
+        changes.append(record.write(_HOSTNAME, f"{name}\n".encode(), then=[back]))
     if socket.gethostname() != name:
-        if not check:
+        if not record.check:
             socket.sethostname(name)
         changes.append(Change(True))
     return changes
 
 
-def calm_cloud(record: Journal, check: bool) -> list[Change]:
+def calm_cloud(record: Journal) -> list[Change]:
     """Keep cloud-init, if present, from rewriting host name and /etc/hosts at every boot."""
     if not os.path.isdir(_CLOUD):
         return []
     path = os.path.join(_CLOUD, "99-hearth.cfg")
-    return [record.write(path, _CLOUD_TEXT, stage="names", check=check)]
+    return [record.write(path, _CLOUD_TEXT)]
 
 
 def cloud_insists() -> list[str]:
@@ -127,11 +125,11 @@ def main() -> None:
     also = "" if wanted else socket.gethostname()
     text = rewritten(hosts, nodes, node, also).encode(errors="surrogateescape")
     try:
-        record = Journal()
+        record = Journal("names", check)
         # /etc/hosts first: sudo complains about a host name that it cannot resolve.
-        changes = [record.write(_HOSTS, text, stage="names", check=check)]
-        changes += set_name(record, host_name(node), check) if wanted else []
-        changes += calm_cloud(record, check)
+        changes = [record.write(_HOSTS, text)]
+        changes += set_name(record, host_name(node)) if wanted else []
+        changes += calm_cloud(record)
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"the names cannot be set: {error}")
     asked = {host_name(name): address for name, address in nodes.items()}

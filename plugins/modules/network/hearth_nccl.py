@@ -22,22 +22,6 @@ options:
     required: true
 """
 
-RETURN = r"""
-findings:
-  description: What stands in the way, one sentence each; empty if nothing does.
-  returned: always
-  type: list
-  elements: str
-interface:
-  description: The interface that carries the address, or nothing.
-  returned: always
-  type: str
-variables:
-  description: The variables, by name.
-  returned: always
-  type: dict
-"""
-
 import ipaddress
 
 from ansible.module_utils.basic import AnsibleModule
@@ -81,21 +65,21 @@ def overruled(text: str, wanted: dict[str, str]) -> list[str]:
     NCCL uses the first line that sets a variable.
     """
     above = text.partition(f"# hearth: {_MARKER} begin\n")[0]
-    found = []
-    for line in above.splitlines():
-        name, set_to, value = line.partition("=")
-        if set_to and name in wanted and value != wanted[name]:
-            found.append(line)
-    return found
+    settings = [(line, *line.partition("=")) for line in above.splitlines() if "=" in line]
+    return [line for line, name, _, value in settings if wanted.get(name, value) != value]
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns `findings`, the `interface` that carries the address ('' for none), and the
+    `variables`.
+    """
     module = AnsibleModule(
         argument_spec={"address": {"type": "str", "required": True}}, supports_check_mode=True
     )
     address = module.params["address"]
-    nics, _ = see()
+    nics = see()
     interface = next((nic.name for nic in nics if nic.carries(address)), "")
     if not interface and module.check_mode:
         # Check mode: the earlier stage, which sets the address, has not set it either.
@@ -123,15 +107,15 @@ def main() -> None:
 
 def write(told: dict[str, str], check: bool) -> list[Change]:
     """Write the variables to the three files."""
-    record, how = Journal(), {"stage": "nccl", "check": check}
+    record = Journal("nccl", check)
     # NCCL reads lines verbatim, and knows no Gloo variables.
     block = [f"{name}={value}" for name, value in told.items() if name.startswith("NCCL_")]
     # Quoted, since some shells expand a word that begins with = to a command's path.
     lines = [f'{name}="{value}"' for name, value in told.items()]
     return [
-        record.block(NCCL, _MARKER, "\n".join(block), **how),
-        record.write(VARIABLES, (_HEAD + "\n".join([*lines, ""])).encode(), mode=0o644, **how),
-        record.write(PROFILE, _SCRIPT.encode(), mode=0o644, **how),
+        record.block(NCCL, _MARKER, "\n".join(block)),
+        record.write(VARIABLES, (_HEAD + "\n".join([*lines, ""])).encode(), mode=0o644),
+        record.write(PROFILE, _SCRIPT.encode(), mode=0o644),
     ]
 
 

@@ -81,34 +81,6 @@ options:
     default: ""
 """
 
-RETURN = r"""
-findings:
-  description: What is wrong, one sentence each.
-  returned: always
-  type: list
-  elements: str
-pending:
-  description: Whether O(state=apply) would change something.
-  returned: with O(state=look)
-  type: bool
-addresses:
-  description: The IPv4 addresses of the node now, apart from those that programs made.
-  returned: always
-  type: list
-token:
-  description: Confirms the change that is armed.
-  returned: with O(state=arm)
-  type: str
-confirmed:
-  description: Whether the change stays.
-  returned: with O(state=confirm)
-  type: bool
-why:
-  description: Why it does not stay.
-  returned: with O(state=confirm) and O(state=after)
-  type: list
-"""
-
 import os
 import time
 from dataclasses import asdict
@@ -128,28 +100,25 @@ def addresses(nics: list) -> list:
     return [held.address for nic in nics if nic.ordinary for held in nic.held]
 
 
-def verdict_of(options: dict, nics: list, default: str) -> look.NetworkVerdict:
+def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
     """Return the findings and the required change in the requested mode."""
+    names = ("address", "interface", "mac", "prefix", "gateway")
     asked = plan.AddressRequest(
-        options["address"],
-        options["interface"],
-        options["mac"],
-        options["prefix"],
-        options["gateway"],
-        tuple(options["dns"]),
-        tuple(options["reached"]),
+        **{name: options[name] for name in names},
+        dns=tuple(options["dns"]),
+        reached=tuple(options["reached"]),
     )
     if options["mode"] == "original":
         return look.original(nics)
     if options["mode"] == "verify":
-        return look.verify(asked, nics, default, options["peers"])
-    return look.static(asked, nics, default, force=options["force"])
+        return look.verify(asked, nics, options["peers"])
+    return look.static(asked, nics, force=options["force"])
 
 
 def looked(options: dict) -> dict:
     """Return findings, and the pending change."""
-    nics, default = see()
-    verdict = verdict_of(options, nics, default)
+    nics = see()
+    verdict = verdict_of(options, nics)
     candidate = verdict.candidate
     answer = {
         "findings": verdict.findings,
@@ -176,8 +145,8 @@ def diff(candidate: Candidate) -> dict:
 
 def arm(options: dict) -> dict:
     """Arm the required change, unless there are findings."""
-    nics, default = see()
-    verdict = verdict_of(options, nics, default)
+    nics = see()
+    verdict = verdict_of(options, nics)
     candidate = verdict.candidate
     if verdict.findings or candidate is None:
         return {"findings": verdict.findings, "token": "", "addresses": addresses(nics)}
@@ -227,7 +196,7 @@ def confirm(options: dict) -> dict:
 
 def missing(facts: dict) -> list:
     """Return findings on the network with the tried change applied."""
-    nics, _ = see()
+    nics = see()
     nic = next((each for each in nics if each.name == facts["nic"]), None)
     if nic is None:
         return [f"there is no NIC {facts['nic']}"]
@@ -250,7 +219,7 @@ def keep(change: armed.Armed) -> list:
     """Make the change permanent, on the record of changes; return reasons if that fails."""
     candidate = change.candidate
     try:
-        record = Journal()
+        record = Journal("network")
         if not armed.disarm():
             return ["the time for the confirmation was over"]
         if change.facts["wanted"] is None:
@@ -261,12 +230,11 @@ def keep(change: armed.Armed) -> list:
             record.write(
                 candidate.target,
                 candidate.content.encode(),
-                stage="network",
                 mode=None if os.path.exists(candidate.target) else 0o600,
                 then=candidate.then,
             )
             for path, content in candidate.also.items():
-                record.write(path, content.encode(), stage="network")
+                record.write(path, content.encode())
     except (OSError, RecordError, ValueError) as error:  # ValueError: invalid file content
         return [f"{candidate.target} could not be written: {error}"]
     armed.finish(change)
@@ -280,13 +248,13 @@ def after(options: dict) -> dict:
     except armed.NotArmed:
         change = None
     undone = change is None or armed.wait_undone(options["seconds"])
-    nics, _ = see()
+    nics = see()
     if change and undone:
         armed.told()
         end = time.monotonic() + _PATIENCE  # a lease takes a moment
         while not set(change.facts["addresses"]) <= set(addresses(nics)) and time.monotonic() < end:
             time.sleep(0.5)
-            nics, _ = see()
+            nics = see()
     return {
         "findings": [],
         "undone": undone,
@@ -299,7 +267,12 @@ def after(options: dict) -> dict:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns `findings` and the IPv4 `addresses` of the node. `state=look` also whether a change
+    is `pending`; `state=arm` the `token` that confirms it; `state=confirm` whether it is
+    `confirmed` and, as `state=after`, `why` not.
+    """
     text = {"type": "str", "default": ""}
     words = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(

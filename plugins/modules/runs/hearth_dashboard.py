@@ -7,8 +7,7 @@ DOCUMENTATION = r"""
 module: hearth_dashboard
 short_description: Start TensorBoard for a run on a node, or end it
 description:
-  - It listens on loopback only. Where the user's systemd outlasts the login it is a unit of it,
-    else a process in a session of its own. A node has one at most.
+  - It listens on loopback only, as a process in a session of its own. A node has one at most.
   - The action plugin of the same name says how to look at it from here.
 options:
   state:
@@ -31,37 +30,6 @@ options:
     description: Port of loopback; 0 is TensorBoard's own, 6006, or another if that is taken.
     type: int
     default: 0
-  unit:
-    description: Whether it may be a unit of the user's systemd.
-    type: bool
-    default: true
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: Curves of a run
-  hearth_dashboard:
-    state: started
-    workspace: ~/ai-cluster
-    python: ~/.local/share/hearth/venv/bin/python
-    run: evening
-"""
-
-RETURN = r"""
-dashboard:
-  description: Its C(run), C(port), C(pid) and C(unit) (empty for a process); empty without one.
-  returned: always
-  type: dict
-offline:
-  description: Folders that wandb has kept of the run without sending it.
-  returned: with V(started)
-  type: list
-wandb:
-  description: The wandb command of the node's environment.
-  returned: with V(started)
-  type: str
 """
 
 import os
@@ -82,7 +50,11 @@ from ansible.module_utils.hearth_node.base import absolute, text_of
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns the `dashboard`: its `run`, `port` and `pid`; empty without one. `started` also the
+    folders that wandb keeps unsent (`offline`), and the `wandb` command of the environment.
+    """
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["started", "stopped"], "required": True},
@@ -90,7 +62,6 @@ def main() -> None:
             "python": {"type": "str", "required": True},
             "run": {"type": "str"},
             "port": {"type": "int", "default": 0},
-            "unit": {"type": "bool", "default": True},
         },
         required_if=[("state", "started", ["run"])],
         supports_check_mode=True,
@@ -136,7 +107,7 @@ def _started(module: AnsibleModule, workspace: str, there: dict) -> dict:
     if there:
         stop(there)
     port = free_port(given["port"])
-    record = start(python, workspace, run, port, given["unit"])
+    record = start(python, workspace, run, port)
     return {"changed": True, "dashboard": record, **told}
 
 

@@ -7,7 +7,8 @@ DOCUMENTATION = r"""
 module: hearth_leave
 short_description: Workspace and environment of a node, kept unless asked
 description:
-  - Says whether a run is under way on the node, and removes what it is asked to.
+  - Says whether a run is under way on the node, and removes what it is asked to. The supervisor of
+    a run holds a lock in the workspace for as long as it lives, however it ends.
   - Run it as the user whose they are.
 options:
   workspace:
@@ -23,24 +24,6 @@ options:
     elements: str
     choices: [environment, workspace]
     default: []
-attributes:
-  check_mode:
-    support: full
-"""
-
-RETURN = r"""
-run:
-  description: Name of the run that has the node now, or nothing.
-  returned: always
-  type: str
-removed:
-  description: Paths that were removed (in check mode, that would be).
-  returned: always
-  type: list
-kept:
-  description: Paths of Hearth's that stay.
-  returned: always
-  type: list
 """
 
 import os
@@ -74,7 +57,11 @@ def found(workspace: str) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns the `run` under way ('' for none), the paths that were (in check mode would be)
+    `removed`, and those of Hearth's that are `kept`.
+    """
     module = AnsibleModule(
         argument_spec={
             "workspace": {"type": "str", "required": True},

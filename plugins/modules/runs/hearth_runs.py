@@ -17,27 +17,6 @@ options:
     description: Name of the run to remove; never one whose supervisor is alive.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
-"""
-
-EXAMPLES = r"""
-- name: What each node has on record
-  hearth_runs:
-    workspace: ~/ai-cluster
-  register: runs_look
-"""
-
-RETURN = r"""
-runs:
-  description: What is known here of each run, see C(look) in C(module_utils/hearth_node/runs/digest.py).
-  returned: without O(remove)
-  type: list
-removed:
-  description: What was removed (in check mode, what would be), bytes by path in the workspace.
-  returned: with O(remove)
-  type: dict
 """
 
 import os
@@ -49,7 +28,10 @@ from ansible.module_utils.hearth_node.runs.digest import look, paths, remove, si
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the `runs` as `look` finds them, or what was `removed`.
+
+    That is bytes by path in the workspace; in check mode, what would be removed.
+    """
     module = AnsibleModule(
         argument_spec={
             "workspace": {"type": "str", "required": True},

@@ -23,13 +23,6 @@ options:
     required: true
 """
 
-RETURN = r"""
-user:
-  description: The user whose file it is.
-  type: str
-  returned: always
-"""
-
 import os
 
 from ansible.module_utils.basic import AnsibleModule
@@ -46,7 +39,7 @@ def has(lines: list[str], wanted: str) -> bool:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the `user` whose file it is."""
     module = AnsibleModule(
         argument_spec={
             "line": {"type": "str", "default": ""},
@@ -64,20 +57,20 @@ def main() -> None:
         )
     os.umask(0o077)  # only the owner may read a new .ssh
     try:
-        record, changes = Journal(), []
+        record, changes = Journal("ssh", check), []
         there = [each.strip() for each in text_of(path).splitlines()]
         if line:
             right = has(there, line) and not writable_by_others(path)
         else:
             right = f"# hearth: {marker} begin" not in there
         if not right:
-            how = {"stage": "ssh", "mode": 0o600, "owner": user.pw_name, "check": check}
+            how = {"mode": 0o600, "owner": user.pw_name}
             changes.append(record.block(path, marker, line or None, **how))
         folder = os.path.dirname(path)
         open_to_others = bool(line) and writable_by_others(folder)
         if open_to_others and not check:
             os.chmod(folder, 0o700)
-            record.note("ssh", f"{folder} is now writable by its owner only")
+            record.note(f"{folder} is now writable by its owner only")
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"{path} cannot be changed: {error}")
     if open_to_others:

@@ -26,17 +26,6 @@ options:
     default: []
 """
 
-RETURN = r"""
-public:
-  description: The public key; empty in check mode if there is none yet.
-  type: str
-  returned: always
-findings:
-  description: The workers that refused the key, one sentence each.
-  type: list
-  returned: always
-"""
-
 import os
 import pwd
 import subprocess
@@ -87,7 +76,7 @@ def make_key(user: pwd.struct_passwd, record: Journal) -> str:
         for name, mode in ((KEY, 0o600), (f"{KEY}.pub", 0o644)):
             with open(os.path.join(folder, name), "rb") as file:
                 content = file.read()
-            record.write(in_ssh(user, name), content, stage="ssh", mode=mode, owner=user.pw_name)
+            record.write(in_ssh(user, name), content, mode=mode, owner=user.pw_name)
     return content.decode().strip()
 
 
@@ -119,7 +108,11 @@ def refusals(user: pwd.struct_passwd, names: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns the `public` key ('' in check mode if there is none yet), and `findings` on workers
+    that refused it.
+    """
     module = AnsibleModule(
         argument_spec={
             "workers": {"type": "list", "elements": "dict"},
@@ -134,18 +127,17 @@ def main() -> None:
     changes = []
     findings = []
     try:
-        record = Journal()
+        record = Journal("ssh", check)
         if os.path.exists(key) and os.path.exists(f"{key}.pub"):
             public = text_of(f"{key}.pub").strip()
         else:
             public = "" if check else make_key(user, record)
             changes.append(Change(True))
         if workers:
-            common: dict[str, Any] = {"stage": "ssh", "owner": user.pw_name, "check": check}
             text, config = known_hosts_of(workers), in_ssh(user, "config")
             changes += [
-                record.write(known, text.encode(), mode=0o644, **common),
-                record.block(config, "workers", config_of(workers, known, key), **common),
+                record.write(known, text.encode(), mode=0o644, owner=user.pw_name),
+                record.block(config, "workers", config_of(workers, known, key), owner=user.pw_name),
             ]
             if not check:
                 findings = refusals(user, module.params["attempt"])

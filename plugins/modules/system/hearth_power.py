@@ -53,23 +53,26 @@ def drop_in(section: str, settings: dict[str, str]) -> bytes:
     return ("# A node stays awake (Hearth).\n" + "\n".join(lines) + "\n").encode()
 
 
-def keep_awake(record: Journal, check: bool) -> list[dict]:
+def keep_awake(record: Journal) -> list[dict]:
     """Write drop-ins and masks; return the differences."""
-    how = {"stage": "power", "then": _AGAIN, "check": check}
     changes = [
-        record.write("/etc/systemd/logind.conf.d/50-hearth.conf", drop_in("Login", _LOGIND), **how),
-        record.write("/etc/systemd/sleep.conf.d/50-hearth.conf", drop_in("Sleep", _SLEEP), **how),
+        record.write(
+            "/etc/systemd/logind.conf.d/50-hearth.conf", drop_in("Login", _LOGIND), then=_AGAIN
+        ),
+        record.write(
+            "/etc/systemd/sleep.conf.d/50-hearth.conf", drop_in("Sleep", _SLEEP), then=_AGAIN
+        ),
     ]
     for name in _TARGETS:
-        changes.append(record.link(f"/etc/systemd/system/{name}.target", "/dev/null", **how))
+        changes.append(record.link(f"/etc/systemd/system/{name}.target", "/dev/null", then=_AGAIN))
     return [change.diff for change in changes if change.changed]
 
 
-def let_sleep(record: Journal, check: bool) -> list[dict]:
+def let_sleep(record: Journal) -> list[dict]:
     """Undo the changes of `keep_awake`; return the differences."""
     ours = [entry.path for entry in record.entries() if entry.stage == "power"]
     return [
-        {"before": f"{path}\n", "after": f"{record.restore(path, check=check).state}\n"}
+        {"before": f"{path}\n", "after": f"{record.restore(path).state}\n"}
         for path in reversed(ours)
     ]
 
@@ -97,8 +100,8 @@ def main() -> None:
     )
     awake = module.params["keep_awake"]
     try:
-        record = Journal()
-        diff = (keep_awake if awake else let_sleep)(record, module.check_mode)
+        record = Journal("power", module.check_mode)
+        diff = (keep_awake if awake else let_sleep)(record)
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"sleep cannot be switched: {error}")
     findings = []

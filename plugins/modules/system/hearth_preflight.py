@@ -46,19 +46,6 @@ options:
     default: pypi.org
 """
 
-RETURN = r"""
-facts:
-  description: >-
-    C(os), C(arch), C(python), C(free_gb), C(time), C(machine_id), C(has_address), C(peers) (those
-    whose SSH port answers), C(index) and C(nvidia).
-  type: dict
-  returned: always
-findings:
-  description: What stands in the way, one sentence each.
-  type: list
-  returned: always
-"""
-
 import os
 import platform
 import shutil
@@ -68,9 +55,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
 from ansible.module_utils.hearth_node.driver import inspect
-from ansible.module_utils.hearth_node.driver.cards import NVIDIA
 
 # Supported systems, by id and version of /etc/os-release.
 KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
@@ -187,7 +174,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the `facts` and `findings` of `look`."""
     module = AnsibleModule(
         argument_spec={
             "address": {"type": "str", "required": True},

@@ -12,23 +12,6 @@ description:
   - The action plugin of the same name compares the clock with the controller's.
 """
 
-RETURN = r"""
-client:
-  description: Unit that keeps the clock.
-  returned: success
-  type: str
-  sample: chrony.service
-now:
-  description: The node's clock, in seconds since 1970.
-  returned: success
-  type: float
-findings:
-  description: What stands in the way, in sentences.
-  returned: failure
-  type: list
-  elements: str
-"""
-
 import time
 
 from ansible.module_utils.basic import AnsibleModule
@@ -67,34 +50,33 @@ def install(record: Journal) -> list[str]:
             "nothing keeps the clock, and systemd-timesyncd could not be installed: "
             f"install it, or chrony. apt said:\n{last}"
         ]
-    record.note("time", "package systemd-timesyncd, with its settings in /etc/systemd")
+    record.note("package systemd-timesyncd, with its settings in /etc/systemd")
     return []
 
 
-def enable(record: Journal, unit: dict[str, str], check: bool) -> list[dict]:
+def enable(record: Journal, unit: dict[str, str]) -> list[dict]:
     """Do what `systemctl enable --now` would, on the record; return the differences."""
     name, file = unit["Id"], unit["FragmentPath"]
     back = [["systemctl", "daemon-reload"], ["systemctl", "stop", name]]
-    how = {"stage": "time", "then": back, "check": check}
-    changes = [record.link(f"{_WANTS}/{name}", file, **how), record.link(_BUS, file, **how)]
+    paths = (f"{_WANTS}/{name}", _BUS)
+    changes = [record.link(path, file, then=back) for path in paths]
     return [change.diff for change in changes if change.changed]
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the unit that keeps the clock (`client`), and the time `now`."""
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     check, diff, findings = module.check_mode, [], []
     try:
         choice: ClockChoice = choose(units(module))
         if choice.do == "enable":
-            record = Journal()
             unit = next(each for each in units(module) if each["Id"] == choice.unit)
-            diff = enable(record, unit, check)
+            diff = enable(Journal("time", check), unit)
             if not check:
                 commands = [["systemctl", "daemon-reload"], ["systemctl", "start", choice.unit]]
                 findings = run_all(commands)
         elif choice.do == "install":
-            findings = [] if check else install(Journal())
+            findings = [] if check else install(Journal("time"))
         elif choice.finding:
             findings = [choice.finding]
     except (RecordError, OSError) as error:

@@ -47,18 +47,6 @@ options:
     type: path
 """
 
-RETURN = r"""
-wanted:
-  description: Whether the files are to be sent.
-  returned: always
-  type: bool
-findings:
-  description: What stands in the way, one sentence each; empty if nothing does.
-  returned: always
-  type: list
-  elements: str
-"""
-
 import errno
 import os
 import shutil
@@ -109,7 +97,7 @@ def named(names: list[str]) -> str:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return whether the files are `wanted`, and `findings`."""
     module = AnsibleModule(
         argument_spec={
             "workspace": {"type": "str", "required": True},

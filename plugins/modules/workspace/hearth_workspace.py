@@ -34,30 +34,6 @@ options:
     type: path
 """
 
-RETURN = r"""
-path:
-  description: Absolute path of the workspace.
-  returned: always
-  type: str
-differing:
-  description: Files of the code that were missing, changed or too many.
-  returned: always
-  type: list
-  elements: str
-user:
-  description: The user who owns it; empty without systemd.
-  returned: where there is no finding
-  type: str
-lingers:
-  description: Whether that user's services already outlast the login; also without systemd.
-  returned: where there is no finding
-  type: bool
-under_way:
-  description: The run for which the code was let be although it differs; empty if there is none.
-  returned: always
-  type: str
-"""
-
 import os
 import pwd
 
@@ -70,7 +46,12 @@ _SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module.
+
+    It returns the absolute `path`, the `differing` files of the code, the run for which they were
+    left so (`under_way`, or ''), and `findings`. Without any, also the owner (`user`, '' without
+    systemd) and whether that user's services already outlast the login (`lingers`).
+    """
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "str", "required": True},

@@ -39,6 +39,9 @@ class PathState:
     target: str = ""
 
 
+_PRIVATE = PathState("file", mode=0o600)
+
+
 @dataclass
 class ChangedPath:
     """One changed path. `now` is the state Hearth left; None if another program changes it."""
@@ -91,8 +94,7 @@ def look(path: str) -> PathState:
         return PathState("folder", **owner)
     if not stat.S_ISREG(status.st_mode):
         raise RecordError(f"{path} is neither a file nor a link nor a folder: Hearth lets it be")
-    with open(path, "rb") as file:
-        return PathState("file", sha256=hashlib.sha256(file.read()).hexdigest(), **owner)
+    return PathState("file", sha256=hashlib.sha256(Path(path).read_bytes()).hexdigest(), **owner)
 
 
 def with_block(text: str, marker: str, block: str | None) -> str:
@@ -116,12 +118,19 @@ def with_block(text: str, marker: str, block: str | None) -> str:
 
 
 class Journal:
-    """The record of this machine. With `check`, a method only predicts the change.
+    """The record of this machine, for changes of a stage. With `check`, they are only predicted.
 
     Two playbooks may work on one machine: each change takes a file lock and reloads the record.
     """
 
-    def __init__(self, folder: str = FOLDER, originals: str = ORIGINALS) -> None:
+    def __init__(
+        self,
+        stage: str = "",
+        check: bool = False,
+        folder: str = FOLDER,
+        originals: str = ORIGINALS,
+    ) -> None:
+        self._stage, self.check = stage, check
         self._folder, self._originals = folder, originals
         self._file = os.path.join(folder, "record.json")
         self._entries: dict[str, ChangedPath]
@@ -136,40 +145,26 @@ class Journal:
         path: str,
         content: bytes,
         *,
-        stage: str,
         mode: int | None = None,
         owner: str | None = None,
-        then: list[list[str]] | None = None,
-        check: bool = False,
+        then: Sequence[list[str]] = (),
     ) -> Change:
         """Make `path` a file with this content. Mode and owner are kept, or 0644 and root's.
 
         `then` are commands that put the restored original into effect (run by `settle`).
         """
-        with self._alone(check):
-            here, wanted, put = _file(path, content, mode, owner)
-            return self._change(path, here, wanted, content, put, stage, then, check)
+        with self._alone():
+            here, wanted = _file(path, content, mode, owner)
+            return self._change(path, here, wanted, content, then)
 
-    def link(
-        self,
-        path: str,
-        target: str,
-        *,
-        stage: str,
-        then: list[list[str]] | None = None,
-        check: bool = False,
-    ) -> Change:
+    def link(self, path: str, target: str, *, then: Sequence[list[str]] = ()) -> Change:
         """Make `path` a symbolic link, such as one to /dev/null that masks a unit."""
-        with self._alone(check):
+        with self._alone():
             here = look(path)
             uid, gid = _ids(None, here)
             wanted = PathState("link", uid=uid, gid=gid, target=target)
             content = f"-> {target}\n".encode()
-
-            def put() -> None:
-                _replace(path, lambda place: _link(place, wanted))
-
-            return self._change(path, here, wanted, content, put, stage, then, check)
+            return self._change(path, here, wanted, content, then)
 
     def block(
         self,
@@ -177,30 +172,28 @@ class Journal:
         marker: str,
         text: str | None,
         *,
-        stage: str,
         mode: int | None = None,
         owner: str | None = None,
-        check: bool = False,
     ) -> Change:
         """Keep `text` as a managed block in the file at `path`; None removes the block.
 
         The lines around it belong to the owner: a reset removes the block and keeps them.
         """
-        with self._alone(check):
+        with self._alone():
             present = text_of(path)
             if not present and text is None:
                 return Change(False)
             content = with_block(present, marker, text).encode(errors="surrogateescape")
             known = self._entries.get(path)
             pure = known is None or bool(known.blocks)
-            here, wanted, put = _file(path, content, mode, owner)
+            here, wanted = _file(path, content, mode, owner)
             blocks = [marker] if pure else []
-            return self._change(path, here, wanted, content, put, stage, None, check, blocks)
+            return self._change(path, here, wanted, content, blocks=blocks)
 
-    def before(self, path: str, *, stage: str, then: list[list[str]] | None = None) -> None:
+    def before(self, path: str, *, then: Sequence[list[str]] = ()) -> None:
         """Save `path` as it is now, before another program changes it."""
         with self._alone():
-            self._remember(path, look(path), stage)
+            self._remember(path, look(path))
             self._extend(path, then)
             self._entries[path].now = None
             self._save()
@@ -211,15 +204,13 @@ class Journal:
             self._entries[path].now = look(path)
             self._save()
 
-    def note(self, stage: str, text: str) -> bool:
-        """Note a change that no reset undoes, such as a package; return whether it is new."""
-        note = {"stage": stage, "text": text}
+    def note(self, text: str) -> None:
+        """Note a change that no reset undoes, such as a package, once."""
+        note = {"stage": self._stage, "text": text}
         with self._alone():
-            if note in self._notes:
-                return False
-            self._notes.append(note)
-            self._save()
-            return True
+            if note not in self._notes:
+                self._notes.append(note)
+                self._save()
 
     # -- undoing ---------------------------------------------------------------------------------
 
@@ -229,29 +220,23 @@ class Journal:
 
     def original(self, path: str) -> bytes | None:
         """Return a recorded file's content from before Hearth; None if there was no file."""
-        first = self._entries[path].first
-        if first.kind != "file":
-            return None
-        with open(self._copy(first), "rb") as file:
-            return file.read()
+        return self._saved(self._entries[path].first)
 
     def notes(self) -> list[dict[str, str]]:
         """Return `stage` and `text` of the changes that no reset undoes."""
         return list(self._notes)
 
-    def restore(
-        self, path: str, check: bool = False, plain: Callable[[str], str] | None = None
-    ) -> Undone:
+    def restore(self, path: str, plain: Callable[[str], str] | None = None) -> Undone:
         """Restore a path to its original state and take it off the record.
 
         From a file that others write to as well, only Hearth's part is removed: its blocks, or the
         text that `plain` removes. Any other file that somebody has changed since is left alone; a
         copy of the original stays in the folder of originals.
         """
-        with self._alone(check):
+        with self._alone():
             if path not in self._entries:  # a concurrent reset has restored it
                 return Undone(path, "restored")
-            return self._restore(self._entries[path], check, plain)
+            return self._restore(self._entries[path], plain)
 
     def settle(self) -> list[str]:
         """Run the commands that put restored paths into effect; return a sentence per failure.
@@ -277,9 +262,9 @@ class Journal:
     # -- the parts -------------------------------------------------------------------------------
 
     @contextmanager
-    def _alone(self, check: bool = False) -> Iterator[None]:
-        """Lock the record against other processes and reload it."""
-        if check:
+    def _alone(self) -> Iterator[None]:
+        """Lock the record against other processes and reload it; not in check mode."""
+        if self.check:
             yield
             return
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
@@ -293,13 +278,10 @@ class Journal:
         here: PathState,
         wanted: PathState,
         content: bytes,
-        put: Callable[[], None],
-        stage: str,
-        then: list[list[str]] | None,
-        check: bool,
+        then: Sequence[list[str]] = (),
         blocks: Sequence[str] = (),
     ) -> Change:
-        """Save the original, then let `put` change the path, unless it is already as wanted.
+        """Save the original, then change the path, unless it is already as wanted.
 
         The wanted state is recorded before the change: any other state found later is somebody
         else's change, even if Hearth was interrupted in between.
@@ -309,23 +291,23 @@ class Journal:
         if here == wanted:
             return Change(False)
         change = Change(True, _diff(path, here, content, wanted))
-        if not check:
-            self._folders(os.path.dirname(path), stage, wanted)
-            self._remember(path, here, stage)
+        if not self.check:
+            self._folders(os.path.dirname(path), wanted)
+            self._remember(path, here)
             self._extend(path, then)
             entry = self._entries[path]
             entry.blocks += [block for block in blocks if block not in entry.blocks]
             earlier, entry.now = entry.now, wanted
             self._save()
             try:
-                put()
+                _put(path, content, wanted)
             except OSError:  # the path is unchanged
                 entry.now = earlier or wanted
                 self._save()
                 raise
         return change
 
-    def _folders(self, folder: str, stage: str, owner: PathState) -> None:
+    def _folders(self, folder: str, owner: PathState) -> None:
         """Create missing parent folders, each on the record."""
         missing = []
         while folder and not os.path.isdir(folder):
@@ -335,35 +317,34 @@ class Journal:
             os.mkdir(path, 0o755)
             if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
                 os.chown(path, owner.uid, owner.gid)
-            self._entries[path] = ChangedPath(path, stage, PathState("absent"), look(path))
+            self._entries[path] = ChangedPath(path, self._stage, PathState("absent"), look(path))
 
-    def _remember(self, path: str, here: PathState, stage: str) -> None:
+    def _remember(self, path: str, here: PathState) -> None:
         """Save the original, once."""
         if path in self._entries:
             return
         if here.kind == "file":
             os.makedirs(os.path.join(self._folder, "before"), mode=0o700, exist_ok=True)
-            with open(path, "rb") as file:
-                _write(self._copy(here), file.read(), PathState("file", mode=0o600))
-        self._entries[path] = ChangedPath(path, stage, here)
+            _put(self._copy(here), Path(path).read_bytes(), _PRIVATE)
+        self._entries[path] = ChangedPath(path, self._stage, here)
 
-    def _extend(self, path: str, then: list[list[str]] | None) -> None:
+    def _extend(self, path: str, then: Sequence[list[str]]) -> None:
         """Add commands to those of a path, each once."""
         known = self._entries[path].then
-        known += [command for command in then or [] if command not in known]
+        known += [command for command in then if command not in known]
 
     def _copy(self, first: PathState) -> str:
         return os.path.join(self._folder, "before", first.sha256)
 
+    def _saved(self, first: PathState) -> bytes | None:
+        """Return the content of an original; None if it was no file."""
+        return Path(self._copy(first)).read_bytes() if first.kind == "file" else None
+
     def _put_back(self, entry: ChangedPath) -> bool:
         """Restore the original state; return False for a folder that is not empty."""
         path, first = entry.path, entry.first
-        if first.kind == "file":
-            with open(self._copy(first), "rb") as file:
-                content = file.read()
-            _replace(path, lambda place: _write(place, content, first))
-        elif first.kind == "link":
-            _replace(path, lambda place: _link(place, first))
+        if first.kind in ("file", "link"):
+            _put(path, self._saved(first) or b"", first)
         elif os.path.isdir(path) and not os.path.islink(path):
             if os.listdir(path):
                 return False
@@ -372,9 +353,7 @@ class Journal:
             os.unlink(path)
         return True
 
-    def _restore(
-        self, entry: ChangedPath, check: bool, plain: Callable[[str], str] | None
-    ) -> Undone:
+    def _restore(self, entry: ChangedPath, plain: Callable[[str], str] | None) -> Undone:
         """Restore a path as `restore` describes, without the lock."""
         path = entry.path
         if entry.blocks and plain is None:
@@ -384,44 +363,39 @@ class Journal:
         if here == entry.first:
             undone = Undone(path, "restored")
         elif plain and here.kind == "file" and entry.first.kind in ("file", "absent"):
-            undone = self._take_out(entry, here, plain, check)
+            undone = self._take_out(entry, here, plain)
         elif ours:
             undone = Undone(path, "removed" if entry.first.kind == "absent" else "restored")
-            if not check and not self._put_back(entry):
+            if not self.check and not self._put_back(entry):
                 undone = Undone(path, "left", "it holds files that are not Hearth's")
         elif here.kind == "absent":
             undone = Undone(path, "left", "somebody has removed it since")
         else:
             undone = Undone(path, "left", "somebody has changed it since")
-        if undone.state == "left" and entry.first.kind == "file" and not check:
+        if undone.state == "left" and entry.first.kind == "file" and not self.check:
             kept = self._originals + path
             os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)
             shutil.copyfile(self._copy(entry.first), kept)
             os.chmod(kept, 0o600)
             undone = Undone(path, "left", f"{undone.why}; the original is in {kept}")
-        if not check:
+        if not self.check:
             del self._entries[path]
             self._due += [command for command in entry.then if command not in self._due]
             self._save()
         return undone
 
-    def _take_out(
-        self, entry: ChangedPath, here: PathState, plain: Callable[[str], str], check: bool
-    ) -> Undone:
+    def _take_out(self, entry: ChangedPath, here: PathState, plain: Callable[[str], str]) -> Undone:
         """Remove Hearth's part of a file; the rest stays, even if it differs from the original."""
         path, first = entry.path, entry.first
         kept = plain(text_of(path)).encode(errors="surrogateescape")
-        original = b""
-        if first.kind == "file":
-            with open(self._copy(first), "rb") as file:
-                original = file.read()
+        original = self._saved(first) or b""
         # Adding a block also ends the line before it.
         if kept.rstrip(b"\n") == original.rstrip(b"\n"):
-            if not check:
+            if not self.check:
                 self._put_back(entry)
             return Undone(path, "removed" if first.kind == "absent" else "restored")
-        if not check:
-            _replace(path, lambda place: _write(place, kept, here))
+        if not self.check:
+            _put(path, kept, here)
         return Undone(path, "restored", "Hearth's lines only; others have changed since")
 
     def _load(self) -> None:
@@ -446,9 +420,7 @@ class Journal:
         entries = [asdict(entry) for entry in self._entries.values()]
         kept = {"entries": entries, "notes": self._notes, "due": self._due}
         text = json.dumps(kept, indent=1) + "\n"
-        _replace(
-            self._file, lambda place: _write(place, text.encode(), PathState("file", mode=0o600))
-        )
+        _put(self._file, text.encode(), _PRIVATE)
 
 
 def run_all(commands: list[list[str]]) -> list[str]:
@@ -475,8 +447,8 @@ def _ids(owner: str | None, here: PathState) -> tuple[int, int]:
 
 def _file(
     path: str, content: bytes, mode: int | None, owner: str | None
-) -> tuple[PathState, PathState, Callable[[], None]]:
-    """Return the current state of `path`, the wanted state, and a function that writes the file."""
+) -> tuple[PathState, PathState]:
+    """Return the current state of `path`, and that of a file with this content."""
     here = look(path)
     uid, gid = _ids(owner, here)
     wanted = PathState(
@@ -486,33 +458,25 @@ def _file(
         gid=gid,
         sha256=hashlib.sha256(content).hexdigest(),
     )
-    return here, wanted, lambda: _replace(path, lambda place: _write(place, content, wanted))
+    return here, wanted
 
 
-def _replace(path: str, make: Callable[[str], None]) -> None:
-    """Create a file with `make` and rename it over `path` atomically."""
+def _put(path: str, content: bytes, wanted: PathState) -> None:
+    """Make `path` a file with this content, fsynced, or a link, by one rename."""
     folder = os.path.dirname(path)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".hearth-") as temporary:
         place = os.path.join(temporary, "new")
-        make(place)
+        if wanted.kind == "link":
+            os.symlink(wanted.target, place)
+        else:
+            with open(place, "xb") as file:  # in a folder that only its owner enters
+                file.write(content)
+                os.fchmod(file.fileno(), wanted.mode)
+                file.flush()
+                os.fsync(file.fileno())
+        if (wanted.uid, wanted.gid) != (os.geteuid(), os.getegid()):
+            os.lchown(place, wanted.uid, wanted.gid)
         os.replace(place, path)
-
-
-def _write(path: str, content: bytes, like: PathState) -> None:
-    """Write a file with mode and owner of `like`, and fsync it."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-        os.fchmod(file.fileno(), like.mode)
-        if (like.uid, like.gid) != (os.geteuid(), os.getegid()):
-            os.fchown(file.fileno(), like.uid, like.gid)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _link(path: str, like: PathState) -> None:
-    os.symlink(like.target, path)
-    if (like.uid, like.gid) != (os.geteuid(), os.getegid()):
-        os.lchown(path, like.uid, like.gid)
 
 
 def _without_blocks(text: str, markers: list[str]) -> str:

@@ -70,8 +70,7 @@ def interface_of(address: str) -> str:
     """Return the interface that carries an address, or ''; all of loopback belongs to `lo`."""
     if ipaddress.ip_address(address).is_loopback:
         return "lo"
-    nics, _ = see()
-    return next((nic.name for nic in nics if nic.carries(address)), "")
+    return next((nic.name for nic in see() if nic.carries(address)), "")
 
 
 def cpu_percent(before: str, after: str) -> float | None:

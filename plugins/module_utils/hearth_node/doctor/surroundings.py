@@ -1,4 +1,4 @@
-"""Surroundings of a node: power source, disks, network card and the path to its peers.
+"""Surroundings of a node: other uses, power source, disks, network card, paths to its peers.
 
 Read-only. `root` is / except in tests, which build a tree of their own.
 """
@@ -14,14 +14,26 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import nearest_folder, output, run, text_of
+from ansible.module_utils.hearth_node.base import nearest_folder, run, text_of
+from ansible.module_utils.hearth_node.doctor import gpu_use
 from ansible.module_utils.hearth_node.doctor.health import interface_of
+from ansible.module_utils.hearth_node.runs import leftovers
 
 _HEADERS = {4: 28, 6: 48}
 """Bytes of IP and ICMP headers, by IP version."""
 
 _SMALL = 56
 _TRIES = 3
+
+
+def home(workspace: str) -> dict[str, Any]:
+    """Return `on_battery`, the `gpus` with their programs, and the reason if there are none.
+
+    The reason is `gpu_trouble`. Processes of the runs in `workspace` are told from others.
+    """
+    kept, lost = leftovers.processes(workspace)
+    gpus, trouble = gpu_use.look(kept | {each["pid"] for each in lost})
+    return {"on_battery": on_battery(), "gpus": gpus, "gpu_trouble": trouble}
 
 
 def on_battery(root: str = "/") -> bool | None:
@@ -87,11 +99,6 @@ def neighbours(said: str) -> dict[str, str]:
         for entry in entries
         if entry.get("lladdr") and "FAILED" not in entry.get("state", ())
     }
-
-
-def asked_neighbours() -> dict[str, str]:
-    """Return the neighbour table of this machine, as `neighbours` does."""
-    return neighbours(output("ip", "-j", "neigh", "show"))
 
 
 def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""NVIDIA cards, the driver decision, and its packages."""
+"""The NVIDIA driver of a machine: cards, versions, repository keys."""

@@ -10,8 +10,10 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
+from ansible.module_utils.hearth.base.nvidia import FLOOR, NVIDIA, major
 from ansible.module_utils.hearth_node.base import output, run, text_of
 
 _EFI_SECURE_BOOT = (
@@ -42,11 +44,6 @@ def _read(path: str) -> str:
     return text_of(path).strip()
 
 
-def boot() -> str:
-    """Return the kernel's boot id."""
-    return _read("/proc/sys/kernel/random/boot_id")
-
-
 def cards(root: str = "/") -> list[dict[str, str]]:
     """Return the display controllers on the PCI bus, of any vendor, in slot order.
 
@@ -59,13 +56,8 @@ def cards(root: str = "/") -> list[dict[str, str]]:
         driver = f"{folder}/driver"
         found.append(
             {
-                "slot": os.path.basename(folder),
                 "vendor": _read(f"{folder}/vendor").removeprefix("0x"),
                 "device": _read(f"{folder}/device").removeprefix("0x"),
-                "subsystem": ":".join(
-                    _read(f"{folder}/subsystem_{part}").removeprefix("0x")
-                    for part in ("vendor", "device")
-                ),
                 "driver": os.path.basename(os.readlink(driver)) if os.path.islink(driver) else "",
             }
         )
@@ -146,7 +138,7 @@ def _owner(path: str) -> str:
 
 
 def look() -> dict[str, Any]:
-    """Return the facts about this machine that the driver decision needs."""
+    """Return the facts about this machine that the driver decision needs (on the controller)."""
     found = cards()
     answer: dict[str, Any] = {
         "cards": found,
@@ -163,8 +155,10 @@ def look() -> dict[str, Any]:
         "answers": False,
         "secure_boot": False,
         "signing_key_enrolled": False,
+        "works": False,
+        "restart": "",
     }
-    if not any(each["vendor"] == "10de" for each in found):
+    if not any(each["vendor"] == NVIDIA for each in found):
         return answer
     packages = _installed()
     answer["images"] = [name for name in packages if name.startswith("linux-image-")]
@@ -179,4 +173,31 @@ def look() -> dict[str, Any]:
     if answer["secure_boot"]:
         done = run("mokutil", "--test-key", f"/{_MOK}")
         answer["signing_key_enrolled"] = "already enrolled" in done.stdout + done.stderr
+    answer["works"], answer["restart"] = works(answer), restart_reason(answer)
     return answer
+
+
+def works(look: Mapping[str, Any]) -> bool:
+    """Return whether the driver is new enough, loaded, of one version, and answers."""
+    return bool(
+        look["answers"] and look["loaded"] == look["library"] and major(look["loaded"]) >= FLOOR
+    )
+
+
+def restart_reason(look: Mapping[str, Any]) -> str:
+    """Return the reason why the installed driver needs a restart, or ''."""
+    if major(look["library"]) < FLOOR:
+        return ""
+    if look["loaded"] and look["loaded"] != look["library"]:
+        return (
+            f"the loaded module is {look['loaded']} and the installed driver {look['library']}, "
+            "which do not work together"
+        )
+    if not look["loaded"] and any(
+        found["vendor"] == NVIDIA and found["driver"] == "nouveau" for found in look["cards"]
+    ):
+        return "nouveau holds the card until the machine is restarted"
+    others = [each for each in look.get("module_kernels", []) if each != look["kernel"]]
+    if others and not look["loaded"] and look["kernel"] not in look["module_kernels"]:
+        return f"its module is built for kernel {others[-1]}, and {look['kernel']} runs"
+    return ""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ansible.module_utils.hearth.base.nvidia import FLOOR, major
 from ansible.module_utils.hearth_node.base import run
-from ansible.module_utils.hearth_node.driver.machine import FLOOR, major
 
 _PROBE = """
 import importlib.metadata, importlib.util, json, sys
@@ -71,11 +70,6 @@ def glibc() -> int:
     """Return the minor version of this machine's glibc 2, or 0 if it has another C library."""
     found = re.fullmatch(r"glibc 2\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
     return int(found[1]) if found else 0
-
-
-def machine() -> str:
-    """Return this machine's architecture, such as `x86_64`."""
-    return platform.machine()
 
 
 def lock_for(choice: str, driver: str, gpus: int) -> str:

@@ -124,7 +124,8 @@ def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candid
     generate = [["netplan", "generate"]]
     if by_networkmanager:
         up = ["uuid", manager.uuid] if key == place.key else ["id", f"netplan-{key}"]
-        apply, undo = generate + _activate(name, *up), generate + _activate(nic.name, *_by(manager))
+        apply = generate + _activate(name, *up)
+        undo = generate + _activate(nic.name, "uuid", manager.uuid)
     else:
         apply = undo = [*generate, ["networkctl", "reload"], ["sh", "-c", ADDRESSED, "", nic.name]]
     before = netplan.dump(documents[place.path], name)
@@ -175,15 +176,11 @@ def _of_profile(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candid
         content=after,
         folder=_PROFILES,
         apply=_activate(name, "uuid", identity),
-        undo=_activate(nic.name, *_by(manager)),
+        undo=_activate(nic.name, "uuid", manager.uuid),
         before=without_secrets(before),
         after=without_secrets(after),
         then=[["nmcli", "connection", "reload"]],
     )
-
-
-def _by(manager: Manager) -> tuple[str, str]:
-    return "uuid", manager.uuid
 
 
 def _activate(nic: str, *profile: str) -> list[list[str]]:

@@ -27,16 +27,13 @@ class NetworkVerdict:
 
 
 def verify(
-    asked: plan.AddressRequest,
-    nics: Sequence[Nic],
-    default: str,
-    peers: Mapping[str, Sequence[str]],
+    asked: plan.AddressRequest, nics: Sequence[Nic], peers: Mapping[str, Sequence[str]]
 ) -> NetworkVerdict:
     """Return the problems with the present address; never a change.
 
-    `default` is the NIC of the default route; `peers` are the other nodes' addresses by name.
+    `peers` are the other nodes' addresses by name.
     """
-    findings = plan.absent(nics, asked, default)
+    findings = plan.absent(nics, asked)
     nic = next((each for each in nics if each.has(asked.address)), None)
     if findings or nic is None:
         return NetworkVerdict(findings)
@@ -51,15 +48,13 @@ def verify(
     )
 
 
-def static(
-    asked: plan.AddressRequest, nics: Sequence[Nic], default: str, *, force: bool
-) -> NetworkVerdict:
+def static(asked: plan.AddressRequest, nics: Sequence[Nic], *, force: bool) -> NetworkVerdict:
     """Return all reasons against setting the address, and the change that sets it.
 
     `force` drops the reasons that do not rule out a self-reverting change.
     """
-    chosen, refusals = plan.choose(nics, asked, default)
-    nic = chosen or plan.carrier(nics, asked.reached, default)
+    chosen, refusals = plan.choose(nics, asked)
+    nic = chosen or plan.carrier(nics, asked.reached)
     if nic is None:
         return NetworkVerdict(refusals)
     manager = manager_of(nic)

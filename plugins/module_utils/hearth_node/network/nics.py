@@ -44,18 +44,18 @@ class Held:
 class Nic:
     """A network interface; `gateway` is that of its default route, or empty.
 
-    `held` are its IPv4 addresses, `sixes` its IPv6 ones.
+    `held` are its IPv4 addresses, `sixes` its IPv6 ones; `leads` if the best default route is its.
     """
 
     name: str
     index: int
     mac: str
-    up: bool
     cable: bool
     held: tuple[Held, ...] = ()
     sixes: tuple[str, ...] = ()
     gateway: str = ""
     wireless: bool = False
+    leads: bool = False
 
     @property
     def ordinary(self) -> bool:
@@ -101,13 +101,14 @@ def nics_of(links: str, routes: str, wireless: set[str]) -> list[Nic]:
     """
     gateways: dict[str, str] = {}
     for route in sorted(_read(routes), key=lambda each: each.get("metric", 0)):
-        gateways.setdefault(route.get("dev", ""), route.get("gateway", ""))
+        if "dev" in route:
+            gateways.setdefault(route["dev"], route.get("gateway", ""))
+    leading = next(iter(gateways), "")
     return [
         Nic(
             name=link["ifname"],
             index=link["ifindex"],
             mac=link.get("address", "").lower(),
-            up="UP" in link["flags"],
             cable="LOWER_UP" in link["flags"],
             held=tuple(
                 Held(each["local"], each["prefixlen"], bool(each.get("dynamic")))
@@ -119,6 +120,7 @@ def nics_of(links: str, routes: str, wireless: set[str]) -> list[Nic]:
             ),
             gateway=gateways.get(link["ifname"], ""),
             wireless=link["ifname"] in wireless,
+            leads=link["ifname"] == leading,
         )
         for link in _read(links)
         if link
@@ -129,21 +131,15 @@ def _read(text: str) -> list[dict[str, Any]]:
     return json.loads(text) if text.strip() else []
 
 
-def default_of(routes: str) -> str:
-    """Return the NIC of the best default route in the output of `ip -j -4 route show default`."""
-    best = sorted(_read(routes), key=lambda each: each.get("metric", 0))
-    return next((route["dev"] for route in best if "dev" in route), "")
-
-
-def see() -> tuple[list[Nic], str]:
-    """Return the NICs of this machine, and the name of the one with the default route."""
+def see() -> list[Nic]:
+    """Return the NICs of this machine."""
     wireless = {
         path.split("/")[4]
         for kind in ("wireless", "phy80211")
         for path in glob.glob(f"/sys/class/net/*/{kind}")
     }
     routes = output("ip", "-j", "-4", "route", "show", "default")
-    return nics_of(output("ip", "-j", "address"), routes, wireless), default_of(routes)
+    return nics_of(output("ip", "-j", "address"), routes, wireless)
 
 
 def networkd_of(state: str) -> Manager | None:

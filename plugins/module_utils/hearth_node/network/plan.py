@@ -62,27 +62,25 @@ def near(address: str, wanted: Wanted) -> bool:
     return is_ipv4(address) and ipaddress.IPv4Address(address) in network
 
 
-def carrier(nics: Sequence[Nic], addresses: Iterable[str], default: str = "") -> Nic | None:
+def carrier(nics: Sequence[Nic], addresses: Iterable[str]) -> Nic | None:
     """Return the NIC that carries the first of these addresses that is in use.
 
-    If none is, return the NIC of the default route (`default`), or the first with a gateway.
+    If none is, return the NIC of the default route, or the first with a gateway.
     """
     ordinary = [nic for nic in nics if nic.ordinary]
     for address in addresses:
         for nic in ordinary:
             if nic.has(address):
                 return nic
-    named = [nic for nic in ordinary if nic.name == default]
-    return next(iter([*named, *(nic for nic in ordinary if nic.gateway)]), None)
+    leading = [nic for nic in ordinary if nic.leads]
+    return next(iter([*leading, *(nic for nic in ordinary if nic.gateway)]), None)
 
 
-def choose(
-    nics: Sequence[Nic], asked: AddressRequest, default: str = ""
-) -> tuple[Nic | None, list[str]]:
+def choose(nics: Sequence[Nic], asked: AddressRequest) -> tuple[Nic | None, list[str]]:
     """Return the NIC for the address, or None with the reasons."""
     known = ", ".join(f"{nic.name} ({nic.mac})" for nic in nics if nic.ordinary)
     if not (asked.mac or asked.interface):
-        nic = carrier(nics, (*asked.reached, asked.address), default)
+        nic = carrier(nics, (*asked.reached, asked.address))
         if nic is None:
             return None, [f"no NIC carries an address of the home's network; it has {known}"]
         return nic, []
@@ -205,11 +203,11 @@ def around(nic: Nic, address: str, gateway: str, answers: Mapping[str, str]) -> 
     return findings
 
 
-def absent(nics: Sequence[Nic], asked: AddressRequest, default: str = "") -> list[str]:
+def absent(nics: Sequence[Nic], asked: AddressRequest) -> list[str]:
     """Return a finding with possible remedies, if no NIC carries the address."""
     if any(nic.carries(asked.address) for nic in nics):
         return []
-    nic = carrier(nics, asked.reached, default)
+    nic = carrier(nics, asked.reached)
     if nic is None:
         return [f"cluster_address {asked.address} is on no NIC of the machine"]
     has = ", ".join(f"{held.address}/{held.prefix}" for held in nic.held) or "no address"

@@ -16,15 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.hearth.base.files import read_object
-from ansible.module_utils.hearth.base.systemd import call, has_manager, user_systemctl
 from ansible.module_utils.hearth_node.base import text_of, write_private
 
 HOST = "127.0.0.1"
 PORT = 6006
 """TensorBoard's default; a free one is used if it is taken."""
-
-# Cannot clash with a run's unit: those begin with `hearth-`.
-UNIT = "hearth.tensorboard.service"
 
 _START = 90.0
 _MISSED = 5  # consecutive checks, a fifth of a second apart
@@ -55,7 +51,7 @@ def record_file(workspace: str) -> str:
 
 
 def read_record(workspace: str) -> dict[str, Any]:
-    """Return `run`, `logdir`, `port`, `pid` and `unit` of the node's TensorBoard; {} for none."""
+    """Return `run`, `logdir`, `port` and `pid` of the node's TensorBoard; {} for none."""
     record = read_object(Path(record_file(workspace)))
     return record if record and alive(record) else {}
 
@@ -96,7 +92,7 @@ def free_port(wanted: int = 0) -> int:
     )
 
 
-def start(python: str, workspace: str, run: str, port: int, may_be_unit: bool) -> dict[str, Any]:
+def start(python: str, workspace: str, run: str, port: int) -> dict[str, Any]:
     """Start TensorBoard for a run, wait until it answers, and return its record.
 
     Raises `DashboardError` if it does not.
@@ -108,9 +104,8 @@ def start(python: str, workspace: str, run: str, port: int, may_be_unit: bool) -
         pass
     variables = {name: os.environ[name] for name in _KEPT if name in os.environ}
     variables["HEARTH_WORKSPACE"] = workspace
-    unit = UNIT if may_be_unit and has_manager() else ""
-    pid = _as_unit(command, variables, log) if unit else _as_process(command, variables, log)
-    record = {"run": run, "logdir": logdir, "port": port, "pid": pid, "unit": unit}
+    pid = _begin(command, variables, log)
+    record = {"run": run, "logdir": logdir, "port": port, "pid": pid}
     write_private(record_file(workspace), json.dumps(record, indent=1) + "\n")
     until, missed = time.monotonic() + _START, 0
     while not answers(port):
@@ -133,10 +128,7 @@ def stop(record: dict[str, Any]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not alive(record):
             return
-        if record["unit"] and number == signal.SIGTERM:
-            user_systemctl("stop", record["unit"])
-        else:
-            os.kill(record["pid"], number)
+        os.kill(record["pid"], number)
         until = time.monotonic() + _END
         while alive(record) and time.monotonic() < until:
             time.sleep(0.1)
@@ -144,7 +136,7 @@ def stop(record: dict[str, Any]) -> None:
         raise DashboardError(f"process {record['pid']} does not end")
 
 
-def _as_process(command: list[str], variables: dict[str, str], log: str) -> int:
+def _begin(command: list[str], variables: dict[str, str], log: str) -> int:
     """Start a process in a session of its own; return its pid."""
     with open(log, "ab") as said:
         child = subprocess.Popen(
@@ -156,19 +148,3 @@ def _as_process(command: list[str], variables: dict[str, str], log: str) -> int:
             start_new_session=True,
         )
     return child.pid
-
-
-def _as_unit(command: list[str], variables: dict[str, str], log: str) -> int:
-    """Start a transient unit of the user's systemd; return its main pid."""
-    user_systemctl("stop", UNIT)
-    done = call(
-        *("systemd-run", "--user", "--quiet", "--collect", "--service-type=exec"),
-        *(f"--unit={UNIT}", "--description=Hearth: TensorBoard"),
-        *(f"--property=Standard{way}=append:{log}" for way in ("Output", "Error")),
-        *(f"--setenv={name}={value}" for name, value in variables.items()),
-        "--",
-        *command,
-    )
-    if done.returncode:
-        raise DashboardError(f"systemd-run --user failed: {done.stderr.strip()}")
-    return int(user_systemctl("show", "--property=MainPID", "--value", UNIT).stdout.strip() or 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Any
 
 from ansible.module_utils.hearth.base.files import bytes_below
 from ansible.module_utils.hearth_node.base import remove_path, run_under_way, text_of
+from ansible.module_utils.hearth_node.runs.leftovers import units_folder
 
 # Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
 _STEP = b'{"kind": "step"'
@@ -122,8 +122,7 @@ def _checkpoint(folder: str, now: float) -> dict[str, Any] | None:
 
 def paths(workspace: str, run: str) -> list[str]:
     """Return the paths of a run's files on this node, relative to the workspace or absolute."""
-    units = os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".config", "systemd", "user")
-    unit = f"hearth-{run}.service"
+    units, unit = units_folder(), f"hearth-{run}.service"
     each = [
         os.path.join("results", run),
         os.path.join("checkpoints", run),

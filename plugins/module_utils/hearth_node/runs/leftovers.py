@@ -62,7 +62,7 @@ def files(workspace: str) -> list[str]:
     """Return the paths of units and torchrun scratch folders whose run is not under way."""
     busy = run_under_way(workspace)
     found = []
-    for path in sorted(glob.glob(os.path.join(_units(), "hearth-*.service"))):
+    for path in sorted(glob.glob(os.path.join(units_folder(), "hearth-*.service"))):
         run = os.path.basename(path).removeprefix("hearth-").removesuffix(".service")
         # Another workspace of this user may have a run of the same name.
         own = os.path.join(workspace, "config", f"{run}.json") in text_of(path)
@@ -78,7 +78,7 @@ def tidy(workspace: str) -> list[str]:
     """Remove and return the paths from `files`. Raises `OSError` if one cannot be removed."""
     gone = files(workspace)
     for path in gone:
-        wanted = os.path.join(_units(), "default.target.wants", os.path.basename(path))
+        wanted = os.path.join(units_folder(), "default.target.wants", os.path.basename(path))
         if os.path.lexists(wanted):
             os.unlink(wanted)
         remove_path(path)
@@ -87,5 +87,6 @@ def tidy(workspace: str) -> list[str]:
     return gone
 
 
-def _units() -> str:
+def units_folder() -> str:
+    """Return the folder of the units of this user's systemd."""
     return os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".config", "systemd", "user")

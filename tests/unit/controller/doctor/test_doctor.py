@@ -41,8 +41,7 @@ GPU = {
 }
 GAME = {"pid": 4242, "name": "game.exe", "mib": 6200, "computes": False}
 DRIVER = {
-    "cards": ["GeForce RTX 5070 Ti (Blackwell, 10de:2c05)"],
-    "needs_open": True,
+    "cards": ["2c05"],
     "works": True,
     "restart": "",
     "loaded": "580.126.09",

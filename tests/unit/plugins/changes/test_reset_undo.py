@@ -12,7 +12,8 @@ reset = load("modules", "hearth_reset")
 @pytest.fixture
 def open_record(tmp_path):
     """Return a function that opens the record as the next call of a module would."""
-    return lambda: Journal(str(tmp_path / "record"), str(tmp_path / "originals"))
+    folders = {"folder": str(tmp_path / "record"), "originals": str(tmp_path / "originals")}
+    return lambda **given: Journal("power", **given, **folders)
 
 
 def test_what_is_back_counts_also_where_another_path_cannot_be_put_back(
@@ -20,34 +21,33 @@ def test_what_is_back_counts_also_where_another_path_cannot_be_put_back(
 ):
     record = open_record()
     told = tmp_path / "told"
-    record.write(str(tmp_path / "hosts"), b"ours", stage="names")
-    record.write(str(tmp_path / "logind"), b"ours", stage="power", then=[["/bin/touch", str(told)]])
+    record.write(str(tmp_path / "hosts"), b"ours")
+    record.write(str(tmp_path / "logind"), b"ours", then=[["/bin/touch", str(told)]])
     restore = record.restore
 
-    def immutable(path, **how):
+    def immutable(path, plain):
         if path.endswith("hosts"):
             raise RecordError("hosts may not be changed")
-        return restore(path, **how)
+        return restore(path, plain)
 
     monkeypatch.setattr(record, "restore", immutable)
     with pytest.raises(RecordError, match="hosts"):
-        reset.undo(record, [], check=False)
+        reset.undo(record, [])
     assert not (tmp_path / "logind").exists()
     assert told.exists()
 
 
 def test_what_one_that_was_cut_off_has_put_back_counts_after_the_next(tmp_path, open_record):
     told, logind = tmp_path / "told", str(tmp_path / "logind")
-    open_record().write(logind, b"ours", stage="power", then=[["/bin/touch", str(told)]])
+    open_record().write(logind, b"ours", then=[["/bin/touch", str(told)]])
     open_record().restore(logind)  # and no more: its machine lost the power
     assert not told.exists()
-    again = open_record()
-    assert reset.undo(again, [], check=True) == ([], [])
+    assert reset.undo(open_record(check=True), []) == ([], [])
     assert not told.exists()
-    assert reset.undo(again, [], check=False) == ([], [])
+    assert reset.undo(open_record(), []) == ([], [])
     assert told.exists()
     told.unlink()
-    assert reset.undo(open_record(), [], check=False) == ([], [])
+    assert reset.undo(open_record(), []) == ([], [])
     assert not told.exists()
 
 

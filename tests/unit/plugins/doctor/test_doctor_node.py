@@ -86,7 +86,7 @@ def rank(workspace) -> Iterator[subprocess.Popen[bytes]]:
 
 def doctor(workspace: Path, verb: str = "look", **more) -> dict:
     """Return the facts of this computer as a node."""
-    return call("hearth_doctor", verb=verb, address="127.0.0.1", workspace=str(workspace), **more)[
+    return call("hearth_examine", verb=verb, address="127.0.0.1", workspace=str(workspace), **more)[
         "facts"
     ]
 
@@ -120,6 +120,7 @@ def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace):
         meeting=SimpleNamespace(address="127.0.0.1"),
         python=sys.executable,
         script="scripts/train_distributed.py",
+        scripted=False,
         words=[],
     )
     words = command(spec, Go(port=29500, generation=1, nodes=("desk",)))
@@ -174,13 +175,13 @@ def test_what_is_left_of_ended_runs_is_removed_when_it_is_asked_for(workspace):
     assert doctor(workspace)["leftovers"] == [str(left)]
 
     given = {"verb": "tidy", "address": "127.0.0.1", "workspace": str(workspace)}
-    foretold = call("hearth_doctor", check=True, **given)
+    foretold = call("hearth_examine", check=True, **given)
     assert (foretold["changed"], foretold["removed"]) == (True, [str(left)])
     assert left.exists()
-    assert call("hearth_doctor", **given)["removed"] == [str(left)]
+    assert call("hearth_examine", **given)["removed"] == [str(left)]
     assert not left.exists()
     assert kept.exists()
-    assert not call("hearth_doctor", **given)["changed"]
+    assert not call("hearth_examine", **given)["changed"]
 
 
 def test_a_model_is_compared_by_checksums_and_a_changed_file_is_named(workspace):

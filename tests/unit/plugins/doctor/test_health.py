@@ -23,7 +23,7 @@ def nvidia_smi(tmp_path, monkeypatch):
 
 
 def health(address="127.0.0.2"):
-    return call("hearth_health", address=address)["health"]
+    return call("hearth_examine", verb="health", address=address, workspace="/nowhere")["facts"]
 
 
 def test_this_computer_is_told_of():

@@ -19,14 +19,13 @@ HOME = Nic(
     2,
     "02:00:00:00:00:01",
     True,
-    True,
     (Held("192.168.1.9", 24, True),),
     (),
     "192.168.1.1",
 )
-SECOND = Nic("eno2", 3, "02:00:00:00:00:02", True, True, (Held("10.0.0.2", 8, False),))
-DOCKER = Nic("docker0", 4, "02:00:00:00:00:03", True, False, (Held("172.17.0.1", 16, False),))
-TAILSCALE = Nic("tailscale0", 5, "", True, True, (Held("100.64.0.1", 32, False),))
+SECOND = Nic("eno2", 3, "02:00:00:00:00:02", True, (Held("10.0.0.2", 8, False),))
+DOCKER = Nic("docker0", 4, "02:00:00:00:00:03", False, (Held("172.17.0.1", 16, False),))
+TAILSCALE = Nic("tailscale0", 5, "", True, (Held("100.64.0.1", 32, False),))
 ALL = [DOCKER, TAILSCALE, SECOND, HOME]
 NETWORKD = Manager("networkd", definition="enp5s0", dns=("192.168.1.1",))
 ASKED = AddressRequest("192.168.1.40", reached=("192.168.1.9",))
@@ -69,9 +68,9 @@ def test_no_nic_or_several_are_a_finding(asked, facts):
 
 
 def test_the_metric_of_the_default_route_decides_where_nothing_else_does():
-    two = [replace(SECOND, gateway="10.0.0.1"), HOME]
-    assert plan.carrier(two, (), "enp5s0") is HOME
-    assert plan.carrier([DOCKER, TAILSCALE], (), "tailscale0") is None
+    leading = replace(HOME, leads=True)
+    assert plan.carrier([replace(SECOND, gateway="10.0.0.1"), leading], ()) is leading
+    assert plan.carrier([DOCKER, replace(TAILSCALE, leads=True)], ()) is None
 
 
 @pytest.mark.parametrize(
@@ -200,10 +199,9 @@ def test_nics_are_read_from_ip():
     assert (home.mac, home.gateway, home.cable) == ("02:00:00:00:00:0a", "192.168.1.1", True)
     assert home.held == (Held("192.168.1.9", 24, True),)
     assert home.sixes == ("fe80::1",)
-    assert (wifi.wireless, wifi.up, wifi.cable, wifi.gateway) == (True, False, False, "")
-    assert nics.default_of(json.dumps(routes)) == "enp5s0"
+    assert (wifi.wireless, wifi.cable, wifi.gateway) == (True, False, "")
+    assert (home.leads, wifi.leads) == (True, False)
     assert nics.nics_of("", "", set()) == []
-    assert nics.default_of("") == ""
 
 
 LINK = "ADMIN_STATE=configured\nNETWORK_FILE={}\nDNS=192.168.1.1 fe80::1 9.9.9.9\n"

@@ -30,7 +30,7 @@ HOME = {
     "ansible_user": "you",
     "ansible_ssh_common_args": "-o HostKeyAlias=tower -o 'UserKnownHostsFile=\"/a b/known\"'",
 }
-RUNNING = {"run": "evening", "port": 6006, "pid": 4711, "unit": ""}
+RUNNING = {"run": "evening", "port": 6006, "pid": 4711}
 
 
 def answer(offline=()) -> dict:
@@ -47,7 +47,7 @@ def workspace(tmp_path):
 
 def asked(workspace, state="started", check=False, **more) -> dict:
     if state == "started":
-        more = {"run": "evening", "unit": False, **more}
+        more = {"run": "evening", **more}
     given = {"workspace": str(workspace), "python": "/nowhere/bin/python"}
     return call("hearth_dashboard", check, state=state, **given, **more)
 
@@ -114,13 +114,13 @@ def test_a_process_without_a_command_line_yet_has_not_ended(workspace, monkeypat
     seen, answered = iter([False] * looks + [True] * 90), iter([False] * 8 + [True])
     monkeypatch.setattr(board, "alive", lambda _: next(seen))
     monkeypatch.setattr(board, "answers", lambda _: next(answered))
-    monkeypatch.setattr(board, "_as_process", lambda *_: 0)
+    monkeypatch.setattr(board, "_begin", lambda *_: 0)
     monkeypatch.setattr(board, "stop", lambda _: None)
     if starts:
-        assert board.start("python", str(workspace), "evening", 6006, False)["port"] == 6006
+        assert board.start("python", str(workspace), "evening", 6006)["port"] == 6006
     else:
         with pytest.raises(DashboardError, match="TensorBoard"):
-            board.start("python", str(workspace), "evening", 6006, False)
+            board.start("python", str(workspace), "evening", 6006)
 
 
 def test_a_port_that_is_taken_is_not_taken_twice():

@@ -5,76 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.module_utils.hearth_node.driver.cards import NVIDIA, OTHER_MAKERS, Card
-from ansible.module_utils.hearth_node.driver.machine import (
-    FLOOR,
-    HANDED_ON,
-    THEN_AGAIN,
-    DriverPlan,
-    Machine,
-    major,
-)
-from ansible.module_utils.hearth_node.driver.packages import (
-    ENROL,
-    FIRST_BRANCH,
-    from_canonical,
-    from_nvidia,
-)
-
-
-def works(look: Mapping[str, Any]) -> bool:
-    """Return whether the driver is new enough, loaded, of one version, and answers."""
-    return bool(
-        look["answers"] and look["loaded"] == look["library"] and major(look["loaded"]) >= FLOOR
-    )
-
-
-def restart_reason(look: Mapping[str, Any]) -> str:
-    """Return the reason why the installed driver needs a restart, or ''."""
-    if major(look["library"]) < FLOOR:
-        return ""
-    if look["loaded"] and look["loaded"] != look["library"]:
-        return (
-            f"the loaded module is {look['loaded']} and the installed driver {look['library']}, "
-            "which do not work together"
-        )
-    if not look["loaded"] and any(
-        found["vendor"] == NVIDIA and found["driver"] == "nouveau" for found in look["cards"]
-    ):
-        return "nouveau holds the card until the machine is restarted"
-    others = [each for each in look.get("module_kernels", []) if each != look["kernel"]]
-    if others and not look["loaded"] and look["kernel"] not in look["module_kernels"]:
-        return f"its module is built for kernel {others[-1]}, and {look['kernel']} runs"
-    return ""
-
-
-def after_install(
-    look: Mapping[str, Any], said: str, how: str, *, may_restart: bool, controller: bool
-) -> str:
-    """Return the steps left to the user before an installed driver works; empty if none.
-
-    `said` is the output of loading the module, `how` the command that restarts the machine;
-    `may_restart` says whether it will be restarted anyway.
-    """
-    if works(look):
-        return ""
-    if reason := restart_reason(look):
-        if controller:
-            return (
-                f"{reason}. This machine plays the playbook, so Hearth never restarts it: "
-                f"sudo systemctl reboot, {THEN_AGAIN}"
-            )
-        if may_restart:
-            return ""
-        return f"{reason}. Restart it ({how}) or set driver_reboot: true, {THEN_AGAIN}"
-    if "Key was rejected" in said:
-        return ENROL
-    if look["loaded"]:
-        return f"driver {look['loaded']} is loaded, but nvidia-smi does not answer: call it there"
-    return (
-        f"driver {look['library'] or '?'} is installed, but its module cannot be loaded "
-        f"({said or 'modprobe gave no reason'}). Look at `dkms status` and `dmesg | grep -i nvrm`"
-    )
+from hearth.base.nvidia import FLOOR, THEN_AGAIN, major
+from hearth_controller.driver.cards import OTHER_MAKERS, Card
+from hearth_controller.driver.machine import HANDED_ON, DriverPlan, Machine
+from hearth_controller.driver.packages import FIRST_BRANCH, from_canonical, from_nvidia
 
 
 def decide(machines: list[Machine]) -> dict[str, DriverPlan]:
@@ -126,7 +60,7 @@ def _without_install(machine: Machine) -> DriverPlan | None:
                 "inventory, or set driver_install: false for it to train on its processor"
             ],
         )
-    if works(look):
+    if look["works"]:
         kind = f" ({look['modules']} modules)" if look["modules"] else ""
         return DriverPlan("keep", f"driver {look['loaded']}{kind} works and is left as it is")
     if look["modules"] == "proprietary" and any(each.needs_open for each in cards):
@@ -157,7 +91,7 @@ def _without_install(machine: Machine) -> DriverPlan | None:
 
 def _stuck(look: Mapping[str, Any]) -> bool:
     """Return whether no package can help: a module is loaded, or a restart is pending."""
-    return bool(look["loaded"] or restart_reason(look))
+    return bool(look["loaded"] or look["restart"])
 
 
 def _unused(look: Mapping[str, Any]) -> str:
@@ -218,3 +152,17 @@ def _told(cards: list[Card], plan: DriverPlan) -> str:
                 f"that open modules of branch {plan.branch} drive, which is a guess"
             )
     return "\n".join(lines)
+
+
+def shown(plans: dict[str, DriverPlan]) -> str:
+    """Return one or more lines per machine; machines with equal lines share them."""
+    names: dict[str, list[str]] = {}
+    for name, plan in plans.items():
+        text = plan.note
+        if plan.action == "install":
+            text += f"\n({' '.join([*plan.first, *plan.packages])})"
+        if text:
+            names.setdefault(text, []).append(name)
+    return "\n".join(
+        f"  {', '.join(each)}: " + text.replace("\n", "\n    ") for text, each in names.items()
+    )

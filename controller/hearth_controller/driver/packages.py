@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from ansible.module_utils.hearth_node.driver.machine import FLOOR, THEN_AGAIN, DriverPlan, Machine
+from hearth.base.nvidia import ENROL, FLOOR, THEN_AGAIN
+from hearth_controller.driver.machine import DriverPlan, Machine
 
 # NVIDIA's repository for a release has no older branch.
 FIRST_BRANCH = {"debian13": 590}
@@ -132,14 +133,3 @@ def _source(machine: Machine) -> dict[str, str]:
     if not url or not fingerprint:
         return {}
     return {"url": url, "key_url": f"{url.rstrip('/')}/{file}", "fingerprint": fingerprint}
-
-
-ENROL = f"""\
-Secure Boot is on, and modules that are built on this machine (DKMS) load only once you have
-enrolled its signing key, which a person must do at its own screen and keyboard:
-  sudo apt-get install dkms mokutil openssl
-  cd /var/lib/dkms && sudo test -e mok.pub || sudo openssl req -new -x509 -newkey rsa:2048 \\
-    -nodes -days 36500 -subj "/CN=$(hostname) DKMS/" -keyout mok.key -outform DER -out mok.pub
-  sudo mokutil --import /var/lib/dkms/mok.pub   # choose a password that you need once
-  sudo systemctl reboot                         # then at the screen: Enroll MOK, the password
-Or switch Secure Boot off in the firmware; {THEN_AGAIN}"""

@@ -4,27 +4,27 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: hearth_doctor
+module: hearth_examine
 short_description: Look at a node as a doctor does, and tidy up after runs that have ended
 description:
   - Needs neither the environment nor the training code of the node, and root for V(claims) only.
-  - The action plugin of the same name knows the other nodes, and judges what was found
-    (C(hearth_controller.doctor)).
+  - M(hearth_doctor) judges what was found (C(hearth_controller.doctor)).
 options:
   verb:
     description:
       - V(look) gathers all facts.
+      - V(health) measures the load of the node now; takes a second, since a rate needs two looks.
       - V(claims) asks the network whether another machine claims the address. Needs root.
       - V(tidy) removes units and scratch folders of runs that have ended.
     type: str
-    choices: [look, claims, tidy]
+    choices: [look, health, claims, tidy]
     required: true
   address:
     description: The cluster address of the node.
     type: str
     required: true
   peers:
-    description: Cluster addresses of the other nodes, by name. From the action plugin.
+    description: Cluster addresses of the other nodes, by name.
     type: dict
     default: {}
   workspace:
@@ -37,27 +37,13 @@ options:
     default: ""
 """
 
-RETURN = r"""
-facts:
-  description: What was found out, see C(look) in the module.
-  type: dict
-  returned: with V(look) and V(claims)
-removed:
-  description: What was removed (in check mode, what would be), by path.
-  type: list
-  returned: with V(tidy)
-"""
-
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
-from ansible.module_utils.hearth_node.doctor import copies, surroundings
-from ansible.module_utils.hearth_node.doctor.home import home
+from ansible.module_utils.hearth.base.nvidia import NVIDIA
+from ansible.module_utils.hearth_node.base import absolute, output, run_under_way, text_of
+from ansible.module_utils.hearth_node.doctor import copies, health, surroundings
 from ansible.module_utils.hearth_node.driver import inspect as driver_look
-from ansible.module_utils.hearth_node.driver.cards import NVIDIA
-from ansible.module_utils.hearth_node.driver.cards import card as card_of
-from ansible.module_utils.hearth_node.driver.decision import restart_reason, works
 from ansible.module_utils.hearth_node.network.neighbours import listen
 from ansible.module_utils.hearth_node.network.nics import see
 from ansible.module_utils.hearth_node.runs import leftovers
@@ -65,7 +51,7 @@ from ansible.module_utils.hearth_node.system.memory import host_memory
 
 
 def look(given: dict) -> dict:
-    """Return all facts: those of `home`, and more.
+    """Return all facts: those of `surroundings.home`, and more.
 
     The `driver`, `card` of the cluster address, `neighbours` and `paths` to the peers, `disks`,
     `memory`, `identity`, the run that is `busy`, its `orphans` (processes of no run) and
@@ -77,12 +63,12 @@ def look(given: dict) -> dict:
     staged, damaged = copies.data(workspace, reader)
     hub_data, hub_sums = copies.hub_data(workspace, reader)
     return {
-        **home(workspace),
+        **surroundings.home(workspace),
         "driver": driver(),
         "card": own,
         "paths": surroundings.paths(own["mtu"], given["peers"] if own["name"] != "lo" else {}),
         # After the pings, which fill the neighbour table.
-        "neighbours": surroundings.asked_neighbours(),
+        "neighbours": surroundings.neighbours(output("ip", "-j", "neigh", "show")),
         "disks": surroundings.disks({"workspace": workspace, "models": models}),
         "memory": host_memory(text_of("/proc/meminfo")),
         "identity": surroundings.identity(),
@@ -99,27 +85,19 @@ def look(given: dict) -> dict:
 
 
 def driver() -> dict:
-    """Return a summary of the driver; `cards` names the NVIDIA cards."""
+    """Return a summary of the driver; `cards` are the PCI device ids of the NVIDIA cards."""
     said = driver_look.look()
-    cards = [card_of(each["device"]) for each in said["cards"] if each["vendor"] == NVIDIA]
-    return {
-        "cards": [str(card) for card in cards],
-        "needs_open": any(card.needs_open for card in cards),
-        "works": works(said),
-        "restart": restart_reason(said),
-        **{
-            name: said[name]
-            for name in (
-                *("loaded", "modules", "library", "answers"),
-                *("secure_boot", "signing_key_enrolled"),
-            )
-        },
-    }
+    cards = [each["device"] for each in said["cards"] if each["vendor"] == NVIDIA]
+    names = (
+        *("works", "restart", "loaded", "modules", "library", "answers"),
+        *("secure_boot", "signing_key_enrolled"),
+    )
+    return {"cards": cards, **{name: said[name] for name in names}}
 
 
 def claims(given: dict) -> dict:
     """Return the MAC of another machine that claims this node's address, or ''."""
-    nics, _ = see()
+    nics = see()
     nic = next((each for each in nics if each.has(given["address"])), None)
     found = listen(nic, nics, given["address"], [], probes=2) if nic else {}
     return {"claimed_by": found.get(given["address"], "")}
@@ -135,14 +113,10 @@ def tidy(module: AnsibleModule, workspace: str) -> None:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return the `facts`, or with `tidy` the `removed` paths."""
     module = AnsibleModule(
         argument_spec={
-            "verb": {
-                "type": "str",
-                "choices": ["look", "claims", "tidy"],
-                "required": True,
-            },
+            "verb": {"choices": ["look", "health", "claims", "tidy"], "required": True},
             "address": {"type": "str", "required": True},
             "peers": {"type": "dict", "default": {}},
             "workspace": {"type": "str", "required": True},
@@ -155,6 +129,8 @@ def main() -> None:
     given["models"] = absolute(given["models"] or os.path.join(given["workspace"], "models"))
     if given["verb"] == "tidy":
         tidy(module, given["workspace"])
+    if given["verb"] == "health":
+        module.exit_json(changed=False, facts=health.look(given["address"]))
     facts = {"look": look, "claims": claims}[given["verb"]](given)
     module.exit_json(changed=False, facts=facts)
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.hearth_node.driver.cards import card
-from ansible.module_utils.hearth_node.driver.decision import (
-    after_install,
-    decide,
-    restart_reason,
-    works,
-)
-from ansible.module_utils.hearth_node.driver.machine import Machine
-from ansible.module_utils.hearth_node.driver.packages import debian_headers, ubuntu_kernels
+from ansible.module_utils.hearth_node.driver.inspect import restart_reason, works
 from support.facts import assert_names
-from support.modules import call
+from support.plugins import load
+
+from hearth_controller.driver.cards import card
+from hearth_controller.driver.decision import decide, shown
+from hearth_controller.driver.machine import Machine
+from hearth_controller.driver.packages import debian_headers, ubuntu_kernels
+
+after_install = load("modules", "hearth_driver").after_install
 
 # Real ids (pci.ids; NVIDIA's open-gpu-kernel-modules), from Kepler to Blackwell.
 CARDS = [
@@ -60,13 +59,11 @@ def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
     """Return a machine with NVIDIA cards of these ids; `maker:id` is another maker's."""
     cards = [
         {
-            "slot": f"0000:0{number}:00.0",
             "vendor": device.rpartition(":")[0] or "10de",
             "device": device.rpartition(":")[2],
-            "subsystem": "10de:0000",
             "driver": known.get("holds", ""),
         }
-        for number, device in enumerate(devices, 1)
+        for device in devices
     ]
     on_ubuntu = known.get("system") == UBUNTU
     look = {
@@ -87,7 +84,9 @@ def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
         "signing_key_enrolled": False,
     }
     options = {key: known.pop(key) for key in OPTIONS & known.keys()}
-    return Machine(name, look | known, **({"repository": "nvidia"} | options))
+    look |= known
+    look |= {"works": works(look), "restart": restart_reason(look)}
+    return Machine(name, look, **({"repository": "nvidia"} | options))
 
 
 OPTIONS = {"install", "branch", "repository", "url", "key"}
@@ -432,29 +431,21 @@ def test_all_findings_of_a_machine_come_at_once():
     assert len(its.findings) == 2
 
 
-def asked(machine: Machine) -> dict[str, Any]:
-    """Return a machine as the role describes it to the module."""
-    return {key: value for key, value in vars(machine).items() if key != "name"}
-
-
-def test_the_module_says_what_each_machine_gets_and_those_alike_together():
-    machines = {
-        "tower": asked(machine("2c05")),
-        "couch": asked(machine("1002:744c")),
-        "attic": asked(machine("1002:744c")),
-        "oldbox": asked(machine("1b06")),
-    }
-    answer = call("hearth_driver_plan", machines=machines)
-    assert not answer["changed"]
-    assert answer["plans"]["tower"]["packages"][-1] == "nvidia-kernel-open-dkms"
-    assert answer["plans"]["oldbox"]["findings"]
-    tower, packages, others = answer["say"].splitlines()
+def test_the_screen_says_what_each_machine_gets_and_those_alike_together():
+    plans = decide(
+        [
+            machine("2c05", name="tower"),
+            machine("1002:744c", name="couch"),
+            machine("1002:744c", name="attic"),
+            machine("1b06", name="oldbox"),
+        ]
+    )
+    assert plans["tower"].packages[-1] == "nvidia-kernel-open-dkms"
+    assert plans["oldbox"].findings
+    tower, packages, others = shown(plans).splitlines()
     assert_names(tower, "tower", "GeForce RTX 5070 Ti (Blackwell, 10de:2c05)", "580", "open")
-    assert_names(packages, *answer["plans"]["tower"]["packages"])
+    assert_names(packages, *plans["tower"].packages)
     assert_names(others, "couch, attic", "AMD")
-    answer = call("hearth_driver_plan", machines={"tower": asked(machine("2c05", branch="570"))})
-    assert answer["failed"]
-    assert_names(answer["msg"], "driver_branch: 570")
 
 
 # ---- kernels ------------------------------------------------------------------------------------

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible.module_utils.hearth_node.driver.cards import NVIDIA, Card, card
+from hearth.base.nvidia import NVIDIA
+from hearth_controller.driver.cards import Card, card
 
-# Oldest driver branch that torch's CUDA 13 supports.
-FLOOR = 580
 # Kernel driver of a card that is passed through to a virtual machine.
 HANDED_ON = "vfio-pci"
-# Ending of findings that tell a person what to do.
-THEN_AGAIN = "then run provision.yml again"
 
 
 @dataclass(frozen=True)
@@ -63,9 +59,3 @@ class DriverPlan:
     packages: list[str] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
     source: dict[str, str] = field(default_factory=dict)
-
-
-def major(version: str) -> int:
-    """Return the branch of a version such as 580.126.09; 0 if there is none."""
-    found = re.match(r"\d+", version)
-    return int(found[0]) if found else 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NVIDIA = "10de"
 OTHER_MAKERS = {"1002": "AMD", "8086": "Intel"}
 
 

@@ -1,0 +1,34 @@
+"""Facts about NVIDIA's driver shared by the Ansible modules and the controller.
+
+Standard library only: modules ship this file to machines that have no Hearth yet.
+"""
+
+from __future__ import annotations
+
+import re
+
+NVIDIA = "10de"
+"""NVIDIA's PCI vendor id."""
+
+FLOOR = 580
+"""Oldest driver branch that torch's CUDA 13 supports."""
+
+THEN_AGAIN = "then run provision.yml again"
+"""Ending of findings that tell a person what to do."""
+
+ENROL = f"""\
+Secure Boot is on, and modules that are built on this machine (DKMS) load only once you have
+enrolled its signing key, which a person must do at its own screen and keyboard:
+  sudo apt-get install dkms mokutil openssl
+  cd /var/lib/dkms && sudo test -e mok.pub || sudo openssl req -new -x509 -newkey rsa:2048 \\
+    -nodes -days 36500 -subj "/CN=$(hostname) DKMS/" -keyout mok.key -outform DER -out mok.pub
+  sudo mokutil --import /var/lib/dkms/mok.pub   # choose a password that you need once
+  sudo systemctl reboot                         # then at the screen: Enroll MOK, the password
+Or switch Secure Boot off in the firmware; {THEN_AGAIN}"""
+"""How a person enrols the key that signs modules built on the machine."""
+
+
+def major(version: str) -> int:
+    """Return the branch of a version such as 580.126.09; 0 if there is none."""
+    found = re.match(r"\d+", version)
+    return int(found[0]) if found else 0
