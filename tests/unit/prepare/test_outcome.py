@@ -10,6 +10,7 @@ from support.tiny_model import make_model
 
 from hearth.config import resolve_run
 from hearth.config.layout import Layout, staged_name
+from hearth.model.fetch import fetch_model
 from hearth.prepare import outcome
 from hearth.prepare.outcome import outcome_file, read_outcome, write_outcome
 
@@ -30,6 +31,7 @@ def node(tmp_path):
             staged = layout.data / staged_name(made.dataset_sha256, data.name)
             staged.parent.mkdir(parents=True, exist_ok=True)
             staged.write_bytes(data.read_bytes())
+        fetch_model(made.source, layout.models, say=lambda _: None)  # as a preparation does
         return made
 
     return layout, run
