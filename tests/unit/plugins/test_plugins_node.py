@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from ansible.parsing.plugin_docs import read_docstring
 from support.modules import call
+from support.programs import stand_in
+from support.workspace import under_way
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -32,16 +31,13 @@ def answering(tmp_path):
     """Return a function that makes a stand-in for the node's Python; it says what it is told."""
 
     def make(says: str, status: int = 0) -> Path:
-        python = tmp_path / "python"
-        python.write_text(
-            "#!/bin/sh\n"
+        return stand_in(
+            tmp_path / "python",
             f"env > {tmp_path}/environment\n"
             f'echo "$@" > {tmp_path}/arguments\n'
             f"cat <<'TEXT'\n{says}\nTEXT\n"
-            f"echo trouble >&2\nexit {status}\n"
+            f"echo trouble >&2\nexit {status}",
         )
-        python.chmod(0o755)
-        return python
 
     return make
 
@@ -84,16 +80,6 @@ def test_start_lays_down_a_private_spec_and_says_whether_it_started(tmp_path, an
     assert hidden.exists()
 
 
-@contextmanager
-def under_way(tmp_path: Path, run: str) -> Iterator[None]:
-    """Hold the workspace as the supervisor of a run does."""
-    with (tmp_path / "ws" / "config" / "supervisor.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        json.dump({"run": run, "pid": 7}, lock)
-        lock.flush()
-        yield
-
-
 def files(tmp_path: Path) -> dict[Path, tuple[str, int]]:
     """Return text and time of each file of the workspace and of the stand-in's notes."""
     found = (path for path in tmp_path.rglob("*") if path.is_file())
@@ -105,7 +91,7 @@ def test_a_start_beside_a_run_that_is_under_way_changes_nothing(tmp_path, answer
     python = answering('{"ok": true, "started": true, "pid": 7, "unit": "hearth-r.service"}')
     its = spec(tmp_path, python)
     call("hearth_supervise", verb="start", spec=its, token=SECRET, run_file="run: r\n")
-    with under_way(tmp_path, run):
+    with under_way(tmp_path / "ws", run):
         before = files(tmp_path)
         the_rest = {"token": "b" * 20, "run_file": "run: r\nseed: 7\n", "secrets": {"KEY": "x"}}
         answer = call("hearth_supervise", verb="start", spec=its, **the_rest)
@@ -119,7 +105,7 @@ def test_the_start_that_began_a_run_may_come_twice(tmp_path, answering):
     python = answering('{"ok": true, "started": false, "pid": 7, "unit": null}')
     arguments = {"spec": spec(tmp_path, python), "token": SECRET, "run_file": "run: r\n"}
     call("hearth_supervise", verb="start", **arguments)
-    with under_way(tmp_path, "r"):
+    with under_way(tmp_path / "ws", "r"):
         answer = call("hearth_supervise", verb="start", **arguments)
     assert (answer["findings"], answer["changed"]) == ([], False)
 

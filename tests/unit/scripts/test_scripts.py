@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.facts import assert_names
+from support.programs import stand_in
 from support.waiting import HANG
 
 ROOT = Path(__file__).parents[3]
@@ -32,13 +33,6 @@ def call(script, *arguments, timeout=HANG, cwd=None, **environment):
         stdin=subprocess.DEVNULL,
         env={**os.environ, **environment},
     )
-
-
-def stand_in(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("#!/bin/sh\n" + text)
-    path.chmod(0o755)
-    return path
 
 
 def copy_of_the_scripts(folder):
@@ -103,11 +97,10 @@ def test_setup_refuses_an_old_python(tmp_path):
     assert_names(done.stderr, "is Python 3.10.13", "needs 3.11")
 
 
-def test_setup_takes_the_processor_where_the_driver_is_too_old_for_cuda_13(tmp_path):
+def test_setup_takes_the_processor_where_the_driver_is_too_old_for_cuda_13(tmp_path, program):
     copy = copy_of_the_scripts(tmp_path)
-    stand_in(tmp_path / "bin" / "nvidia-smi", "echo 550.163.01\n")
-    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    done = call(copy / "scripts" / "setup", PATH=path, HEARTH_PYTHON="no-python")
+    program("nvidia-smi", "echo 550.163.01")
+    done = call(copy / "scripts" / "setup", HEARTH_PYTHON="no-python")
     assert_names(done.stderr, "is 550.163.01", "CUDA 13 needs 580", "no-python")
 
 

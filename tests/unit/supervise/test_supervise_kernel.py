@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-import pytest
 from support.facts import assert_names
 
 from hearth.supervise import kernel
@@ -13,19 +12,6 @@ from hearth.supervise.kernel import kernel_said, kills_so_far, telling
 
 KILLED = "Out of memory: Killed process 25315 (python3) total-vm:53312244kB, anon-rss:31451456kB"
 NOISE = ["usb 1-1: new high-speed USB device", "audit: type=1400 apparmor=ALLOWED"]
-
-
-@pytest.fixture
-def journal(tmp_path, monkeypatch):
-    """Put a stand-in before journalctl that runs `body` in a shell."""
-
-    def stand_in(body: str) -> None:
-        (tmp_path / "journalctl").write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/asked"\n{body}\n')
-        (tmp_path / "journalctl").chmod(0o755)
-
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    stand_in.asked = tmp_path / "asked"
-    return stand_in
 
 
 def said(since: float = 1_700_000_000.9, kills_before: int | None = None) -> list[str]:
@@ -40,16 +26,16 @@ def test_the_last_lines_that_tell_something_are_kept():
     assert telling([]) == []
 
 
-def test_the_journal_is_asked_for_the_kernels_lines_since_the_launch(journal):
-    journal(f'echo "{NOISE[0]}"; echo "{KILLED}"')
+def test_the_journal_is_asked_for_the_kernels_lines_since_the_launch(program, tmp_path):
+    program("journalctl", f'echo "$@" > {tmp_path}/asked; echo "{NOISE[0]}"; echo "{KILLED}"')
     assert said() == [KILLED]
-    asked = journal.asked.read_text()
+    asked = (tmp_path / "asked").read_text()
     assert "--since=@1700000000 " in asked
     assert "_TRANSPORT=kernel + SYSLOG_IDENTIFIER=systemd-oomd" in asked
 
 
-def test_a_journal_that_may_not_be_read_says_nothing(journal):
-    journal("echo 'No journal files were opened due to insufficient permissions.' >&2; exit 1")
+def test_a_journal_that_may_not_be_read_says_nothing(program):
+    program("journalctl", "echo 'No journal files were opened: permission' >&2; exit 1")
     assert said() == []
 
 
@@ -58,9 +44,9 @@ def test_without_journalctl_there_is_nothing(tmp_path, monkeypatch):
     assert said() == []
 
 
-def test_a_journal_that_hangs_is_left_alone(journal, monkeypatch):
+def test_a_journal_that_hangs_is_left_alone(program, monkeypatch):
     monkeypatch.setattr(kernel, "PATIENCE", 0.3)
-    journal("exec sleep 60")
+    program("journalctl", "exec sleep 60")
     began = time.monotonic()
     assert said() == []
     assert time.monotonic() - began < 30
@@ -84,5 +70,5 @@ def test_a_count_that_rose_tells_where_the_journal_is_silent(journal):
     journal("true")
     (line,) = said(kills_before=kills_so_far() - 1)
     assert_names(line, "oom-kill", "1")
-    journal(f'echo "{KILLED}"')
+    program("journalctl", f'echo "{KILLED}"')
     assert said(kills_before=kills_so_far() - 1) == [KILLED]

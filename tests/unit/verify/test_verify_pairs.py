@@ -97,14 +97,12 @@ def test_a_node_is_looked_at(tmp_path, monkeypatch):
     assert known["busy"] is None
 
 
-def test_gpus_are_what_the_driver_says(tmp_path, monkeypatch):
-    stand_in = tmp_path / "nvidia-smi"
-    stand_in.write_text(
-        "#!/bin/sh\necho 'NVIDIA GeForce RTX 3070 Ti, 8192, 580.95.05, 8.6'\n"
-        "echo 'NVIDIA GB10, [N/A], 580.95.05, 12.1'\n"
+def test_gpus_are_what_the_driver_says(program):
+    program(
+        "nvidia-smi",
+        "echo 'NVIDIA GeForce RTX 3070 Ti, 8192, 580.95.05, 8.6'\n"
+        "echo 'NVIDIA GB10, [N/A], 580.95.05, 12.1'",
     )
-    stand_in.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     keys = ("name", "memory_mib", "driver", "capability")
     assert [tuple(gpu[key] for key in keys) for gpu in gpus()] == [
         ("NVIDIA GeForce RTX 3070 Ti", 8192, "580.95.05", "8.6"),

@@ -49,21 +49,6 @@ OLD_XML = """<nvidia_smi_log><gpu><product_name>Old</product_name>
 
 
 @pytest.fixture
-def put(tmp_path, monkeypatch):
-    """Return a function that puts a stand-in of a program in front of the real one."""
-
-    def lay(name: str, script: str) -> None:
-        path = tmp_path / "bin" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        if str(path.parent) not in os.environ["PATH"]:
-            monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
-
-    return lay
-
-
-@pytest.fixture
 def workspace(tmp_path) -> Path:
     folder = tmp_path / "ws"
     for name in ("config", "logs", "data", "models", "results"):
@@ -227,9 +212,9 @@ def test_rows_of_the_hub_are_named_with_their_checksums(workspace):
 # -- the home --------------------------------------------------------------------------------------
 
 
-def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(workspace, rank, put, tmp_path):
+def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(workspace, rank, program, tmp_path):
     (tmp_path / "said.xml").write_text(GPU_XML.replace("{ours}", str(rank.pid)))
-    put("nvidia-smi", f"cat {tmp_path}/said.xml")
+    program("nvidia-smi", f"cat {tmp_path}/said.xml")
     said = doctor(workspace)
     assert said["gpu_trouble"] == ""
     (gpu,) = said["gpus"]
@@ -241,9 +226,9 @@ def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(workspace, rank, put,
     ]
 
 
-def test_an_older_driver_names_its_limit_on_power_otherwise(workspace, put, tmp_path):
+def test_an_older_driver_names_its_limit_on_power_otherwise(workspace, program, tmp_path):
     (tmp_path / "said.xml").write_text(OLD_XML)
-    put("nvidia-smi", f"cat {tmp_path}/said.xml")
+    program("nvidia-smi", f"cat {tmp_path}/said.xml")
     (gpu,) = doctor(workspace)["gpus"]
     assert (gpu["watts_limit"], gpu["watts_default"], gpu["used_mib"]) == (100, 120, None)
 
@@ -256,8 +241,10 @@ def test_an_older_driver_names_its_limit_on_power_otherwise(workspace, put, tmp_
         ("exit 9", "it does not say why"),
     ],
 )
-def test_a_driver_that_does_not_say_is_not_taken_for_an_idle_one(workspace, put, script, trouble):
-    put("nvidia-smi", script)
+def test_a_driver_that_does_not_say_is_not_taken_for_an_idle_one(
+    workspace, program, script, trouble
+):
+    program("nvidia-smi", script)
     said = doctor(workspace)
     assert said["gpus"] == []
     assert trouble in said["gpu_trouble"]
@@ -316,8 +303,8 @@ def test_a_laptop_on_its_battery_is_told_from_one_that_is_plugged_in(
     assert asked(f"asked.on_battery({str(tmp_path)!r})") is on_battery
 
 
-def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(put):
-    put(
+def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(program):
+    program(
         "ping",
         'case "$*" in *192.0.2.1) exit 0 ;; *"-M do"*192.0.2.2) echo "message too long, mtu=1400"; '
         'exit 1 ;; *"-M do"*) exit 1 ;; *192.0.2.4) exit 1 ;; esac',
@@ -331,9 +318,11 @@ def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(put):
     }
 
 
-def test_a_packet_that_got_lost_is_no_verdict_on_the_way(put, tmp_path):
+def test_a_packet_that_got_lost_is_no_verdict_on_the_way(program, tmp_path):
     once = tmp_path / "asked-once"
-    put("ping", f'case "$*" in *"-M do"*) test -e {once} || {{ touch {once}; exit 1; }} ;; esac')
+    program(
+        "ping", f'case "$*" in *"-M do"*) test -e {once} || {{ touch {once}; exit 1; }} ;; esac'
+    )
     peers = {"n1": "192.0.2.1"}
     assert asked(f"asked.paths(1500, {peers!r})")["n1"]["full"]
 

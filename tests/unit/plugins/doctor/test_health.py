@@ -8,20 +8,6 @@ import pytest
 from support.modules import call
 
 
-@pytest.fixture
-def nvidia_smi(tmp_path, monkeypatch):
-    """Return a function that puts a shell script in front of the real nvidia-smi."""
-
-    def lay(script: str) -> None:
-        path = tmp_path / "bin" / "nvidia-smi"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
-
-    return lay
-
-
 def health(address="127.0.0.2"):
     return call("hearth_examine", verb="health", address=address, workspace="/nowhere")["facts"]
 
@@ -39,11 +25,12 @@ def test_an_address_that_no_interface_carries_has_no_network_rate():
     assert health("192.0.2.77")["network"] is None
 
 
-def test_a_card_is_told_of_with_what_throttles_it(nvidia_smi):
-    nvidia_smi(
+def test_a_card_is_told_of_with_what_throttles_it(program):
+    program(
+        "nvidia-smi",
         "echo '0, NVIDIA GeForce RTX 5070 Ti, 98, 11264, 16303, 71, 284.51, 300.00, "
         "0x0000000000000024'; echo '1, Old card, [N/A], [N/A], [N/A], 40, [N/A], [N/A], "
-        "[Not Supported]'"
+        "[Not Supported]'",
     )
     said = health()
     assert said["gpu_trouble"] == ""
@@ -62,10 +49,11 @@ def test_a_card_is_told_of_with_what_throttles_it(nvidia_smi):
     assert (second["celsius"], second["watts"], second["throttled_by"]) == (40, None, None)
 
 
-def test_a_driver_that_knows_only_the_old_name_of_the_reasons_is_asked_by_it(nvidia_smi):
-    nvidia_smi(
+def test_a_driver_that_knows_only_the_old_name_of_the_reasons_is_asked_by_it(program):
+    program(
+        "nvidia-smi",
         'case "$1" in *clocks_event*) echo \'Field "clocks_event_reasons.active" is not a valid '
-        "field to query.'; exit 2;; esac; echo '0, Card, 0, 1, 2, 3, 4, 5, 0x0000000000000001'"
+        "field to query.'; exit 2;; esac; echo '0, Card, 0, 1, 2, 3, 4, 5, 0x0000000000000001'",
     )
     assert health()["gpus"][0]["throttled_by"] == []  # an idle card is not held back
 
@@ -78,8 +66,8 @@ def test_a_driver_that_knows_only_the_old_name_of_the_reasons_is_asked_by_it(nvi
         ("exit 0", "nvidia-smi sees no GPU"),
     ],
 )
-def test_a_driver_that_does_not_work_says_why(nvidia_smi, script, trouble):
-    nvidia_smi(script)
+def test_a_driver_that_does_not_work_says_why(program, script, trouble):
+    program("nvidia-smi", script)
     said = health()
     assert said["gpus"] == []
     assert trouble in said["gpu_trouble"]

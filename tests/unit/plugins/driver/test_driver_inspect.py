@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import fcntl
-import json
 
 import pytest
 from ansible.module_utils.hearth_node.driver import inspect as look
 from ansible.module_utils.hearth_node.driver.openpgp import public_key
 from support.modules import call
 from support.openpgp import FINGERPRINT, KEY
+from support.workspace import under_way
 
 EFI = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 

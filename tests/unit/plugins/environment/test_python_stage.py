@@ -11,6 +11,7 @@ import yaml
 from ansible.module_utils.hearth_node.environment import python as node
 from support.facts import assert_names
 from support.modules import call
+from support.programs import stand_in
 from support.stand_in_index import lock_line, make_wheel
 
 AS_LOCKED = {"cpu": {"pyyaml": yaml.__version__}, "gpu": {"pyyaml": "0.1"}}
@@ -66,13 +67,6 @@ def look(tmp_path: Path, **options: object) -> dict:
     return call("hearth_packages", verb="look", **given | options)
 
 
-def stand_in_python(tmp_path: Path, script: str) -> str:
-    path = tmp_path / "stand-in-python"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("script", "facts"),
     [
@@ -82,7 +76,7 @@ def stand_in_python(tmp_path: Path, script: str) -> str:
     ],
 )
 def test_a_python_that_cannot_make_the_environment_is_a_finding(tmp_path, script, facts):
-    python = stand_in_python(tmp_path, script)
+    python = str(stand_in(tmp_path / "python", script))
     answer = look(tmp_path, base=python)
     (finding,) = answer["findings"]
     assert_names(finding, python, *facts)
@@ -109,8 +103,8 @@ def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_process
 
 def test_an_environment_without_pip_cannot_be_mended_and_says_so(tmp_path):
     says = '{"version": [3, 11], "pip": false, "packages": []}'
-    python = stand_in_python(tmp_path, f"echo '{says}'")
-    assert_names(look(tmp_path, python=python)["findings"][0], "pip")
+    python = stand_in(tmp_path / "python", f"echo '{says}'")
+    assert_names(look(tmp_path, python=str(python))["findings"][0], "pip")
 
 
 # -- making and mending ----------------------------------------------------------------------------

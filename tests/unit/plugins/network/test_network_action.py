@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from dataclasses import replace
 
@@ -101,7 +100,7 @@ def test_the_undo_takes_the_candidate_away_before_it_asks_for_the_original():
     ("addressed", "restarts"), [("true", []), ("test $tries -eq 5", []), ("false", ["networkd"])]
 )
 def test_networkd_starts_afresh_where_it_leaves_a_card_without_address(
-    addressed, restarts, tmp_path
+    addressed, restarts, tmp_path, program
 ):
     # Stand-ins for `ip` (an address from some look on), `sleep` and `systemctl`.
     stand_ins = {
@@ -110,12 +109,10 @@ def test_networkd_starts_afresh_where_it_leaves_a_card_without_address(
         "systemctl": 'test "$*" = "restart systemd-networkd" && echo networkd >>restarts',
     }
     for name, text in stand_ins.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+        program(name, text)
     (tmp_path / "restarts").touch()
     subprocess.run(
         ["sh", "-c", change.ADDRESSED, "", "enp5s0"],
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         cwd=tmp_path,
         check=True,
         timeout=30,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-
 import pytest
 from support.modules import call
+from support.workspace import under_way
 
 
 @pytest.fixture
@@ -58,9 +57,6 @@ def test_a_folder_without_the_training_code_is_no_workspace(home):
     "text, run", [('{"run": "evening", "pid": 7}', "evening"), ("", "of unknown name")]
 )
 def test_a_run_that_holds_the_node_is_named(home, text, run):
-    path = home / "ai-cluster/config/supervisor.lock"
-    path.write_text(text)
-    assert call("hearth_leave", workspace="~/ai-cluster")["run"] == ""
-    with path.open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with under_way(home / "ai-cluster", run, text):
         assert call("hearth_leave", workspace="~/ai-cluster")["run"] == run
+    assert call("hearth_leave", workspace="~/ai-cluster")["run"] == ""

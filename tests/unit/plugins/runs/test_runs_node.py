@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +11,7 @@ import pytest
 from ansible.module_utils.hearth_node.runs import digest
 from support.facts import assert_names
 from support.modules import call
+from support.workspace import under_way
 
 NOW = "2026-11-20T20:10:00+00:00"
 
@@ -52,10 +52,7 @@ def workspace(tmp_path):
 @pytest.fixture
 def held(workspace):
     """The same workspace, held by the supervisor of `evening`."""
-    with (workspace / "config" / "supervisor.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write('{"run": "evening", "pid": 7}')
-        lock.flush()
+    with under_way(workspace, "evening"):
         yield workspace
 
 

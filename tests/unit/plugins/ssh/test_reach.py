@@ -143,11 +143,9 @@ def test_ssh_is_called_as_the_connection_calls_it():
     )
 
 
-def test_why_ssh_failed_is_its_last_line(tmp_path):
-    program = tmp_path / "ssh"
-    program.write_text("#!/bin/sh\necho first >&2\necho why >&2\nexit 255\n")
-    program.chmod(0o755)
-    assert ssh.attempt([str(program)], 5) == "why"
+def test_why_ssh_failed_is_its_last_line(program):
+    program("ssh", "echo first >&2\necho why >&2\nexit 255")
+    assert ssh.attempt(["ssh"], 5) == "why"
     assert ssh.attempt(["true"], 5) == ""
     assert ssh.attempt(["false"], 5) == "status 1"
     assert ssh.attempt(["sleep", "5"], 0.1).endswith("0.1 s")

@@ -13,19 +13,6 @@ from hearth_controller.launch.fit import rooms_of
 
 
 @pytest.fixture
-def driver(tmp_path, monkeypatch):
-    """Return a function that puts a stand-in of nvidia-smi first in the path."""
-
-    def place(text: str, status: int = 0) -> None:
-        program = tmp_path / "nvidia-smi"
-        program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\nexit {status}\n")
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-
-    return place
-
-
-@pytest.fixture
 def meminfo(tmp_path) -> Path:
     path = tmp_path / "meminfo"
     path.write_text(
@@ -34,8 +21,10 @@ def meminfo(tmp_path) -> Path:
     return path
 
 
-def test_cards_and_free_memory_are_told(driver, meminfo):
-    driver("NVIDIA GeForce RTX 4070 Laptop GPU, 8188\nNVIDIA GB10, [N/A]")
+def test_cards_and_free_memory_are_told(program, meminfo):
+    program(
+        "nvidia-smi", "echo NVIDIA GeForce RTX 4070 Laptop GPU, 8188; echo NVIDIA GB10, '[N/A]'"
+    )
     facts = look("/nowhere/python", meminfo)
     assert facts == {
         "gpus": [
@@ -47,14 +36,14 @@ def test_cards_and_free_memory_are_told(driver, meminfo):
     }
 
 
-def test_a_torch_without_cuda_leaves_the_card_unused(driver, meminfo):
+def test_a_torch_without_cuda_leaves_the_card_unused(program, meminfo):
     """The tests' own torch is one."""
-    driver("NVIDIA GeForce RTX 4070, 8188")
+    program("nvidia-smi", "echo NVIDIA GeForce RTX 4070, 8188")
     assert not look(sys.executable, meminfo)["cuda"]
 
 
-def test_a_driver_that_fails_is_none(driver, meminfo):
-    driver("Failed to initialize NVML", status=9)
+def test_a_driver_that_fails_is_none(program, meminfo):
+    program("nvidia-smi", "echo Failed to initialize NVML; exit 9")
     assert look("/nowhere/python", meminfo)["gpus"] == []
 
 
