@@ -76,7 +76,7 @@ def test_links_that_cost_a_third_of_a_step_get_the_advice_to_exchange_seldom():
     prediction, lines = chosen(wifi, ["all"], rows=14)
     assert prediction.exchange_seconds > prediction.step_seconds / 3
     assert_names(lines[-1], "sync_every=16", "2240 tokens/s", "approximate")
-    assert not any("sync_every" in line for line in chosen(wifi, ["all"], 14, sync_every=16)[1])
+    assert not any("sync_every" in line for line in chosen(wifi, ["all"], 14, sync_every=2)[1])
     assert not any("sync_every" in line for line in chosen(HOME)[1])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -123,11 +122,3 @@ def test_a_disk_that_is_too_small_is_found_before_anything_is_sent(lay):
 def test_a_place_that_cannot_be_is_a_finding(tmp_path, lay):
     (tmp_path / "ws" / "code").write_text("in the way")
     assert len(lay(archive=archive(tmp_path, FILES))["findings"]) == 1
-
-
-def test_an_archive_has_the_same_bytes_whoever_packs_it(tmp_path):
-    one = Path(archive(tmp_path / "a", FILES)).read_bytes()
-    (tmp_path / "a" / "source" / "train.py").touch()
-    assert Path(archive(tmp_path / "a", FILES)).read_bytes() == one
-    with tarfile.open(tmp_path / "a" / "files.tar") as tar:
-        assert {member.name for member in tar} == set(FILES)

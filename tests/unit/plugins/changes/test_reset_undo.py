@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, Undone
+from ansible.module_utils.hearth_node.changes.record import RecordError, Undone
 from support.plugins import load
 
 reset = load("modules", "hearth_reset")

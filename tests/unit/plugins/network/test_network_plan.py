@@ -260,16 +260,13 @@ def test_ifupdown_is_told_by_the_nic_in_its_files():
     assert nics.ifupdown_of(texts, "eno") is None
 
 
-@pytest.mark.parametrize(
-    "name", ["lo", "docker0", "tailscale0", "br-1a2b", "veth12ab", "virbr0", "wg0", "tun0"]
-)
-def test_programs_own_nics_are_no_ordinary_ones(name):
-    assert not replace(HOME, name=name).ordinary
+HOMES = ("enp5s0", "eno1", "wlp0s20f3", "eth0", "br0", "bond0", "lan0")
+PROGRAMS = ("lo", "docker0", "tailscale0", "br-1a2b", "veth12ab", "virbr0", "wg0", "tun0")
 
 
-@pytest.mark.parametrize("name", ["enp5s0", "eno1", "wlp0s20f3", "eth0", "br0", "bond0", "lan0"])
-def test_a_homes_nics_are_ordinary_whatever_their_name(name):
-    assert replace(HOME, name=name).ordinary
+@pytest.mark.parametrize("name", [*HOMES, *PROGRAMS])
+def test_a_homes_nics_are_told_from_those_of_programs(name):
+    assert replace(HOME, name=name).ordinary == (name in HOMES)
 
 
 # ---- questions to the network -------------------------------------------------------------------
