@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.facts import assert_names
+from support.nodes import facts, talk
 
 from hearth.verify.judgement import Observation
 from hearth_controller.base.verdict import EXIT
@@ -54,41 +55,6 @@ DRIVER = {
 MODEL = {"tiny": {"fingerprint": "aa", "changed": []}}
 
 
-def facts(rank: int) -> dict:
-    return {
-        "python": "3.11.2",
-        "torch": "2.13.0",
-        "cuda": "13.0",
-        "nccl": "2.27.7",
-        "arch": ["sm_75", "sm_86", "sm_120"],
-        "devices": 1,
-        "gpus": [
-            {
-                "name": "NVIDIA GeForce RTX 5070 Ti",
-                "memory_mib": 16303,
-                "driver": "580.126.09",
-                "capability": "12.0",
-            }
-        ],
-        "cards": 1,
-        "interface": "enp5s0",
-        "nic_mbit": 1000,
-        "wireless": False,
-        "busy": None,
-        "port": 40000 + rank,
-        "meeting_port": 41000 + rank,
-    }
-
-
-def talk(name: str) -> dict:
-    others = [other for other in ADDRESSES if other != name]
-    return {
-        "milliseconds": dict.fromkeys(others, 0.2),
-        "mbit": dict.fromkeys(others, 940.0),
-        "failed": {},
-    }
-
-
 def look(name: str) -> dict:
     others = {other: address for other, address in ADDRESSES.items() if other != name}
     return {
@@ -128,6 +94,8 @@ CODE = {"changed": False, "differing": [], "findings": []}
 
 def node(name: str) -> ExaminedNode:
     rank = list(ADDRESSES).index(name)
+    known = facts(port=40000 + rank, meeting_port=41000 + rank)
+    measured = talk(*(other for other in ADDRESSES if other != name))
     return ExaminedNode(
         verify=Observation(name, rank, ADDRESSES[name], facts=facts(rank), talk=talk(name)),
         inspection=look(name),
@@ -330,7 +298,7 @@ BROKEN = [
     ),
     ("torch and GPU", says("laptop", devices=0), BOOT),
     ("versions", says("laptop", torch="2.12.0"), "torch 2.12.0, and 2.13.0", "--tags python"),
-    ("versions", says("laptop", nccl="2.26.1"), "NCCL 2.26.1, and 2.27.7", "--tags python"),
+    ("versions", says("laptop", nccl="2.26.1"), "NCCL 2.26.1, and 2.28.3", "--tags python"),
     ("versions", another(verify=observed(findings=("no torch",))), "no torch", "--tags python"),
     ("lock file", packages(present=False), "--tags python"),
     (
@@ -477,10 +445,12 @@ def test_without_root_the_other_nodes_still_know_who_answers_at_an_address():
     assert found(nodes, "duplicate")["seen"] == "sudo wants a password"
 
 
-def test_what_needs_root_is_not_mended_without():
+def test_nothing_is_mended_without_root_that_needs_it_or_under_a_run():
     changed = {"time": STAGE | {"changed": True, "client": ""}, "workspace": STAGE}
+    busy = look("laptop") | {"busy": "evening"}
     assert mends(examined(another(stages=changed)))["laptop"] == ["time"]
     assert mends(examined(another(stages=changed, rootless="sudo asks")))["laptop"] == []
+    assert mends(examined(another(stages=changed, look=busy)))["laptop"] == []
 
 
 def test_no_speed_is_measured_under_a_run_and_that_is_said():
@@ -637,7 +607,8 @@ def test_no_line_is_too_wide_to_read(case):
 
 
 def test_a_run_is_warned_of_what_the_home_does_and_of_nothing_else():
-    assert warnings(node("laptop")) == []
+    bare = looks("laptop", gpus=[], gpu_trouble="no nvidia-smi")["laptop"]
+    assert warnings(node("laptop")) == warnings(bare) == []
     troubled = looks(
         "laptop",
         on_battery=True,
@@ -648,11 +619,6 @@ def test_a_run_is_warned_of_what_the_home_does_and_of_nothing_else():
     assert len(said) == len(HOME)
     game = ("game.exe", "GPU 0", "process 4242", "6200 MiB")
     assert_names("\n".join(said), "battery", *game, "2600 MiB", "180 of 285")
-
-
-def test_a_node_without_a_gpu_or_a_battery_is_warned_of_nothing():
-    bare = looks("laptop", gpus=[], gpu_trouble="no nvidia-smi")["laptop"]
-    assert warnings(bare) == []
 
 
 # -- what the controller makes of answers ----------------------------------------------------------
