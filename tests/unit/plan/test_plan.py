@@ -160,7 +160,7 @@ def test_a_smaller_memory_leaves_the_smaller_sizes():
     ("sizes", "times"), [((), ()), ((2,), (1,)), ((1, 1), (1, 1)), ((1,), (0,)), ((1, 2), (1,))]
 )
 def test_a_curve_that_cannot_be_is_refused(sizes, times):
-    with pytest.raises(ValueError, match="not"):
+    with pytest.raises(ValueError):
         Speed(sizes, times)
 
 

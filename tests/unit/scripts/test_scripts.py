@@ -82,7 +82,7 @@ def test_setup_explains_a_python_that_cannot_make_a_venv(tmp_path):
     done = call(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(python))
     minor = "{}.{}".format(*sys.version_info)
     assert done.returncode == 1
-    assert f"sudo apt-get install python{minor}-venv" in done.stderr
+    assert_names(done.stderr, f"apt-get install python{minor}-venv")
     assert not (copy / ".venv").exists()
 
 
@@ -220,7 +220,7 @@ def test_the_test_script_names_missing_system_packages_where_it_cannot_install_t
     (tools / "python3").symlink_to(sys.executable)
     done = call(copy / "scripts" / "test", PATH=str(tools))
     assert done.returncode == 1
-    assert "sudo apt-get install --yes --no-install-recommends shellcheck" in done.stderr
+    assert_names(done.stderr, "apt-get install", "shellcheck")
     assert not (copy / ".venv").exists()
 
 

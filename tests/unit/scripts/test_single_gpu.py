@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.facts import assert_names
 from support.waiting import HANG
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "single_gpu_test.py"
@@ -78,7 +79,7 @@ def test_says_what_is_missing_on(machine, status, words):
 
 def test_has_nothing_to_say_of_a_good_machine():
     assert gpu_test.judge(GOOD) == []
-    assert "Everything that this machine has works." in gpu_test.describe(GOOD, [], [])
+    assert "works" in gpu_test.describe(GOOD, [], [])
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_wrong_gradients_and_failed_passes_are_broken():
     ]
     findings = gpu_test.judge_passes(passes)
     assert [finding.level for finding in findings] == ["broken"] * 3
-    assert "cuda:1 failed: no kernel image is available" in findings[2].text
+    assert_names(findings[2].text, "cuda:1", "no kernel image is available")
     assert gpu_test.exit_status(findings) == 2
 
 

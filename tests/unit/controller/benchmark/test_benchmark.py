@@ -16,7 +16,7 @@ import pytest
 from ansible.utils.display import Display
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.facts import assert_names
+from support.facts import assert_names, refuses
 
 from hearth.base.errors import LaunchError
 from hearth.base.places import RUN_NAME
@@ -186,14 +186,14 @@ def test_speed_and_time_are_those_of_the_steps_after_the_warm_up():
 
 
 def test_a_run_without_a_counted_step_says_so():
-    with pytest.raises(LaunchError, match="no step after the first 200"):
+    with refuses(LaunchError, "first 200"):
         Timing.from_metrics(read_lines(RECORDED), 200, 1.0)
 
 
 def test_a_run_that_ended_early_is_not_counted():
     lines = list(read_lines(RECORDED))
     steps = [line for line in lines if line["kind"] in ("start", "step")][:9]
-    with pytest.raises(LaunchError, match="it ended after 8 of 80 steps"):
+    with refuses(LaunchError, "8 of 80 steps"):
         Timing.from_metrics(steps, 2, 1.0)
 
 
@@ -366,9 +366,8 @@ def test_a_larger_step_scales_the_rate_by_its_rows(rows, rate, speed_up):
     if more / rows < 1.1:
         assert not said
     else:
-        assert f"global_batch={more} " in said[0]
-        assert f"learning_rate={rate * math.sqrt(more / rows):.2g}." in said[0]
-        assert f"{rate * more / rows:.2g}: for AdamW" in said[0]
+        root = f"learning_rate={rate * math.sqrt(more / rows):.2g}"
+        assert_names(said[0], f"global_batch={more}", root, f"{rate * more / rows:.2g}")
 
 
 def test_without_a_speed_up_the_rate_stays():

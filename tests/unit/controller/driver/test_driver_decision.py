@@ -226,11 +226,11 @@ def test_a_machine_that_hearth_cannot_install_for_is_told_what_to_do(known, fact
 @pytest.mark.parametrize(
     ("devices", "wanted", "open_modules", "note"),
     [
-        (("2482", "1b06"), "auto", False, "GTX 1080 Ti (Pascal, 10de:1b06) shows"),
-        (("1db1", "2684"), "580", False, "Tesla V100 (Volta, 10de:1db1) shows"),
-        (("2482", "1b06"), "590", True, "GTX 1080 Ti (Pascal, 10de:1b06) is not driven"),
-        (("2c05", "1b06"), "auto", True, "GTX 1080 Ti (Pascal, 10de:1b06) is not driven"),
-        (("2482", "1004"), "auto", True, "GTX 780 (Kepler, 10de:1004) is not driven"),
+        (("2482", "1b06"), "auto", False, "GTX 1080 Ti (Pascal, 10de:1b06)"),
+        (("1db1", "2684"), "580", False, "Tesla V100 (Volta, 10de:1db1)"),
+        (("2482", "1b06"), "590", True, "GTX 1080 Ti (Pascal, 10de:1b06)"),
+        (("2c05", "1b06"), "auto", True, "GTX 1080 Ti (Pascal, 10de:1b06)"),
+        (("2482", "1004"), "auto", True, "GTX 780 (Kepler, 10de:1004)"),
         (("2482", "2c05"), "auto", True, "RTX 3070 Ti"),
         (("8086:a780", "2482"), "auto", True, "RTX 3070 Ti"),
     ],
@@ -416,13 +416,13 @@ def test_a_release_that_begins_with_a_newer_branch_raises_that_of_all_who_instal
 
 
 def test_machines_that_ask_for_different_branches_are_refused():
-    with pytest.raises(ValueError, match=r"tower 580, laptop 590"):
+    with refuses(ValueError, "tower 580", "laptop 590"):
         decide([machine("2482", branch="580"), machine("2860", name="laptop", branch="590")])
 
 
 @pytest.mark.parametrize("wanted", ["575", "0", "newest", "580.95", "-1"])
 def test_a_branch_below_the_floor_is_refused(wanted):
-    with pytest.raises(ValueError, match=f"driver_branch: {wanted} "):
+    with refuses(ValueError, f"driver_branch: {wanted}"):
         plan("2482", branch=wanted)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.facts import refuses
 
 from hearth.base.errors import HearthError
 from hearth_controller.inventory.role_pages import (
@@ -99,7 +100,7 @@ def test_what_stands_around_the_table_stays_and_a_second_time_changes_nothing(be
 
 @pytest.mark.parametrize("readme", ["# kiln\n", PLACE * 2, PLACE.replace("made up", "up")])
 def test_a_readme_without_one_place_for_it_is_refused(readme):
-    with pytest.raises(HearthError, match="<!-- made up to here -->"):
+    with refuses(HearthError, "<!-- made up to here -->"):
         with_options(readme, SPECS)
 
 

@@ -22,7 +22,7 @@ import pytest
 from ansible.parsing.splitter import parse_kv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.facts import assert_names
+from support.facts import assert_names, refuses
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings, read_run, resolve, resolve_run, write_run
@@ -218,10 +218,10 @@ def test_the_same_run_gives_the_same_page(html):
 def test_the_page_says_what_ended_a_launch(known, html):
     first, second = launch_rows(known)
     assert first["reason"] == ""
-    assert second.pop("reason").startswith("laptop: rank 1 was killed by signal 9 (SIGKILL)")
+    assert_names(second.pop("reason"), "laptop", "rank 1", "signal 9 (SIGKILL)")
     del second["began"]
     assert second == {"generation": 1, "step": 40, "nodes": "desk, laptop, oldbox"}
-    assert "laptop: rank 1 was killed by signal 9" in html
+    assert_names(html, "laptop: rank 1", "signal 9")
 
 
 def warmest(html: str) -> dict[str, str]:
@@ -309,7 +309,7 @@ def test_a_run_by_hand_has_no_end_but_the_one_in_its_metrics(run):
 
 
 def test_a_folder_without_a_run_is_refused_by_name(tmp_path):
-    with pytest.raises(ConfigError, match=f"{tmp_path}: "):
+    with refuses(ConfigError, tmp_path):
         read(tmp_path)
 
 

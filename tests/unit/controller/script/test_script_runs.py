@@ -12,7 +12,7 @@ from ansible.template import Templar
 from hypothesis import given
 from hypothesis import strategies as st
 from support.digests import digest
-from support.facts import assert_names
+from support.facts import assert_names, refuses
 from support.plugins import load
 
 from hearth.base.errors import ConfigError
@@ -125,10 +125,9 @@ def test_a_folder_that_is_too_big_is_refused_with_what_is_big_in_it(tmp_path, mo
     (folder / "checkpoints").mkdir()
     for name in ("a.pt", "b.pt"):
         (folder / "checkpoints" / name).write_bytes(bytes(40_000))
-    with pytest.raises(ConfigError) as error:
+    facts = ("80.0 kB in 7 files", "checkpoints (80.0 kB, 2 files)", "-e script_folder=")
+    with refuses(ConfigError, *facts):
         code_tree(folder)
-    assert_names(str(error.value), "80.0 kB in 7 files", "checkpoints (80.0 kB, 2 files)")
-    assert "-e script_folder=" in str(error.value)
 
 
 def test_a_home_is_no_folder_of_a_script(tmp_path, monkeypatch):
@@ -215,9 +214,9 @@ def test_a_runs_file_says_what_was_asked_for(tmp_path):
     assert script_of(text, "run.yml") == found
     assert script_of("run: other\nsettings: {}\n", "run.yml") is None
     assert script_of(": no yaml: [", "run.yml") is None
-    with pytest.raises(ConfigError, match=r"run\.yml: .*script"):
+    with refuses(ConfigError, "run.yml", "script"):
         run_of(text, "run.yml")
-    with pytest.raises(ConfigError, match=r"run\.yml: "):
+    with refuses(ConfigError, "run.yml"):
         script_of("script: {arguments: []}", "run.yml")
 
 
@@ -320,7 +319,8 @@ def test_two_runs_of_a_script_differ_in_what_was_asked_for(tmp_path):
 def test_following_says_what_runs_and_since_when():
     record = {"state": "running", "script": "train.py", "since": "2026-11-22T07:30:00Z"}
     said = state_text(record, Story())
-    assert said.startswith("train.py has been running since 2026-11-2")
+    assert_names(said, "train.py")
+    assert "2026-11-2" in said
 
 
 def closing(folder: Path, state: str, files: tuple[str, ...] = ("files", "logs"), **more: object):

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from packaging.tags import Tag
+from support.facts import refuses
 from support.house import ROOT
 from support.stand_in_index import lock_line, make_wheel, stand_in_index
 from support.waiting import until
@@ -182,7 +183,7 @@ def test_a_build_that_the_index_lacks_comes_from_the_one_of_its_makers(index, tm
 def test_a_file_with_another_hash_is_refused_and_not_kept(index, tmp_path):
     pin = offer(index, "one", "1.0")
     index.files |= make_wheel("one", "1.0", size=7)
-    with pytest.raises(SupplyError, match=r"\b1 packages\b") as caught:
+    with refuses(SupplyError, "1 packages") as caught:
         Wheelhouse(tmp_path).fetch([pin], NODE, "", quiet)
     assert "hash" in str(caught.value).lower()
     assert not list(tmp_path.glob("*.whl"))

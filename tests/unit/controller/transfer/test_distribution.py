@@ -45,8 +45,8 @@ RECORD = {
 def test_progress_says_how_much_from_whom_how_fast_and_how_long_still(monkeypatch):
     monkeypatch.setattr(receive.time, "time", lambda: 6.0)
     taking = receive.progress(RECORD, "oldbox, the last of 3")
-    assert taking.startswith("oldbox, the last of 3: 100.0 MB of 200.0 MB")
-    assert_names(taking, "from tower", "10.0 MB/s", "10 s left")
+    assert taking.startswith("oldbox, the last of 3: ")
+    assert_names(taking, "100.0 MB of 200.0 MB", "tower", "10.0 MB/s", "10 s")
     assert receive.progress(RECORD | {"state": "proving"}, "oldbox") != taking
     assert_names(receive.progress(RECORD | {"size": 0}, "oldbox"), "oldbox", "tower")
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from support.facts import assert_names, refuses
 from support.waiting import until
 
 from hearth_controller.base.screen import Screen
@@ -109,10 +110,10 @@ def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(write, stream):
         return len(lines) >= count
 
     until(lambda: shown(1))
-    assert lines == ["held-out evaluation before the first step"]
+    assert len(lines) == 1
     write("results/r1/metrics.jsonl", earlier + start + step)
     until(lambda: shown(2))
-    assert lines[1:] == ["step 5/10 · loss 1.250 · 10 tokens/s"]
+    assert_names(lines[1], "step 5/10", "1.250", "10 tokens/s")
     write("results/r1/supervisor.json", record("finished"))
     outcomes = []
     until(lambda: outcomes.append(follower.inspect()) or outcomes[-1])
@@ -252,13 +253,15 @@ def test_a_silent_node_is_mentioned_once_and_then_given_up():
     follower = Follower("desk", "r1", node, Screen(lines, live=False), patience=100)
     for node.silent in (14, 16, 18, 100):
         assert follower.inspect() is None
-    assert lines == ["desk does not answer; still trying"]
+    (mentioned,) = lines
+    assert_names(mentioned, "desk")
     node.changes, node.silent = [[{}]], 0
     assert follower.inspect() is None
-    assert lines[1:] == ["desk answers again"]
+    assert_names(lines[1], "desk")
     node.silent = 101
-    why = "no answer for 1 min 41 s: no route"
-    assert follower.inspect() == {"state": "lost", "message": why}
+    outcome = follower.inspect()
+    assert outcome["state"] == "lost"
+    assert_names(outcome["message"], "1 min 41 s", "no route")
 
 
 def test_a_log_is_read_in_whole_lines_until_its_supervisor_is_gone(write, stream):
@@ -284,7 +287,7 @@ def test_a_log_is_followed_beyond_a_network_that_is_away_for_a_moment(silent, gi
     assert log.last_lines() is None
     node.silent = silent
     if given_up:
-        with pytest.raises(ConnectionError, match="no route"):
+        with refuses(ConnectionError, "no route"):
             log.new_lines()
     else:
         assert log.new_lines() == []

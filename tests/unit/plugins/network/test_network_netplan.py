@@ -204,7 +204,7 @@ def test_every_value_is_read_and_written_as_the_text_that_it_is(values):
 
 @pytest.mark.parametrize("text", ["[", "- a", "network: [a]", "a: b: c"])
 def test_what_is_no_netplan_file_is_named(text):
-    with pytest.raises(ValueError, match=r"\w"):
+    with pytest.raises(ValueError):
         netplan.load(text)
 
 
