@@ -27,6 +27,7 @@ from support.facts import assert_names, refuses
 from hearth.base.errors import ConfigError
 from hearth.config import Settings, read_run, resolve, resolve_run, write_run
 from hearth.config.cli import parse_command_line
+from hearth_controller.report.__main__ import main
 from hearth_controller.report.page import fact_rows, launch_rows, page, setting_rows, write_report
 from hearth_controller.report.read import read
 from hearth_controller.report.repeat import repeat_command
@@ -106,6 +107,13 @@ def test_an_epochs_short_last_step_is_no_new_split(known):
     assert all(
         re.search(r"desk \d+, laptop \d+, oldbox \d+", mark.text) for mark in known.story.replans
     )
+
+
+def test_a_run_has_reached_its_newest_checkpoint_wherever_that_stands():
+    assert Story.of([]).reached is None
+    # A run that went on from step 20 writes 30 anew, behind an older 40.
+    lines = [{"kind": "checkpoint", "step": step} for step in (20, 40, 30)]
+    assert Story.of(lines).reached == 40
 
 
 def test_what_the_steps_of_a_round_make_up_for_is_no_new_split():
@@ -379,24 +387,17 @@ def test_a_record_without_words_of_the_launch_still_gives_a_report(run):
 # -- on demand -------------------------------------------------------------------------------------
 
 
-def call(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_on_demand_it_is_written_into_the_folder_of_the_run(run, tmp_path):
-    done = call("-m", "hearth_controller.report", run)
-    assert (done.returncode, done.stdout) == (0, f"{run}/report.html\n"), done.stderr
+def test_on_demand_it_is_written_into_the_folder_of_the_run(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["report", str(run)])
+    assert main() == 0
+    assert capsys.readouterr().out == f"{run}/report.html\n"
     assert (run / "report.html").stat().st_size > 10_000
-    done = call("-m", "hearth_controller.report", tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"hearth: error: {tmp_path}: ")
+    monkeypatch.setattr(sys, "argv", ["report", str(tmp_path)])
+    assert main() == 2
+    assert_names(capsys.readouterr().err, "hearth: error", tmp_path)
 
 
 def test_the_report_does_without_torch():
-    code = "import sys, hearth_controller.report.page; sys.exit('torch' in sys.modules)"
-    assert call("-c", code).returncode == 0
+    code = "import sys, hearth_controller.report.__main__; sys.exit('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0

@@ -15,9 +15,11 @@ from support.facts import assert_names, refuses
 from support.waiting import until
 
 from hearth_controller.base.screen import Screen
+from hearth_controller.watch import log as log_of_a_run
+from hearth_controller.watch import node_stream
 from hearth_controller.watch.follow import Follower
 from hearth_controller.watch.log import Log
-from hearth_controller.watch.node_stream import NodeStream, command
+from hearth_controller.watch.node_stream import command
 
 SINCE = "2026-11-22T07:30:00Z"
 LOCAL = SimpleNamespace(transport="local")
@@ -59,12 +61,20 @@ def write(workspace):
 
 
 @pytest.fixture
-def stream(workspace):
+def stream(workspace, monkeypatch):
     """Return a function that opens a stream from the workspace; all are closed in the end."""
     opened = []
+    quick = node_stream._PROGRAM.replace("_HEARTBEAT = 3.0", "_HEARTBEAT = 0.2")
+    assert quick != node_stream._PROGRAM
+    monkeypatch.setattr(node_stream, "_PROGRAM", quick)
+    monkeypatch.setattr(node_stream, "_WAIT", 0.05)
 
     def opening(**files):
-        opened.append(NodeStream(LOCAL, sys.executable, "r1", str(workspace), files, interval=0.05))
+        opened.append(
+            node_stream.NodeStream(
+                LOCAL, sys.executable, "r1", str(workspace), files, interval=0.05
+            )
+        )
         return opened[-1]
 
     yield opening
@@ -208,7 +218,7 @@ def test_a_connection_that_breaks_is_made_anew_and_goes_on_where_it_was(write, s
 def test_a_node_without_an_answer_says_why():
     connection = SimpleNamespace(transport="ssh", get_option=lambda _: "", exec_command=None)
     connection._build_command = lambda *_: [b"", b"-c", b"x"]
-    stream = NodeStream(connection, "python3", "r1", "w", {"log": 5})
+    stream = node_stream.NodeStream(connection, "python3", "r1", "w", {"log": 5})
     with pytest.raises(ConnectionError):
         Log(stream).last_lines()
 
@@ -264,7 +274,8 @@ def test_a_silent_node_is_mentioned_once_and_then_given_up():
     assert_names(outcome["message"], "1 min 41 s", "no route")
 
 
-def test_a_log_is_read_in_whole_lines_until_its_supervisor_is_gone(write, stream):
+def test_a_log_is_read_in_whole_lines_until_its_supervisor_is_gone(write, stream, monkeypatch):
+    monkeypatch.setattr(log_of_a_run, "_QUIET", 0.3)
     assert Log(stream(log=2)).last_lines() is None
     write("logs/r1.log", "one\ntwo\nthr")
     write("results/r1/supervisor.json", record())
@@ -277,7 +288,7 @@ def test_a_log_is_read_in_whole_lines_until_its_supervisor_is_gone(write, stream
     write("results/r1/supervisor.json", record("finished"))
     began = time.monotonic()
     until(lambda: log.new_lines() or log.complete)
-    assert log.complete and time.monotonic() - began > 2
+    assert log.complete and time.monotonic() - began > 0.3
 
 
 @pytest.mark.parametrize(("silent", "given_up"), [(150, False), (200, True)])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.hearth_node.changes.record import RecordError, Undone
-from support.facts import refuses
+import pytest
+from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, Undone
 from support.plugins import load
 
 reset = load("modules", "hearth_reset")

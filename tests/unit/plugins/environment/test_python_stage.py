@@ -112,10 +112,17 @@ def test_an_environment_without_pip_cannot_be_mended_and_says_so(tmp_path):
 
 def test_an_environment_is_made_and_its_packages_installed_from_files_alone(tmp_path):
     python, wheels = tmp_path / "env" / "bin" / "python", tmp_path / "incoming"
+    mine, unfinished = python.with_name("mine"), tmp_path / "env.unfinished"
     given = {"python": str(python), "mode": "venv", "base": sys.executable}
     assert call("hearth_interpreter", check=True, **given)["changed"]
     assert not python.exists()
+    mine.parent.mkdir(parents=True)
+    mine.touch()
+    assert_names(call("hearth_interpreter", **given)["msg"], tmp_path / "env")  # the user's own
+    assert mine.exists()
+    unfinished.touch()  # Hearth's own, half made
     assert call("hearth_interpreter", **given)["changed"]
+    assert not mine.exists() and not unfinished.exists()
     assert not call("hearth_interpreter", **given)["changed"]
 
     (name, content) = next(iter(ALPHA.items()))
@@ -150,16 +157,3 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_sent(tmp_path):
         needed=1 << 60,
     )
     assert_names(answer["msg"], "1099511627776 MB")
-
-
-def test_a_half_made_environment_is_made_anew_and_one_of_the_users_is_not(tmp_path):
-    folder = tmp_path / "env"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin" / "mine").write_text("mine")
-    given = {"python": str(folder / "bin" / "python"), "mode": "venv", "base": sys.executable}
-    assert_names(call("hearth_interpreter", **given)["msg"], folder)
-    assert (folder / "bin" / "mine").exists()
-    Path(f"{folder}.unfinished").touch()
-    assert call("hearth_interpreter", **given)["changed"]
-    assert not (folder / "bin" / "mine").exists()
-    assert not Path(f"{folder}.unfinished").exists()
