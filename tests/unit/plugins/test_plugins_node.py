@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible.parsing.plugin_docs import read_docstring
@@ -27,6 +28,18 @@ def test_a_module_explains_each_of_its_options(path):
     assert all(option["description"] for option in parts["doc"].get("options", {}).values())
 
 
+SECRET = "a-token-that-nobody-else-may-see"
+STARTED = '{"ok": true, "started": true, "pid": 7, "state": "waiting", "unit": "hearth-r.service"}'
+
+
+@pytest.fixture
+def workspace(tmp_path) -> Path:
+    """Return a node's workspace with Hearth's code."""
+    for folder in ("scripts/hearth", "config"):
+        (tmp_path / "ws" / folder).mkdir(parents=True)
+    return tmp_path / "ws"
+
+
 @pytest.fixture
 def answering(tmp_path):
     """Return a function that makes a stand-in for the node's Python; it says what it is told."""
@@ -43,41 +56,37 @@ def answering(tmp_path):
     return make
 
 
-def spec(tmp_path: Path, python: Path) -> dict:
-    (tmp_path / "ws" / "scripts" / "hearth").mkdir(parents=True, exist_ok=True)
-    (tmp_path / "ws" / "config").mkdir(exist_ok=True)
-    return {"run": "r", "node": "a", "workspace": f"{tmp_path}/ws", "python": str(python)}
+@pytest.fixture
+def supervise(tmp_path, workspace):
+    """Return a function that starts the run `r` in the workspace, or takes another verb to it."""
+    spec = {"run": "r", "node": "a", "workspace": str(workspace), "python": f"{tmp_path}/python"}
+
+    def act(verb: str = "start", **more: Any) -> dict[str, Any]:
+        given = {"token": SECRET, "run_file": "run: r\n"} if verb == "start" else {}
+        return call("hearth_supervise", **{"verb": verb, "spec": spec} | given | more)
+
+    return act
 
 
-SECRET = "a-token-that-nobody-else-may-see"
-
-
-def test_start_lays_down_a_private_spec_and_says_whether_it_started(tmp_path, answering):
-    carried = '"pid": 7, "state": "waiting", "unit": "hearth-r.service"}'
-    python = answering(f'{{"ok": true, "started": true, {carried}')
-    arguments = {
-        "spec": spec(tmp_path, python),
-        "token": SECRET,
-        "run_file": "run: r\n",
-        "secrets": {"KEY": "another-secret", "EMPTY": ""},
-    }
-    answer = call("hearth_supervise", verb="start", **arguments)
+def test_start_lays_down_a_private_spec_and_says_whether_it_started(
+    tmp_path, workspace, answering, supervise
+):
+    answering(STARTED)
+    secrets = {"KEY": "another-secret", "EMPTY": ""}
+    answer = supervise(secrets=secrets)
     assert answer["changed"]
     assert answer["findings"] == []
-    written = tmp_path / "ws" / "config" / "r.json"
-    assert written.stat().st_mode & 0o777 == 0o600
-    content = json.loads(written.read_text())
-    assert content["token"] == SECRET
+    written, hidden = (workspace / "config" / name for name in ("r.json", "r.secrets"))
+    assert {path.stat().st_mode & 0o777 for path in (written, hidden)} == {0o600}
+    assert json.loads(written.read_text())["token"] == SECRET
     assert "another-secret" not in written.read_text()
-    hidden = tmp_path / "ws" / "config" / "r.secrets"
-    assert hidden.stat().st_mode & 0o777 == 0o600
     assert json.loads(hidden.read_text()) == {"KEY": "another-secret"}
-    assert (tmp_path / "ws" / "results" / "r" / "run.yml").read_text() == "run: r\n"
+    assert (workspace / "results" / "r" / "run.yml").read_text() == "run: r\n"
     assert SECRET not in json.dumps(answer)
     assert SECRET not in (tmp_path / "arguments").read_text()
 
-    answering(f'{{"ok": true, "started": false, {carried}')
-    assert not call("hearth_supervise", verb="start", **arguments)["changed"]
+    answering(STARTED.replace('"started": true', '"started": false'))
+    assert not supervise(secrets=secrets)["changed"]
     assert hidden.exists()
 
 
@@ -88,167 +97,150 @@ def files(tmp_path: Path) -> dict[Path, tuple[str, int]]:
 
 
 @pytest.mark.parametrize("run", ["r", "another"])
-def test_a_start_beside_a_run_that_is_under_way_changes_nothing(tmp_path, answering, run):
-    python = answering('{"ok": true, "started": true, "pid": 7, "unit": "hearth-r.service"}')
-    its = spec(tmp_path, python)
-    call("hearth_supervise", verb="start", spec=its, token=SECRET, run_file="run: r\n")
-    with under_way(tmp_path / "ws", run):
+def test_a_start_beside_a_run_that_is_under_way_changes_nothing(
+    tmp_path, workspace, answering, supervise, run
+):
+    answering(STARTED)
+    supervise()
+    with under_way(workspace, run):
         before = files(tmp_path)
-        the_rest = {"token": "b" * 20, "run_file": "run: r\nseed: 7\n", "secrets": {"KEY": "x"}}
-        answer = call("hearth_supervise", verb="start", spec=its, **the_rest)
+        answer = supervise(token="b" * 20, run_file="run: r\nseed: 7\n", secrets={"KEY": "x"})
         assert files(tmp_path) == before
     assert not answer["changed"]
     (finding,) = answer["findings"]
     assert_names(finding, f"run '{run}'", "under way")
 
 
-def test_the_start_that_began_a_run_may_come_twice(tmp_path, answering):
-    python = answering('{"ok": true, "started": false, "pid": 7, "unit": null}')
-    arguments = {"spec": spec(tmp_path, python), "token": SECRET, "run_file": "run: r\n"}
-    call("hearth_supervise", verb="start", **arguments)
-    with under_way(tmp_path / "ws", "r"):
-        answer = call("hearth_supervise", verb="start", **arguments)
+def test_the_start_that_began_a_run_may_come_twice(workspace, answering, supervise):
+    answering('{"ok": true, "started": false, "pid": 7, "unit": null}')
+    supervise()
+    with under_way(workspace, "r"):
+        answer = supervise()
     assert (answer["findings"], answer["changed"]) == ([], False)
 
 
-def test_of_two_starts_at_once_one_is_refused(tmp_path, answering):
-    python = answering('{"ok": true, "started": true, "pid": 7, "unit": null}')
-    its = spec(tmp_path, python)
-    lock = tmp_path / "ws" / "config" / "supervisor.lock"
+def test_of_two_starts_at_once_one_is_refused(workspace, answering, supervise):
+    python = answering(STARTED)
+    lock = workspace / "config" / "supervisor.lock"
     # A supervisor takes its time until it holds the workspace.
     holds = f'sleep 1\necho \'{{"run": "r"}}\' > {lock}\nflock {lock} sleep 4 > /dev/null 2>&1 &\n'
     python.write_text(python.read_text().replace("cat <<", f"{holds}sleep 0.5\ncat <<"))
-
-    def start(token: str) -> dict:
-        return call("hearth_supervise", verb="start", spec=its, token=token, run_file=token)
-
     tokens = ("a" * 20, "b" * 20)
     with ThreadPoolExecutor() as pool:
-        answers = dict(zip(tokens, pool.map(start, tokens), strict=True))
+        each = pool.map(lambda token: supervise(token=token, run_file=token), tokens)
+        answers = dict(zip(tokens, each, strict=True))
     (begun,) = (token for token, answer in answers.items() if not answer["findings"])
-    assert json.loads((tmp_path / "ws" / "config" / "r.json").read_text())["token"] == begun
-    assert (tmp_path / "ws" / "results" / "r" / "run.yml").read_text() == begun
+    assert json.loads((workspace / "config" / "r.json").read_text())["token"] == begun
+    assert (workspace / "results" / "r" / "run.yml").read_text() == begun
 
 
 @pytest.mark.parametrize(
     ("says", "status"),
     [
-        ('{"ok": true, "started": true, "pid": 7, "state": "waiting", "unit": null}', 0),
+        (STARTED.replace('"hearth-r.service"', "null"), 0),
         ('{"ok": false, "findings": ["a: another run is under way"]}', 2),
         ("Traceback", 1),
     ],
+    ids=["no unit", "refused", "failed"],
 )
-def test_secrets_stay_only_where_a_unit_may_need_them_again(tmp_path, answering, says, status):
-    python = answering(says, status)
-    secrets = {"KEY": "another-secret"}
-    the_rest = {"token": SECRET, "run_file": "run: r\n", "secrets": secrets}
-    call("hearth_supervise", verb="start", spec=spec(tmp_path, python), **the_rest)
-    left = [path for path in (tmp_path / "ws").rglob("*") if path.is_file()]
+def test_secrets_stay_only_where_a_unit_may_need_them_again(
+    workspace, answering, supervise, says, status
+):
+    answering(says, status)
+    supervise(secrets={"KEY": "another-secret"})
+    left = [path for path in workspace.rglob("*") if path.is_file()]
     assert not [path for path in left if "another-secret" in path.read_text()]
 
 
-def test_a_place_that_cannot_be_written_is_a_finding_not_a_crash(tmp_path, answering):
-    python = answering('{"ok": true, "started": true, "pid": 7, "state": "waiting", "unit": null}')
-    its = spec(tmp_path, python)
-    (tmp_path / "ws" / "results").write_text("in the way")
-    answer = call("hearth_supervise", verb="start", spec=its, token=SECRET, run_file="run: r\n")
-    assert_names(answer["findings"][0], tmp_path / "ws" / "results")
+def test_a_place_that_cannot_be_written_is_a_finding_not_a_crash(workspace, answering, supervise):
+    answering(STARTED)
+    (workspace / "results").write_text("in the way")
+    answer = supervise()
+    assert_names(answer["findings"][0], workspace / "results")
     assert not answer["changed"]
 
 
-def test_a_node_that_lost_its_record_of_the_run_is_not_asked_to_stop(tmp_path, answering):
-    its = spec(tmp_path, answering('{"ok": false, "findings": ["no run"]}', 2))
-    answer = call("hearth_supervise", verb="stop", spec=its)
+def test_a_node_that_lost_its_record_of_the_run_is_not_asked_to_stop(answering, supervise):
+    answering('{"ok": false, "findings": ["no run"]}', 2)
+    answer = supervise("stop")
     assert (answer["findings"], answer["changed"]) == ([], False)
 
 
-def test_check_mode_starts_nothing_and_foretells(tmp_path, answering):
-    python = answering("{}")
-    answer = call(
-        "hearth_supervise",
-        check=True,
-        verb="start",
-        spec=spec(tmp_path, python),
-        token=SECRET,
-        run_file="x",
-    )
-    assert answer["changed"]
+def test_check_mode_starts_nothing_and_foretells(tmp_path, workspace, answering, supervise):
+    answering("{}")
+    assert supervise(check=True)["changed"]
     assert not (tmp_path / "arguments").exists()
-    assert not list((tmp_path / "ws" / "config").iterdir())
+    assert not list((workspace / "config").iterdir())
+
+
+def test_a_supervisor_gets_no_token_of_the_shell_it_was_started_from(
+    tmp_path, answering, supervise, monkeypatch
+):
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    answering(STARTED)
+    supervise(token="x" * 20)
+    assert SECRET not in (tmp_path / "environment").read_text()
+
+
+# -- another command -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(tmp_path, workspace):
+    """Return a function that has the node's Python run one of Hearth's commands."""
+
+    def act(**more: Any) -> dict[str, Any]:
+        given = {
+            "node": "a",
+            "workspace": str(workspace),
+            "python": f"{tmp_path}/python",
+            "command": ["hearth.measure", "node"],
+            "run_file": "run: r\n",
+            "spec": {"nproc": 2},
+        }
+        return call("hearth_command", **given | more)
+
+    return act
 
 
 @pytest.mark.parametrize(
-    ("says", "status", "finding"),
+    ("says", "status", "fact"),
     [
-        ("not json", 1, "ended with status 1"),
+        ("not json", 1, "status 1"),
         ("", 0, "trouble"),
         ("[1]", 0, "trouble"),
-        ('{"ok": false}', 3, "ended with status 3"),
+        ('{"ok": false}', 3, "status 3"),
     ],
 )
-def test_a_command_that_says_nothing_sensible_is_a_finding(
-    tmp_path, answering, says, status, finding
-):
-    answer = call("hearth_command", **command(tmp_path, answering(says, status)))
-    assert finding in answer["findings"][0]
+def test_a_command_that_says_nothing_sensible_is_a_finding(answering, command, says, status, fact):
+    answering(says, status)
+    assert_names(command()["findings"][0], fact)
 
 
-def command(tmp_path: Path, python: Path) -> dict:
-    """Return the arguments of a call of one of Hearth's commands in a workspace with its code."""
-    its = spec(tmp_path, python)
-    return {name: its[name] for name in ("node", "workspace", "python")} | {
-        "command": ["hearth.measure", "node"],
-        "run_file": "run: r\n",
-        "spec": {"nproc": 2},
-    }
-
-
-def test_a_missing_python_is_a_finding_with_the_way_out(tmp_path):
-    answer = call("hearth_command", **command(tmp_path, tmp_path / "no" / "python"))
-    assert "provision.yml" in answer["findings"][0]
-
-
-def test_a_missing_workspace_is_a_finding_with_the_way_out(tmp_path, answering):
-    given = command(tmp_path, answering('{"facts": {"port": 1}, "findings": []}'))
-    answer = call("hearth_command", **given | {"workspace": f"{tmp_path}/none"})
+def test_a_missing_python_or_workspace_is_a_finding_with_the_way_out(tmp_path, answering, command):
+    assert_names(command()["findings"][0], "provision.yml")
+    answering('{"facts": {"port": 1}, "findings": []}')
+    answer = command(workspace=f"{tmp_path}/none")
     assert_names(answer["findings"][0], f"{tmp_path}/none", "provision.yml")
     assert not (tmp_path / "arguments").exists()
 
 
-def test_a_command_gets_its_files_and_the_token_in_the_environment_only(tmp_path, answering):
-    python = answering('{"findings": [], "facts": {"gpus": 0, "changed": true}}')
-    answer = call(
-        "hearth_command",
-        **command(tmp_path, python),
-        models=f"{tmp_path}/models",
-        threads=3,
-        secret=f"{SECRET}-too",
-        hub_token=SECRET,
-    )
+def test_a_command_gets_its_files_and_the_token_in_the_environment_only(
+    tmp_path, workspace, answering, command
+):
+    answering('{"findings": [], "facts": {"gpus": 0, "changed": true}}')
+    more = {"models": f"{tmp_path}/models", "threads": 3, "hub_token": SECRET}
+    answer = command(**more, secret=f"{SECRET}-too")
     assert answer["facts"]["gpus"] == 0
     assert answer["changed"]
-    told = (tmp_path / "environment").read_text().splitlines()
-    assert f"HF_TOKEN={SECRET}" in told
-    assert f"HEARTH_MODELS={tmp_path}/models" in told
-    assert f"PYTHONPATH={tmp_path}/ws/scripts" in told
-    assert "OMP_NUM_THREADS=3" in told
+    assert {
+        f"HF_TOKEN={SECRET}",
+        f"HEARTH_MODELS={tmp_path}/models",
+        f"PYTHONPATH={workspace}/scripts",
+        "OMP_NUM_THREADS=3",
+    } <= set((tmp_path / "environment").read_text().splitlines())
     words = (tmp_path / "arguments").read_text().split()
     assert words[:3] == ["-m", "hearth.measure", "node"]
     assert {"--spec", "--run-file"} <= set(words)
     assert SECRET not in " ".join(words)
     assert SECRET not in json.dumps(answer)
-
-
-def test_a_supervisor_gets_no_token_of_the_shell_it_was_started_from(
-    tmp_path, answering, monkeypatch
-):
-    monkeypatch.setenv("HF_TOKEN", SECRET)
-    python = answering('{"ok": true, "started": true}')
-    call(
-        "hearth_supervise",
-        verb="start",
-        spec=spec(tmp_path, python),
-        token="x" * 20,
-        run_file="run: r\n",
-    )
-    assert SECRET not in (tmp_path / "environment").read_text()

@@ -31,6 +31,14 @@ def started(team: tuple[str, ...] = NODES, **terms: object) -> Council:
     return council
 
 
+def end_well(council: Council, now: float = 1) -> LaunchOutcome | None:
+    """Let every member of the team end well, and return what is decided after the last."""
+    for node in council.team:
+        assert council.decide(now) is None
+        council.ended(node, Ended(0), now)
+    return council.decide(now)
+
+
 def cause(verdict: LaunchOutcome | None):
     assert verdict is not None
     assert verdict.cause is not None
@@ -42,7 +50,7 @@ def test_who_is_missing_is_told_in_rank_order(order):
     council = called()
     for count, node in enumerate(order):
         assert council.missing == tuple(n for n in NODES if n not in order[:count])
-        council.join(node, 1)
+        assert council.join(node, 1) is council.join(node, 2) is None  # again: its own place
     assert council.decide(61) is None
 
 
@@ -51,13 +59,6 @@ def test_waiting_ends_with_the_names_of_the_missing():
     council.join("laptop", 1)
     assert council.decide(60) is None
     assert_names(cause(council.decide(60.1)).message, "desk, shelf", "60 s")
-
-
-def test_a_node_that_joins_again_takes_its_own_place():
-    council = called()
-    assert council.join("laptop", 0) is None
-    assert council.join("laptop", 1) is None
-    assert council.missing == ("desk", "shelf")
 
 
 def test_a_member_of_the_team_that_joins_again_had_lost_its_connection():
@@ -103,45 +104,31 @@ def test_who_comes_back_is_taken_in_after_a_pause():
     assert council.back == ()
     assert council.join("laptop", 1) is None
     assert council.back == ("laptop",)
-    for node in council.team:
-        assert council.decide(1) is None
-        council.ended(node, Ended(0), 1)
-    verdict = council.decide(1)
+    verdict = end_well(council)
     assert (verdict.state, cause(verdict).kind) == ("again", "node_back")
 
 
-def paused(then: str) -> Council:
-    """Return a council whose team was asked to pause for laptop, which `then` leaves or stops."""
+@pytest.mark.parametrize(
+    ("pauses", "stops", "state", "kind"),
+    [
+        (True, False, "again", "node_back"),
+        (True, True, "stopped", "stopped"),
+        (False, False, "finished", None),
+    ],
+)
+def test_who_comes_back_and_leaves_again_ends_no_run_but_by_a_stop(pauses, stops, state, kind):
     council = started(("desk", "shelf"), least=2, again=True)
     council.join("laptop", 1)
-    council.pause()
-    if then == "stop":
+    if pauses:
+        council.pause()
+    if stops:
         council.stop("laptop", at_once=False)
     council.gone("laptop")
-    for node in council.team:
-        assert council.decide(1) is None
-        council.ended(node, Ended(0), 1)
-    return council
-
-
-def test_a_pause_for_who_leaves_again_is_not_the_end_of_the_run():
-    verdict = paused("leaves").decide(1)
-    assert (verdict.state, cause(verdict).node) == ("again", "laptop")
-    assert cause(verdict).kind == "node_back"
-    assert_names(cause(verdict).message, "laptop", "left")
-
-
-def test_a_stop_in_a_pause_is_the_end_of_the_run():
-    assert paused("stop").decide(1).state == "stopped"
-
-
-def test_who_comes_back_and_leaves_before_anyone_was_asked_to_pause_changes_nothing():
-    council = started(("desk", "shelf"), least=2, again=True)
-    council.join("laptop", 1)
-    council.gone("laptop")
-    for node in council.team:
-        council.ended(node, Ended(0), 1)
-    assert council.decide(1) == LaunchOutcome("finished")
+    verdict = end_well(council)
+    assert (verdict.state, verdict.cause and verdict.cause.kind) == (state, kind)
+    if kind:
+        assert cause(verdict).node == "laptop"
+        assert_names(cause(verdict).message, "laptop", "left" if kind == "node_back" else "asked")
 
 
 def test_who_left_before_the_start_is_not_back_until_it_joins_again():
@@ -171,9 +158,7 @@ def test_who_waits_in_vain_tells_of_the_loss_and_of_the_waiting():
 
 def test_all_that_end_well_have_finished():
     council = started()
-    for node in NODES:
-        assert council.decide(1) is None
-        council.ended(node, Ended(0), 1)
+    end_well(council)
     council.gone("shelf")
     assert council.decide(100) == LaunchOutcome("finished")
 
@@ -191,10 +176,7 @@ def test_a_stop_waits_for_all_and_names_who_was_asked():
     council = started()
     council.stop("laptop", at_once=False)
     council.stop("desk", at_once=False)
-    for node in NODES:
-        assert council.decide(1) is None
-        council.ended(node, Ended(0), 1)
-    assert cause(council.decide(1)).node == "laptop"
+    assert cause(end_well(council)).node == "laptop"
 
 
 def test_a_silent_node_is_lost():
