@@ -104,11 +104,20 @@ def said(plan: Any) -> str:
 
 
 @pytest.mark.parametrize(("device", "name", "architecture", "trains"), CARDS)
-def test_a_card_is_known_by_its_id(device, name, architecture, trains):
-    found = card(device)
+def test_a_card_is_known_by_its_id_and_refused_by_name_where_torch_lacks_it(
+    device, name, architecture, trains
+):
+    found, its = card(device), plan(device)
     assert (found.name, found.architecture, found.trains) == (name, architecture, trains)
     assert found.needs_open == (architecture == "Blackwell")
     assert found.needs_proprietary == (architecture in ("Maxwell", "Pascal", "Volta"))
+    if trains:
+        assert (its.action, its.branch, its.open_modules) == ("install", 580, True)
+        assert_names(its.note, name)
+    else:
+        assert its.action == "refuse"
+        assert_names(said(its), name, architecture, f"10de:{device}", "driver_install: false")
+        assert not its.packages
 
 
 @pytest.mark.parametrize("device", ["3f00", "2fff", "22ff"])
@@ -119,28 +128,14 @@ def test_an_id_that_the_table_lacks_is_taken_for_a_new_card_and_said_to_be_a_gue
     assert_names(its.note, f"10de:{device}")
 
 
-@pytest.mark.parametrize(("device", "name", "architecture", "trains"), CARDS)
-def test_a_card_that_torch_lacks_is_refused_by_name_and_any_other_gets_open_modules(
-    device, name, architecture, trains
-):
-    its = plan(device)
-    if trains:
-        assert (its.action, its.branch, its.open_modules) == ("install", 580, True)
-        assert name in its.note
-    else:
-        assert its.action == "refuse"
-        assert_names(said(its), name, architecture, f"10de:{device}", "driver_install: false")
-        assert not its.packages
-
-
 # ---- what is installed --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("known", "packages"),
+    ("devices", "known", "packages"),
     [
         (
-            {"system": UBUNTU},
+            *(["2482"], {"system": UBUNTU}),
             [
                 "linux-modules-nvidia-580-open-generic-hwe-24.04",
                 "nvidia-headless-no-dkms-580-open",
@@ -148,10 +143,11 @@ def test_a_card_that_torch_lacks_is_refused_by_name_and_any_other_gets_open_modu
             ],
         ),
         (
-            {"system": UBUNTU, "desktop": True},
+            *(["2482"], {"system": UBUNTU, "desktop": True}),
             ["linux-modules-nvidia-580-open-generic-hwe-24.04", "nvidia-driver-580-open"],
         ),
         (
+            ["2482"],
             {"system": UBUNTU, "images": ["linux-image-generic", "linux-image-lowlatency"]},
             [
                 "linux-modules-nvidia-580-open-generic",
@@ -160,12 +156,23 @@ def test_a_card_that_torch_lacks_is_refused_by_name_and_any_other_gets_open_modu
                 "nvidia-utils-580",
             ],
         ),
-        ({}, ["linux-headers-amd64", "nvidia-driver-cuda", "nvidia-kernel-open-dkms"]),
-        ({"desktop": True}, ["linux-headers-amd64", "nvidia-open"]),
+        (
+            *(["2482", "1b06"], {"system": UBUNTU}),  # proprietary modules
+            [
+                "linux-modules-nvidia-580-generic-hwe-24.04",
+                "nvidia-headless-no-dkms-580",
+                "nvidia-utils-580",
+            ],
+        ),
+        (
+            *(["2482"], {}),
+            ["linux-headers-amd64", "nvidia-driver-cuda", "nvidia-kernel-open-dkms"],
+        ),
+        (["2482"], {"desktop": True}, ["linux-headers-amd64", "nvidia-open"]),
     ],
 )
-def test_the_packages_fit_system_kernels_and_screen(known, packages):
-    assert plan("2482", **known).packages == packages
+def test_the_packages_fit_cards_system_kernels_and_screen(devices, known, packages):
+    assert plan(*devices, **known).packages == packages
 
 
 def test_ubuntu_gets_the_modules_of_the_kernel_that_runs_as_far_as_there_are_any():
@@ -244,31 +251,20 @@ def test_an_old_card_beside_one_that_trains(devices, wanted, open_modules, note)
     assert note in its.note
 
 
-def test_proprietary_modules_on_ubuntu_have_names_without_open():
-    its = plan("2482", "1b06", system=UBUNTU)
-    assert its.packages == [
-        "linux-modules-nvidia-580-generic-hwe-24.04",
-        "nvidia-headless-no-dkms-580",
-        "nvidia-utils-580",
-    ]
-
-
 @pytest.mark.parametrize(
-    ("devices", "facts"),
+    ("devices", "known", "facts"),
     [
-        ((), ["NVIDIA", "processor"]),
-        (("1002:744c",), ["AMD"]),
-        (("8086:a780", "1002:744c"), ["AMD and Intel"]),
+        ((), {}, ["NVIDIA", "processor"]),
+        (("1002:744c",), {}, ["AMD"]),
+        (("8086:a780", "1002:744c"), {}, ["AMD and Intel"]),
+        (("1b06",), {"install": False}, []),
+        (("2482",), {"holds": "vfio-pci"}, ["vfio-pci"]),  # a virtual machine's
     ],
 )
-def test_a_machine_without_an_nvidia_card_is_fine(devices, facts):
-    its = plan(*devices)
+def test_a_machine_without_an_nvidia_card_for_hearth_is_left_alone(devices, known, facts):
+    its = plan(*devices, **known)
     assert its.action == "none"
     assert_names(its.note, *facts)
-
-
-def test_a_machine_can_be_left_alone():
-    assert plan("1b06", install=False).action == "none"
 
 
 # ---- what is there already ----------------------------------------------------------------------
@@ -298,15 +294,17 @@ def test_a_machine_whose_modules_lag_behind_its_kernel_keeps_its_branch():
     assert "linux-modules-nvidia-590-open-generic-hwe-24.04" in its.packages
 
 
-@pytest.mark.parametrize("system", [UBUNTU, DEBIAN])
-def test_a_driver_that_is_new_enough_but_fails_is_not_installed_over(system):
-    """Loaded, but nvidia-smi does not answer: no package mends that, and a person is told so."""
-    broken = {"loaded": "580.126.09", "library": "580.126.09"}
-    assert plan("2482", **broken, system=system, repository="distribution").action == "load"
-
-
-def test_debians_own_driver_is_loaded_not_installed_again():
-    assert plan("2482", library="590.48.01", repository="distribution").action == "load"
+@pytest.mark.parametrize(
+    ("known", "system"),
+    [
+        # Loaded, but nvidia-smi does not answer: no package mends that, and a person is told so.
+        ({"loaded": "580.126.09", "library": "580.126.09"}, UBUNTU),
+        ({"loaded": "580.126.09", "library": "580.126.09"}, DEBIAN),
+        ({"library": "590.48.01"}, DEBIAN),
+    ],
+)
+def test_a_driver_that_is_new_enough_but_fails_is_not_installed_over(known, system):
+    assert plan("2482", **known, system=system, repository="distribution").action == "load"
 
 
 @pytest.mark.parametrize(("device", "action"), [("2c05", "refuse"), ("2684", "load")])
@@ -315,12 +313,6 @@ def test_a_card_that_needs_open_modules_is_not_left_with_the_others(device, acti
     its = plan(device, **loaded)
     assert its.action == action
     assert ("open kernel modules" in said(its)) == (action == "refuse")
-
-
-def test_a_card_of_a_virtual_machine_is_left_to_it():
-    its = plan("2482", holds="vfio-pci")
-    assert its.action == "none"
-    assert "vfio-pci" in its.note
 
 
 @pytest.mark.parametrize(
@@ -469,13 +461,8 @@ def test_the_kernel_flavours_of_ubuntu(images, flavours, single):
     assert ubuntu_kernels(images) == (flavours, single)
 
 
-@pytest.mark.parametrize(
-    ("images", "headers"),
-    [
-        (["linux-image-amd64", "linux-image-6.1.0-40-amd64"], ["linux-headers-amd64"]),
-        (["linux-image-6.1.0-40-amd64"], ["linux-headers-6.1.0-40-amd64"]),
-        ([], []),
-    ],
-)
-def test_the_headers_of_debian(images, headers):
-    assert debian_headers(images) == headers
+def test_the_headers_of_debian_are_of_the_package_or_of_the_kernel_alone():
+    alone = ["linux-image-6.1.0-40-amd64"]
+    assert debian_headers(["linux-image-amd64", *alone]) == ["linux-headers-amd64"]
+    assert debian_headers(alone) == ["linux-headers-6.1.0-40-amd64"]
+    assert debian_headers([]) == []

@@ -145,9 +145,7 @@ def test_shares_that_were_given_are_what_is_predicted():
     assert_names(halves["say"], "7.23 s")
 
 
-def test_shares_for_other_ranks_are_refused():
-    (finding,) = answered(HOME, by_speed=False, split=[2, 1])["findings"]
-    assert_names(finding, "split: 2:1", "2 shares", "3 ranks")
+def test_shares_for_other_ranks_are_refused_where_each_has_a_part():
     nodes = sharded(tower=940.0, laptop=940.0)
     (finding,) = answered(nodes, parallel="fsdp", split=[4, 2, 1])["findings"]
     assert_names(finding, "split: 4:2:1", "3 shares", "2 ranks")

@@ -108,12 +108,8 @@ def test_without_a_gateway_there_is_no_default_route():
 )
 def test_what_is_as_wanted_already_is_left_as_it_is_written(settings):
     wanted = Wanted("192.168.1.40", 24, "192.168.1.1")
-    assert (
-        changed(settings, wanted=wanted)["enp5s0"]
-        == netplan.load(f"network: {{ethernets: {{enp5s0: {settings}}}}}")["network"]["ethernets"][
-            "enp5s0"
-        ]
-    )
+    written = netplan.load(f"network: {{ethernets: {{enp5s0: {settings}}}}}")
+    assert changed(settings, wanted=wanted) == written["network"]["ethernets"]
 
 
 @pytest.mark.parametrize(
@@ -172,22 +168,9 @@ network:
     assert again == document
 
 
+NOT_TEXT_IN_YAML = ("true", "no", "on", "~", "null", "", "0123", "1_000", "1e3", "2026-01-01")
 SCALARS = st.one_of(
-    st.sampled_from(
-        [
-            "true",
-            "no",
-            "on",
-            "~",
-            "null",
-            "",
-            "52:54:00:12:34:56",
-            "0123",
-            "1_000",
-            "1e3",
-            "2026-01-01",
-        ]
-    ),
+    st.sampled_from([*NOT_TEXT_IN_YAML, "52:54:00:12:34:56"]),
     st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_categories=["Cc"])),
 )
 
@@ -209,13 +192,11 @@ def test_what_is_no_netplan_file_is_named(text):
 
 
 def test_a_file_in_run_counts_instead_of_the_one_in_etc():
-    paths = [
-        "/run/netplan/b.yaml",
+    paths = [f"/{place}.yaml" for place in ("run/netplan/b", "etc/netplan/a", "etc/netplan/b")]
+    assert netplan.in_force([*paths, "/lib/netplan/b.yaml"]) == [
         "/etc/netplan/a.yaml",
-        "/etc/netplan/b.yaml",
-        "/lib/netplan/b.yaml",
+        "/run/netplan/b.yaml",
     ]
-    assert netplan.in_force(paths) == ["/etc/netplan/a.yaml", "/run/netplan/b.yaml"]
 
 
 DOCUMENTS = {

@@ -16,8 +16,13 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
+def leave(**more: object) -> dict:
+    """Return what the module says of the workspace `~/ai-cluster`, or has removed of it."""
+    return call("hearth_leave", **{"workspace": "~/ai-cluster"} | more)
+
+
 def test_it_says_what_there_is_and_removes_nothing_unasked(home):
-    answer = call("hearth_leave", workspace="~/ai-cluster")
+    answer = leave()
     assert answer["kept"] == [str(home / "ai-cluster"), str(home / ".local/share/hearth")]
     assert (answer["run"], answer["removed"], answer["changed"]) == ("", [], False)
 
@@ -27,11 +32,11 @@ def test_it_says_what_there_is_and_removes_nothing_unasked(home):
 )
 def test_only_what_is_asked_for_is_removed_and_in_check_mode_not_even_that(home, kind, gone):
     for check in (True, False):
-        answer = call("hearth_leave", check=check, workspace="~/ai-cluster", remove=[kind])
+        answer = leave(check=check, remove=[kind])
         assert (answer["changed"], len(answer["kept"])) == (True, 1)
         assert (home / gone).exists() == check
-    assert len(call("hearth_leave", workspace="~/ai-cluster")["kept"]) == 1
-    assert not call("hearth_leave", workspace="~/ai-cluster", remove=[kind])["changed"]
+    assert len(leave()["kept"]) == 1
+    assert not leave(remove=[kind])["changed"]
 
 
 def test_the_environment_goes_without_the_runs_of_nodes_that_live_beside_it(home):
@@ -40,15 +45,15 @@ def test_the_environment_goes_without_the_runs_of_nodes_that_live_beside_it(home
     (beside / "desk/checkpoints").mkdir()
     (beside / "note").touch()
     (beside / "link").symlink_to(home / "ai-cluster")
-    answer = call("hearth_leave", workspace="~/ai-cluster", remove=["environment"])
+    answer = leave(remove=["environment"])
     assert answer["changed"]
     assert sorted(path.name for path in beside.iterdir()) == ["desk", "link"]
     assert (beside / "desk/checkpoints").exists()
-    assert call("hearth_leave", workspace="~/ai-cluster")["kept"] == [str(home / "ai-cluster")]
+    assert leave()["kept"] == [str(home / "ai-cluster")]
 
 
 def test_a_folder_without_the_training_code_is_no_workspace(home):
-    answer = call("hearth_leave", workspace="~", remove=["workspace"])
+    answer = leave(workspace="~", remove=["workspace"])
     assert not answer["changed"]
     assert (home / "ai-cluster").exists()
 
@@ -58,5 +63,5 @@ def test_a_folder_without_the_training_code_is_no_workspace(home):
 )
 def test_a_run_that_holds_the_node_is_named(home, text, run):
     with under_way(home / "ai-cluster", run, text):
-        assert call("hearth_leave", workspace="~/ai-cluster")["run"] == run
-    assert call("hearth_leave", workspace="~/ai-cluster")["run"] == ""
+        assert leave()["run"] == run
+    assert leave()["run"] == ""

@@ -56,8 +56,13 @@ def held(workspace):
         yield workspace
 
 
+def runs(workspace, **more: object) -> dict:
+    """Return what the module says of a workspace's runs."""
+    return call("hearth_runs", workspace=str(workspace), **more)
+
+
 def test_a_run_is_told_in_short(workspace):
-    (run,) = call("hearth_runs", workspace=str(workspace))["runs"]
+    (run,) = runs(workspace)["runs"]
     assert (run["name"], run["alive"], run["asked"]) == ("evening", False, None)
     assert run["record"]["state"] == "finished"
     assert run["silent_seconds"] > 0
@@ -72,20 +77,20 @@ def test_a_run_is_told_in_short(workspace):
 
 def test_a_run_under_way_is_alive_and_its_clock_runs(held):
     (held / "results" / "evening" / "stop").write_text("stop\n")
-    (run,) = call("hearth_runs", workspace=str(held))["runs"]
+    (run,) = runs(held)["runs"]
     assert (run["alive"], run["asked"]) == (True, "stop\n")
     assert run["metrics"]["seconds"] > 3600
 
 
 def test_a_node_without_a_workspace_has_no_runs(tmp_path):
-    assert call("hearth_runs", workspace=str(tmp_path / "none"))["runs"] == []
+    assert runs(tmp_path / "none")["runs"] == []
 
 
 def test_broken_files_hide_no_run(workspace):
     results = workspace / "results" / "evening"
     (results / "supervisor.json").write_text("{")
     (results / "metrics.jsonl").write_bytes(b'\xff\n[1]\n{"kind": "step"}\n')
-    (run,) = call("hearth_runs", workspace=str(workspace))["runs"]
+    (run,) = runs(workspace)["runs"]
     assert (run["record"], run["silent_seconds"]) == (None, None)
     assert run["metrics"] == {"step": {"kind": "step"}}
 
@@ -105,13 +110,13 @@ def test_what_vanishes_while_it_is_looked_at_counts_for_nothing(workspace, monke
 def test_what_is_removed_is_that_run_and_nothing_else(workspace):
     there = {"results/evening", "checkpoints/evening", "logs/evening.log", "config/evening.json"}
     for check in (True, False):
-        answer = call("hearth_runs", check=check, workspace=str(workspace), remove="evening")
+        answer = runs(workspace, check=check, remove="evening")
         assert answer["changed"]
         assert answer["removed"].keys() == there
         assert (workspace / "logs" / "evening.log").exists() == check
     left = {str(path.relative_to(workspace)) for path in workspace.rglob("*") if path.is_file()}
     assert left == {"logs/other.log"}
-    again = call("hearth_runs", workspace=str(workspace), remove="evening")
+    again = runs(workspace, remove="evening")
     assert (again["changed"], again["removed"]) == (False, {})
 
 
@@ -119,13 +124,13 @@ def test_a_link_is_removed_and_not_what_it_leads_to(workspace, tmp_path_factory)
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "precious").write_text("x")
     (workspace / "results" / "linked").symlink_to(elsewhere)
-    call("hearth_runs", workspace=str(workspace), remove="linked")
+    runs(workspace, remove="linked")
     assert not (workspace / "results" / "linked").exists()
     assert (elsewhere / "precious").exists()
 
 
 def test_a_run_under_way_is_never_removed(held):
-    answer = call("hearth_runs", workspace=str(held), remove="evening")
+    answer = runs(held, remove="evening")
     assert answer["failed"]
     assert_names(answer["msg"], "'evening'", "under way")
     assert (held / "results" / "evening" / "run.yml").exists()
@@ -133,7 +138,7 @@ def test_a_run_under_way_is_never_removed(held):
 
 @pytest.mark.parametrize("name", ["..", "../evening", "a/b", ".hidden", "-x"])
 def test_only_a_name_is_removed(workspace, name):
-    answer = call("hearth_runs", workspace=str(workspace), remove=name)
+    answer = runs(workspace, remove=name)
     assert answer["failed"]
     assert (workspace / "results" / "evening" / "run.yml").exists()
 
