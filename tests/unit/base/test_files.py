@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -24,16 +22,14 @@ def test_one_is_alone_in_a_folder_and_the_next_waits(tmp_path):
     assert not taken(tmp_path)
 
 
-def test_who_was_killed_is_no_longer_there(tmp_path):
+def test_who_was_killed_is_no_longer_there(tmp_path, start):
     program = (
         "import sys, time; from pathlib import Path; from hearth.base.files import alone\n"
         "with alone(Path(sys.argv[1])):\n    print('in', flush=True); time.sleep(60)\n"
     )
-    other = subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE)
-    try:
-        assert other.stdout.readline() == b"in\n"
-        assert taken(tmp_path)
-    finally:
-        other.kill()
-        other.communicate(timeout=5)
+    other = start(program, tmp_path)
+    assert other.stdout.readline() == "in\n"
+    assert taken(tmp_path)
+    other.kill()
+    other.wait(5)
     assert not taken(tmp_path)

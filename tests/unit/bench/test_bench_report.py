@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import runpy
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 from support.facts import assert_names, refuses
 from support.lines import assert_line
-from support.waiting import HANG
+from support.programs import run
 
 from tests.bench import beside
 from tests.bench.elastic import report as elastic
@@ -27,15 +25,8 @@ BENCHES = sorted(path.parent.name for path in Path(beside.__file__).parent.glob(
 
 def test_a_bench_can_be_called_without_the_paths_of_the_tests():
     # What the tests find by pyproject.toml, a command does not.
-    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.diagnosis", "--help"],
-        cwd=DOCUMENT.parents[1],
-        env=alone,
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
+    words = (sys.executable, "-m", "tests.bench.diagnosis", "--help")
+    done = run(*words, cwd=DOCUMENT.parents[1], PYTHONPATH="")
     assert done.returncode == 0, done.stderr
     assert_names(done.stdout, "python -m tests.bench.diagnosis")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 import tarfile
 from io import BytesIO
@@ -13,9 +12,9 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from hypothesis import given
 from hypothesis import strategies as st
+from support import programs
 from support.facts import assert_names
 from support.plugins import PLUGINS, load
-from support.waiting import HANG
 
 from hearth.base.text import duration
 from hearth.diagnose.catalogue import entries
@@ -328,8 +327,8 @@ def test_a_copy_of_a_record_takes_the_place_of_a_shorter_one_only(tmp_path):
         assert here.read_text() == kept
 
 
-def test_what_an_interrupted_collecting_left_goes_and_what_another_is_at_stays(tmp_path):
-    over = subprocess.Popen(["true"])
+def test_what_an_interrupted_collecting_left_goes_and_what_another_is_at_stays(tmp_path, start):
+    over = start("pass")
     over.wait()
     for process in (over.pid, os.getpid()):
         (tmp_path / f".coming-{process}-x").mkdir()
@@ -385,14 +384,8 @@ def test_an_ansible_of_another_version_ends_before_the_first_play(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import ansible.release\nansible.release.__version__ = '2.16.3'\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", "playbooks/inventory.yml"],
-        cwd=PLUGINS.parent,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
+    words = (sys.executable, "-m", "ansible", "playbook", "playbooks/inventory.yml")
+    done = programs.run(*words, cwd=PLUGINS.parent, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names, refuses
+from support.programs import run
 
 from hearth_lab import plan
 from hearth_lab.plan import LabError
@@ -60,18 +60,12 @@ def test_the_inventory_names_the_machines_that_come_up_by_default():
     assert told == {node.name: node.address for node in plan.nodes(3)}
 
 
-def test_without_root_and_packages_the_lab_says_all_that_is_missing(tmp_path):
+def test_without_root_and_packages_the_lab_says_all_that_is_missing():
     code = "import os, sys; sys.argv = ['lab', 'status']; "
     if os.geteuid() == 0:
         code += "os.geteuid = lambda: 1000; "
     code += "from hearth_lab import host; host.shutil.which = lambda *_, **__: None; "
     code += "from hearth_lab.cli import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT / "scripts",
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    done = run(sys.executable, "-c", code, cwd=ROOT / "scripts")
     assert done.returncode == 2
     assert_names(done.stderr, "root", "sudo apt-get install", "dnsmasq-base", "systemd-container")

@@ -9,30 +9,16 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 from support.facts import assert_names
-from support.programs import stand_in
-from support.waiting import HANG
+from support.programs import run, stand_in
 
 ROOT = Path(__file__).parents[3]
 LOCKS = ["cpu", "gpu", "control", "test"]
-
-
-def call(script, *arguments, timeout=HANG, cwd=None, **environment):
-    return subprocess.run(
-        [str(script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **environment},
-    )
 
 
 def copy_of_the_scripts(folder):
@@ -49,14 +35,14 @@ def copy_of_the_scripts(folder):
     ["setup", "quickstart", "test", "lock", "lab", "status", "doctor", "single_gpu_test.py"],
 )
 def test_explains_itself(name):
-    done = call(ROOT / "scripts" / name, "--help")
+    done = run(ROOT / "scripts" / name, "--help")
     assert done.returncode == 0
     assert done.stdout.startswith("usage: ")
 
 
 @pytest.mark.parametrize("name", ["setup", "lock"])
 def test_refuses_an_unknown_argument(name):
-    done = call(ROOT / "scripts" / name, "--fast")
+    done = run(ROOT / "scripts" / name, "--fast")
     assert done.returncode != 0
     assert "usage: " in done.stderr
 
@@ -79,7 +65,7 @@ def test_setup_explains_a_python_that_cannot_make_a_venv(tmp_path):
         tmp_path / "python-without-venv",
         f'case "$*" in *ensurepip*) exit 1 ;; esac\nexec {sys.executable} "$@"\n',
     )
-    done = call(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(python))
+    done = run(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(python))
     minor = "{}.{}".format(*sys.version_info)
     assert done.returncode == 1
     assert_names(done.stderr, f"apt-get install python{minor}-venv")
@@ -92,7 +78,7 @@ def test_setup_refuses_an_old_python(tmp_path):
         tmp_path / "python-3.10",
         'case "$*" in *platform*) echo 3.10.13 ;; *"(3, 11)"*) exit 1 ;; esac\n',
     )
-    done = call(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(python))
+    done = run(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(python))
     assert done.returncode == 1
     assert_names(done.stderr, "is Python 3.10.13", "needs 3.11")
 
@@ -100,7 +86,7 @@ def test_setup_refuses_an_old_python(tmp_path):
 def test_setup_takes_the_processor_where_the_driver_is_too_old_for_cuda_13(tmp_path, program):
     copy = copy_of_the_scripts(tmp_path)
     program("nvidia-smi", "echo 550.163.01")
-    done = call(copy / "scripts" / "setup", HEARTH_PYTHON="no-python")
+    done = run(copy / "scripts" / "setup", HEARTH_PYTHON="no-python")
     assert_names(done.stderr, "is 550.163.01", "CUDA 13 needs 580", "no-python")
 
 
@@ -152,7 +138,7 @@ def small_project(tmp_path):
         "PIP_FIND_LINKS": str(wheels),
         "PIP_CONFIG_FILE": os.devnull,
     }
-    return project, lambda *arguments: call(
+    return project, lambda *arguments: run(
         project / "scripts" / "setup", "--cpu", *arguments, **environment
     )
 
@@ -163,7 +149,7 @@ def test_setup_installs_once_adds_what_is_missing_and_repairs(small_project):
     python = project / ".venv" / "bin" / "python"
 
     def installed():
-        done = call(python, "-m", "pip", "list", "--format=freeze")
+        done = run(python, "-m", "pip", "list", "--format=freeze")
         return {line for line in done.stdout.splitlines() if not line.startswith(("pip", "setup"))}
 
     first = setup()
@@ -171,7 +157,7 @@ def test_setup_installs_once_adds_what_is_missing_and_repairs(small_project):
     training = {"torch==2.13.0+cpu", "other==1.0", "controls==1.0", "hearth==0.1.0"}
     assert installed() == training
 
-    again = call("../scripts/setup", "--cpu", cwd=project / "requirements")
+    again = run("../scripts/setup", "--cpu", cwd=project / "requirements")
     assert again.returncode == 0
     assert "requirements/" not in again.stdout  # nothing to install
 
@@ -218,7 +204,7 @@ def test_the_test_script_names_missing_system_packages_where_it_cannot_install_t
     for tool in ["bash", "dirname", "locale", "cat"]:
         (tools / tool).symlink_to(shutil.which(tool))
     (tools / "python3").symlink_to(sys.executable)
-    done = call(copy / "scripts" / "test", PATH=str(tools))
+    done = run(copy / "scripts" / "test", PATH=str(tools))
     assert done.returncode == 1
     assert_names(done.stderr, "apt-get install", "shellcheck")
     assert not (copy / ".venv").exists()

@@ -2,13 +2,12 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.facts import assert_names
-from support.waiting import HANG
+from support.programs import run
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "single_gpu_test.py"
 sys.path.insert(0, str(SCRIPT.parent))
@@ -109,9 +108,7 @@ def test_wrong_gradients_and_failed_passes_are_broken():
 
 
 def test_passes_on_the_processor_here():
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "--json"], capture_output=True, text=True, timeout=HANG
-    )
+    done = run(sys.executable, SCRIPT, "--json")
     report = json.loads(done.stdout)
     assert done.returncode == report["status"]
     on_cpu = [one for one in report["passes"] if one["device"] == "cpu"]

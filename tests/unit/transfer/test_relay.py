@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,8 @@ import psutil
 import pytest
 from support.cached_model import NAME, make_cached
 from support.facts import assert_names
-from support.waiting import HANG, until
+from support.programs import run
+from support.waiting import until
 
 from hearth.base.places import MANIFEST
 from hearth.model.folder import read_manifest
@@ -211,12 +211,7 @@ def test_a_disk_that_fills_up_is_what_the_record_says(nodes, held):
     task = asdict(node.task(table.digest, [nodes[0].giver]))
     command = (sys.executable, "-c", TAKE, json.dumps(task))
     disk = f"mount -t tmpfs -o size=8m tmpfs {node.folder}"
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", f'{disk} && exec "$@"', "sh", *command],
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
+    done = run("unshare", "--mount", "sh", "-c", f'{disk} && exec "$@"', "sh", *command)
     record, left = done.stdout.splitlines()[-2:]
     assert json.loads(record)["state"] == "failed"
     assert_names(json.loads(record)["findings"][0], "No space left")

@@ -78,7 +78,7 @@ def test_each_node_begins_with_the_one_after_itself():
     ]  # fmt: skip
 
 
-def test_a_node_is_looked_at(tmp_path, monkeypatch):
+def test_a_node_is_looked_at(tmp_path):
     system = tmp_path / "sys"
     for name, what in {
         "bus/pci/devices/0000:01:00.0/vendor": "0x10de\n",

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from ansible.utils.display import Display
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.facts import assert_names, refuses
+from support.waiting import HANG
 
 from hearth.base.errors import LaunchError
 from hearth.base.places import RUN_NAME
@@ -502,11 +502,9 @@ def test_what_was_typed_lies_in_no_file_after_the_play(tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_interrupted_play_is_ended_also_where_it_has_lost_the_signal(tmp_path):
+def test_an_interrupted_play_is_ended_also_where_it_has_lost_the_signal(tmp_path, start):
     deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True)"
-    play = subprocess.Popen(
-        [sys.executable, "-c", f"{deaf}; time.sleep(600)"], stdout=subprocess.PIPE
-    )
+    play = start(f"{deaf}; time.sleep(600)")
     handler = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         play.stdout.readline()  # from here on it hears nothing
@@ -516,12 +514,10 @@ def test_an_interrupted_play_is_ended_also_where_it_has_lost_the_signal(tmp_path
             assert play.returncode == -signal.SIGTERM
     finally:
         signal.signal(signal.SIGINT, handler)
-        play.kill()
-        play.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_nor_where_ansible_ends_its_worker_meanwhile(tmp_path, number):
+def test_nor_where_ansible_ends_its_worker_meanwhile(tmp_path, start, number):
     """As Ansible does: its handler ends the process, and no `finally` is reached."""
     program = (
         "import os, signal, sys; from pathlib import Path\n"
@@ -531,7 +527,5 @@ def test_nor_where_ansible_ends_its_worker_meanwhile(tmp_path, number):
         f"    os.kill(os.getpid(), {int(number)})\n"
     )
     file = tmp_path / OPTIONS
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program, str(file)], env=environment)
-    assert done.returncode == 7
+    assert start(program, file).wait(HANG) == 7
     assert not file.exists()

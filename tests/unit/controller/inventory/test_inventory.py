@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
-from support.waiting import HANG
+from support.programs import run
 
 from hearth_controller.inventory.nodes import far_apart, read_nodes
 from hearth_controller.inventory.variables import (
@@ -294,14 +294,8 @@ def test_every_option_of_a_verb_has_its_prefix_and_a_default():
 
 def played(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Play as a person would from the checkout."""
-    return subprocess.run(
-        ["ansible-playbook", *words],
-        cwd=ROOT,
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return run("ansible-playbook", *words, cwd=ROOT, PATH=path)
 
 
 @pytest.mark.parametrize("name", ["local", "lab", "homelab.example"])

@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -22,6 +21,7 @@ import pytest
 from ansible.parsing.splitter import parse_kv
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import programs
 from support.facts import assert_names, refuses
 
 from hearth.base.errors import ConfigError
@@ -399,5 +399,5 @@ def test_on_demand_it_is_written_into_the_folder_of_the_run(run, tmp_path, monke
 
 def test_the_report_does_without_torch():
     code = "import sys, hearth_controller.report.__main__; sys.exit('torch' in sys.modules)"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+    done = programs.run(sys.executable, "-c", code, PYTHONPATH=os.pathsep.join(sys.path))
+    assert done.returncode == 0, done.stderr

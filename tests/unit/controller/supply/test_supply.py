@@ -142,7 +142,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(index, tmp_path):
     assert begins[-1] > 1_000_000
 
 
-def test_a_download_that_is_killed_loses_no_more_than_the_file_on_its_way(index, tmp_path):
+def test_a_download_that_is_killed_loses_no_more_than_the_file_on_its_way(index, tmp_path, start):
     """The rest comes from pip's cache; a folder that the killed one left behind is cleared."""
     pins = [offer(index, "first", "1.0", size=1000), offer(index, "second", "1.0", size=1000)]
     index.stalls.add("second-1.0-py3-none-any.whl")
@@ -154,17 +154,13 @@ def test_a_download_that_is_killed_loses_no_more_than_the_file_on_its_way(index,
         "pins = read_lock(sys.argv[1]).values(); node = Target((3, 11), 'x86_64', 36)\n"
         "Wheelhouse(Path(sys.argv[2])).fetch(pins, node, '', lambda *_: None)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, as_requirements(pins), str(tmp_path / "wheels")],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        start_new_session=True,
+    process = start(
+        f"import os; os.setsid()\n{program}", as_requirements(pins), tmp_path / "wheels"
     )
-    try:
-        until(lambda: any(name.startswith("second") for name, _ in index.asked))
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
-        index.stalls.clear()
+    until(lambda: any(name.startswith("second") for name, _ in index.asked))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+    index.stalls.clear()
     assert list((tmp_path / "wheels").glob(".new-*"))
     index.asked.clear()
     wheels = Wheelhouse(tmp_path / "wheels").fetch(pins, NODE, "", quiet)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -84,12 +83,6 @@ def stream(workspace, monkeypatch):
 
 def record(state="running", pid=None, **more):
     return {"state": state, "pid": pid or os.getpid(), "rank": 0, "since": SINCE, **more}
-
-
-def ended_process():
-    process = subprocess.Popen(["true"])
-    process.wait()
-    return process.pid
 
 
 def seen(read):
@@ -172,7 +165,7 @@ def test_only_changes_come_and_signs_of_life(write, stream):
 
 
 @pytest.mark.parametrize("how", ["reader killed", "closed", "reader hangs"])
-def test_the_process_on_the_node_ends_with_its_reader(workspace, write, how):
+def test_the_process_on_the_node_ends_with_its_reader(workspace, write, start, how):
     write("results/r1/supervisor.json", record())
     program = (
         "import sys, time; from types import SimpleNamespace as S\n"
@@ -184,23 +177,14 @@ def test_the_process_on_the_node_ends_with_its_reader(workspace, write, how):
         "print(stream._process.pid, flush=True)\n"
         "sys.stdin.readline(); stream.close(); sys.stdin.readline()"
     )
-    reader = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        streamer = psutil.Process(int(reader.stdout.readline()))
-        if how == "reader killed":
-            reader.kill()
-        elif how == "closed":
-            reader.stdin.write("close\n")
-            reader.stdin.flush()
-        streamer_gone = lambda: (  # noqa: E731
-            not streamer.is_running() or streamer.status() == psutil.STATUS_ZOMBIE
-        )
-        until(streamer_gone, 10)
-    finally:
+    reader = start(program)
+    streamer = psutil.Process(int(reader.stdout.readline()))
+    if how == "reader killed":
         reader.kill()
-        reader.wait()
+    elif how == "closed":
+        reader.stdin.write("close\n")
+        reader.stdin.flush()
+    until(lambda: not streamer.is_running() or streamer.status() == psutil.STATUS_ZOMBIE, 10)
 
 
 def test_a_connection_that_breaks_is_made_anew_and_goes_on_where_it_was(write, stream):

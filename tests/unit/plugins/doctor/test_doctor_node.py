@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.hearth_node.doctor import copies
-from support.modules import MODULE_UTILS, call
+from ansible.module_utils.hearth_node.doctor import copies, surroundings
+from support.modules import call
 
 from hearth.model.folder import take_stock
 from hearth.supervise.messages import Go
@@ -57,16 +57,15 @@ def workspace(tmp_path) -> Path:
 
 
 @pytest.fixture
-def rank(workspace) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that looks like a rank which a supervisor of the workspace has started."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", "input()", "scripts/train_distributed.py"],
-        stdin=subprocess.PIPE,
-        env=os.environ | {"HEARTH_SUPERVISED": str(workspace)},
-    )
-    yield process
-    process.kill()
-    process.wait(10)
+def supervised(workspace, start):
+    """Return a function that starts a process as a supervisor of the workspace does."""
+    return functools.partial(start, HEARTH_SUPERVISED=str(workspace))
+
+
+@pytest.fixture
+def rank(supervised) -> subprocess.Popen[str]:
+    """Return a process that looks like a rank."""
+    return supervised("input()", "scripts/train_distributed.py")
 
 
 def doctor(workspace: Path, verb: str = "look", **more) -> dict:
@@ -95,7 +94,7 @@ def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank):
     assert doctor(workspace.parent / "another")["orphans"] == []
 
 
-def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace):
+def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace, supervised):
     spec = SimpleNamespace(
         workspace=workspace,
         run="evening",
@@ -110,18 +109,11 @@ def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace):
     )
     words = command(spec, Go(port=29500, generation=1, nodes=("desk",)))
     # What it is told by is its command line, under which anything may run here.
-    torchrun = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)", *words[1:]],
-        env=os.environ | {"HEARTH_SUPERVISED": str(workspace)},
-    )
-    try:
-        assert doctor(workspace)["orphans"] == [{"pid": torchrun.pid, "what": "torchrun"}]
-    finally:
-        torchrun.kill()
-        torchrun.wait()
+    torchrun = supervised("import time; time.sleep(60)", *words[1:])
+    assert doctor(workspace)["orphans"] == [{"pid": torchrun.pid, "what": "torchrun"}]
 
 
-def test_the_processes_of_a_run_under_way_are_no_orphans(workspace):
+def test_the_processes_of_a_run_under_way_are_no_orphans(workspace, supervised):
     config = workspace / "config" / "evening.json"
     config.write_text("{}")
     code = (
@@ -131,23 +123,14 @@ def test_the_processes_of_a_run_under_way_are_no_orphans(workspace):
         "rank = subprocess.Popen(['sleep', '60'])\n"
         "print(rank.pid, flush=True); input(); rank.kill()\n"
     )
-    supervisor = subprocess.Popen(
-        [
-            *(sys.executable, "-c", code, "hearth.supervise", "run"),
-            *("--spec", str(config), str(workspace / "config" / "supervisor.lock")),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"HEARTH_SUPERVISED": str(workspace)},
-        text=True,
-    )
-    try:
-        supervisor.stdout.readline()
-        said = doctor(workspace)
-        assert said["busy"] == "evening"
-        assert said["orphans"] == []
-    finally:
-        supervisor.communicate("\n", timeout=10)
+    lock = workspace / "config" / "supervisor.lock"
+    supervisor = supervised(code, "hearth.supervise", "run", "--spec", config, lock)
+    supervisor.stdout.readline()
+    said = doctor(workspace)
+    assert (said["busy"], said["orphans"]) == ("evening", [])
+    supervisor.stdin.write("\n")
+    supervisor.stdin.close()
+    supervisor.wait(10)
     assert doctor(workspace)["busy"] == ""
 
 
@@ -252,22 +235,6 @@ def test_a_driver_that_does_not_say_is_not_taken_for_an_idle_one(
 
 # -- what the module asks of the machine -----------------------------------------------------------
 
-surroundings = f"""
-import json, sys
-import ansible.module_utils
-ansible.module_utils.__path__ += {MODULE_UTILS!r}
-from ansible.module_utils.hearth_node.doctor import surroundings as asked
-"""
-
-
-def asked(expression: str) -> object:
-    """Return the value of an expression over hearth_node/doctor/surroundings."""
-    code = f"{surroundings}\nprint(json.dumps({expression}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
-    )
-    return json.loads(done.stdout)
-
 
 @pytest.mark.parametrize(
     ("supplies", "on_battery"),
@@ -300,7 +267,7 @@ def test_a_laptop_on_its_battery_is_told_from_one_that_is_plugged_in(
         folder.mkdir(parents=True)
         for file, text in files.items():
             (folder / file).write_text(f"{text}\n")
-    assert asked(f"asked.on_battery({str(tmp_path)!r})") is on_battery
+    assert surroundings.on_battery(str(tmp_path)) is on_battery
 
 
 def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(program):
@@ -310,7 +277,7 @@ def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(program)
         'exit 1 ;; *"-M do"*) exit 1 ;; *192.0.2.4) exit 1 ;; esac',
     )
     peers = {f"n{last}": f"192.0.2.{last}" for last in (1, 2, 3, 4)}
-    assert asked(f"asked.paths(1500, {peers!r})") == {
+    assert surroundings.paths(1500, peers) == {
         "n1": {"full": True, "small": True, "told": None},
         "n2": {"full": False, "small": True, "told": 1400},
         "n3": {"full": False, "small": True, "told": None},
@@ -323,8 +290,7 @@ def test_a_packet_that_got_lost_is_no_verdict_on_the_way(program, tmp_path):
     program(
         "ping", f'case "$*" in *"-M do"*) test -e {once} || {{ touch {once}; exit 1; }} ;; esac'
     )
-    peers = {"n1": "192.0.2.1"}
-    assert asked(f"asked.paths(1500, {peers!r})")["n1"]["full"]
+    assert surroundings.paths(1500, {"n1": "192.0.2.1"})["n1"]["full"]
 
 
 def test_neighbours_are_those_that_have_answered():
@@ -332,7 +298,7 @@ def test_neighbours_are_those_that_have_answered():
         {"dst": "192.0.2.1", "dev": "e", "lladdr": "02:00:00:00:00:0A", "state": ["REACHABLE"]},
         {"dst": "192.0.2.2", "dev": "e", "state": ["FAILED"]},
     ]
-    assert asked(f"asked.neighbours({json.dumps(said)!r})") == {"192.0.2.1": "02:00:00:00:00:0a"}
+    assert surroundings.neighbours(json.dumps(said)) == {"192.0.2.1": "02:00:00:00:00:0a"}
 
 
 def test_an_address_of_nobody_is_claimed_by_nobody(workspace):

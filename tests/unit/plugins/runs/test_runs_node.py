@@ -13,9 +13,6 @@ from support.facts import assert_names
 from support.modules import call
 from support.workspace import under_way
 
-NOW = "2026-11-20T20:10:00+00:00"
-
-
 def line(kind: str, time: str, **values: object) -> str:
     return json.dumps({"kind": kind, "time": f"2026-11-20T{time}+00:00", **values}) + "\n"
 
