@@ -1,15 +1,14 @@
 """The last real error of a log; the samples were printed by torchrun 2.13 and trimmed."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
+from support.house import ROOT
 
 from hearth.diagnose import RankError, first_failure, is_echo, last_error
 
-SAMPLES = Path(__file__).parents[2] / "fixtures" / "torchrun"
+SAMPLES = ROOT / "tests" / "fixtures" / "torchrun"
 
 
 def sample(name: str) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
+from support.house import ROOT
 from support.ranks import python
 
 from hearth.diagnose import last_error
 from hearth.diagnose.catalogue import Entry, diagnosis, entries, explained
 from hearth.diagnose.page import markdown
 
-ROOT = Path(__file__).resolve().parents[3]
 FIXTURES = ROOT / "tests" / "fixtures" / "torchrun"
 SEEN = [(entry, seen) for entry in entries() for seen in entry.seen]
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
+from support.house import ROOT
 from support.ranks import python, succeeded
 
 from hearth.diagnose.__main__ import main
 from hearth.diagnose.catalogue import diagnosis
 from hearth.diagnose.logs import Failure, failure_of
 
-SAMPLES = Path(__file__).parents[2] / "fixtures" / "torchrun"
+SAMPLES = ROOT / "tests" / "fixtures" / "torchrun"
 
 RAISED = (SAMPLES / "rank-raised.log").read_text()
 ECHO = (SAMPLES / "peer-raised.log").read_text()

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.house import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 QUESTION = re.compile(r"(?:What|Who|Whom|Whose|How)\b|Return (?:what|who|whom|whose|how)\b")
 
 

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.house import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 README_LINES = 150
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

@@ -8,8 +8,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from support.house import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 HOUSES = {
     "hearth": ROOT / "training" / "hearth",
     "hearth_controller": ROOT / "controller" / "hearth_controller",

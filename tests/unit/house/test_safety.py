@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from support.house import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted(
     path
     for room in ("training", "controller", "plugins", "scripts")

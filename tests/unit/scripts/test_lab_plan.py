@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names, refuses
+from support.house import ROOT
 from support.programs import run
 
 from hearth_lab import plan
 from hearth_lab.plan import LabError
-
-ROOT = Path(__file__).parents[3]
 
 
 @given(st.integers(1, plan.MOST_NODES))

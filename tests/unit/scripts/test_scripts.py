@@ -11,13 +11,12 @@ import re
 import shutil
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 from support.facts import assert_names
+from support.house import ROOT
 from support.programs import run, stand_in
 
-ROOT = Path(__file__).parents[3]
 LOCKS = ["cpu", "gpu", "control", "test"]
 
 

@@ -16,6 +16,7 @@ from ansible.utils.display import Display
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.facts import assert_names, refuses
+from support.house import ROOT
 from support.waiting import HANG
 
 from hearth.base.errors import LaunchError
@@ -51,7 +52,7 @@ from hearth_controller.benchmark.text import (
 from hearth_controller.benchmark.turns import configurations, remaining, seconds_left
 from hearth_controller.runs.story import read_lines
 
-RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "run" / "evening" / "metrics.jsonl"
+RECORDED = ROOT / "tests" / "fixtures" / "run" / "evening" / "metrics.jsonl"
 NODES = ("tower", "laptop", "oldbox")
 SPEEDS = {("tower",): 1000, ("laptop",): 600, ("oldbox",): 400, NODES: 1800}
 SETTINGS = {"global_batch": 16, "learning_rate": 2e-4, "sequence_length": 512}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.facts import assert_names
+from support.house import ROOT
 from support.nodes import facts, talk
 
 from hearth.verify.judgement import Observation
@@ -23,9 +23,7 @@ from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.doctor.table import doctor_lines
 from hearth_controller.verify.results import observations
 
-SCHEMA = json.loads(
-    (Path(__file__).resolve().parents[4] / "docs" / "doctor.schema.json").read_text()
-)
+SCHEMA = json.loads((ROOT / "docs" / "doctor.schema.json").read_text())
 NOW = "2026-11-22T07:00:00+00:00"
 ADDRESSES = {"tower": "192.0.2.1", "laptop": "192.0.2.2", "oldbox": "192.0.2.3"}
 MACS = {name: f"02:00:00:00:00:0{rank}" for rank, name in enumerate(ADDRESSES, 1)}

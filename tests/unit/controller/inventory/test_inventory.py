@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
+from support.house import ROOT
 from support.programs import run
 
 from hearth_controller.inventory.nodes import far_apart, read_nodes
@@ -27,7 +28,6 @@ from hearth_controller.inventory.variables import (
     verb_options,
 )
 
-ROOT = Path(__file__).resolve().parents[4]
 OPTIONS = {
     "cluster_address": {"type": "str", "required": True},
     "network_mode": {"type": "str", "choices": ["verify", "static"]},

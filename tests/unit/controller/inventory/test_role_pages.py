@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import refuses
+from support.house import ROOT
 
 from hearth.base.errors import HearthError
 from hearth_controller.inventory.role_pages import (
@@ -18,7 +17,6 @@ from hearth_controller.inventory.role_pages import (
     with_options,
 )
 
-ROOT = Path(__file__).resolve().parents[4]
 FOLDERS = folders_in(ROOT)
 PLACE = f"""\
 <!-- Made from meta/argument_specs.yml; do not edit:

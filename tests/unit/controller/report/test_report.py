@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import programs
 from support.facts import assert_names, refuses
+from support.house import ROOT
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings, read_run, resolve, resolve_run, write_run
@@ -35,7 +36,7 @@ from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.runs.windows import thinned, totals
 
-RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "run" / "evening"
+RECORDED = ROOT / "tests" / "fixtures" / "run" / "evening"
 NODES = ["desk", "laptop", "oldbox"]
 TEXT = (RECORDED / "metrics.jsonl").read_text(encoding="utf-8")
 SCRIPT = "<script>alert('x')</script>"

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from support.browser import CHROMIUM, Browser
+from support.house import ROOT
 
 from hearth_controller.report.page import write_report
 
-RECORDED = Path(__file__).resolve().parents[3] / "fixtures" / "run" / "evening"
+RECORDED = ROOT / "tests" / "fixtures" / "run" / "evening"
 PAPER = {"light": (0xFC, 0xFC, 0xFA), "dark": (0x17, 0x18, 0x1A)}
 FIRST_NODE = {"light": (0x2A, 0x78, 0xD6), "dark": (0x4A, 0x93, 0xEA)}
 

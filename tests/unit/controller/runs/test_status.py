@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from support.house import ROOT
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -15,9 +16,7 @@ from hearth_controller.runs.observed import observed_runs
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import MOST_RUNS, status_lines
 
-SCHEMA = json.loads(
-    (Path(__file__).resolve().parents[4] / "docs" / "status.schema.json").read_text()
-)
+SCHEMA = json.loads((ROOT / "docs" / "status.schema.json").read_text())
 GPU = {
     "index": 0,
     "name": "stand-in of a card",

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.digests import digest
 from support.facts import assert_names, refuses
+from support.house import ROOT
 from support.plugins import load
 
 from hearth.base.errors import ConfigError
@@ -33,7 +34,6 @@ from hearth_controller.watch.progress import state_text
 
 run = load("action", "hearth_run")
 
-ROOT = Path(__file__).resolve().parents[4]
 NOW = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
 
 
