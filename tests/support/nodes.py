@@ -32,7 +32,7 @@ def facts(**changes: Any) -> dict[str, Any]:
 
 
 def talk(*others: str, mbit: float = 940.0) -> dict[str, Any]:
-    """Return what a node has measured with these others."""
+    """Return the measurements of a node with these others."""
     return {
         "milliseconds": dict.fromkeys(others, 0.2),
         "mbit": dict.fromkeys(others, mbit),

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
+from support.house import ROOT, tracked
 
 QUESTION = re.compile(r"(?:What|Who|Whom|Whose|How)\b|Return (?:what|who|whom|whose|how)\b")
-
-
-def tracked_code(folder: str) -> list[Path]:
-    """Return the tracked Python files of a folder, by suffix or `#!`; without git, all of them."""
-    command = ["git", "-C", str(ROOT), "ls-files", "-z", folder]
-    try:
-        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        paths = [ROOT / name for name in listed.split("\0") if name]
-    except (OSError, subprocess.CalledProcessError):
-        paths = list((ROOT / folder).rglob("*"))
-    return [path for path in paths if path.is_file() and is_python(path)]
 
 
 def is_python(path: Path) -> bool:
@@ -43,7 +31,7 @@ def docstrings(text: str) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize("folder", ["training", "controller", "plugins", "scripts", "tests"])
 def test_docstrings_name_the_thing(folder):
-    files = tracked_code(folder)
+    files = [path for path in tracked(folder) if is_python(path)]
     assert files, f"no Python file in {folder}/"
     found = [
         f"{path.relative_to(ROOT)}:{line} {first}"

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
+from support.house import ROOT, tracked
 
 README_LINES = 150
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-
-
-def tracked_pages() -> list[Path]:
-    """Return the tracked Markdown files; without git, those outside hidden folders."""
-    command = ["git", "-C", str(ROOT), "ls-files", "-z", "*.md"]
-    try:
-        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        pages = [page.relative_to(ROOT) for page in ROOT.rglob("*.md")]
-        return [ROOT / page for page in pages if not any(p.startswith(".") for p in page.parts)]
-    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).exists()]
 
 
 def anchor(heading: str) -> str:
@@ -50,7 +38,7 @@ def broken_links(page: Path) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize("page", tracked_pages(), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", tracked("*.md"), ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(page):
     assert not broken_links(page)
 

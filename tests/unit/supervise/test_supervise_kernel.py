@@ -34,12 +34,11 @@ def test_the_journal_is_asked_for_the_kernels_lines_since_the_launch(program, tm
     assert "_TRANSPORT=kernel + SYSLOG_IDENTIFIER=systemd-oomd" in asked
 
 
-def test_a_journal_that_may_not_be_read_says_nothing(program):
+def test_without_journalctl_or_the_right_to_read_it_there_is_nothing(
+    tmp_path, monkeypatch, program
+):
     program("journalctl", "echo 'No journal files were opened: permission' >&2; exit 1")
     assert said() == []
-
-
-def test_without_journalctl_there_is_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert said() == []
 

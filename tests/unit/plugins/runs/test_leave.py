@@ -17,7 +17,7 @@ def home(tmp_path, monkeypatch):
 
 
 def leave(**more: object) -> dict:
-    """Return what the module says of the workspace `~/ai-cluster`, or has removed of it."""
+    """Return the module's answer about the workspace `~/ai-cluster`."""
     return call("hearth_leave", **{"workspace": "~/ai-cluster"} | more)
 
 

@@ -54,7 +54,7 @@ def held(workspace):
 
 
 def runs(workspace, **more: object) -> dict:
-    """Return what the module says of a workspace's runs."""
+    """Return the module's answer about a workspace's runs."""
     return call("hearth_runs", workspace=str(workspace), **more)
 
 

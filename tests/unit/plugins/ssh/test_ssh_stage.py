@@ -30,23 +30,31 @@ def text(key):
     return key.split()[:2]
 
 
-def test_the_key_that_the_inventory_names_comes_first(tmp_path):
-    public = pair(tmp_path / "mine")
-    pair(tmp_path / ".ssh" / "id_ed25519")
-    chosen, _ = login.choose_key(str(tmp_path / "mine"), [AGENTS], tmp_path)
-    assert text(chosen) == text(public)
+OWN, OTHER, NAMED = ".ssh/id_ed25519", ".ssh/id_rsa", "mine"
 
 
-def test_then_the_agents_then_those_of_the_home(tmp_path):
-    public = pair(tmp_path / ".ssh" / "id_rsa")
-    assert login.choose_key("", [AGENTS], tmp_path)[0] == AGENTS
-    assert text(login.choose_key("", [], tmp_path)[0]) == text(public)
+@pytest.mark.parametrize(
+    ("there", "named", "agents", "chosen"),
+    [
+        ({NAMED: "", OWN: ""}, NAMED, [AGENTS], NAMED),
+        ({OTHER: ""}, "", [AGENTS], "the agent's"),
+        ({OTHER: ""}, "", [], OTHER),
+        ({OWN: "secret words", OTHER: ""}, "", [], OTHER),
+    ],
+    ids=["the inventory's", "an agent's", "one of the home", "one without a passphrase"],
+)
+def test_the_key_is_the_inventorys_or_an_agents_or_one_of_the_home(
+    tmp_path, there, named, agents, chosen
+):
+    public = {name: pair(tmp_path / name, passphrase) for name, passphrase in there.items()}
+    key, _ = login.choose_key(named and str(tmp_path / named), agents, tmp_path)
+    assert text(key) == text(public.get(chosen, AGENTS))
 
 
-def test_where_there_is_none_one_is_to_be_made(tmp_path):
-    assert login.choose_key("", [], tmp_path) == ("", tmp_path / ".ssh" / "id_ed25519")
-    named = tmp_path / "deep" / "mine"
-    assert login.choose_key(str(named), [AGENTS], tmp_path) == ("", named)
+@pytest.mark.parametrize(("named", "agents", "to_make"), [("", [], OWN), (NAMED, [AGENTS], NAMED)])
+def test_where_there_is_none_one_is_to_be_made(tmp_path, named, agents, to_make):
+    key, path = login.choose_key(named and str(tmp_path / named), agents, tmp_path)
+    assert (key, path) == ("", tmp_path / to_make)
 
 
 def test_a_key_with_a_passphrase_that_no_agent_holds_is_explained(tmp_path):
@@ -56,12 +64,6 @@ def test_a_key_with_a_passphrase_that_no_agent_holds_is_explained(tmp_path):
         login.choose_key("", [], tmp_path)
     named, _ = login.choose_key(str(path), [AGENTS, public], tmp_path)
     assert text(named) == text(public)
-
-
-def test_a_key_without_a_passphrase_does_beside_one_that_has_one(tmp_path):
-    pair(tmp_path / ".ssh" / "id_ed25519", "secret words")
-    public = pair(tmp_path / ".ssh" / "id_rsa")
-    assert text(login.choose_key("", [], tmp_path)[0]) == text(public)
 
 
 def test_many_that_make_the_key_at_once_make_one(tmp_path):
