@@ -43,11 +43,6 @@ def test_the_rows_are_few(drawn):
     )
 
 
-def test_short_documents_fill_the_gaps():
-    rows = pack(np.array([6, 5, 4, 3, 2]), 10, 0)
-    assert sorted(sorted(row) for row in rows) == [[0, 2], [1, 3, 4]]
-
-
 def test_a_hundred_thousand_documents_take_seconds_at_most():
     lengths = np.random.default_rng(0).integers(20, 900, 100_000)
     rows = pack(lengths, 1024, 0)

@@ -84,14 +84,6 @@ def test_each_answer_is_learned_with_its_end_and_nothing_else(
     assert learned(tokenizer, *messages) == [f"{answer}<|im_end|>" for answer in answers]
 
 
-def test_the_prompt_is_what_precedes_the_answer(tokenizer):
-    (tokens,) = encode(tokenizer, [Example(messages=CHAT)])
-    prompt = encode_prompt(tokenizer, CHAT[:1])
-    assert tokens.ids[: len(prompt)].tolist() == prompt
-    assert not tokens.learned[: len(prompt)].any()
-    assert tokens.learned[len(prompt) :].all()
-
-
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, TRIMMING, BRACKETS, THINKING])
 def test_a_greeting_that_answers_nobody_is_learned_too(tokenizer, template):
     tokenizer.chat_template = template
@@ -121,13 +113,6 @@ def test_a_question_is_not_learned_where_only_the_whole_conversation_ends(tokeni
     assert first.endswith("pong")
     assert second.endswith("pong\n<|im_end|>")
     assert "pong?" not in first + second
-
-
-def test_padding_equal_to_the_end_of_a_turn_does_not_hide_it(tokenizer):
-    assert tokenizer.pad_token_id == tokenizer.eos_token_id
-    (tokens,) = encode(tokenizer, [Example(messages=CHAT)])
-    assert tokens.ids[-1] == tokenizer.eos_token_id
-    assert tokens.learned[-1]
 
 
 def test_text_is_learned_whole_and_ends(tokenizer):

@@ -105,14 +105,6 @@ def test_what_is_only_looked_at_is_shared_by_speed_and_moves_nothing():
 SLOW = [Speed((1,), (0.5,)), Speed((1,), (1.0,)), Speed((1,), (2.0,))]
 
 
-def test_a_round_makes_up_for_what_one_step_cannot_share_evenly():
-    total = sum(speed.rows_per_second for speed in SLOW)
-    (alone,) = drive(AdaptivePlanner(SLOW), SLOW, [1, 1, 1], 1, rows=9)
-    (together,) = drive(AdaptivePlanner(SLOW), SLOW, [1, 1, 1], 1, rows=9, every=7)
-    assert alone < 0.9 * total
-    assert together == pytest.approx(total)
-
-
 def test_a_round_follows_the_machines_too():
     follower = AdaptivePlanner(SLOW)
     drive(follower, SLOW, [1, 1, 1], 1, rows=9, every=8)
