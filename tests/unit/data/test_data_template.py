@@ -84,6 +84,14 @@ def test_each_answer_is_learned_with_its_end_and_nothing_else(
     assert learned(tokenizer, *messages) == [f"{answer}<|im_end|>" for answer in answers]
 
 
+def test_the_prompt_is_what_precedes_the_answer(tokenizer):
+    (tokens,) = encode(tokenizer, [Example(messages=CHAT)])
+    prompt = encode_prompt(tokenizer, CHAT[:1])
+    assert tokens.ids[: len(prompt)].tolist() == prompt
+    assert not tokens.learned[: len(prompt)].any()
+    assert tokens.learned[len(prompt) :].all()
+
+
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, TRIMMING, BRACKETS, THINKING])
 def test_a_greeting_that_answers_nobody_is_learned_too(tokenizer, template):
     tokenizer.chat_template = template
