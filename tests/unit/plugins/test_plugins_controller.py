@@ -429,17 +429,10 @@ def test_a_difference_stands_under_its_play_task_and_machine(tmp_path):
         mode: "0644"
 """
     )
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "ansible", "playbook", "--diff", "--connection", "local"),
-            *("--extra-vars", f"ansible_python_interpreter={sys.executable}"),
-            *("--inventory", "desk,laptop,", str(play)),
-        ],
-        cwd=PLUGINS.parent,
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-    )
+    words = (sys.executable, "-m", "ansible", "playbook", "--diff", "--connection", "local")
+    interpreter = f"ansible_python_interpreter={sys.executable}"
+    options = ("--extra-vars", interpreter, "--inventory", "desk,laptop,")
+    done = programs.run(*words, *options, play, cwd=PLUGINS.parent)
     assert done.returncode == 0, done.stdout + done.stderr
     places = [
         done.stdout.index(text)

@@ -65,8 +65,8 @@ def test_kills_of_the_own_cgroup_are_counted(tmp_path):
     assert kills_so_far(tmp_path, own) == 0
 
 
-def test_a_count_that_rose_tells_where_the_journal_is_silent(journal):
-    journal("true")
+def test_a_count_that_rose_tells_where_the_journal_is_silent(program):
+    program("journalctl", "true")
     (line,) = said(kills_before=kills_so_far() - 1)
     assert_names(line, "oom-kill", "1")
     program("journalctl", f'echo "{KILLED}"')

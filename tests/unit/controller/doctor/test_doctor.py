@@ -95,7 +95,7 @@ def node(name: str) -> ExaminedNode:
     known = facts(port=40000 + rank, meeting_port=41000 + rank)
     measured = talk(*(other for other in ADDRESSES if other != name))
     return ExaminedNode(
-        verify=Observation(name, rank, ADDRESSES[name], facts=facts(rank), talk=talk(name)),
+        verify=Observation(name, rank, ADDRESSES[name], facts=known, talk=measured),
         inspection=look(name),
         packages=PACKAGES,
         code=CODE,
@@ -448,7 +448,7 @@ def test_nothing_is_mended_without_root_that_needs_it_or_under_a_run():
     busy = look("laptop") | {"busy": "evening"}
     assert mends(examined(another(stages=changed)))["laptop"] == ["time"]
     assert mends(examined(another(stages=changed, rootless="sudo asks")))["laptop"] == []
-    assert mends(examined(another(stages=changed, look=busy)))["laptop"] == []
+    assert mends(examined(another(stages=changed, inspection=busy)))["laptop"] == []
 
 
 def test_no_speed_is_measured_under_a_run_and_that_is_said():

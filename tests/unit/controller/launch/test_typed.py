@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.facts import assert_names, refuses
+from support.facts import assert_names
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings

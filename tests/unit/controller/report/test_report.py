@@ -111,10 +111,10 @@ def test_an_epochs_short_last_step_is_no_new_split(known):
 
 
 def test_a_run_has_reached_its_newest_checkpoint_wherever_that_stands():
-    assert Story.of([]).reached is None
+    assert Story.from_lines([]).reached is None
     # A run that went on from step 20 writes 30 anew, behind an older 40.
     lines = [{"kind": "checkpoint", "step": step} for step in (20, 40, 30)]
-    assert Story.of(lines).reached == 40
+    assert Story.from_lines(lines).reached == 40
 
 
 def test_what_the_steps_of_a_round_make_up_for_is_no_new_split():
