@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.hearth_node.driver.inspect import restart_reason, works
-from support.facts import assert_names
+from support.facts import assert_names, refuses
 from support.plugins import load
 
 from hearth_controller.driver.cards import card

@@ -165,11 +165,6 @@ def test_what_is_not_exactly_one_key_is_refused(content):
 
 def test_a_run_is_under_way_for_as_long_as_its_supervisor_holds_the_lock(tmp_path):
     assert call("hearth_leave", workspace=str(tmp_path))["run"] == ""
-    lock = put(tmp_path, "config/supervisor.lock", json.dumps({"run": "evening", "pid": 7}))
-    assert call("hearth_leave", workspace=str(tmp_path))["run"] == ""
-    with lock.open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with under_way(tmp_path, "evening"):
         assert call("hearth_leave", workspace=str(tmp_path))["run"] == "evening"
-        lock.write_text("")
-        assert call("hearth_leave", workspace=str(tmp_path))["run"] == "of unknown name"
     assert call("hearth_leave", workspace=str(tmp_path))["run"] == ""
