@@ -1,7 +1,7 @@
 """The last real error of a log; the samples were printed by torchrun 2.13 and trimmed."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.facts import assert_names
 from support.house import ROOT
@@ -152,6 +152,9 @@ def _traceback(message: str) -> list[str]:
     return ["Traceback (most recent call last):", '  File "t.py", line 1, in main', message]
 
 
+@example(
+    ['  File "x/api.py", line 383, in launch_agent', "Failures:", "    raise ChildFailedError("]
+)
 @given(st.lists(st.sampled_from(sample("two-ranks-one-raised").splitlines())))
 def test_torn_logs_never_blame_torchrun(lines):
     error = last_error("\n".join(lines))

@@ -48,7 +48,7 @@ _FRAME = re.compile(r'^  File "(?P<path>[^"]*)", line (?P<line>\d+)')
 _FATAL = re.compile(r"^Fatal Python error: .+")
 _LAST_WORDS = re.compile(r"(?<=what\(\):).+")  # of a C++ exception that nobody caught
 _NOT_STARTED = re.compile(r"^\S*python\S*: (?P<message>can't open file .+|No module named .+)")
-_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: .*|:?\s*)$")
+_EXCEPTION = re.compile(r"^(?!Failures:)[A-Za-z_][\w.]*(?:: .*|:?\s*)$")  # not torchrun's heading
 _TORCHRUN_LINE = re.compile(r"^[EWI]\d{4} [\d:.]+ \d+ \S+:\d+\]")
 _OWN_LINE = re.compile(r"^hearth: ")
 _LAUNCH = re.compile(
