@@ -112,7 +112,7 @@ class Launch:
         `talk` has the spec by node; it is empty if there are no links to measure.
         """
         prepared = self.prepared
-        lines = list(self.run.get("told", ()))
+        lines = list(self.run.get("summary", ()))
         file, talk = self.run["file"], {}
         if not self.scripted:
             lines += next(iter(prepared.values()))["summary"]

@@ -44,7 +44,7 @@ def requested(
     chosen = {
         "meeting_port": launch.get("meeting_port", 0),
         "nodes": nodes,
-        "asked": [name for name in names if nodes in (["all"], ["auto"]) or name in nodes],
+        "requested": [name for name in names if nodes in (["all"], ["auto"]) or name in nodes],
         "elastic": launch.get("elastic", False),
         "min_nodes": launch.get("min_nodes", 0),
     }
@@ -56,10 +56,10 @@ def requested(
             given.setdefault("resume", earlier)
         if "script" in launch:
             findings += foreign(given, launch)
-        if asked := _script(given, launch, runs):
-            if asked.resumes:
+        if request := _script(given, launch, runs):
+            if request.resumes:
                 findings += foreign(given, launch)
-            return {"findings": findings} | chosen | _scripted(asked)
+            return {"findings": findings} | chosen | _scripted(request)
         findings += [
             f"-e {word}: it counts only together with -e script=FILE"
             for word in sorted(WORDS & launch.keys())
@@ -103,18 +103,18 @@ def _script(
     return resumed_request(str(given["resume"]), said, runs) if "resume" in given else None
 
 
-def _scripted(asked: ScriptRequest) -> dict[str, Any]:
+def _scripted(request: ScriptRequest) -> dict[str, Any]:
     """Return the facts about a script's run for the play."""
-    run = asked.run
+    run = request.run
     return {
         "name": run.name,
-        "resumes": asked.resumes,
+        "resumes": request.resumes,
         "file": script_text(run),
         "title": run.program,
-        "told": asked.summary,
-        "spec": asked.spec,
-        "code": _parcel(asked.code, asked.code_place),
-        "data": _parcel(asked.data, asked.data_place) if asked.data else {},
+        "summary": request.summary,
+        "spec": request.spec,
+        "code": _parcel(request.code, request.code_place),
+        "data": _parcel(request.data, request.data_place) if request.data else {},
     }
 
 

@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
         addresses = {
             str(node["name"]): str(node["address"])
             for node in given["nodes"]
-            if node["name"] in run["asked"]
+            if node["name"] in run["requested"]
         }
         answers = {
             step: {name: known[name].get(variable, {}) for name in addresses}

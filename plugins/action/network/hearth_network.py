@@ -106,16 +106,16 @@ class ActionModule(ActionBase):
         end = time.monotonic() + int(wanted.get("seconds", 120))
         armed = self._call(wanted | {"state": "arm"})
         if not armed.get("token"):
-            said = armed.get("msg") or "\n".join(armed.get("findings", []))
-            return armed | ({"failed": True, "msg": said} if said else {})
-        told = wanted | {name: armed[name] for name in ("token", "folder", "digest")}
+            reason = armed.get("msg") or "\n".join(armed.get("findings", []))
+            return armed | ({"failed": True, "msg": reason} if reason else {})
+        change = wanted | {name: armed[name] for name in ("token", "folder", "digest")}
         goals = armed["goals"]
         if not armed["wanted"]:  # a new lease may differ from the old one
             goals = list(dict.fromkeys([*goals, self._old]))
-        why, address = self._confirm(told | {"state": "confirm"}, goals, end)
+        why, address = self._confirm(change | {"state": "confirm"}, goals, end)
         if not why:
             return {"changed": True, "address": address, "diff": armed["diff"]}
-        aftermath = self._aftermath(told | {"state": "after", "seconds": 30}, end)
+        aftermath = self._aftermath(change | {"state": "after", "seconds": 30}, end)
         if aftermath and aftermath["why"]:  # the node's own reason is more exact
             why = "; ".join(aftermath["why"])
         return {"failed": True, "changed": False, "msg": story(armed, why, aftermath)}
@@ -132,8 +132,8 @@ class ActionModule(ActionBase):
             if answer and "confirmed" in answer and not answer.get("stranger"):
                 return "; ".join(answer["why"]), address
             if answer:
-                said = answer.get("msg") or "; ".join(answer.get("why", []))
-                why = f"at {address} answers a machine that cannot confirm it ({said})"
+                reason = answer.get("msg") or "; ".join(answer.get("why", []))
+                why = f"at {address} answers a machine that cannot confirm it ({reason})"
             time.sleep(1)
         return why, ""
 

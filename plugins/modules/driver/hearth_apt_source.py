@@ -81,26 +81,26 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    asked, check = module.params, module.check_mode
-    key_path = f"/etc/apt/keyrings/hearth-{asked['name']}.gpg"
-    path = f"/etc/apt/sources.list.d/hearth-{asked['name']}.sources"
-    local = asked["url"].startswith("file:")
-    if not local and not (asked["key_url"] and asked["fingerprint"]):
-        module.fail_json(msg=f"{asked['url']} needs a key: give key_url and fingerprint.")
+    given, check = module.params, module.check_mode
+    key_path = f"/etc/apt/keyrings/hearth-{given['name']}.gpg"
+    path = f"/etc/apt/sources.list.d/hearth-{given['name']}.sources"
+    local = given["url"].startswith("file:")
+    if not local and not (given["key_url"] and given["fingerprint"]):
+        module.fail_json(msg=f"{given['url']} needs a key: give key_url and fingerprint.")
     trust = "Trusted: yes" if local else f"Signed-By: {key_path}"
-    text = f"# Written by Hearth.\nTypes: deb\nURIs: {asked['url']}\nSuites: /\n{trust}\n"
+    text = f"# Written by Hearth.\nTypes: deb\nURIs: {given['url']}\nSuites: /\n{trust}\n"
     try:
         record = Journal("driver", check)
         changes = []
         if not local:
-            key = present(key_path, asked["fingerprint"])
+            key = present(key_path, given["fingerprint"])
             if not key and check:
                 module.exit_json(changed=True)
-            key = key or checked(fetched(asked["key_url"]), asked["fingerprint"], asked["key_url"])
+            key = key or checked(fetched(given["key_url"]), given["fingerprint"], given["key_url"])
             changes.append(Change(record.write(key_path, key).changed))  # binary: no diff
         changes.append(record.write(path, text.encode()))
     except (RecordError, OSError, ValueError) as error:
-        module.fail_json(msg=f"{asked['url']} is not set up: {error}")
+        module.fail_json(msg=f"{given['url']} is not set up: {error}")
     module.exit_json(**result(changes))
 
 

@@ -59,11 +59,11 @@ def note(packages: list[str], installed: dict[str, str]) -> str:
 
 
 def after_install(
-    look: Mapping[str, Any], said: str, how: str, *, may_restart: bool, controller: bool
+    look: Mapping[str, Any], output: str, how: str, *, may_restart: bool, controller: bool
 ) -> str:
     """Return the steps left to the user before an installed driver works; empty if none.
 
-    `said` is the output of loading the module, `how` the command that restarts the machine;
+    `output` is the output of loading the module, `how` the command that restarts the machine;
     `may_restart` says whether it will be restarted anyway.
     """
     if look["works"]:
@@ -77,13 +77,13 @@ def after_install(
         if may_restart:
             return ""
         return f"{reason}. Restart it ({how}) or set driver_reboot: true, {THEN_AGAIN}"
-    if "Key was rejected" in said:
+    if "Key was rejected" in output:
         return ENROL
     if look["loaded"]:
         return f"driver {look['loaded']} is loaded, but nvidia-smi does not answer: call it there"
     return (
         f"driver {look['library'] or '?'} is installed, but its module cannot be loaded "
-        f"({said or 'modprobe gave no reason'}). Look at `dkms status` and `dmesg | grep -i nvrm`"
+        f"({output or 'modprobe gave no reason'}). Look at `dkms status` and `dmesg | grep -i nvrm`"
     )
 
 
@@ -105,24 +105,24 @@ def main() -> None:
         supports_check_mode=True,
     )
     look = inspect.look()
-    changed, said, findings = False, "", []
-    asked = module.params
-    if asked["installed"] is not None and not module.check_mode:
-        changed, said = load(look)
+    changed, output, findings = False, "", []
+    given = module.params
+    if given["installed"] is not None and not module.check_mode:
+        changed, output = load(look)
         look = inspect.look()
         look["module_kernels"] = inspect.kernels_with_module()
         look["restart"] = inspect.restart_reason(look)
-        if asked["installed"]:
+        if given["installed"]:
             try:
-                Journal("driver").note(note(asked["installed"], look["installed"]))
+                Journal("driver").note(note(given["installed"], look["installed"]))
             except (RecordError, OSError) as error:
                 module.fail_json(msg=f"What was installed cannot be noted: {error}")
         todo = after_install(
             look,
-            said,
-            asked["how"],
-            may_restart=asked["may_restart"],
-            controller=asked["controller"],
+            output,
+            given["how"],
+            may_restart=given["may_restart"],
+            controller=given["controller"],
         )
         findings = [todo] if todo else []
     answer = {"note": f"driver {look['loaded']} works"} if changed and look["works"] else {}
@@ -130,7 +130,7 @@ def main() -> None:
         changed=changed,
         boot=text_of("/proc/sys/kernel/random/boot_id").strip(),
         look=look,
-        machine={"look": look, **asked["options"]},
+        machine={"look": look, **given["options"]},
         restart=look["restart"],
         findings=findings,
         **answer,

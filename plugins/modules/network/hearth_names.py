@@ -76,12 +76,12 @@ def calm_cloud(record: Journal) -> list[Change]:
 
 def cloud_insists() -> list[str]:
     """Return a finding if this machine's cloud-init is set to rewrite /etc/hosts."""
-    if asked := re.search(
+    if wanted := re.search(
         r"^manage_etc_hosts:\s*(?!false)(\S+)", text_of(_CLOUD_ASKED), re.M | re.I
     ):
         return [
             f"cloud-init rewrites /etc/hosts at every boot, since this machine's user data says "
-            f"manage_etc_hosts: {asked[1]}; set it to false there"
+            f"manage_etc_hosts: {wanted[1]}; set it to false there"
         ]
     return []
 
@@ -132,9 +132,9 @@ def main() -> None:
         changes += calm_cloud(record)
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"the names cannot be set: {error}")
-    asked = {host_name(name): address for name, address in nodes.items()}
-    asked |= {also: nodes[node]} if also else {}
-    if findings := [] if check else misled(asked):
+    wanted = {host_name(name): address for name, address in nodes.items()}
+    wanted |= {also: nodes[node]} if also else {}
+    if findings := [] if check else misled(wanted):
         module.fail_json(msg="\n".join(findings), findings=findings)
     module.exit_json(**result(changes))
 

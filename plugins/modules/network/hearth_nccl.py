@@ -91,27 +91,27 @@ def main() -> None:
             f"{known or 'none with an address'}): set cluster_address of this host in the inventory"
         )
         module.exit_json(changed=False, findings=[why], interface="", variables={})
-    told = variables(interface, address)
+    settings = variables(interface, address)
     findings = [
         f"{NCCL} has the line `{line}`, which overrules the cluster's: remove it"
-        for line in overruled(text_of(NCCL), told)
+        for line in overruled(text_of(NCCL), settings)
     ]
     changes: list[Change] = []
     if not findings:
         try:
-            changes = write(told, module.check_mode)
+            changes = write(settings, module.check_mode)
         except (RecordError, OSError) as error:
             module.fail_json(msg=f"the files for NCCL cannot be changed: {error}")
-    module.exit_json(findings=findings, interface=interface, variables=told, **result(changes))
+    module.exit_json(findings=findings, interface=interface, variables=settings, **result(changes))
 
 
-def write(told: dict[str, str], check: bool) -> list[Change]:
+def write(settings: dict[str, str], check: bool) -> list[Change]:
     """Write the variables to the three files."""
     record = Journal("nccl", check)
     # NCCL reads lines verbatim, and knows no Gloo variables.
-    block = [f"{name}={value}" for name, value in told.items() if name.startswith("NCCL_")]
+    block = [f"{name}={value}" for name, value in settings.items() if name.startswith("NCCL_")]
     # Quoted, since some shells expand a word that begins with = to a command's path.
-    lines = [f'{name}="{value}"' for name, value in told.items()]
+    lines = [f'{name}="{value}"' for name, value in settings.items()]
     return [
         record.block(NCCL, _MARKER, "\n".join(block)),
         record.write(VARIABLES, (_HEAD + "\n".join([*lines, ""])).encode(), mode=0o644),

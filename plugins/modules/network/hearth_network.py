@@ -103,7 +103,7 @@ def addresses(nics: list) -> list:
 def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
     """Return the findings and the required change in the requested mode."""
     names = ("address", "interface", "mac", "prefix", "gateway")
-    asked = plan.AddressRequest(
+    request = plan.AddressRequest(
         **{name: options[name] for name in names},
         dns=tuple(options["dns"]),
         reached=tuple(options["reached"]),
@@ -111,8 +111,8 @@ def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
     if options["mode"] == "original":
         return look.original(nics)
     if options["mode"] == "verify":
-        return look.verify(asked, nics, options["peers"])
-    return look.static(asked, nics, force=options["force"])
+        return look.verify(request, nics, options["peers"])
+    return look.static(request, nics, force=options["force"])
 
 
 def looked(options: dict) -> dict:

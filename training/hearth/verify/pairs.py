@@ -56,19 +56,19 @@ def talk(own: str, peers: Sequence[Peer], speed: bool) -> Talk:
 
 
 async def _talk(own: str, peers: Sequence[Peer], speed: bool) -> Talk:
-    said = Talk()
+    talk = Talk()
     others = in_turn(own, peers)
     here = next(peer for peer in peers if peer.name == own)
-    await asyncio.gather(*(_greet(here, peer, said) for peer in others))
+    await asyncio.gather(*(_greet(here, peer, talk) for peer in others))
     for peer in others:
-        if speed and peer.name not in said.failed:
+        if speed and peer.name not in talk.failed:
             lower, higher = sorted((here, peer), key=peers.index)
             try:
                 async with asyncio.timeout(PATIENCE), _held(here, lower), _held(here, higher):
-                    said.mbit[peer.name] = await _speed(here, peer)
+                    talk.mbit[peer.name] = await _speed(here, peer)
             except (OSError, ValueError):  # reachable; the all-reduce will report the rest
                 continue
-    return said
+    return talk
 
 
 def in_turn(own: str, peers: Sequence[Peer]) -> list[Peer]:
@@ -78,7 +78,7 @@ def in_turn(own: str, peers: Sequence[Peer]) -> list[Peer]:
     return [*peers[after:], *peers[: after - 1]]
 
 
-async def _greet(here: Peer, peer: Peer, said: Talk) -> None:
+async def _greet(here: Peer, peer: Peer, talk: Talk) -> None:
     """Record a peer's round-trip time, or the reason why it does not answer."""
     try:
         async with asyncio.timeout(CONNECT), _connected(here, peer, b"echo\n") as (reader, writer):
@@ -88,9 +88,9 @@ async def _greet(here: Peer, peer: Peer, said: Talk) -> None:
                 writer.write(b".")
                 await reader.readexactly(1)
                 times.append(time.perf_counter() - began)
-        said.milliseconds[peer.name] = round(statistics.median(times) * 1000, 3)
+        talk.milliseconds[peer.name] = round(statistics.median(times) * 1000, 3)
     except (OSError, asyncio.IncompleteReadError) as error:
-        said.failed[peer.name] = reason(error)
+        talk.failed[peer.name] = reason(error)
 
 
 def reason(error: Exception) -> str:
@@ -118,10 +118,10 @@ async def _speed(here: Peer, peer: Peer) -> float:
             await writer.drain()
             sent += len(_PIECE)
         writer.write_eof()
-        told: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), _ANSWER))
-    if not told["seconds"]:
+        answer: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), _ANSWER))
+    if not answer["seconds"]:
         raise ValueError("one packet is no speed")
-    return round(told["bytes"] * 8e-6 / told["seconds"], 1)
+    return round(answer["bytes"] * 8e-6 / answer["seconds"], 1)
 
 
 @asynccontextmanager

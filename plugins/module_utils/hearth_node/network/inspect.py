@@ -27,42 +27,42 @@ class NetworkVerdict:
 
 
 def verify(
-    asked: plan.AddressRequest, nics: Sequence[Nic], peers: Mapping[str, Sequence[str]]
+    request: plan.AddressRequest, nics: Sequence[Nic], peers: Mapping[str, Sequence[str]]
 ) -> NetworkVerdict:
     """Return the problems with the present address; never a change.
 
     `peers` are the other nodes' addresses by name.
     """
-    findings = plan.absent(nics, asked)
-    nic = next((each for each in nics if each.has(asked.address)), None)
+    findings = plan.absent(nics, request)
+    nic = next((each for each in nics if each.has(request.address)), None)
     if findings or nic is None:
         return NetworkVerdict(findings)
     if not nic.cable:
         return NetworkVerdict([plan.no_cable(nic)])
     needed = [nic.gateway] if nic.gateway else []
-    answers = neighbours.listen(nic, nics, asked.address, needed, probes=2)
+    answers = neighbours.listen(nic, nics, request.address, needed, probes=2)
     there = neighbours.reachable(nic, nics, peers)
     missing = {name: addresses[0] for name, addresses in peers.items() if name not in there}
     return NetworkVerdict(
-        plan.around(nic, asked.address, nic.gateway, answers) + plan.silent(missing), nic
+        plan.around(nic, request.address, nic.gateway, answers) + plan.silent(missing), nic
     )
 
 
-def static(asked: plan.AddressRequest, nics: Sequence[Nic], *, force: bool) -> NetworkVerdict:
+def static(request: plan.AddressRequest, nics: Sequence[Nic], *, force: bool) -> NetworkVerdict:
     """Return all reasons against setting the address, and the change that sets it.
 
     `force` drops the reasons that do not rule out a self-reverting change.
     """
-    chosen, refusals = plan.choose(nics, asked)
-    nic = chosen or plan.carrier(nics, asked.reached)
+    chosen, refusals = plan.choose(nics, request)
+    nic = chosen or plan.carrier(nics, request.reached)
     if nic is None:
         return NetworkVerdict(refusals)
     manager = manager_of(nic)
-    wanted = plan.settle(nic, manager, asked)
-    refusals += plan.wrong(nic, manager, asked)
+    wanted = plan.settle(nic, manager, request)
+    refusals += plan.wrong(nic, manager, request)
     verdict = NetworkVerdict([], nic, wanted)
-    if manager.kind in _MANAGED and plan.is_ipv4(asked.address):
-        name = nic.name if chosen else asked.interface or nic.name
+    if manager.kind in _MANAGED and plan.is_ipv4(request.address):
+        name = nic.name if chosen else request.interface or nic.name
         try:
             verdict.candidate = change.candidate(nic, manager, wanted, name)
         except change.Unable as error:
@@ -71,10 +71,10 @@ def static(asked: plan.AddressRequest, nics: Sequence[Nic], *, force: bool) -> N
         if done and chosen and not plan.not_in_force(nic, wanted):
             verdict.candidate = None
             return verdict
-    if plan.is_ipv4(asked.address) and nic.cable:
+    if plan.is_ipv4(request.address) and nic.cable:
         gateway = wanted.gateway if plan.near(wanted.gateway, wanted) else ""
-        answers = neighbours.listen(nic, nics, asked.address, [gateway] if gateway else [])
-        refusals += plan.around(nic, asked.address, gateway, answers)
+        answers = neighbours.listen(nic, nics, request.address, [gateway] if gateway else [])
+        refusals += plan.around(nic, request.address, gateway, answers)
     if not force or verdict.candidate is None:
         verdict.findings = refusals + verdict.findings
     return verdict

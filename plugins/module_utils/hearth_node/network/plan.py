@@ -76,24 +76,24 @@ def carrier(nics: Sequence[Nic], addresses: Iterable[str]) -> Nic | None:
     return next(iter([*leading, *(nic for nic in ordinary if nic.gateway)]), None)
 
 
-def choose(nics: Sequence[Nic], asked: AddressRequest) -> tuple[Nic | None, list[str]]:
+def choose(nics: Sequence[Nic], request: AddressRequest) -> tuple[Nic | None, list[str]]:
     """Return the NIC for the address, or None with the reasons."""
     known = ", ".join(f"{nic.name} ({nic.mac})" for nic in nics if nic.ordinary)
-    if not (asked.mac or asked.interface):
-        nic = carrier(nics, (*asked.reached, asked.address))
+    if not (request.mac or request.interface):
+        nic = carrier(nics, (*request.reached, request.address))
         if nic is None:
             return None, [f"no NIC carries an address of the home's network; it has {known}"]
         return nic, []
     fitting = [
         nic
         for nic in nics
-        if asked.mac.lower() in ("", nic.mac) and asked.interface in ("", nic.name)
+        if request.mac.lower() in ("", nic.mac) and request.interface in ("", nic.name)
     ]
     wanted = " and ".join(
         f"{name} {value}"
         for name, value in (
-            ("network_interface", asked.interface),
-            ("network_mac", asked.mac),
+            ("network_interface", request.interface),
+            ("network_mac", request.mac),
         )
         if value
     )
@@ -105,60 +105,60 @@ def choose(nics: Sequence[Nic], asked: AddressRequest) -> tuple[Nic | None, list
     return fitting[0], []
 
 
-def held_by(nic: Nic, asked: AddressRequest) -> Held | None:
+def held_by(nic: Nic, request: AddressRequest) -> Held | None:
     """Return a NIC's current address: the wanted one, the one it is reached at, or any."""
-    for address in (asked.address, *asked.reached):
+    for address in (request.address, *request.reached):
         if held := nic.has(address):
             return held
     return next(iter(nic.held), None)
 
 
-def settle(nic: Nic, manager: Manager, asked: AddressRequest) -> Wanted:
+def settle(nic: Nic, manager: Manager, request: AddressRequest) -> Wanted:
     """Return the NIC's new settings: as requested, and the current ones for the rest."""
-    held = held_by(nic, asked)
+    held = held_by(nic, request)
     return Wanted(
-        asked.address,
-        asked.prefix or (held.prefix if held else 24),
-        asked.gateway or nic.gateway,
-        asked.dns or manager.dns,
+        request.address,
+        request.prefix or (held.prefix if held else 24),
+        request.gateway or nic.gateway,
+        request.dns or manager.dns,
         held.address if held else "",
     )
 
 
-def wrong(nic: Nic, manager: Manager, asked: AddressRequest) -> list[str]:
+def wrong(nic: Nic, manager: Manager, request: AddressRequest) -> list[str]:
     """Return the reasons against setting this address on this NIC that need no probe.
 
     The rest of the home's network is not checked here.
     """
-    if not is_ipv4(asked.address):
-        return [f"cluster_address {asked.address}: network_mode static sets IPv4 addresses only"]
-    wanted, held = settle(nic, manager, asked), held_by(nic, asked)
-    findings = unmanageable(nic, manager, asked.address)
+    if not is_ipv4(request.address):
+        return [f"cluster_address {request.address}: network_mode static sets IPv4 addresses only"]
+    wanted, held = settle(nic, manager, request), held_by(nic, request)
+    findings = unmanageable(nic, manager, request.address)
     if not nic.cable:
         findings.append(no_cable(nic))
     if held is None:
         findings.append(f"{nic.name} has no address now, so that its network is not known")
-    elif asked.prefix and asked.prefix != held.prefix:
+    elif request.prefix and request.prefix != held.prefix:
         findings.append(
-            f"network_prefix {asked.prefix} is not that of the network: {nic.name} has "
+            f"network_prefix {request.prefix} is not that of the network: {nic.name} has "
             f"{held.address}/{held.prefix}; leave network_prefix out"
         )
     network = ipaddress.IPv4Interface(f"{wanted.address}/{wanted.prefix}").network
-    if held and not near(asked.address, Wanted(held.address, held.prefix)):
+    if held and not near(request.address, Wanted(held.address, held.prefix)):
         findings.append(
-            f"cluster_address {asked.address} is not in the network of {nic.name}, which has "
+            f"cluster_address {request.address} is not in the network of {nic.name}, which has "
             f"{held.address}/{held.prefix}: nobody could reach it there"
         )
-    address = ipaddress.IPv4Address(asked.address)
+    address = ipaddress.IPv4Address(request.address)
     if network.prefixlen < 31 and address in (network.network_address, network.broadcast_address):
         findings.append(f"cluster_address {address} is the first or the last of {network}")
     if wanted.gateway and not is_ipv4(wanted.gateway):
         findings.append(f"network_gateway {wanted.gateway} is not an IPv4 address")
-    elif wanted.gateway == asked.address:
+    elif wanted.gateway == request.address:
         findings.append(f"network_gateway {wanted.gateway} is the cluster_address itself")
     elif wanted.gateway and ipaddress.IPv4Address(wanted.gateway) not in network:
         findings.append(f"network_gateway {wanted.gateway} is not in {network}")
-    bad = [server for server in asked.dns if not is_ipv4(server)]
+    bad = [server for server in request.dns if not is_ipv4(server)]
     if bad:
         findings.append(f"network_dns {', '.join(bad)}: IPv4 addresses are wanted")
     return findings
@@ -203,17 +203,17 @@ def around(nic: Nic, address: str, gateway: str, answers: Mapping[str, str]) -> 
     return findings
 
 
-def absent(nics: Sequence[Nic], asked: AddressRequest) -> list[str]:
+def absent(nics: Sequence[Nic], request: AddressRequest) -> list[str]:
     """Return a finding with possible remedies, if no NIC carries the address."""
-    if any(nic.carries(asked.address) for nic in nics):
+    if any(nic.carries(request.address) for nic in nics):
         return []
-    nic = carrier(nics, asked.reached)
+    nic = carrier(nics, request.reached)
     if nic is None:
-        return [f"cluster_address {asked.address} is on no NIC of the machine"]
+        return [f"cluster_address {request.address} is on no NIC of the machine"]
     has = ", ".join(f"{held.address}/{held.prefix}" for held in nic.held) or "no address"
     return [
-        f"cluster_address {asked.address} is not on the machine; {nic.name} (MAC {nic.mac}) has "
-        f"{has}. Either {reservation(nic, asked.address)}; or set network_mode: static"
+        f"cluster_address {request.address} is not on the machine; {nic.name} (MAC {nic.mac}) has "
+        f"{has}. Either {reservation(nic, request.address)}; or set network_mode: static"
     ]
 
 

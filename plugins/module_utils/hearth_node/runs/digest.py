@@ -64,24 +64,24 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
     evaluation), `checkpoint` and `end`, each the whole line, and the total `seconds` of its
     launches; one that is under way counts up to `now`.
     """
-    told: dict[str, Any] = {}
+    story: dict[str, Any] = {}
     spans: list[list[float]] = []
     for line in _told_lines(path):
         kind, at = line.get("kind"), _time(line.get("time"))
         if at is not None and (kind == "start" or not spans):
-            told.setdefault("began", line["time"])
+            story.setdefault("began", line["time"])
             spans.append([at, at])
         elif at is not None:
             spans[-1][1] = at
         if kind == "evaluate":
-            told[str(line.get("when"))] = line
+            story[str(line.get("when"))] = line
         elif kind in ("start", "step", "checkpoint", "end"):
-            told[kind] = line
-    if now is not None and spans and "end" not in told:
+            story[kind] = line
+    if now is not None and spans and "end" not in story:
         spans[-1][1] = max(now, spans[-1][0])
     if spans:
-        told["seconds"] = round(sum(last - first for first, last in spans), 1)
-    return told
+        story["seconds"] = round(sum(last - first for first, last in spans), 1)
+    return story
 
 
 def _told_lines(path: str) -> Iterator[dict[str, Any]]:
@@ -164,10 +164,10 @@ def remove(workspace: str, run: str) -> None:
 def _json(text: str) -> dict[str, Any] | None:
     """Return the JSON object in a text, or None."""
     try:
-        said = json.loads(text)
+        content = json.loads(text)
     except ValueError:
         return None
-    return said if isinstance(said, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def _time(text: Any) -> float | None:
