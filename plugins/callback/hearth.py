@@ -145,6 +145,8 @@ class CallbackModule(Default):
 
         def noting(*arguments: Any, **named: Any) -> None:
             self._pulse.heard()
+            if named.get("newline", True):
+                self._head()
             display(*arguments, **named)
 
         self._display.display = noting
@@ -170,10 +172,10 @@ class CallbackModule(Default):
 
     def _head(self) -> None:
         """Print the heading of the play, once there is output below it."""
-        if self._heading:
-            self._passing("")
-            self._say(f"\n{self._heading}", C.COLOR_HIGHLIGHT)
+        if heading := self._heading:
             self._heading = ""
+            self._passing("")
+            self._say(f"\n{heading}", C.COLOR_HIGHLIGHT)
 
     def _flush(self) -> None:
         """Print the output of the task that has just ended."""
@@ -320,6 +322,7 @@ class CallbackModule(Default):
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Print one line of counts, unless the play failed: then the failure is the last word."""
         self._flush()
+        self._heading = ""
         words = []
         for host in sorted(stats.processed.keys() - {"localhost"}):
             gone = " unreachable" if host in stats.dark else ""

@@ -7,6 +7,7 @@ import shlex
 import sys
 import tarfile
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
@@ -414,12 +415,28 @@ def test_the_message_of_a_result(result, text):
     assert text in callback.message_of(result)
 
 
+def played(tmp_path: Path, play: str, *options: str) -> str:
+    """Return what the screen shows of a play on two nodes that are this computer."""
+    (tmp_path / "play.yml").write_text(play)
+    words = (sys.executable, "-m", "ansible", "playbook", "--connection", "local", *options)
+    interpreter = f"ansible_python_interpreter={sys.executable}"
+    more = ("--extra-vars", interpreter, "--inventory", "desk,laptop,", tmp_path / "play.yml")
+    done = programs.run(*words, *more, cwd=PLUGINS.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def in_order(text: str, *parts: str) -> bool:
+    places = [text.index(part) for part in parts]
+    return places == sorted(places)
+
+
 def test_a_difference_stands_under_its_play_task_and_machine(tmp_path):
-    play = tmp_path / "play.yml"
-    play.write_text(
+    screen = played(
+        tmp_path,
         f"""
 - name: Settings of the lamp
-  hosts: desk, laptop
+  hosts: all
   gather_facts: false
   tasks:
     - name: Set the lamp
@@ -427,21 +444,26 @@ def test_a_difference_stands_under_its_play_task_and_machine(tmp_path):
         content: "lamp of {{{{ inventory_hostname }}}}\\n"
         dest: "{tmp_path}/{{{{ inventory_hostname }}}}"
         mode: "0644"
-"""
+""",
+        "--diff",
     )
-    words = (sys.executable, "-m", "ansible", "playbook", "--diff", "--connection", "local")
-    interpreter = f"ansible_python_interpreter={sys.executable}"
-    options = ("--extra-vars", interpreter, "--inventory", "desk,laptop,")
-    done = programs.run(*words, *options, play, cwd=PLUGINS.parent)
-    assert done.returncode == 0, done.stdout + done.stderr
-    places = [
-        done.stdout.index(text)
-        for text in (
-            "Settings of the lamp",
-            "on desk",
-            "lamp of desk",
-            "on laptop",
-            "lamp of laptop",
-        )
-    ]
-    assert places == sorted(places), done.stdout
+    desk, laptop = ("on desk", "lamp of desk"), ("on laptop", "lamp of laptop")
+    assert in_order(screen, "Settings of the lamp", *desk, *laptop)
+
+
+def test_what_a_task_says_while_it_runs_stands_under_its_play(tmp_path):
+    plugin = tmp_path / "action_plugins" / "light.py"
+    plugin.parent.mkdir()
+    plugin.write_text(
+        "from ansible.plugins.action import ActionBase\n"
+        "from ansible.utils.display import Display\n"
+        "class ActionModule(ActionBase):\n"
+        "    def run(self, tmp=None, task_vars=None):\n"
+        "        Display().display('lamp 1 of 2')\n"
+        "        return {}\n"
+    )
+    empty = "\n- name: Nothing to say\n  hosts: all\n  gather_facts: false\n  tasks: []\n"
+    lit = empty.replace("Nothing to say", "Light").replace("[]", "[{light: {}}]")
+    screen = played(tmp_path, empty + lit + empty)
+    assert in_order(screen, "Light", "lamp 1 of 2", "changed=0")
+    assert "Nothing to say" not in screen
