@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names, refuses
 
+import hearth
 from hearth.base.places import RUN_NAME
 from hearth.config import (
     ConfigError,
@@ -306,6 +309,13 @@ def test_an_unknown_option_is_refused_with_the_nearest():
 def test_a_run_file_stands_alone():
     with refuses(ConfigError, "--run-file"):
         parse_command_line(["--run-file", "run.yml", "--seed", "2"])
+
+
+def test_every_setting_is_read():
+    paths = Path(hearth.__file__).parent.rglob("*.py")
+    code = "\n".join(path.read_text() for path in paths if path.name != "settings.py")
+    read = set(re.findall(r"settings\.(\w+)", code))
+    assert sorted(Settings.model_fields.keys() - read) == []
 
 
 def test_help_explains_every_setting_with_its_default(capsys):

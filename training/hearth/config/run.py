@@ -21,36 +21,9 @@ from hearth.base.errors import ConfigError
 from hearth.base.files import sha256_of, write_whole
 from hearth.config.problems import describe
 from hearth.config.resolve import read_settings_file, resolve
-from hearth.config.settings import Settings, for_run_name
+from hearth.config.settings import FREE_ON_RESUME, Settings, for_run_name
 from hearth.config.source import ModelSource
 
-# Settings that may differ when a run is resumed: none of them changes which rows make up a step
-# or the result of training on them.
-_FREE_ON_RESUME = frozenset(
-    {
-        "resume",
-        "run",
-        "max_steps",
-        "epochs",
-        "micro_batch",
-        "split",
-        "replay",
-        "memory_limit",
-        "fit",
-        "threads",
-        "backend",
-        "parallel",
-        "gradient_checkpointing",
-        "evaluate",
-        "eval_every",
-        "log_every",
-        "checkpoint_every",
-        "checkpoint_minutes",
-        "checkpoint_keep",
-        "wandb",
-        "wandb_project",
-    }
-)
 _HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
 
 
@@ -152,7 +125,7 @@ def _resumed(
         f"{key}: a resumed run keeps its value ({recorded[key]!r}, not {value!r}); start a new "
         "run to change it"
         for key, value in resolved.settings.model_dump(exclude={"resume"}).items()
-        if key not in _FREE_ON_RESUME and value != recorded[key]
+        if key not in FREE_ON_RESUME and value != recorded[key]
     ]
     if (sha256 := _sha256(earlier.settings.dataset)) != earlier.dataset_sha256 and sha256:
         findings.append(f"dataset: {earlier.settings.dataset} has changed since run '{name}' began")

@@ -1,7 +1,8 @@
 """Every setting of a run: its type, default and meaning.
 
-This table is the only place that defines training defaults; `--help`, the run file and the
-documentation are made from it. Presets and people override it (see `resolve`).
+This table is the only place that defines training defaults; `--help`, the run file and the table
+of a report are made from it. Presets and people override it (see `resolve`). To add a setting, add
+a field, add its name to `FREE_ON_RESUME` and `TIMED` below if it belongs there, and read it.
 """
 
 from __future__ import annotations
@@ -321,3 +322,22 @@ class Settings(BaseModel):
         """
         by_speed = self.replay is None and "auto" in (self.split, self.micro_batch)
         return by_speed and self.parallel == "ddp"
+
+
+FREE_ON_RESUME = (
+    *("run", "resume"),
+    *("epochs", "max_steps", "micro_batch", "split", "replay"),
+    *("parallel", "backend", "gradient_checkpointing", "memory_limit", "fit", "threads"),
+    *("evaluate", "eval_every", "log_every"),
+    *("checkpoint_every", "checkpoint_minutes", "checkpoint_keep"),
+    *("wandb", "wandb_project"),
+)
+"""Settings that may differ when a run is resumed: none of them changes which rows make up a step
+or the result of training on them."""
+
+TIMED = (
+    *("sequence_length", "packing"),
+    *("lora", "lora_rank", "lora_dropout", "lora_targets"),
+    *("load_in_4bit", "gradient_checkpointing", "memory_limit", "threads"),
+)
+"""Settings that change how long a row takes: a speed measured with other values does not count."""

@@ -15,22 +15,9 @@ import torch
 
 from hearth.base.files import write_whole
 from hearth.config import Settings
+from hearth.config.settings import TIMED
 from hearth.measure.probe import Measured
 from hearth.plan.speed import Speed
-
-_MATTERS = (
-    "sequence_length",
-    "packing",
-    "lora",
-    "lora_rank",
-    "lora_dropout",
-    "lora_targets",
-    "load_in_4bit",
-    "gradient_checkpointing",
-    "memory_limit",
-    "threads",
-)
-"""Settings that change how long a row takes."""
 
 
 def case(
@@ -54,7 +41,7 @@ def case(
         "precision": precision,
         "rounds": settings.sync_every > 1,
         **facts,
-        **{name: chosen[name] for name in _MATTERS},
+        **{name: chosen[name] for name in TIMED},
     }
 
 
