@@ -50,7 +50,7 @@ def load_preset(name: str) -> Preset:
     try:
         return Preset.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(*describe(error, str(path))) from error
+        raise ConfigError(*describe(error, str(path), Preset.model_fields)) from error
 
 
 def known_shape(model: str, source: ModelSource, models: Path) -> Shape | None:

@@ -29,7 +29,7 @@ def describe(
         if problem["type"] == "extra_forbidden":
             findings.append(f"{prefix}there is no setting '{name}'{did_you_mean(name, known)}")
         elif problem["type"] == "missing":
-            findings.append(f"{prefix}{name} is required and not set")
+            findings.append(f"{prefix}{'.'.join(map(str, problem['loc']))} is required and not set")
         else:
             wrong = f"{prefix}{name}: {problem['input']!r} cannot be used"
             reason = (
