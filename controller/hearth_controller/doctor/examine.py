@@ -15,7 +15,7 @@ from typing import Any
 from hearth.base.files import write_whole
 from hearth.verify.judgement import Observation
 from hearth_controller.base.verdict import overall
-from hearth_controller.doctor.checks import CHECKS, Check
+from hearth_controller.doctor.checks import CHECKS
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.doctor.table import doctor_lines
 from hearth_controller.inventory.unreachable import describe_failure
@@ -29,7 +29,6 @@ def examine(
     time: str,
     mended: Mapping[str, Sequence[str]],
     unmended: Mapping[str, Sequence[str]],
-    checks: Sequence[Check] = CHECKS,
 ) -> dict[str, Any]:
     """Return the result object.
 
@@ -37,7 +36,7 @@ def examine(
     `unmended` the intended repairs of nodes that did not complete them.
     """
     found = []
-    for check in checks:
+    for check in CHECKS:
         for node in cluster.nodes:
             finding = check.of(node, cluster)
             # Do not repair a node during a run, or without root if the repair needs it.

@@ -1,10 +1,13 @@
-"""The result of a check on a node. Pure."""
+"""A check of a node, and its result. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
+
+from hearth_controller.doctor.node import Cluster, ExaminedNode, Part
 
 Outcome = Literal["good", "degraded", "broken", "not applicable", "not checked"]
 
@@ -38,3 +41,29 @@ not_applicable = partial(Finding, "not applicable")
 
 not_checked = partial(Finding, "not checked")
 """It could not be checked, which is neither good nor bad."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check: its `name`, the function that examines a node, and the facts that it needs.
+
+    `home`: it looks for side effects of a home, which train.yml also reports at its start.
+    """
+
+    name: str
+    examine: Callable[[ExaminedNode, Cluster], Finding]
+    needs: Part | None = None
+    home: bool = False
+
+    def of(self, node: ExaminedNode, cluster: Cluster) -> Finding:
+        """Check a node; the finding is `not checked` if the needed facts are missing."""
+        if self.needs and (why := node.lacks(self.needs)):
+            return not_checked(why)
+        return self.examine(node, cluster)
+
+
+def check(
+    name: str, needs: Part | None = None, *, home: bool = False
+) -> Callable[[Callable[[ExaminedNode, Cluster], Finding]], Check]:
+    """Return a decorator that turns a function into the check `name` of doctor, see `Check`."""
+    return lambda examine: Check(name, examine, needs, home)

@@ -10,6 +10,7 @@ from hearth.verify.judgement import short_gpu, unsupported_gpus
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
+    check,
     degraded,
     good,
     not_applicable,
@@ -36,6 +37,7 @@ _DESKTOP = (
 _NO_CARD = not_applicable("no NVIDIA GPU")
 
 
+@check("driver", "inspection")
 def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The loaded module and user space have the same, recent enough version, and answer."""
     its = node.inspection["driver"]
@@ -60,6 +62,7 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
     return broken(seen, "no program can use the GPU", provision)
 
 
+@check("Secure Boot", "inspection")
 def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:
     """If the firmware loads signed code only, the driver's module is signed."""
     its = node.inspection["driver"]
@@ -76,6 +79,7 @@ def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:
     )
 
 
+@check("torch and GPU", "facts")
 def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
     """This torch has code for the GPUs, and sees them."""
     facts = node.facts
@@ -104,6 +108,7 @@ def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good(f"torch {facts['torch']} for the {short_gpu(facts['gpus'])}")
 
 
+@check("GPU shared", "inspection", home=True)
 def others(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No other program computes on the GPUs, such as a game or another training."""
     if missing := _no_use(node):
@@ -124,6 +129,7 @@ def others(node: ExaminedNode, cluster: Cluster) -> Finding:
     )
 
 
+@check("desktop", "inspection", home=True)
 def desktop(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The desktop leaves the GPU's memory to training."""
     if missing := _no_use(node):
@@ -139,6 +145,7 @@ def desktop(node: ExaminedNode, cluster: Cluster) -> Finding:
     )
 
 
+@check("power cap", "inspection", home=True)
 def power_cap(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No power limit below the default one slows a GPU down."""
     if missing := _no_use(node):

@@ -14,6 +14,7 @@ from hearth.verify.table import speed
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
+    check,
     degraded,
     good,
     not_applicable,
@@ -28,6 +29,7 @@ _LOOPBACK = not_applicable("loopback: nothing leaves this computer")
 _ALONE = not_applicable("there is no other node")
 
 
+@check("address", "inspection")
 def address(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The machine has its cluster address."""
     card = node.inspection["card"]["name"]
@@ -40,6 +42,7 @@ def address(node: ExaminedNode, cluster: Cluster) -> Finding:
     )
 
 
+@check("duplicate", "inspection")
 def duplicate(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No other machine answers at the node's address.
 
@@ -66,6 +69,7 @@ def duplicate(node: ExaminedNode, cluster: Cluster) -> Finding:
     return not_checked(node.rootless or "no other node has asked")
 
 
+@check("link", "facts")
 def link(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The node's link reaches its expected bandwidth."""
     mbit, facts = link_mbit(node.name, cluster.observations), node.facts
@@ -95,6 +99,7 @@ def link(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good(seen)
 
 
+@check("latency", "facts")
 def latency(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Its nearest peer answers quickly."""
     times = node.verify.talk.get("milliseconds", {})
@@ -112,6 +117,7 @@ def latency(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good(f"{least:.2f} to {most:.2f} ms")
 
 
+@check("reach", "facts")
 def reach(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Every other node reaches it over TCP."""
     if not cluster.others(node):
@@ -130,6 +136,7 @@ def reach(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good("from every other node" if everybody else f"from {', '.join(callers)}")
 
 
+@check("MTU", "inspection")
 def mtu(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Packets of the card's full MTU arrive whole at every peer."""
     if node.loopback:

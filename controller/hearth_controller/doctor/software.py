@@ -10,6 +10,7 @@ from hearth.verify.judgement import differing
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
+    check,
     degraded,
     good,
     not_applicable,
@@ -22,6 +23,7 @@ from hearth_controller.supply.missing import differences
 _VITAL = frozenset({"torch", "nvidia-nccl-cu13", "transformers", "peft"})
 
 
+@check("versions")
 def versions(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The environment loads torch, and its versions match the other nodes."""
     if why := node.lacks("facts"):
@@ -51,6 +53,7 @@ def _explained_elsewhere(node: ExaminedNode) -> bool:
     return not packages["present"] or not node.inspection["card"]["name"] or any(amiss)
 
 
+@check("lock file", "packages")
 def lock(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The installed packages match the lock file."""
     packages = node.packages
@@ -68,6 +71,7 @@ def lock(node: ExaminedNode, cluster: Cluster) -> Finding:
     return degraded(seen, "it is not what Hearth was tested with", fix, "python")
 
 
+@check("code", "code")
 def code(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The workspace exists and holds the training code of this checkout."""
     code = node.code
@@ -87,6 +91,7 @@ def code(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good("as in this checkout")
 
 
+@check("models", "inspection")
 def models(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The models are complete and match the other nodes."""
     its = node.inspection["models"]
@@ -113,6 +118,7 @@ def models(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good(f"{len(its)} as their checksums say" if len(its) > 1 else f"{next(iter(its))}")
 
 
+@check("data", "inspection")
 def data(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The data files that runs transferred match their checksums.
 

@@ -8,6 +8,7 @@ from hearth_controller.base.clock import difference
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
+    check,
     degraded,
     good,
     not_applicable,
@@ -24,6 +25,7 @@ SWAPPING_MIB, CROWDED_MIB = 512, 2 << 10
 _ALONE = not_applicable("nothing of this computer's system is Hearth's")
 
 
+@check("login")
 def login(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The node answers with its pinned host key."""
     if node.verify.gone:
@@ -62,13 +64,18 @@ def _stage(
     return check
 
 
-firewall = _stage("firewall", "lets the nodes in", "the other nodes are kept out", vital=True)
-names = _stage("names", "mean the nodes", "a name may lead to another machine, or nowhere")
-nccl = _stage("nccl", "uses the right card", "NCCL by hand may take another card")
-sleep = _stage("power", "never", "a node asleep is lost to its run")
+firewall = check("firewall")(
+    _stage("firewall", "lets the nodes in", "the other nodes are kept out", vital=True)
+)
+names = check("names")(
+    _stage("names", "mean the nodes", "a name may lead to another machine, or nowhere")
+)
+nccl = check("NCCL")(_stage("nccl", "uses the right card", "NCCL by hand may take another card"))
+sleep = check("sleep")(_stage("power", "never", "a node asleep is lost to its run"))
 _time = _stage("time", "kept", "clocks drift apart")
 
 
+@check("clock")
 def clock(node: ExaminedNode, cluster: Cluster) -> Finding:
     """A time service is active, and the clock agrees with the controller's."""
     kept = _time(node, cluster)
@@ -82,6 +89,7 @@ def clock(node: ExaminedNode, cluster: Cluster) -> Finding:
     )
 
 
+@check("disk", "inspection")
 def disk(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The disk has room for checkpoints and models."""
     least = min(node.inspection["disks"], key=lambda disk: disk["free_mib"])
@@ -95,6 +103,7 @@ def disk(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good(seen)
 
 
+@check("memory", "inspection")
 def memory(node: ExaminedNode, cluster: Cluster) -> Finding:
     """Enough memory is free for a rank."""
     its = node.inspection["memory"]
@@ -110,6 +119,7 @@ def memory(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good(seen)
 
 
+@check("identity", "inspection")
 def identity(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No other node is the same machine, or a copy of its disk."""
     if node.alone:
@@ -133,6 +143,7 @@ def identity(node: ExaminedNode, cluster: Cluster) -> Finding:
     return good("its own machine id and host keys")
 
 
+@check("orphans", "inspection")
 def orphans(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No process of a run has outlived its supervisor."""
     found = node.inspection["orphans"]
@@ -145,6 +156,7 @@ def orphans(node: ExaminedNode, cluster: Cluster) -> Finding:
     )
 
 
+@check("leftovers", "inspection")
 def leftovers(node: ExaminedNode, cluster: Cluster) -> Finding:
     """No unit and no scratch folder of an ended run is left."""
     found = node.inspection["leftovers"]
@@ -161,6 +173,7 @@ def leftovers(node: ExaminedNode, cluster: Cluster) -> Finding:
     )
 
 
+@check("battery", "inspection", home=True)
 def battery(node: ExaminedNode, cluster: Cluster) -> Finding:
     """A laptop is plugged in."""
     if node.inspection["on_battery"] is None:

@@ -18,6 +18,9 @@ from support.modules import call
 from hearth.model.folder import take_stock
 from hearth.supervise.messages import Go
 from hearth.supervise.workers import command
+from hearth.verify.judgement import Observation
+from hearth_controller.doctor.checks import CHECKS
+from hearth_controller.doctor.node import Cluster, ExaminedNode
 
 GPU_XML = """<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
@@ -86,6 +89,10 @@ def test_this_computer_is_looked_at(workspace):
     for nothing in ("orphans", "leftovers", "data", "damaged", "unread"):
         assert said[nothing] == []
     assert said["models"] == {}
+    node = ExaminedNode(Observation("desk", 0, "127.0.0.1"), inspection=said)
+    for check in CHECKS:
+        if check.needs == "inspection":
+            assert check.of(node, Cluster((node,))).seen
 
 
 def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank):
