@@ -416,7 +416,7 @@ def test_the_message_of_a_result(result, text):
 
 
 def played(tmp_path: Path, play: str, *options: str) -> str:
-    """Return what the screen shows of a play on two nodes that are this computer."""
+    """Return the screen of a play on two nodes that are this computer."""
     (tmp_path / "play.yml").write_text(play)
     words = (sys.executable, "-m", "ansible", "playbook", "--connection", "local", *options)
     interpreter = f"ansible_python_interpreter={sys.executable}"
