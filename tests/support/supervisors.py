@@ -127,7 +127,7 @@ class Nodes:
         run_file.write_text(f"run: {spec['run']}\ncreated: '{self.created}'\n")
         wants.write_text(json.dumps(wanted))
         place = {"HEARTH_WORKSPACE": str(self.workspace(node))}
-        words = ("--run-file", run_file, "--spec", wants)
+        words = ("look", "--run-file", run_file, "--spec", wants)
         return self._answer("hearth.prepare", *words, **place)
 
     def _answer(self, module: str, *words: object, **variables: str) -> tuple[int, dict[str, Any]]:

@@ -6,6 +6,7 @@ fetched.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -27,7 +28,7 @@ IDLE = 60.0
 _CREATED = re.compile(r"^created: ['\"]?([^'\"\n]+)", re.MULTILINE)
 
 
-def look(run_file: Path, wanted: Mapping[str, Any], workspace: Path) -> dict[str, Any]:
+def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `findings` and `facts` of this node for the run in `run_file`.
 
     `wanted` has the cluster `address` of this node and names the parts to inspect:
@@ -37,6 +38,7 @@ def look(run_file: Path, wanted: Mapping[str, Any], workspace: Path) -> dict[str
         kept: with `nproc` and `gpus`, the outcome of an earlier preparation (`prepared`); then this
             node also answers the addresses `allowed` in their link tests.
     """
+    workspace = Path(os.environ["HEARTH_WORKSPACE"])
     facts: dict[str, Any] = {}
     findings: list[str] = []
     if name := wanted.get("run"):
