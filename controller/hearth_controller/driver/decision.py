@@ -90,11 +90,6 @@ def _without_install(machine: Machine) -> DriverPlan | None:
     return None
 
 
-def _stuck(look: Mapping[str, Any]) -> bool:
-    """Return whether no package can help: a module is loaded, or a restart is pending."""
-    return bool(look["loaded"] or look["restart"])
-
-
 def _unused(look: Mapping[str, Any]) -> str:
     """Return the note on the graphics cards of a machine without a GPU to train with."""
     makers = {OTHER_MAKERS.get(found["vendor"], "") for found in look["cards"]} - {""}
