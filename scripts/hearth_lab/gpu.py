@@ -23,22 +23,20 @@ _SLOT = "0000:01:00.0"
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card: its name in the driver, MiB, compute capability, watts, PCI ids and class."""
+    """A card: its name in the driver, MiB, compute capability, watts, PCI id and class."""
 
     name: str
     memory: int
     capability: str
     watts: int
     device: int
-    subsystem_vendor: int = 0x10DE
-    subsystem_device: int = 0x1467
     pci_class: int = 0x030000
 
 
 _GPUS = (
-    Gpu("NVIDIA GeForce RTX 5070 Ti", 16303, "12.0", 300, 0x2C05, 0x1462, 0x5315),
-    Gpu("NVIDIA GeForce RTX 4070 Laptop GPU", 8188, "8.9", 140, 0x2860, 0x1043, 0x13F8, 0x030200),
-    Gpu("NVIDIA GeForce RTX 3070 Ti", 8192, "8.6", 290, 0x2482, 0x1458, 0x408F),
+    Gpu("NVIDIA GeForce RTX 5070 Ti", 16303, "12.0", 300, 0x2C05),
+    Gpu("NVIDIA GeForce RTX 4070 Laptop GPU", 8188, "8.9", 140, 0x2860, 0x030200),
+    Gpu("NVIDIA GeForce RTX 3070 Ti", 8192, "8.6", 290, 0x2482),
 )
 
 # Shows the bus, hides the computer's own drivers in /proc/driver, and then loads an already
@@ -74,13 +72,7 @@ def install(node: plan.LabNode, disk: Path) -> None:
     place = disk / BUS.lstrip("/") / "devices" / _SLOT
     place.mkdir(parents=True)
     (disk / BUS.lstrip("/") / "drivers").mkdir()
-    ids = {
-        "vendor": 0x10DE,
-        "device": card.device,
-        "subsystem_vendor": card.subsystem_vendor,
-        "subsystem_device": card.subsystem_device,
-    }
-    for name, number in ids.items():
+    for name, number in {"vendor": 0x10DE, "device": card.device}.items():
         (place / name).write_text(f"0x{number:04x}\n")
     (place / "class").write_text(f"0x{card.pci_class:06x}\n")
     (place / "revision").write_text("0xa1\n")
@@ -95,6 +87,4 @@ def _configuration(card: Gpu) -> bytes:
     header = bytearray(64)
     header[0x00:0x04] = b"\xde\x10" + card.device.to_bytes(2, "little")
     header[0x08:0x0C] = b"\xa1" + card.pci_class.to_bytes(3, "little")
-    header[0x2C:0x2E] = card.subsystem_vendor.to_bytes(2, "little")
-    header[0x2E:0x30] = card.subsystem_device.to_bytes(2, "little")
     return bytes(header)

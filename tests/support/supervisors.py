@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from hearth.supervise.record import read_record
 from support.waiting import HANG, until
 
 TRAINING = Path(__file__).resolve().parents[2] / "training"
@@ -127,7 +128,7 @@ class Nodes:
         run_file.write_text(f"run: {spec['run']}\ncreated: '{self.created}'\n")
         wants.write_text(json.dumps(wanted))
         place = {"HEARTH_WORKSPACE": str(self.workspace(node))}
-        words = ("--run-file", run_file, "--spec", wants)
+        words = ("look", "--run-file", run_file, "--spec", wants)
         return self._answer("hearth.prepare", *words, **place)
 
     def _answer(self, module: str, *words: object, **variables: str) -> tuple[int, dict[str, Any]]:
@@ -142,7 +143,7 @@ class Nodes:
         return done.returncode, json.loads(done.stdout)
 
     def status(self, node: str) -> dict[str, Any]:
-        return self.verb("status", "--workspace", self.workspace(node), "--run", self.run)[1]
+        return read_record(self.workspace(node), self.run)
 
     def stop(self, node: str, *options: str) -> dict[str, Any]:
         words = ("stop", "--workspace", self.workspace(node), "--run", self.run, *options)

@@ -545,9 +545,9 @@ def test_a_look_chooses_a_free_port(nodes):
     assert answer["facts"]["port"] > 0
 
 
-def test_status_of_an_unknown_run_says_so(nodes):
+def test_a_stop_of_an_unknown_run_says_so(nodes):
     run = nodes(1)
-    status, answer = run.verb("status", "--workspace", run.workspace("node0"), "--run", "other")
+    status, answer = run.verb("stop", "--workspace", run.workspace("node0"), "--run", "other")
     assert status == 2
     assert_names(answer["findings"][0], "'other'")
 

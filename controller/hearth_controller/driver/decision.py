@@ -73,9 +73,10 @@ def _without_install(machine: Machine) -> DriverPlan | None:
                 f"{THEN_AGAIN}"
             ],
         )
+    stuck = look["loaded"] or look["restart"]  # then no package helps
     if major(look["library"]) >= FLOOR and not (
         # Only Canonical ships prebuilt module packages, which may lag behind the kernel.
-        look["system"]["id"] == "ubuntu" and look["library_package"] and not _stuck(look)
+        look["system"]["id"] == "ubuntu" and look["library_package"] and not stuck
     ):
         return DriverPlan("load", branch=major(look["library"]))
     if look["library"] and not look["library_package"]:
@@ -87,11 +88,6 @@ def _without_install(machine: Machine) -> DriverPlan | None:
             ],
         )
     return None
-
-
-def _stuck(look: Mapping[str, Any]) -> bool:
-    """Return whether no package can help: a module is loaded, or a restart is pending."""
-    return bool(look["loaded"] or look["restart"])
 
 
 def _unused(look: Mapping[str, Any]) -> str:

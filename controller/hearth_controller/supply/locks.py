@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from hearth_controller.supply.target import ONE_BUILD, Target
 
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
@@ -30,18 +32,13 @@ class Pin:
         return f"{self.name}=={self.version}"
 
 
-def normal(name: str) -> str:
-    """Normalize a package name (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def read_lock(text: str) -> dict[str, Pin]:
     """Return the pins of a lock file by name, in file order."""
     pins: dict[str, Pin] = {}
     name = ""
     for line in text.splitlines():
         if found := _PIN.match(line):
-            name = normal(found[1])
+            name = canonicalize_name(found[1])
             pins[name] = Pin(name, found[2], ())
         if name and (hashes := _HASH.findall(line)):
             pins[name] = Pin(name, pins[name].version, (*pins[name].hashes, *hashes))

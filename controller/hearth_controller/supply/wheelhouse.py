@@ -22,7 +22,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from hearth.base.errors import SupplyError
 from hearth.base.files import sha256_of
 from hearth.base.lock import locked
-from hearth_controller.supply.locks import Pin, as_requirements, normal
+from hearth_controller.supply.locks import Pin, as_requirements
 from hearth_controller.supply.target import Target
 
 Show = Callable[[str, int], None]
@@ -59,7 +59,7 @@ class Wheelhouse:
             except InvalidWheelFilename:
                 continue
             if platforms & tags:
-                available.setdefault((normal(name), str(version)), []).append(path)
+                available.setdefault((name, str(version)), []).append(path)
         found = {}
         for pin in pins:
             for path in available.get((pin.name, pin.version), []):

@@ -10,7 +10,6 @@ description:
   - Makes an environment, without packages, where there is none or where one was interrupted.
   - With O(mode=conda) Miniforge is first installed in the user's home. No conda that is there
     already is used or changed, and no start-up file of a shell is touched.
-  - The action plugin of the same name sends Miniforge's installer.
 options:
   python:
     description: The Python that the environment will have.
@@ -29,7 +28,7 @@ options:
     description: With O(mode=conda), folder of Hearth's own Miniforge.
     type: str
   installer:
-    description: Miniforge's installer, where that is to be installed. On the controller.
+    description: Miniforge's installer, where that is to be installed. On the node.
     type: path
   conda_version:
     description: With O(mode=conda), the Python that conda is asked for.

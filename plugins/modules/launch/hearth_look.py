@@ -56,7 +56,7 @@ def main() -> None:
     }
     bare = not module.params["spec"] or (module.check_mode and lacks_code(own["workspace"]))
     module.params["spec"] |= {"nproc": module.params["nproc"], "gpus": facts["memory"]["gpus"]}
-    report = Report([]) if bare else run_command(module, ["hearth.prepare"])
+    report = Report([]) if bare else run_command(module, ["hearth.prepare", "look"])
     module.exit_json(changed=False, findings=report.findings, facts=facts | report.facts)
 
 

@@ -8,10 +8,10 @@ import re
 import pytest
 from support.house import ROOT
 from support.ranks import python
+from support.troubleshooting import markdown
 
 from hearth.diagnose import last_error
 from hearth.diagnose.catalogue import Entry, diagnosis, entries, explained
-from hearth.diagnose.page import markdown
 
 FIXTURES = ROOT / "tests" / "fixtures" / "torchrun"
 SEEN = [(entry, seen) for entry in entries() for seen in entry.seen]
@@ -272,7 +272,7 @@ def test_an_unknown_failure_says_so():
 
 def test_the_page_is_the_catalogue():
     page = ROOT / "docs" / "troubleshooting.md"
-    hint = "make it anew: python -m hearth.diagnose --markdown > docs/troubleshooting.md"
+    hint = "make it anew: python -m tests.support.troubleshooting > docs/troubleshooting.md"
     assert page.read_text() == markdown(), hint
 
 

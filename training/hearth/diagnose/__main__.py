@@ -8,20 +8,18 @@ from pathlib import Path
 
 from hearth.diagnose.catalogue import diagnosis, explained
 from hearth.diagnose.logs import failure_of
-from hearth.diagnose.page import markdown
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the diagnosis; return 0 if the cause was found, 1 if not. Exits with 2 without logs."""
     parser = argparse.ArgumentParser(prog="python -m hearth.diagnose", description=__doc__)
-    parser.add_argument("log", nargs="*", type=Path, help="log of a node; its name is the node's")
-    parser.add_argument("--markdown", action="store_true", help="print all that is known as a page")
+    parser.add_argument(
+        "log",
+        nargs="+",
+        type=Path,
+        help="runs/RUN/logs/NODE.log of a node",
+    )
     given = parser.parse_args(arguments)
-    if given.markdown:
-        print(markdown(), end="")
-        return 0
-    if not given.log:
-        parser.error("name a log file or several, such as runs/RUN/logs/*.log")
     duplicate = len({path.stem for path in given.log}) < len(given.log)
     try:
         logs = {

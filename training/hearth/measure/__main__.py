@@ -5,21 +5,18 @@ The measurements are cached for later runs. Prints one line of JSON at the end.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
-import json
 import os
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hearth.base.errors import HearthError
+from hearth.base.command import run_verb
 from hearth.base.imports import loading
 from hearth.config import Run, read_run
 from hearth.config.layout import Layout
@@ -33,36 +30,14 @@ _OF_FREE = 0.8
 """Fraction of a computer's free memory that all its CPU ranks together may use for probing."""
 
 
-def main() -> int:
-    """Run one verb; return the exit status: 0, or 2 if there are findings."""
-    parser = argparse.ArgumentParser(prog="python -m hearth.measure", description=__doc__)
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
-    rank = verbs.add_parser("rank", help="measure this rank, in this very process")
-    node = verbs.add_parser("node", help="prepare this node for the run, and measure its ranks")
-    for sub, verb in ((rank, _rank), (node, _node)):
-        sub.add_argument("--run-file", type=Path, required=True, metavar="FILE")
-        sub.set_defaults(verb=verb)
-    node.add_argument("--spec", type=Path, required=True, help="what to do (JSON)")
-    given = parser.parse_args()
-    answer: dict[str, Any] = {"facts": {}, "findings": []}
-    with redirect_stdout(sys.stderr):
-        try:
-            answer["facts"] = given.verb(given)
-        except HearthError as error:
-            answer["findings"] = error.findings
-    print(json.dumps(answer))
-    return 2 if answer["findings"] else 0
-
-
-def _node(given: argparse.Namespace) -> dict[str, Any]:
+def _node(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """Prepare this node for the run; return the facts about it, and the speed of its ranks.
 
     The spec says whether to `fetch` what is missing (else the node is only checked), the number of
     ranks (`nproc`, 0: one per GPU), the `gpus` that the driver lists, whether to `measure`, and for
     the link tests this node's `address` and the addresses that it answers (`allowed`).
     """
-    run, layout = read_run(given.run_file), Layout.from_environment()
-    wanted = json.loads(given.spec.read_text())
+    run, layout = read_run(run_file), Layout.from_environment()
     with loading():
         from hearth.base.quiet import hush
         from hearth.prepare.facts import prepared_facts
@@ -81,7 +56,7 @@ def _node(given: argparse.Namespace) -> dict[str, Any]:
         speeds = run.settings.wants_speeds
         facts["ranks"] = _ranks(run, layout, prepared, facts["nproc"]) if speeds else []
     write_outcome(outcome_file(run, layout, wanted["nproc"], wanted["gpus"]), facts)
-    return facts | answering(wanted)
+    return {"facts": facts | answering(wanted)}
 
 
 def _ranks(run: Run, layout: Layout, prepared: Prepared, count: int) -> list[dict[str, Any]]:
@@ -98,12 +73,6 @@ def _ranks(run: Run, layout: Layout, prepared: Prepared, count: int) -> list[dic
         return list(pool.map(measured, range(count)))
 
 
-def _rank(given: argparse.Namespace) -> dict[str, Any]:
-    """Measure this rank and cache the result."""
-    _measure(given.run_file)
-    return {}
-
-
 def part_of_free(free: float, environment: Mapping[str, str]) -> float:
     """Return this rank's share of the `free` memory of its node.
 
@@ -112,9 +81,9 @@ def part_of_free(free: float, environment: Mapping[str, str]) -> float:
     return free * _OF_FREE / int(environment.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def _measure(path: Path) -> None:
-    """Measure this rank for the run in `path`."""
-    run, layout = read_run(path), Layout.from_environment()
+def _rank(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
+    """Measure this rank for a run and cache the result."""
+    run, layout = read_run(run_file), Layout.from_environment()
     settings = run.settings
     with loading():
         prime_backend(settings)  # before everything that imports transformers
@@ -152,7 +121,8 @@ def _measure(path: Path) -> None:
     )
     del taken
     kept.write(layout.speeds, case, measured)
+    return {}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_verb({"rank": _rank, "node": _node}))

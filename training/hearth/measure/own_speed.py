@@ -77,8 +77,9 @@ def measured_here(
     try:
         findings = json.loads(done.stdout.splitlines()[-1])["findings"]
     except (IndexError, ValueError, KeyError, TypeError):
+        last = (done.stderr.strip().splitlines() or ["the process was killed"])[-1]
         findings = [
-            f"the speed of this rank could not be measured: {_last_words(done.stderr)}; "
+            f"the speed of this rank could not be measured: {last}; "
             "set split=equal and micro_batch=1 to train without"
         ]
     if findings:
@@ -86,8 +87,3 @@ def measured_here(
     if found := kept.read(layout.speeds, case, most):
         return found
     raise HearthError(f"{layout.speeds} does not keep what is written there; make it writable")
-
-
-def _last_words(text: str) -> str:
-    """Return the last line of a dead process's output."""
-    return (text.strip().splitlines() or ["the process was killed"])[-1]

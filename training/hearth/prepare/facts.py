@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import asdict
 from typing import Any
 
@@ -50,10 +49,7 @@ def _told(run: Run, model: ModelFolder) -> str:
 def prepared_facts(run: Run, layout: Layout, prepared: Prepared) -> dict[str, Any]:
     """Return the facts about this prepared node that the play shows and compares."""
     return facts_of(prepared) | {
-        "python": platform.python_version(),
         "gpus": torch.cuda.device_count(),
-        "model_origin": prepared.model.origin,
-        "model_path": str(prepared.model.path),
         "model_revision": prepared.model.commit,
         "summary": [_told(run, prepared.model), str(prepared.data.report)],
         "checkpoint": _reached(run, layout),

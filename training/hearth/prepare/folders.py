@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -10,6 +11,8 @@ from hearth.base.errors import HearthError
 
 LEAST_FREE_BYTES = 1 << 30
 """Enough for the checkpoints, metrics and adapter of a LoRA run, with a wide margin."""
+
+_CREATED = re.compile(r"^created: ['\"]?([^'\"\n]+)", re.MULTILINE)
 
 
 def check_folder(folder: Path, least_free: int = LEAST_FREE_BYTES) -> None:
@@ -34,19 +37,32 @@ def check_folder(folder: Path, least_free: int = LEAST_FREE_BYTES) -> None:
         )
 
 
-def another_run(folder: Path, created: str, made: str, in_workspace: bool) -> str:
-    """Return the finding that `folder` holds a run made at another time than `created`, or ''.
+def created_in(run_file: Path) -> str:
+    """Return the time at which the run in a run file was made, '' if that is not known.
 
-    `made` is the time of the run there. Results, checkpoints and code of the two would mix.
+    The file may be that of a person's script, which `read_run` does not know.
     """
-    if made == created:
+    try:
+        found = _CREATED.search(run_file.read_text(encoding="utf-8"))
+    except OSError:
         return ""
+    return found[1] if found else ""
+
+
+def another_run(folder: Path, created: str, in_workspace: bool) -> list[str]:
+    """Return a finding if `folder` holds a run made at another time than `created`.
+
+    Results, checkpoints and code of the two would mix.
+    """
+    made = created_in(folder / "run.yml")
+    if not made or not created or made == created:
+        return []
     remove = (
         f"remove it with playbooks/runs.yml -e delete={folder.name}"
         if in_workspace
         else "delete that folder and its checkpoints"
     )
-    return (
+    return [
         f"run: another run '{folder.name}' lies in {folder}, made {made}; choose another name, or "
         f"{remove}"
-    )
+    ]

@@ -6,7 +6,7 @@ fetched.
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 from hearth.base.errors import HearthError
 from hearth.config import read_run
 from hearth.config.layout import Layout
-from hearth.prepare.folders import another_run, check_folder
+from hearth.prepare.folders import another_run, check_folder, created_in
 from hearth.prepare.outcome import outcome_file, read_outcome
 from hearth.supervise.preflight import check
 from hearth.transfer import own_copies
@@ -24,10 +24,8 @@ from hearth.verify.listener import start
 IDLE = 60.0
 """Seconds without a request after which the listener for the other nodes' link tests exits."""
 
-_CREATED = re.compile(r"^created: ['\"]?([^'\"\n]+)", re.MULTILINE)
 
-
-def look(run_file: Path, wanted: Mapping[str, Any], workspace: Path) -> dict[str, Any]:
+def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `findings` and `facts` of this node for the run in `run_file`.
 
     `wanted` has the cluster `address` of this node and names the parts to inspect:
@@ -37,13 +35,15 @@ def look(run_file: Path, wanted: Mapping[str, Any], workspace: Path) -> dict[str
         kept: with `nproc` and `gpus`, the outcome of an earlier preparation (`prepared`); then this
             node also answers the addresses `allowed` in their link tests.
     """
+    workspace = Path(os.environ["HEARTH_WORKSPACE"])
     facts: dict[str, Any] = {}
     findings: list[str] = []
     if name := wanted.get("run"):
         answer = check(workspace, name, wanted["address"], wanted["port"])
         facts |= answer["facts"]
         findings += answer["findings"]
-        findings += _another_run(workspace / "results" / name, run_file)
+        results = workspace / "results" / name
+        findings += another_run(results, created_in(run_file), in_workspace=True)
         findings += _folders(workspace, name)
     if wanted.get("copies"):
         layout = Layout.from_environment()
@@ -83,22 +83,3 @@ def _folders(workspace: Path, run: str) -> list[str]:
         except HearthError as error:
             findings += error.findings
     return findings
-
-
-def _another_run(folder: Path, run_file: Path) -> list[str]:
-    """Return a finding if `folder` holds a run other than the one in `run_file`.
-
-    The files may be those of a person's script, which `read_run` does not know.
-    """
-    made, created = map(_created, (folder / "run.yml", run_file))
-    finding = another_run(folder, created, made, in_workspace=True) if made and created else ""
-    return [finding] if finding else []
-
-
-def _created(run_file: Path) -> str:
-    """Return the time at which the run in a run file was made, '' if that is not known."""
-    try:
-        found = _CREATED.search(run_file.read_text(encoding="utf-8"))
-    except OSError:
-        return ""
-    return found[1] if found else ""

@@ -17,7 +17,7 @@ from hearth.base.errors import HearthError
 from hearth.base.files import sha256_of
 from hearth.base.lock import locked
 from hearth.base.quiet import hush
-from hearth.config import Run, Settings, preset_names, read_run
+from hearth.config import Run, Settings, preset_names
 from hearth.config.layout import Layout
 from hearth.data.load import TokenData, load_data
 from hearth.fit.by_hand import check_fit
@@ -57,15 +57,6 @@ def _check_machine(run: Run) -> None:
     backend_here(run.settings, device)
     choose(run.settings.precision, [("this node", supported(device))])
     choose_optimizer(run.settings.optimizer, [means_here("this node", device)])
-
-
-def _check_name(run: Run, layout: Layout) -> None:
-    """Raise if the run's folder holds files of another run with the same name."""
-    folder = layout.run_dir(run.name)
-    if (folder / "run.yml").exists():
-        made = read_run(folder / "run.yml").created
-        if finding := another_run(folder, run.created, made, layout.in_workspace):
-            raise HearthError(finding)
 
 
 def _allow_code(run: Run, model: Path, say: Callable[[str], None]) -> bool:
@@ -125,10 +116,9 @@ def check(run: Run, layout: Layout) -> None:
 
     Raises `HearthError` with all problems found.
     """
-    findings: list[str] = []
+    findings = another_run(layout.run_dir(run.name), run.created, layout.in_workspace)
     for look in (
         lambda: _check_machine(run),
-        lambda: _check_name(run, layout),
         lambda: check_folder(layout.run_dir(run.name)),
         lambda: check_folder(layout.checkpoint_dir(run.name)),
     ):

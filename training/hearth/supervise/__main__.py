@@ -54,16 +54,12 @@ def _parser() -> argparse.ArgumentParser:
         if verb in (_run, _leave):
             sub.add_argument("--unit", help="the systemd unit that this is")
         sub.set_defaults(verb=verb)
-    for name, verb, text in (
-        ("status", _status, "show the record of a run on this node"),
-        ("stop", _stop, "ask the whole run to stop after its step"),
-    ):
-        sub = verbs.add_parser(name, help=text, description=text)
-        sub.add_argument("--workspace", type=Path, required=True, help="the node's workspace")
-        sub.add_argument("--run", required=True, help="the name of the run")
-        sub.set_defaults(verb=verb)
-        if name == "stop":
-            sub.add_argument("--now", action="store_true", help="kill, do not wait for the step")
+    text = "ask the whole run to stop after its step"
+    sub = verbs.add_parser("stop", help=text, description=text)
+    sub.add_argument("--workspace", type=Path, required=True, help="the node's workspace")
+    sub.add_argument("--run", required=True, help="the name of the run")
+    sub.add_argument("--now", action="store_true", help="kill, do not wait for the step")
+    sub.set_defaults(verb=_stop)
     return parser
 
 
@@ -197,11 +193,6 @@ def _first_record(spec: Spec, over: Callable[[], bool]) -> dict[str, Any] | None
             return None
         time.sleep(0.05)
     return None
-
-
-def _status(given: argparse.Namespace) -> int:
-    _show(read_record(given.workspace.expanduser(), given.run))
-    return 0
 
 
 def _stop(given: argparse.Namespace) -> int:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from hearth.base.errors import HearthError
-from hearth.config import Run, preset_names, read_run
+from hearth.base.command import run_verb
+from hearth.config import preset_names, read_run
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
 from hearth.transfer.relay import Courier, Task, start
@@ -22,45 +20,16 @@ _RECORD = Path("config", "transfer.json")
 _LOG = Path("logs", "transfer.log")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one verb and return the exit status: 0, or 2 if there are findings."""
-    parser = argparse.ArgumentParser(prog="python -m hearth.transfer", description=__doc__)
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
-    for name, verb, text in (
-        ("mark", _mark, "mark the folder that all nodes are to share"),
-        ("fetch", _fetch, "download what no node has"),
-        ("offer", _begin, "cut what this node has into pieces and give them"),
-        ("take", _begin, "take what this node lacks, and give it on"),
-    ):
-        sub = verbs.add_parser(name, help=text, description=text)
-        sub.add_argument("--run-file", type=Path, required=True, metavar="FILE")
-        sub.add_argument("--spec", type=Path, required=True, help="what to do (JSON)")
-        sub.set_defaults(verb=verb)
-    courier = verbs.add_parser("courier", help="be the process that does so; reads its task")
-    courier.set_defaults(verb=None)
-    given = parser.parse_args(arguments)
-    if given.verb is None:
-        return _courier()
-    answer: dict[str, Any] = {"facts": {}, "findings": []}
-    with redirect_stdout(sys.stderr):
-        try:
-            run, spec = read_run(given.run_file), json.loads(given.spec.read_text())
-            answer |= given.verb(run, Layout.from_environment(), spec)
-        except HearthError as error:
-            answer["findings"] = error.findings
-    print(json.dumps(answer))
-    return 2 if answer["findings"] else 0
-
-
-def _mark(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
+def _mark(_: Path, spec: dict[str, Any]) -> dict[str, Any]:
     """Mark the folder `shared`; return whether it was unmarked before."""
     from hearth.transfer.own_copies import mark
 
     return {"facts": {"changed": mark(Path(spec["shared"]).expanduser())}}
 
 
-def _fetch(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
+def _fetch(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
     """Download `keys`: the model, the rows of a data set of the Hub."""
+    run, layout = read_run(run_file), Layout.from_environment()
     if "model" in spec["keys"]:
         from hearth.model.fetch import fetch_model
 
@@ -74,10 +43,11 @@ def _fetch(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
     return {"facts": {"changed": True}}
 
 
-def _begin(run: Run, layout: Layout, spec: dict[str, Any]) -> dict[str, Any]:
+def _begin(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
     """Start a courier with a task, completed by this node's own paths; return its first report."""
     from hearth.transfer.own_copies import targets_of
 
+    run, layout = read_run(run_file), Layout.from_environment()
     root = layout.results.parent
     targets = {key: str(path) for key, path in targets_of(run, layout).items()}
     task = spec | {"targets": targets, "record": str(root / _RECORD)}
@@ -95,4 +65,6 @@ def _courier() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:] == ["courier"]:
+        sys.exit(_courier())
+    sys.exit(run_verb({"mark": _mark, "fetch": _fetch, "offer": _begin, "take": _begin}))

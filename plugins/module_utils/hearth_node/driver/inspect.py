@@ -139,42 +139,28 @@ def _owner(path: str) -> str:
 
 def look() -> dict[str, Any]:
     """Return the facts about this machine that the driver decision needs (on the controller)."""
-    found = cards()
+    packages = _installed()
+    version, path = library()
+    text, _ = nvidia_smi("--query-gpu=name", "--format=csv,noheader")
     answer: dict[str, Any] = {
-        "cards": found,
+        "cards": cards(),
         "system": system(),
         "architecture": platform.machine(),
         "kernel": platform.release(),
-        "images": [],
-        "desktop": False,
-        "installed": {},
-        "loaded": "",
-        "modules": "",
-        "library": "",
-        "library_package": "",
-        "answers": False,
-        "secure_boot": False,
+        "images": [name for name in packages if name.startswith("linux-image-")],
+        "desktop": any(_DESKTOP.fullmatch(name) for name in packages),
+        "installed": {name: v for name, v in packages.items() if _OURS.match(name)},
+        "library": version,
+        "library_package": _owner(path) if path else "",
+        "answers": bool(text.strip()),
+        "secure_boot": secure_boot(),
         "signing_key_enrolled": False,
-        "works": False,
-        "restart": "",
     }
-    if not any(each["vendor"] == NVIDIA for each in found):
-        return answer
-    packages = _installed()
-    answer["images"] = [name for name in packages if name.startswith("linux-image-")]
-    answer["desktop"] = any(_DESKTOP.fullmatch(name) for name in packages)
-    answer["installed"] = {name: v for name, v in packages.items() if _OURS.match(name)}
     answer["loaded"], answer["modules"] = loaded()
-    answer["library"], path = library()
-    answer["library_package"] = _owner(path) if path else ""
-    text, _ = nvidia_smi("--query-gpu=name", "--format=csv,noheader")
-    answer["answers"] = bool(text.strip())
-    answer["secure_boot"] = secure_boot()
     if answer["secure_boot"]:
         done = run("mokutil", "--test-key", f"/{_MOK}")
         answer["signing_key_enrolled"] = "already enrolled" in done.stdout + done.stderr
-    answer["works"], answer["restart"] = works(answer), restart_reason(answer)
-    return answer
+    return answer | {"works": works(answer), "restart": restart_reason(answer)}
 
 
 def works(look: Mapping[str, Any]) -> bool:

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import refuses
 from support.house import ROOT
-
-from hearth.base.errors import HearthError
-from hearth_controller.inventory.role_pages import (
+from support.role_pages import (
     COMMAND,
     folders_in,
     main,
     page_of,
     with_options,
 )
+
+from hearth.base.errors import HearthError
 
 FOLDERS = folders_in(ROOT)
 PLACE = f"""\

@@ -23,7 +23,7 @@ with real messages, to search for yours. `provision.yml --tags …` and `playboo
 do and is not listed here.
 
 <!-- Made from training/hearth/diagnose/catalogue.yml; do not edit:
-     python -m hearth.diagnose --markdown > docs/troubleshooting.md -->
+     python -m tests.support.troubleshooting > docs/troubleshooting.md -->
 """
 _GITHUB = re.compile(r"https://github\.com/(?P<name>[^/]+/[^/]+)/(issues|pull)/(?P<number>\d+)")
 
@@ -67,3 +67,7 @@ def _source(seen: ErrorSample) -> str:
     found = _GITHUB.match(seen.source)
     name = f"{found['name']}#{found['number']}" if found else seen.source.split("/", 3)[-1]
     return f"[{name}]({seen.source})"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

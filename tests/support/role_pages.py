@@ -1,6 +1,6 @@
 """The options of each role, and of the verbs, as tables in READMEs, generated from argument_specs.
 
-Run `python -m hearth_controller.inventory.role_pages` at the repository's root to write them.
+Run `python -m tests.support.role_pages` at the repository's root to write them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import yaml
 from hearth.base.errors import HearthError
 from hearth_controller.inventory.variables import SPECS
 
-COMMAND = "python -m hearth_controller.inventory.role_pages"
+COMMAND = "python -m tests.support.role_pages"
 
 _BEGIN = f"<!-- Made from {SPECS}; do not edit:\n     {COMMAND} -->\n"
 _END = "<!-- made up to here -->\n"
