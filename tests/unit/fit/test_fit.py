@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,9 @@ from support.facts import assert_names, refuses
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hearth.config import Settings, load_preset, preset_names
+from hearth.config.presets import known_shape
 from hearth.config.shape import FAMILIES, Shape, shape_of
+from hearth.config.source import ModelSource
 from hearth.fit.capacity import GIB, Room, room_of
 from hearth.fit.estimate import Case, adapter_parameters, case_of, estimate
 from hearth.fit.misfits import misfits
@@ -332,6 +335,14 @@ def test_a_config_tells_the_shape_of_its_model():
     shape = shape_of(CONFIG)
     assert (shape.head_dim, shape.num_key_value_heads) == (16, 4)
     assert shape.parameters == 256 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
+
+
+@pytest.mark.parametrize(("kind", "place"), [("folder", "mine"), ("hub", "models/tiny")])
+def test_the_shape_of_a_model_is_read_where_it_lies(kind, place, tmp_path):
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "config.json").write_text(json.dumps(CONFIG))
+    source = ModelSource("tiny", str(tmp_path / "mine"), kind)
+    assert known_shape("owner/tiny", source, tmp_path / "models") == shape_of(CONFIG)
 
 
 @pytest.mark.parametrize(

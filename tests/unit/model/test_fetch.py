@@ -9,7 +9,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
 from support.facts import assert_names
 from support.own_code import CODE, make_hermit
 from support.stand_in_hub import COMMIT, stand_in_hub
@@ -17,7 +19,7 @@ from support.tiny_model import make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
-from hearth.base.hub import scrub
+from hearth.base.hub import is_unreachable, scrub
 from hearth.config.source import ModelSource
 from hearth.fit.published import published_config
 from hearth.model.cache import unfinished_of
@@ -217,6 +219,14 @@ def test_tokens_are_scrubbed_from_any_text(monkeypatch):
 
 def test_an_unreachable_hub_is_told_with_the_way_round(tmp_path):
     refused(SOURCE, tmp_path, ID, "local cache", "its folder")
+
+
+@pytest.mark.parametrize("place", ["__cause__", "__context__"])
+def test_a_silent_hub_is_found_behind_the_error_that_hides_it(place):
+    error = LocalEntryNotFoundError("not in the cache")
+    assert not is_unreachable(error)
+    setattr(error, place, httpx.ConnectError("refused"))
+    assert is_unreachable(error)
 
 
 def test_offline_is_honoured_and_named(hub, tmp_path, monkeypatch):

@@ -7,7 +7,9 @@ import json
 import pytest
 from support.several import on_ranks
 
+from hearth.config import resolve_run
 from hearth.record.history import METRICS, Copies, forget_after, restore
+from hearth.trainer.telemetry import Telemetry
 
 
 def lines(*steps: int, **more: object) -> str:
@@ -78,3 +80,22 @@ def test_every_node_gets_what_is_new(tmp_path):
 
     on_ranks(3, rank)
     assert {(folder / METRICS).read_text() for folder in folders} == {lines(1, 2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "key", "modes"),
+    [
+        ("off", "k", []),
+        ("auto", "", ["offline"]),
+        ("auto", "k", ["online"]),
+        ("online", "", ["online"]),
+        ("offline", "k", ["offline"]),
+    ],
+)
+def test_weights_and_biases_is_online_only_if_wanted(tmp_path, monkeypatch, wanted, key, modes):
+    used = []
+    monkeypatch.setattr("wandb.init", lambda mode, **_: used.append(mode))  # stands in for it
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    run = resolve_run({"model": "smollm2-135m", "wandb": wanted}, tmp_path)
+    Telemetry(run, tmp_path, True, 0, False).close(failed=False)
+    assert used == modes

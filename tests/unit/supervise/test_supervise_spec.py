@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from support.facts import assert_names, refuses
 
 from hearth.base.errors import LaunchError
+from hearth.supervise import torchrun
 from hearth.supervise.messages import Go
 from hearth.supervise.spec import load_spec
 from hearth.supervise.workers import NOT_FOR_RANKS, command, environment
@@ -83,6 +85,23 @@ def test_behind_the_dashes_torchrun_takes_no_word_of_the_script_for_its_own(load
     words = command(spec, Go(29500, 0, spec.nodes))
     script = str(spec.workspace / "code/r1/a.py")
     assert words[words.index("--") :] == ["--", script, "--run", "x"]
+
+
+@pytest.mark.parametrize(
+    ("start_method", "cuda", "forks"),
+    [("fork", False, True), ("fork", True, False), ("spawn", False, False)],
+)
+def test_ranks_are_forked_only_of_hearths_trainer_and_without_cuda(
+    monkeypatch, start_method, cuda, forks
+):
+    way, static = [], torchrun.static_tcp_rendezvous
+    monkeypatch.setattr(static, "StaticTCPRendezvous", torchrun.AtOneAddress)
+    monkeypatch.setattr("torch.backends.cuda.is_built", lambda: cuda)  # stands in for that build
+    monkeypatch.setattr(torchrun, "_fork_ranks", lambda *_: way.append("fork"))
+    monkeypatch.setattr(torchrun.torchrun, "main", lambda: way.append("torchrun"))
+    monkeypatch.setattr(sys, "argv", ["torchrun", f"--start-method={start_method}", "x.py"])
+    assert torchrun.main() == 0
+    assert way == ["fork" if forks else "torchrun"]
 
 
 def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, monkeypatch):

@@ -19,6 +19,7 @@ from hearth.verify.judgement import (
     why_no_sum,
 )
 from hearth.verify.table import memory, speed, table
+from hearth_controller.verify.results import sum_of
 
 NAMES = ("tower", "laptop", "oldbox")
 PROVISION = "ansible-playbook -i inventory/home provision.yml"
@@ -167,6 +168,21 @@ def test_a_failed_sum_is_the_culprits(home):
     nobody = Sum(failure="endless")
     assert faults(home, nobody) == {}
     assert "all-reduce: endless" in remarks(home, nobody, "")
+
+
+BROKE = {"facts": {"culprit": "oldbox"}, "findings": ["broke off"]}
+
+
+@pytest.mark.parametrize(
+    ("answers", "total"),
+    [
+        ([{}, {"skipped": True}], None),
+        ([{}, {"facts": {}}, {"facts": {"wrong": []}}], Sum(facts={"wrong": []})),
+        ([{}, {"facts": {}}, BROKE], Sum(culprit="oldbox", failure="broke off")),
+    ],
+)
+def test_the_sum_is_that_of_the_nodes_that_tried_it(answers, total):
+    assert sum_of(answers) == total
 
 
 def test_a_wrong_sum_is_a_fault_of_the_node_that_had_it(home):

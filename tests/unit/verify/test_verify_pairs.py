@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -10,6 +11,7 @@ import psutil
 import pytest
 from support.facts import assert_names
 
+from hearth.prepare.look import answering
 from hearth.verify import listener
 from hearth.verify.facts import gpus, look
 from hearth.verify.pairs import MOST_BYTES, Peer, in_turn, talk
@@ -69,6 +71,16 @@ def test_a_listener_ends_by_itself():
     listener.start("127.0.0.1", ADDRESSES, idle=0.1)
     (child,) = [p for p in psutil.Process().children() if p.pid not in before]
     child.wait(10)
+
+
+def test_a_listener_stays_until_nobody_has_asked_for_its_idle_time(peers):
+    time.sleep(1)  # It looks at the clock twice a second.
+    assert talk("node0", peers, speed=False).failed == {}
+
+
+@pytest.mark.parametrize(("measure", "allowed"), [(False, ADDRESSES), (True, ADDRESSES[:1])])
+def test_where_there_is_no_link_to_measure_nothing_listens(measure, allowed):
+    assert answering({"measure": measure, "allowed": allowed, "address": "192.0.2.7"}) == {}
 
 
 def test_each_node_begins_with_the_one_after_itself():

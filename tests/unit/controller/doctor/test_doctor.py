@@ -593,6 +593,15 @@ def test_the_table_has_a_mark_a_node_and_what_is_wrong_below_it():
     assert lines[-1].startswith("✗ 1 broken, 0 degraded, ")
 
 
+def test_what_was_not_checked_and_what_does_not_apply_have_a_line_a_reason():
+    lines = doctor_lines(examined(says("laptop", gpus=[])))
+    said = [line for line in lines if line.startswith(("? ", "– "))]
+    assert [(line[0], line.rpartition(": ")[2].split(" (")[0]) for line in said] == [
+        ("?", "torch and GPU"),
+        ("–", "battery"),
+    ]
+
+
 def test_the_same_trouble_of_several_nodes_is_told_once():
     nodes = {
         name: replace(its, inspection=its.inspection | {"on_battery": True})

@@ -85,6 +85,14 @@ def launch(run, looks, **steps):
     return Launch(run, {name: ADDRESSES[name] for name in looks}, {"look": looks} | steps)
 
 
+@pytest.mark.parametrize(
+    ("typed", "by_speed"),
+    [({}, True), ({"split": "equal"}, False), ({"split": "2:1"}, False), ({"replay": "r"}, False)],
+)
+def test_rows_go_by_speed_unless_something_else_was_typed(tmp_path, typed, by_speed):
+    assert asked(tmp_path, **typed)["by_speed"] is by_speed
+
+
 # -- plan ------------------------------------------------------------------------------------------
 
 
@@ -100,7 +108,7 @@ def test_nothing_is_fetched_while_a_node_is_silent_or_found_something(tmp_path):
     good = {"desk": look(), "laptop": look()}
     assert launch(run, good).plan("", 32e6)["fetch"]
     assert not launch(run, good | {"laptop": {"unreachable": True}}).plan("", 32e6)["fetch"]
-    assert not launch(run, good | {"laptop": {"findings": ["x"]}}).plan("", 32e6)["fetch"]
+    assert not launch(run, good | {"laptop": look() | {"findings": ["x"]}}).plan("", 32e6)["fetch"]
 
 
 def test_nodes_of_one_computer_send_each_other_nothing(tmp_path):
@@ -112,6 +120,14 @@ def test_nodes_of_one_computer_send_each_other_nothing(tmp_path):
     for each in (one := {"desk": look(), "laptop": lacking}).values():
         each["facts"]["own"]["one_computer"] = True
     assert not launch(asked(tmp_path), one).plan("", 32e6)["transfer"]["brings"]
+
+
+@pytest.mark.parametrize(("held", "fetched"), [("abc", []), ("", ["model"])])
+def test_only_a_model_that_no_node_holds_is_fetched_from_the_hub(tmp_path, held, fetched):
+    looks = {"desk": look(), "laptop": look()}
+    for each in looks.values():
+        each["facts"]["copies"]["holds"] = {"model": held}
+    assert launch(asked(tmp_path), looks).plan("", 32e6)["transfer"]["fetches"] == fetched
 
 
 # -- agree -----------------------------------------------------------------------------------------

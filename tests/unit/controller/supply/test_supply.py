@@ -100,14 +100,15 @@ def test_each_wheel_is_fetched_once(index, tmp_path):
     pins = [offer(index, "one", "1.0"), offer(index, "two", "2.0")]
     house, shown = Wheelhouse(tmp_path / "wheels"), []
     assert house.find(pins, NODE) == {}
-    wheels = house.fetch(pins, NODE, "", lambda text, tenth: shown.append(text))
+    wheels = house.fetch(pins, NODE, "", lambda *said: shown.append(said))
     assert sorted(path.name for path in (tmp_path / "wheels").glob("*.whl")) == sorted(index.files)
     assert {name: wheel.path.name for name, wheel in wheels.items()} == {
         "one": "one-1.0-py3-none-any.whl",
         "two": "two-2.0-py3-none-any.whl",
     }
     assert wheels["one"].unpacked > 0
-    assert any(re.search(r"\b2 of 2\b.*\btwo\b", text) for text in shown)
+    assert any(re.search(r"\b2 of 2\b.*\btwo\b", text) for text, _ in shown)
+    assert {tenth for _, tenth in shown} == {0, 5}
     index.asked.clear()
     assert house.fetch(pins, NODE, "", quiet) == wheels
     assert index.asked == []

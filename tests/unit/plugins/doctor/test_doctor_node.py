@@ -40,7 +40,7 @@ GPU_XML = """<?xml version="1.0" ?>
     <process_name>Z:\\games\\game.exe -fullscreen</process_name><used_memory>6200 MiB</used_memory>
    </process_info>
    <process_info><pid>{ours}</pid><type>C</type>
-    <process_name>python</process_name><used_memory>[N/A]</used_memory></process_info>
+    <process_name>python</process_name><used_memory>390 MiB</used_memory></process_info>
   </processes>
  </gpu>
 </nvidia_smi_log>
@@ -208,7 +208,7 @@ def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(workspace, rank, prog
     said = doctor(workspace)
     assert said["gpu_trouble"] == ""
     (gpu,) = said["gpus"]
-    assert (gpu["used_mib"], gpu["total_mib"]) == (6900, 16303)
+    assert (gpu["used_mib"], gpu["ours_mib"], gpu["total_mib"]) == (6900, 390, 16303)
     assert (gpu["watts_limit"], gpu["watts_default"]) == (180, 300)
     assert gpu["programs"] == [
         {"pid": 812, "name": "Xorg", "mib": 310, "computes": False},

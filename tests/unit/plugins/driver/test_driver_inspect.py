@@ -152,6 +152,7 @@ def test_a_key_that_hides_before_the_good_one_is_the_one_that_is_compared():
         BARE + FOREIGN,
         BARE + b"\xb4\x01x" + b"\xac\x01x",  # a user id, then a packet that is no part of a key
         BARE + b"\xb7" + FOREIGN,  # of no length: up to the end
+        BARE + b"\xd1\xe0" + bytes(8385),  # an attribute in parts
         b"\xb4\x01x" + BARE,
     ],
 )

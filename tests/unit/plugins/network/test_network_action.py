@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from dataclasses import replace
 
 import pytest
@@ -131,6 +132,15 @@ def test_an_undo_that_has_run_is_not_armed_again(over, tmp_path, monkeypatch):
     armed.undo_now(armed.Armed("token", CANDIDATE, {}), ["no answer from tower"])
     assert bool(started) is not over
     assert armed.load("token").why == ["no answer from tower"]
+
+
+def test_the_undo_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(armed, "FOLDER", str(tmp_path))
+    assert not armed.wait_undone(0.1)
+    undo = threading.Timer(0.3, (tmp_path / "undone").touch)
+    undo.start()
+    assert armed.wait_undone(20)
+    undo.join()
 
 
 def test_the_way_back_swaps_what_is_done_and_undone():
