@@ -204,7 +204,7 @@ def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
     assert "  report               runs/short/report.html\n" in screen
     page = (house.runs / "short" / "report.html").read_text()
     assert "<title>short finished</title>" in page
-    assert page.count("<svg") == 6
+    assert page.count("<svg") == 3
     assert "ansible-playbook train.yml -e model=" in page
     assert "-e seed=7" in page
     status, screen = house.play("playbooks/attach.yml", "-e", "run=short")

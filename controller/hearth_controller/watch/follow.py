@@ -48,19 +48,18 @@ class Follower:
         if changes and self._away:
             self._screen.line(f"{self._node} answers again")
             self._away = False
+        outcome = None
         for change in changes:
-            if "record" in change and (outcome := self._process_state(change)):
-                return self._ended(outcome)
-            if metrics := change.get("metrics"):
+            if "record" in change:
+                outcome = self._process_state(change)
+            if self._record and (metrics := change.get("metrics")):
                 self._process_metrics(metrics)
-        if changes and self._record and self._record.get("rank") == 0:
+        leads = self.facts.get("rank") == 0
+        # The last steps of a run, all of a short one, come together with its end.
+        if changes and leads and (not outcome or self._story.window):
             self._screen.progress(state_text(self._record, self._story), tenths(self._story))
-        if outcome := self._lost():
-            return self._ended(outcome)
-        return None
-
-    def _ended(self, outcome: dict[str, Any]) -> dict[str, Any]:
-        if self.facts.get("rank") == 0:
+        outcome = outcome or self._lost()
+        if outcome and leads:
             self._screen.end()
         return outcome
 

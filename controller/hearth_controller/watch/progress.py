@@ -7,6 +7,7 @@ from typing import Any
 
 from hearth.base.text import duration
 from hearth.plan.straggler import has_changed, moves, waited_for
+from hearth.supervise.cause import ENDS
 from hearth_controller.runs.listing import local_time
 from hearth_controller.runs.story import Plan, Story
 
@@ -21,10 +22,10 @@ def state_text(record: Mapping[str, Any], story: Story) -> str:
         return f"waiting until {missing} is ready" if missing else "all nodes are ready"
     if script := record.get("script"):
         return f"{script} has been running since {local_time(str(record['since']))}"
-    return progress_text(story)
+    return progress_text(story, ended=record.get("state") in ENDS)
 
 
-def progress_text(story: Story) -> str:
+def progress_text(story: Story, ended: bool = False) -> str:
     """Return the progress of the run's last launch as one line."""
     if not story.launches:
         return "the ranks load the model"
@@ -37,9 +38,9 @@ def progress_text(story: Story) -> str:
     shares = ", ".join(f"{node} {speed:.0f}" for node, speed in speeds.items())
     shown = f" ({shares})" if len(speeds) > 1 else ""
     parts.append(f"{window.tokens_per_second:.0f} tokens/s{shown}")
-    if story.step >= story.steps:
+    if story.step >= story.steps and not ended:
         parts.append("held-out evaluation and saving")
-    elif story.eta_seconds is not None:
+    elif story.eta_seconds is not None and not ended:
         parts.append(f"{duration(story.eta_seconds)} left")
     seconds = [work.compute_seconds for work in window.parts.values()]
     if slow := waited_for(seconds, list(speeds.values()), list(speeds)):

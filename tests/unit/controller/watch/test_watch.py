@@ -124,6 +124,20 @@ def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(write, stream):
     assert (follower.facts["rank"], follower.facts["since"]) == (0, SINCE)
 
 
+def test_the_last_steps_are_shown_although_they_come_with_the_end():
+    lines = Lines()
+    text = "".join(
+        json.dumps({"kind": kind, "time": SINCE, "steps": 5, **more}) + "\n"
+        for kind, more in (("start", {"ranks": [{"node": "desk"}]}), ("step", STEP))
+    )
+    metrics = {"place": [1, len(text)], "anew": True, "behind": False, "text": text}
+    end = {"record": record("finished"), "alive": False, "metrics": metrics}
+    follower = Follower("desk", "r1", Reported([end]), Screen(lines, live=False), patience=60)
+    assert follower.inspect() == {"state": "finished", "cause": None}
+    assert_names("\n".join(lines), "step 5/5", "1.250")
+    assert "saving" not in "\n".join(lines)
+
+
 STEP = {
     "step": 5,
     "loss": 1.25,
