@@ -92,7 +92,13 @@ def test_on_a_terminal_one_line_is_drawn_over():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4, "0 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
+    [
+        (0.4, "0 s"),
+        (59.6, "1 min 0 s"),
+        (200, "3 min 20 s"),
+        (3600, "1 h 0 min"),
+        (7500, "2 h 5 min"),
+    ],
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text

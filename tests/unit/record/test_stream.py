@@ -1,0 +1,20 @@
+"""What a node reports of a file that grows."""
+
+from __future__ import annotations
+
+import pytest
+
+from hearth.record.stream import Tail
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"), [(2, "c\nd\n"), (9, "a\nb\nc\nd\n"), (None, "a\nb\nc\nd\n")]
+)
+def test_a_reader_that_has_nothing_gets_the_last_lines_and_then_what_comes(tmp_path, lines, text):
+    file = tmp_path / "log"
+    file.write_text("a\nb\nc\nd\n")
+    tail = Tail(str(file), None, lines)
+    assert tail.more()["text"] == text
+    file.write_text("a\nb\nc\nd\ne\n")
+    more = tail.more()
+    assert (more["text"], more["anew"]) == ("e\n", False)
