@@ -1,4 +1,4 @@
-"""What a node reports of a file that grows."""
+"""The report of a file that grows on a node."""
 
 from __future__ import annotations
 
