@@ -17,6 +17,7 @@ import runpy
 import signal
 import socket
 import sys
+from argparse import Namespace
 from importlib import import_module
 
 import torch
@@ -63,7 +64,7 @@ def _listening(address: str, port: int) -> int:
         raise port_error(address, port, error) from error
 
 
-def _fork_ranks(script: str, *words: str) -> None:
+def _fork_ranks(options: Namespace) -> None:
     """Be torchrun for a script of Hearth's: import what the ranks need, then fork them.
 
     A rank then starts without importing torch and transformers again, a third of a short run's
@@ -72,15 +73,16 @@ def _fork_ranks(script: str, *words: str) -> None:
     with loading():
         import_module("hearth.trainer.loop")
         import_module("hearth.model.load").import_backend("transformers")
-    config, _, _ = torchrun.config_from_args(torchrun.parse_args(None))
-    elastic_launch(config, rank)(script, *words)
+    config, _, _ = torchrun.config_from_args(options)
+    elastic_launch(config, rank)(options.training_script, *options.training_script_args)
 
 
 def rank(script: str, *words: str) -> None:
     """Run `script` as this forked rank, as Python would run it in a process of its own."""
-    for handled in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(handled, signal.SIG_DFL)  # torchrun's own are inherited
+    # torchrun's own are inherited.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for handled in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(handled, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):  # whole lines, which ranks of one log do not mix
         stream.reconfigure(line_buffering=True, write_through=False)
     sys.argv = [script, *words]
@@ -100,7 +102,7 @@ def main() -> int:
     options = torchrun.parse_args(None)
     try:
         if options.start_method == "fork" and not torch.backends.cuda.is_built():
-            _fork_ranks(options.training_script, *options.training_script_args)
+            _fork_ranks(options)
         else:
             torchrun.main()
     except LaunchError as error:
