@@ -22,7 +22,6 @@ from hearth.trainer.compute import retry_smaller
 from hearth.trainer.telemetry import Telemetry
 
 _ANSWER_TOKENS = 96
-_LARGEST_EXPONENT = 709.0  # e to a higher power is no float
 
 
 @torch.no_grad()
@@ -54,6 +53,14 @@ def held_out_loss(
     model.network.train()
     tokens = int(rows.label_tokens.sum())
     return sum(world.gather(total)) / tokens, tokens
+
+
+def perplexity_of(loss: float) -> float:
+    """Return the exponential of a mean loss; infinity if that overflows."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
 
 
 class Evaluator:
@@ -89,7 +96,7 @@ class Evaluator:
             return
         plan = self._planner.share(len(rows))
         loss, tokens = held_out_loss(self._model, rows, self._world, plan, self._autocast)
-        perplexity = math.exp(loss) if loss < _LARGEST_EXPONENT else math.inf
+        perplexity = perplexity_of(loss)
         telemetry.record(
             "evaluate", step=step, when=when, perplexity=perplexity, loss=loss, tokens=tokens
         )
