@@ -43,7 +43,7 @@ def created_in(run_file: Path) -> str:
     The file may be that of a person's script, which `read_run` does not know.
     """
     try:
-        found = _CREATED.search(run_file.read_text(encoding="utf-8"))
+        found = _CREATED.search(run_file.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return ""
     return found[1] if found else ""
@@ -52,10 +52,11 @@ def created_in(run_file: Path) -> str:
 def another_run(folder: Path, created: str, in_workspace: bool) -> list[str]:
     """Return a finding if `folder` holds a run made at another time than `created`.
 
-    Results, checkpoints and code of the two would mix.
+    Results, checkpoints and code of the two would mix. A run whose run file is damaged is another.
     """
-    made = created_in(folder / "run.yml")
-    if not made or not created or made == created:
+    there = folder / "run.yml"
+    made = created_in(there)
+    if not there.exists() or not created or made == created:
         return []
     remove = (
         f"remove it with playbooks/runs.yml -e delete={folder.name}"
@@ -63,6 +64,6 @@ def another_run(folder: Path, created: str, in_workspace: bool) -> list[str]:
         else "delete that folder and its checkpoints"
     )
     return [
-        f"run: another run '{folder.name}' lies in {folder}, made {made}; choose another name, or "
-        f"{remove}"
+        f"run: another run '{folder.name}' lies in {folder}, made "
+        f"{made or 'nobody knows when'}; choose another name, or {remove}"
     ]
