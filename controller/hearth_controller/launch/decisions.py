@@ -31,7 +31,7 @@ class Launch:
     Attributes:
         run: as `hearth_controller.launch.request` returns it.
         addresses: cluster addresses by node.
-        answers: by step (`state`, `look`, `prepared`, `links`) the results by node.
+        answers: by step (`look`, `prepared`, `links`) the results by node.
     """
 
     run: Mapping[str, Any]

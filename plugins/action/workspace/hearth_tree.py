@@ -5,7 +5,6 @@ One small call compares checksums; the archive is sent only to a node that diffe
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from ansible import constants as C
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.paths import as_typed
-from hearth_controller.supply.archive import pack
+from hearth_controller.supply.archive import send
 
 
 class ActionModule(ActionBase):
@@ -26,23 +25,11 @@ class ActionModule(ActionBase):
         source = Path(arguments.pop("source"))
         answer = self._execute_module("hearth_tree", arguments, task_vars=task_vars)
         if answer.get("wanted") and not self._task.check_mode:
-            answer = self._send(source, arguments, task_vars)
-        return result | answer
-
-    def _send(self, source: Path, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        """Transfer an archive of all files and call the module again, now with it."""
-        folder = self._make_tmp_path()  # Ansible removes it when the task ends
-        there = self._connection._shell.join_path(folder, "files.tar")
-        # Not in /tmp, which may be a tmpfs.
-        with tempfile.NamedTemporaryFile(suffix=".tar", dir=C.DEFAULT_LOCAL_TMP) as here:
+            files = sorted(arguments["files"])
             try:
-                # Uncompressed: on a home network, compressing takes longer than sending.
-                pack(source, sorted(arguments["files"]), here)
-                here.flush()
+                arguments["archive"] = send(self, source, files, C.DEFAULT_LOCAL_TMP)
             except OSError as error:
                 why = f"{as_typed(source)} cannot be packed: {error}"
-                return {"changed": False, "findings": [why]}
-            self._transfer_file(here.name, there)
-        self._fixup_perms2((folder, there))
-        arguments["archive"] = there
-        return self._execute_module("hearth_tree", arguments, task_vars=task_vars)
+                return result | {"changed": False, "findings": [why]}
+            answer = self._execute_module("hearth_tree", arguments, task_vars=task_vars)
+        return result | answer

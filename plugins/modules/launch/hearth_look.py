@@ -5,8 +5,9 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hearth_look
-short_description: Inspect this node before a run, and change nothing
+short_description: Bring the training code to this node if it is given, and inspect the node
 description:
+  - Nothing but the workspace is changed, and only with O(code); see M(hearth_workspace).
   - Memory and other uses of the machine; then C(python -m hearth.prepare) for everything that the
     training code knows - address, port, other runs, copies of model and data.
   - With an empty O(spec), or in check mode without training code, only the first part.
@@ -19,6 +20,21 @@ options:
     description: Whether the nodes of the inventory share one computer.
     type: bool
     default: false
+  folders:
+    description: Folders that the workspace has; with O(code).
+    type: list
+    elements: str
+  code:
+    description: >-
+      What C(scripts/) holds, checksum (SHA-256) by relative path. The action plugin fills this in
+      from O(source).
+    type: dict
+  source:
+    description: Folder of the controller that holds the training code. For the action plugin only.
+    type: path
+  archive:
+    description: Archive on the node with all files of O(code). From the action plugin.
+    type: path
 extends_documentation_fragment: hearth_command
 """
 
@@ -32,32 +48,45 @@ from ansible.module_utils.hearth_node.runs.command import (
     run_command,
 )
 from ansible.module_utils.hearth_node.system.memory import look
+from ansible.module_utils.hearth_node.workspace.place import place_workspace
 
 
 def main() -> None:
     """Run the module; return `findings` (empty if nothing is wrong) and `facts`.
 
     The facts are the `memory` for ranks, other uses of the machine (`home`), absolute paths and
-    options of the node (`own`), and what `hearth.prepare` found.
+    options of the node (`own`), and what `hearth.prepare` found. There are none before the code is
+    in place; then the module returns what `place_workspace` does.
     """
     module = AnsibleModule(
         argument_spec=COMMAND_OPTIONS
         | {
             "nproc": {"type": "int", "default": 0},
             "one_computer": {"type": "bool", "default": False},
+            "folders": {"type": "list", "elements": "str"},
+            "code": {"type": "dict"},
+            "archive": {"type": "path"},
         },
+        required_together=[("folders", "code")],
         supports_check_mode=True,
     )
-    own = places(module.params)
+    given, own, state = module.params, places(module.params), {"changed": False}
+    if given["code"]:
+        state = place_workspace(
+            own["workspace"], given["code"], given["folders"], given["archive"], module
+        )
+        waits = state["differing"] and not (state["under_way"] or given["archive"])
+        if state["findings"] or (waits and not module.check_mode):
+            module.exit_json(facts={}, **state)
     facts = {
-        "own": own | {name: module.params[name] for name in ("threads", "nproc", "one_computer")},
+        "own": own | {name: given[name] for name in ("threads", "nproc", "one_computer")},
         "memory": look(own["python"]),
         "home": home(own["workspace"]),
     }
-    bare = not module.params["spec"] or (module.check_mode and lacks_code(own["workspace"]))
-    module.params["spec"] |= {"nproc": module.params["nproc"], "gpus": facts["memory"]["gpus"]}
+    bare = not given["spec"] or (module.check_mode and lacks_code(own["workspace"]))
+    given["spec"] |= {"nproc": given["nproc"], "gpus": facts["memory"]["gpus"]}
     report = Report([]) if bare else run_command(module, ["hearth.prepare", "look"])
-    module.exit_json(changed=False, findings=report.findings, facts=facts | report.facts)
+    module.exit_json(**state | {"findings": report.findings, "facts": facts | report.facts})
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ import pwd
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.systemd import LINGER
-from ansible.module_utils.hearth_node.base import absolute, run_under_way
-from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
+from ansible.module_utils.hearth_node.base import absolute
+from ansible.module_utils.hearth_node.workspace.place import place_workspace
 
 _SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
 
@@ -61,42 +61,15 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    path = absolute(module.params["path"])
-    scripts = os.path.join(path, "scripts")
-    folders = [path, *(os.path.join(path, name) for name in module.params["folders"])]
-    code = module.params["code"]
-    try:
-        missing = [folder for folder in folders if not os.path.isdir(folder)]
-        if not module.check_mode:
-            for folder in missing:
-                os.makedirs(folder, exist_ok=True)
-        wrong = differing(scripts, code, let_be=["__pycache__"])
-        under_way = run_under_way(path) if wrong else ""
-        if wrong and not under_way and module.params["archive"] and not module.check_mode:
-            unpack(module.params["archive"], f"{scripts}.new")
-            take_place(f"{scripts}.new", scripts, module.tmpdir)
-    except OSError as error:
-        module.exit_json(
-            changed=False,
-            path=path,
-            differing=[],
-            under_way="",
-            findings=[
-                f"the workspace {path} cannot be written ({error.strerror}: {error.filename}); "
-                "give this user the right to, or set hearth_workspace to another folder"
-            ],
-        )
+    given = module.params
+    path = absolute(given["path"])
+    state = place_workspace(path, given["code"], given["folders"], given["archive"], module)
+    if state["findings"]:
+        module.exit_json(path=path, **state)
     owner = os.stat(path).st_uid if os.path.exists(path) else os.geteuid()
     user = pwd.getpwuid(owner).pw_name if os.path.isdir(_SYSTEMD) else ""
-    module.exit_json(
-        changed=bool(missing or (wrong and not under_way)),
-        path=path,
-        user=user,
-        lingers=not user or (LINGER / user).exists(),
-        differing=wrong,
-        under_way=under_way,
-        findings=[],
-    )
+    lingers = not user or (LINGER / user).exists()
+    module.exit_json(path=path, user=user, lingers=lingers, **state)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ from hearth_controller.runs.outcome import Outcome, with_diagnosis
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import paragraph, script_or_model, summary, table
 from hearth_controller.supply.archive import pack
+from hearth_controller.supply.code import code_files
 from hearth_controller.watch.log import shown
 
 run = load("action", "hearth_run")
-workspace = load("action", "hearth_workspace")
 callback = load("callback", "hearth")
 
 
@@ -357,7 +357,7 @@ def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_no_node_nee
     (tmp_path / "hearth" / "a.py").write_text("a")
     (tmp_path / "go.sh").write_text("#!")
     (tmp_path / "go.sh").chmod(0o755)
-    files = workspace.code_files(tmp_path)
+    files = code_files(tmp_path)
     assert [str(name) for name in files] == ["go.sh", "hearth/a.py"]
     packed, again = BytesIO(), BytesIO()
     pack(tmp_path, files, packed)

@@ -1,0 +1,51 @@
+"""The workspace of a node: its folders, and the training code in `scripts/`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.module_utils.hearth_node.base import run_under_way
+from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
+
+
+def place_workspace(
+    path: str, code: Mapping[str, str], folders: Sequence[str], archive: str | None, module: Any
+) -> dict[str, Any]:
+    """Create the folders of the workspace at `path`, and its code from the `archive` if any.
+
+    Code that a run under way may start again with stays. `code` has the checksums by relative path;
+    in the check mode of `module` nothing is written.
+
+    Returns:
+        `changed`; the `differing` files of the code; the run for which they stayed (`under_way`, or
+        ''); and `findings`.
+    """
+    scripts = os.path.join(path, "scripts")
+    try:
+        missing = [
+            folder
+            for folder in (path, *(os.path.join(path, name) for name in folders))
+            if not os.path.isdir(folder)
+        ]
+        if not module.check_mode:
+            for folder in missing:
+                os.makedirs(folder, exist_ok=True)
+        wrong = differing(scripts, code, let_be=["__pycache__"])
+        under_way = run_under_way(path) if wrong else ""
+        if wrong and not under_way and archive and not module.check_mode:
+            unpack(archive, f"{scripts}.new")
+            take_place(f"{scripts}.new", scripts, module.tmpdir)
+    except OSError as error:
+        finding = (
+            f"the workspace {path} cannot be written ({error.strerror}: {error.filename}); "
+            "give this user the right to, or set hearth_workspace to another folder"
+        )
+        return {"changed": False, "differing": [], "under_way": "", "findings": [finding]}
+    return {
+        "changed": bool(missing or (wrong and not under_way)),
+        "differing": wrong,
+        "under_way": under_way,
+        "findings": [],
+    }
