@@ -44,10 +44,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     if "HEARTH_SEED" in os.environ and not ALL:
-        marked = [item.nodeid for item in items if item.get_closest_marker("rotated")]
-        others = of_other_days(marked)
-        config.hook.pytest_deselected(items=[i for i in items if i.nodeid in others])
-        items[:] = [item for item in items if item.nodeid not in others]
+        turns = {item: turn(item) for item in items}
+        others = of_other_days(filter(None, turns.values()))
+        config.hook.pytest_deselected(items=[item for item in items if turns[item] in others])
+        items[:] = [item for item in items if turns[item] not in others]
+
+
+def turn(item: pytest.Item) -> str:
+    """Return the name by which a rotated test has its day; empty for a test of every day.
+
+    Tests that tell one story have one name: `rotated("the story")`.
+    """
+    marker = item.get_closest_marker("rotated")
+    return (marker.args[0] if marker.args else item.nodeid) if marker else ""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
