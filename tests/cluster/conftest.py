@@ -1,4 +1,4 @@
-"""A tiny model and a house to play in."""
+"""A real model, and a house to play in."""
 
 from __future__ import annotations
 
@@ -7,20 +7,9 @@ from pathlib import Path
 
 import pytest
 from support.house import House
-from support.tiny_model import make_dataset, make_model
 
 from hearth.config import load_preset
 from hearth.model.fetch import fetch_model
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
-@pytest.fixture(scope="session")
-def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_dataset(tmp_path_factory.mktemp("data") / "words.jsonl")
 
 
 @pytest.fixture(scope="session")

@@ -39,12 +39,6 @@ def weights(folder):
     return load_file(folder / "model.safetensors")
 
 
-def paused_and_resumed(cwd, ranks, *arguments):
-    """Train one step, stop as asked, and go on with `ranks`."""
-    stopped(cwd, "night", 1, *arguments)
-    return trained(cwd, ranks, "--resume", "night")
-
-
 def test_the_model_that_is_left_is_plain_transformers_and_as_good_as_was_measured(
     tmp_path, whole, tied_model, tiny_data
 ):
@@ -75,26 +69,6 @@ def test_every_weight_learns_and_is_kept_in_float32_where_bf16_computes(
     assert metrics(folder, "start")[0]["trainable_parameters"] == sum(
         tensor.numel() for tensor in after.values()
     )
-
-
-def test_it_goes_on_with_other_ranks_to_rounding(tmp_path, whole):
-    exact = [*whole, "--precision", "fp64"]
-    expected = weights(trained(tmp_path / "a", 1, "--run-name", "night", *exact) / "model")
-    found = weights(paused_and_resumed(tmp_path / "b", 2, *exact) / "model")
-    assert max((found[name] - expected[name]).abs().max() for name in expected) < 1e-9
-
-
-def test_the_best_model_is_kept_and_survives_a_resume(tmp_path, whole):
-    more = (*whole, "--evaluate", "--eval-every", 4, "--learning-rate", 0.05)
-    folder = trained(tmp_path, 1, "--run-name", "night", *more)
-    losses = [told["loss"] for told in metrics(folder, "evaluate")[1:]]
-    kept = weights(folder / "best")
-    last = weights(folder / "model")
-    assert min(losses) == losses[-1] or any(not torch.equal(kept[n], last[n]) for n in kept)
-    shutil.rmtree(folder / "best")
-    trained(tmp_path, 1, "--resume", "night")
-    again = weights(folder / "best")
-    assert all(torch.equal(again[name], kept[name]) for name in kept)
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, whole, tied_model):
@@ -132,7 +106,8 @@ def test_from_scratch_the_weights_come_from_the_seed_alone(tmp_path, whole, bare
 def test_from_scratch_goes_on_bit_for_bit_and_needs_no_weights_for_it(tmp_path, whole, bare):
     more = [*whole, "--scratch", "--model", bare]
     expected = weights(trained(tmp_path / "a", 1, "--run-name", "night", *more) / "model")
-    found = weights(paused_and_resumed(tmp_path / "b", 1, *more) / "model")
+    stopped(tmp_path / "b", "night", 1, *more)
+    found = weights(trained(tmp_path / "b", 1, "--resume", "night") / "model")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
