@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,12 @@ def real_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
     """A house for tests that start nothing."""
-    house = House(tmp_path_factory.mktemp("shared"), tiny_model, tiny_data)
-    yield house
-    house.close()
+    with closing(House(tmp_path_factory.mktemp("shared"), tiny_model, tiny_data)) as house:
+        yield house
 
 
 @pytest.fixture
 def house(tmp_path, tiny_model, tiny_data) -> Iterator[House]:
     """A house of the test's own."""
-    house = House(tmp_path, tiny_model, tiny_data)
-    yield house
-    house.close()
+    with closing(House(tmp_path, tiny_model, tiny_data)) as house:
+        yield house

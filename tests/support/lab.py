@@ -26,7 +26,7 @@ import yaml
 
 from hearth_lab import machine, plan
 from support.computer import LAB, snapshot
-from support.house import ROOT, House
+from support.house import ROOT, House, ended
 from support.waiting import HANG
 
 STATE = Path("/run", LAB)
@@ -102,13 +102,20 @@ def at_once(action: Callable[[str], _Answer], nodes: Iterable[str]) -> dict[str,
         return dict(zip(nodes, pool.map(action, nodes), strict=True))
 
 
+def packed(*places: tuple[Path, str]) -> bytes:
+    """Return an archive of files and folders, each under the name that comes with it."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for path, name in places:
+            tar.add(path, name)
+    return archive.getvalue()
+
+
 def bring(folder: Path, nodes: Iterable[str]) -> None:
     """Put a folder of this computer on machines, at the same path and readable for everybody."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        tar.add(folder, str(folder).lstrip("/"))
+    archive = packed((folder, str(folder).lstrip("/")))
     unpack = f"tar -C / -x && chmod -R a+rX {folder}"
-    at_once(lambda node: as_root(node, unpack, packed.getvalue()), nodes)
+    at_once(lambda node: as_root(node, unpack, archive), nodes)
 
 
 def row(node: str) -> list[str]:
@@ -274,11 +281,9 @@ class Play:
         self._signal(signal.SIGKILL)
         self._process.wait(10)
 
-    def end(self, timeout: float = HANG) -> tuple[int, str]:
-        """Return the exit status and what the screen showed, once the play has ended."""
+    def end(self, status: int | None = 0) -> str:
+        """Return what the screen showed once the play has ended (see `support.house.ended`)."""
         try:
-            screen, _ = self._process.communicate(timeout=timeout)
+            return ended(self._process, status)
         finally:
             self.kill()
-        print(screen)
-        return self._process.returncode, screen
