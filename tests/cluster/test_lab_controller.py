@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.house import ROOT
-from support.lab import Controller, computer_before, inside, machines, packed
+from support.lab import Controller, computer_before, inside, machines, packed, short_run
 from support.lines import assert_line
 from support.waiting import HANG
 
@@ -89,7 +89,7 @@ def tower(real_models, tmp_path_factory) -> Iterator[None]:
             yield
 
 
-def test_it_gets_its_own_address_and_provisions_the_others(tower):
+def test_it_gets_its_own_address_and_provisions_the_others_once(tower):
     started = inside("tower", "cat /proc/sys/kernel/random/boot_id")
     screen = play("provision.yml")
     for node, its in (("tower", TOWER), ("laptop", LAPTOP)):
@@ -97,9 +97,6 @@ def test_it_gets_its_own_address_and_provisions_the_others(tower):
     assert_line(screen, "2 nodes", "verified")
     assert inside("tower", "cat /proc/sys/kernel/random/boot_id") == started
     assert inside("tower", "ss -ltnH 'sport = :22'") == ""
-
-
-def test_a_second_run_changes_nothing(tower):
     screen = play("provision.yml")
     assert "laptop changed=0 · tower changed=0" in screen
 
@@ -109,16 +106,7 @@ def test_no_loopback_address_leaves_it(tower):
     for node in ADDRESS:
         for name, address in ADDRESS.items():
             assert inside(node, f"getent ahostsv4 {name} | cut -d ' ' -f 1 | sort -u") == address
-    small = [
-        "max_steps=2",
-        "split=equal",
-        "micro_batch=1",
-        "sequence_length=128",
-        "global_batch=2",
-        "wandb=off",
-        "evaluate=false",
-    ]
-    screen = play("train.yml", "-e model=smollm2-135m", *(f"-e {each}" for each in small))
+    screen = play("train.yml", *short_run(2))
     assert_line(screen, "finished", "2 of 2 steps", "tower, laptop")
     home = Path("/home", plan.USER)
     left = f"{home}/ai-cluster/config {home}/ai-cluster/results /etc/nccl.conf /etc/default/hearth"

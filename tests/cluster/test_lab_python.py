@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.lab import Controller, answers, as_root, lab, machines, of_the_first, on
+from support.lab import Controller, as_root, machines, of_the_first, on
 from support.lines import assert_line
 from support.stand_in_index import StandInIndex, lock_line, make_wheel, stand_in_index
 from support.stand_in_miniforge import INSTALLER
-from support.waiting import until
 
 pytestmark = pytest.mark.lab
 
@@ -127,21 +126,6 @@ def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(contr
     assert "laptop changed=1 · tower changed=0" in screen
     assert versions("laptop") == "1.0 2.0"
     assert controller.asked() == []
-
-
-def test_a_node_that_is_cut_off_is_named_and_the_others_are_done(controller, first, tmp_path):
-    lab("cut", "laptop")
-    on("tower", f"{VENV}/bin/python -m pip --isolated uninstall --quiet --yes beta")
-    anew = ("-e", f"ansible_control_path_dir={tmp_path}", "-T", "5")  # not over an open connection
-    try:
-        status, screen = controller.provision(*anew)
-    finally:
-        lab("join", "laptop")
-    until(lambda: answers("laptop"))
-    assert status != 0
-    assert_line(screen, "laptop", "reached")
-    assert_line(screen, "tower", "beta missing", "mended")
-    assert versions("tower") == "1.0 2.0"
 
 
 def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, first):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.lab import Controller, as_root, at_once, lab, machines, on
+from support.lab import Controller, as_root, at_once, lab, machines, on, tree
 from support.lines import assert_line
 
 pytestmark = pytest.mark.lab
@@ -26,23 +26,8 @@ INSTALLED = {
 }
 
 
-def etc(node: str) -> dict[str, str]:
-    """Return every path below /etc with its kind, mode, owner, target and checksum."""
-    each = 'find . -printf "%p\\t%y %m %U:%G %l\\n"'
-    listing = as_root(node, f"cd /etc && {each} && find . -type f -exec sha256sum {{}} +")
-    found: dict[str, str] = {}
-    for line in listing.splitlines():
-        path, tab, state = line.partition("\t")
-        if tab:
-            found[path] = state
-        else:
-            checksum, _, path = line.partition("  ")
-            found[path] += checksum
-    return found
-
-
-def differing(before: dict[str, str], after: dict[str, str]) -> set[str]:
-    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    return {path for path, _ in before.items() ^ after.items()}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +35,7 @@ def bare() -> Iterator[dict[str, dict[str, str]]]:
     """Three machines as installed; what each has in /etc."""
     with machines():
         at_once(lambda node: as_root(node, f"set -e; {INSTALLED[node]}"), ADDRESSES)
-        yield at_once(etc, ADDRESSES)
+        yield at_once(tree, ADDRESSES)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +47,7 @@ def controller(bare, tmp_path_factory) -> Controller:
 def cluster(bare, controller) -> Controller:
     """The controller of the machines after the four stages."""
     controller.play(*STAGES, "--check", "--diff")
-    assert at_once(etc, ADDRESSES) == bare, "check mode has changed something"
+    assert at_once(tree, ADDRESSES) == bare, "check mode has changed something"
     controller.play(*STAGES)
     return controller
 
@@ -157,13 +142,13 @@ def test_a_power_cut_takes_nothing_away(cluster):
 
 
 def test_a_reset_undoes_nothing_unless_it_is_told_yes(cluster):
-    before = etc("oldbox")
+    before = tree("oldbox")
     reset = ("playbooks/reset.yml", "--limit", "oldbox")
     screen = cluster.play(*reset, status=2)
     assert "Nothing was undone" in screen
     assert "put back /etc/hosts" in screen
     screen = cluster.play(*reset, "--check")
-    assert differing(before, etc("oldbox")) == set()
+    assert tree("oldbox") == before
 
 
 def test_a_machine_that_is_at_work_is_not_reset(cluster):
@@ -173,10 +158,10 @@ def test_a_machine_that_is_at_work_is_not_reset(cluster):
         """echo '{"run": "evening", "pid": 1}' >supervisor.lock && """
         "(flock supervisor.lock sleep 60 >/dev/null 2>&1 &) && sleep 0.2",
     )
-    before = etc("laptop")
+    before = tree("laptop")
     screen = cluster.play("playbooks/reset.yml", "-e", "yes=true", "--limit", "laptop", status=2)
     assert_line(screen, "laptop", "'evening'", "under way")
-    assert differing(before, etc("laptop")) == set()
+    assert tree("laptop") == before
     on("laptop", "pkill -x flock; pkill -x sleep; rm -r ai-cluster")
 
 
@@ -190,16 +175,16 @@ def test_a_reset_makes_etc_what_it_was_but_for_what_it_names(bare, cluster):
     assert "SUCCESS" in cluster.module("oldbox", "hearth_record", note, "--become")
     screen = cluster.play("playbooks/reset.yml", "-e", "yes=true", "-e", "remove=workspace")
 
-    assert differing(bare["tower"], etc("tower")) == set()
-    assert differing(bare["laptop"], etc("laptop")) == {"./hosts", "./hostname"}
+    assert tree("tower") == bare["tower"]
+    assert changed(bare["laptop"], tree("laptop")) == {"etc/hosts", "etc/hostname"}
     assert "127.0.1.1 laptop\n" in as_root("laptop", "cat /etc/hosts")
     assert as_root("laptop", "tail -n 1 /etc/hosts") == "203.0.113.9 nas"
     assert "# hearth" not in as_root("laptop", "cat /etc/hosts")
     kept = "/var/lib/hearth/originals/etc/hostname"
     assert_line(screen, "/etc/hostname", "changed", kept)
     assert as_root("laptop", f"cat {kept}") == "Laptop-2019"
-    theirs = {"./systemd/sleep.conf.d", "./systemd/sleep.conf.d/50-hearth.conf"}
-    assert differing(bare["oldbox"], etc("oldbox")) == theirs
+    theirs = {"etc/systemd/sleep.conf.d", "etc/systemd/sleep.conf.d/50-hearth.conf"}
+    assert changed(bare["oldbox"], tree("oldbox")) == theirs
     assert_line(screen, "/etc/systemd/sleep.conf.d/50-hearth.conf", "changed")
     said = screen.split("The way in")[-1]
     assert "package nvidia-open 580+standin" in said

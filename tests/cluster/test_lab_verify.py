@@ -13,7 +13,6 @@ from support.cached_model import ID, NAME, make_cached
 from support.facts import assert_names
 from support.lab import READY, Controller, as_root, bring, inside, lab, machines, on
 from support.lines import assert_line
-from support.waiting import until
 
 pytestmark = pytest.mark.lab
 
@@ -55,17 +54,8 @@ def line_of(screen: str, node: str) -> list[str]:
     return next(line for line in words if len(line) > 5 and line[1] == node)
 
 
-@pytest.fixture(scope="module")
-def verified(home) -> tuple[str, str]:
-    """Verify three healthy nodes; return the screen and the answering processes on the tower."""
+def test_three_nodes_are_verified_by_a_real_sum_and_no_file_of_it_stays(home):
     screen = verify(home)
-    answering = inside("tower", "pgrep -d , -f '[h]earth.verify'")
-    assert answering
-    return screen, answering
-
-
-def test_three_nodes_are_verified_by_a_real_sum_and_no_file_of_it_stays(verified):
-    screen, _ = verified
     assert_line(screen, "all-reduce", "3 ranks", "right")
     assert_line(screen, "3 nodes", "verified")
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
@@ -190,13 +180,3 @@ def test_a_node_that_is_off_is_named_and_the_others_are_verified(home, tmp_path)
     assert_line(screen, "oldbox", "reached")
     assert line_of(screen, "tower")[0] in "✓!"
     assert_line(screen, "all-reduce", "2 ranks", "right")
-
-
-def test_in_check_mode_nothing_is_looked_at(home):
-    screen = verify(home, "--check")
-    assert "rank" not in screen
-
-
-def test_what_answered_the_other_nodes_has_ended_by_itself(verified):
-    _, answering = verified
-    until(lambda: inside("tower", f"ps -o pid= -p {answering}") == "")

@@ -26,10 +26,11 @@ import yaml
 
 from hearth_lab import machine, plan
 from support.computer import LAB, snapshot
-from support.house import ROOT, House, ended
+from support.house import ROOT, TINY, House, ended
 from support.waiting import HANG
 
 STATE = Path("/run", LAB)
+_LOCK = Path("/run/lock", LAB)
 # The Python of the image, which has everything already: for tests that are not about installing.
 READY = ("-e", "hearth_python=/opt/lab/venv/bin/python")
 _Answer = TypeVar("_Answer")
@@ -95,6 +96,23 @@ def at_home(node: str, command: str) -> str:
     return inside(node, shlex.join(words))
 
 
+def tree(node: str, folders: str = "etc") -> dict[str, str]:
+    """Return kind, mode, owner, target and checksum of all that lies in folders of a machine.
+
+    By path from the root; without the lab's own folder, Ansible's, and what sudo notes once.
+    """
+    none = r"\( -name .ansible -o -name .sudo_as_admin_successful -o -path opt/lab \) -prune"
+    find = f"find {folders} {none} -o"
+    kinds = rf"{find} -printf '%y %m %u:%g %l\t%p\n' 2>/dev/null"
+    sums = f"{find} -type f -exec sha256sum {{}} + 2>/dev/null"
+    found: dict[str, str] = {}
+    for line in inside(node, f"cd / && {kinds}; {sums}", timeout=HANG).splitlines():
+        state, _, path = line.partition("\t" if "\t" in line else "  ")
+        found[path] = f"{found.get(path, '')} {state}"
+    assert found
+    return found
+
+
 def at_once(action: Callable[[str], _Answer], nodes: Iterable[str]) -> dict[str, _Answer]:
     """Do something with several machines at the same time; return what came of it, by name."""
     nodes = list(nodes)
@@ -153,7 +171,7 @@ def need_the_lab() -> None:
 def _ours() -> bool:
     """Return whether no other tests have the lab; none can have it then until these have ended."""
     if not _HELD:
-        lock = os.open(f"/run/lock/{LAB}", os.O_RDWR | os.O_CREAT)
+        lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -183,6 +201,13 @@ def machines(count: int = 3) -> Iterator[None]:
         yield
     finally:
         lab("down", timeout=_DOWN_SECONDS)
+
+
+def short_run(steps: int) -> list[str]:
+    """Return what is typed for a run of the real model of so many steps."""
+    few = {"max_steps": steps, "sequence_length": 128, "evaluate": "false"}
+    settings = {**TINY, "model": "smollm2-135m", **few}
+    return [word for name, value in settings.items() for word in ("-e", f"{name}={value}")]
 
 
 def inventory(folder: Path, hosts: dict[str, dict[str, object]]) -> Path:
