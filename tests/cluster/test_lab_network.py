@@ -179,19 +179,11 @@ def test_check_mode_shows_the_change_and_makes_none(bare, tmp_path):
         untouched(node, bare)
 
 
-def glob(node: str, *before: str) -> str:
+def glob(node: str, renderer: str = "") -> str:
     """Return the command that has netplan define a machine's card by a pattern."""
-    text = "\\n".join(
-        [
-            "network:",
-            "  version: 2",
-            *before,
-            "  ethernets:",
-            "    all:",
-            f"      match: {{name: {NODES[node].card[0]}*}}",
-            "      dhcp4: true",
-            "",
-        ]
+    text = (
+        rf"network:\n  version: 2\n{renderer}  ethernets:\n    all:\n"
+        rf"      match: {{name: {NODES[node].card[0]}*}}\n      dhcp4: true\n"
     )
     return f"printf '{text}' >/etc/netplan/00-installer-config.yaml && netplan generate"
 
@@ -199,7 +191,7 @@ def glob(node: str, *before: str) -> str:
 # Definitions that fit more than one card, and a profile that NetworkManager keeps in memory.
 OTHERS = {
     "tower": f"{glob('tower')}; networkctl reload",
-    "laptop": f"{glob('laptop', '  renderer: NetworkManager')}; nmcli connection reload; "
+    "laptop": glob("laptop", r"  renderer: NetworkManager\n") + "; nmcli connection reload; "
     "nmcli connection up netplan-all",
     "node4": "rm /etc/NetworkManager/system-connections/*; nmcli connection reload; "
     "nmcli connection add save no type ethernet ifname enp3s0 con-name 'Wired connection 1'; "

@@ -24,6 +24,7 @@ from support.ranks import (
     figures,
     furthest,
     learned,
+    loaded,
     metrics,
     refused,
     stopped,
@@ -35,9 +36,7 @@ from support.tiny_model import make_tokenizer
 from support.waiting import until
 
 from hearth.base.files import sha256_of
-from hearth.config import resolve
 from hearth.data.load import load_data
-from hearth.model.load import load_model
 from hearth.trainer.compute import Compute
 
 STEPS = 20
@@ -145,8 +144,7 @@ def test_the_steps_of_the_table_are_unequal_and_clipping_bites(alone):
 @pytest.fixture(scope="module")
 def computing(tmp_path_factory, tiny_model, tiny_data):
     """Return the tiny model with an adapter that does something, and rows to compute."""
-    chosen = resolve({"model": str(tiny_model)}).settings
-    model = load_model(chosen, tiny_model, torch.device("cpu"), "fp64")
+    model = loaded(tiny_model)
     with torch.no_grad():
         for _, parameter in model.trainable():
             parameter.normal_(std=0.1)

@@ -9,13 +9,11 @@ import torch
 from safetensors.torch import load_file
 from support.facts import refuses
 from support.plainly import held_out_loss
-from support.ranks import metrics, stopped, succeeded, train_forked
+from support.ranks import loaded, metrics, stopped, succeeded, train_forked
 from support.tiny_model import CHAT_TEMPLATE, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import CheckpointError
-from hearth.config import resolve
-from hearth.model.load import load_model
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +69,10 @@ def test_every_weight_learns_and_is_kept_in_float32_where_bf16_computes(
     )
 
 
-def test_a_checkpoint_of_another_model_is_refused(tmp_path, whole, tied_model):
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, whole):
     folder = stopped(tmp_path, "night", 1, *whole)
-    settings = resolve({"model": str(tied_model), "lora": False}).settings
     other = make_model(tmp_path / "other")  # whose last layer has a matrix of its own
-    model = load_model(settings, other, torch.device("cpu"), "fp32")
+    model = loaded(other, "fp32", lora=False)
     (step,) = (folder / "checkpoints").glob("step-*")
     with refuses(CheckpointError, step / "model"):
         model.restore(step / "model")
@@ -112,11 +109,9 @@ def test_from_scratch_goes_on_bit_for_bit_and_needs_no_weights_for_it(tmp_path, 
 
 
 def test_all_precisions_begin_from_scratch_with_the_same(tied_model):
-    settings = resolve({"model": str(tied_model), "lora": False, "scratch": True}).settings
     drawn = []
     for precision in ("fp32", "bf16", "fp64"):
-        torch.manual_seed(settings.seed)
-        model = load_model(settings, tied_model, torch.device("cpu"), precision)
+        model = loaded(tied_model, precision, lora=False, scratch=True)
         drawn.append({name: weight.double() for name, weight in model.trainable()})
     for other in drawn[1:]:
         assert all(torch.equal(drawn[0][name], other[name]) for name in drawn[0])
