@@ -47,7 +47,8 @@ def ended(play: subprocess.Popen[str], status: int | None = 0) -> str:
         screen, _ = play.communicate(timeout=HANG)
     finally:
         if play.poll() is None:
-            play.kill()
+            for process in (*psutil.Process(play.pid).children(recursive=True), play):
+                process.kill()
             play.wait(10)
     print(screen)
     assert play.returncode == status or (status is None and play.returncode)

@@ -308,7 +308,4 @@ class Play:
 
     def end(self, status: int | None = 0) -> str:
         """Return what the screen showed once the play has ended (see `support.house.ended`)."""
-        try:
-            return ended(self._process, status)
-        finally:
-            self.kill()
+        return ended(self._process, status)
