@@ -213,7 +213,9 @@ def kill_after(step, cwd, run, ranks, *arguments):
 
 
 @pytest.mark.rotated
-@pytest.mark.parametrize(("step", "every"), [(9, 4), (3, 1000)], ids=["", "without a checkpoint"])
+@pytest.mark.parametrize(
+    ("step", "every"), [(9, 4), (3, 1000)], ids=["from a checkpoint", "from the beginning"]
+)
 def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     tmp_path, arguments, step, every
 ):
