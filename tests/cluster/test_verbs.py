@@ -106,7 +106,7 @@ def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
 
     screen = ended(follower)
     assert "  laptop: hearth: " in screen
-    assert "desk: " not in screen
+    assert "  desk: hearth: " not in screen
     assert "asked to stop" in screen
     assert screen.index("asked to stop") < screen.rindex("stopped")
 
