@@ -60,8 +60,6 @@ def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     errors, text, stale = (code / f"{name}.py" for name in ("errors", "text", "stale"))
     whole = [errors.read_text(), text.read_text()]
     errors.write_text("broken")
-    text.unlink()
-    stale.write_text("left over")
     scratch = home.workspace("desk") / "logs" / ".evening.torchrun"
     scratch.mkdir()
     done = home.script("doctor")
@@ -72,6 +70,8 @@ def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     assert "Doctor\n" not in done.stdout  # the table, and nothing of the play
     assert errors.read_text() == "broken"
 
+    text.unlink()
+    stale.write_text("left over")
     done = home.script("doctor", "--json", "-e", "fix=true")
     seen = json.loads(done.stdout)
     Draft202012Validator(SCHEMA).validate(seen)

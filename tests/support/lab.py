@@ -204,7 +204,7 @@ def machines(count: int = 3) -> Iterator[None]:
 
 
 def short_run(steps: int) -> list[str]:
-    """Return what is typed for a run of the real model of so many steps."""
+    """Return the typed words of a run of the real model of so many steps."""
     few = {"max_steps": steps, "sequence_length": 128, "evaluate": "false"}
     settings = {**TINY, "model": "smollm2-135m", **few}
     return [word for name, value in settings.items() for word in ("-e", f"{name}={value}")]
