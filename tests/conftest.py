@@ -26,6 +26,20 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 
 
 @pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from support.tiny_model import make_model
+
+    return make_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from support.tiny_model import make_dataset
+
+    return make_dataset(tmp_path_factory.mktemp("data") / "words.jsonl")
+
+
+@pytest.fixture(scope="session")
 def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where transformers keeps code that comes with models, in this process: none of a person's."""
     from transformers import dynamic_module_utils

@@ -1,26 +1,16 @@
-"""A tiny model and a house to play in."""
+"""A real model, and a house to play in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.house import House
-from support.tiny_model import make_dataset, make_model
 
 from hearth.config import load_preset
 from hearth.model.fetch import fetch_model
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
-@pytest.fixture(scope="session")
-def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_dataset(tmp_path_factory.mktemp("data") / "words.jsonl")
 
 
 @pytest.fixture(scope="session")
@@ -34,14 +24,12 @@ def real_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
     """A house for tests that start nothing."""
-    house = House(tmp_path_factory.mktemp("shared"), tiny_model, tiny_data)
-    yield house
-    house.close()
+    with closing(House(tmp_path_factory.mktemp("shared"), tiny_model, tiny_data)) as house:
+        yield house
 
 
 @pytest.fixture
 def house(tmp_path, tiny_model, tiny_data) -> Iterator[House]:
     """A house of the test's own."""
-    house = House(tmp_path, tiny_model, tiny_data)
-    yield house
-    house.close()
+    with closing(House(tmp_path, tiny_model, tiny_data)) as house:
+        yield house

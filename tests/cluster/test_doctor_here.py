@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,9 @@ SCHEMA = json.loads((ROOT / "docs" / "doctor.schema.json").read_text())
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
     """A house whose nodes have their workspaces."""
-    house = House(tmp_path_factory.mktemp("doctor"), tiny_model, tiny_data)
-    assert house.play("playbooks/workspace.yml")[0] == 0
-    yield house
-    house.close()
+    with closing(House(tmp_path_factory.mktemp("doctor"), tiny_model, tiny_data)) as house:
+        house.play("playbooks/workspace.yml")
+        yield house
 
 
 def outcomes(seen: dict, node: str) -> dict[str, str]:
@@ -56,8 +56,9 @@ def test_this_computer_is_examined_without_root_and_nothing_is_changed(home):
 
 
 def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
-    errors = home.workspace("laptop") / "scripts" / "hearth" / "base" / "errors.py"
-    whole = errors.read_text()
+    code = home.workspace("laptop") / "scripts" / "hearth" / "base"
+    errors, text, stale = (code / f"{name}.py" for name in ("errors", "text", "stale"))
+    whole = [errors.read_text(), text.read_text()]
     errors.write_text("broken")
     scratch = home.workspace("desk") / "logs" / ".evening.torchrun"
     scratch.mkdir()
@@ -69,13 +70,16 @@ def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     assert "Doctor\n" not in done.stdout  # the table, and nothing of the play
     assert errors.read_text() == "broken"
 
+    text.unlink()
+    stale.write_text("left over")
     done = home.script("doctor", "--json", "-e", "fix=true")
     seen = json.loads(done.stdout)
     Draft202012Validator(SCHEMA).validate(seen)
     assert seen["mended"] == {"desk": ["leftovers"], "laptop": ["workspace"]}
     assert outcomes(seen, "laptop")["code"] == "good"
     assert outcomes(seen, "desk")["leftovers"] == "good"
-    assert errors.read_text() == whole
+    assert [errors.read_text(), text.read_text()] == whole
+    assert not stale.exists()
     assert not scratch.exists()
 
 

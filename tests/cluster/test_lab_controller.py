@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import re
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from support.house import ROOT
-from support.lab import computer_before, inside, machines
+from support.lab import Controller, computer_before, inside, machines, packed, short_run
 from support.lines import assert_line
 from support.waiting import HANG
 
@@ -45,14 +42,8 @@ MACHINES = {
 _COMMANDS = {"ansible": "adhoc", "ansible-playbook": "playbook"}
 
 
-def repository() -> bytes:
-    """Return the repository's files as they are now, with an inventory of one's own, in a tar."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
+def repository(checkout: Path) -> bytes:
+    """Return an archive of a clone with an inventory of one's own, and with Ansible's commands."""
     example = ROOT / "inventory/homelab.example/group_vars/cluster/connection.yml"
     own = {
         "inventory/house/hosts.yml": yaml.safe_dump({"cluster": {"hosts": HOSTS}}, sort_keys=False),
@@ -64,57 +55,49 @@ def repository() -> bytes:
             "#!/opt/lab/venv/bin/python\n"
             f"import sys\nfrom ansible.cli.{module} import main\nsys.exit(main())\n"
         )
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name in filter(None, listed.stdout.decode().split("\0")):
-            if (ROOT / name).is_file():
-                tar.add(ROOT / name, name)
-        for name, text in own.items():
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(text.encode()), 0o755
-            tar.addfile(member, io.BytesIO(text.encode()))
-    return packed.getvalue()
+    for name, text in own.items():
+        file = checkout / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+    return packed((checkout, "hearth"))
 
 
-def play(*words: str) -> tuple[int, str]:
-    """Call ansible-playbook on the tower as its user does; return status and screen."""
+def play(*words: str) -> str:
+    """Call ansible-playbook on the tower as its user does, and return what the screen showed."""
     command = (
         "cd ~/hearth && PATH=$PWD/bin:$PATH PYTHONPATH=training:controller LC_ALL=C.UTF-8 "
         f"ansible-playbook -i inventory/house {' '.join(words)}; echo status $?"
     )
     screen = inside("tower", f"runuser -l {plan.USER} -c '{command}'", timeout=HANG)
     screen, _, status = screen.rpartition("status ")
-    return int(status), screen
+    assert int(status) == 0
+    return screen
 
 
 @pytest.fixture(scope="module")
-def tower(real_models) -> Iterator[None]:
+def tower(real_models, tmp_path_factory) -> Iterator[None]:
     """Two machines; the first has the repository, and no SSH server that anybody could reach."""
     computer_before()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEARTH_MODELS", str(real_models))
         with machines(2):
-            unpack = f"runuser -u {plan.USER} -- tar --extract --directory /home/{plan.USER}/hearth"
-            inside("tower", f"runuser -u {plan.USER} -- mkdir /home/{plan.USER}/hearth")
-            inside("tower", unpack, given=repository())
+            unpack = f"runuser -u {plan.USER} -- tar --extract --directory /home/{plan.USER}"
+            clone = Controller(tmp_path_factory.mktemp("person")).checkout
+            inside("tower", unpack, given=repository(clone))
             inside("tower", "systemctl disable --now ssh.service ssh.socket; pkill -x sshd; true")
             yield
 
 
-def test_it_gets_its_own_address_and_provisions_the_others(tower):
+def test_it_gets_its_own_address_and_provisions_the_others_once(tower):
     started = inside("tower", "cat /proc/sys/kernel/random/boot_id")
-    status, screen = play("provision.yml")
-    assert status == 0
+    screen = play("provision.yml")
     for node, its in (("tower", TOWER), ("laptop", LAPTOP)):
         assert re.search(rf"✓ {node} +\d +{ADDRESS[node]} +{its.card}", screen)
     assert_line(screen, "2 nodes", "verified")
     assert inside("tower", "cat /proc/sys/kernel/random/boot_id") == started
     assert inside("tower", "ss -ltnH 'sport = :22'") == ""
-
-
-def test_a_second_run_changes_nothing(tower):
-    status, screen = play("provision.yml")
-    assert status == 0
+    screen = play("provision.yml")
     assert "laptop changed=0 · tower changed=0" in screen
 
 
@@ -123,17 +106,7 @@ def test_no_loopback_address_leaves_it(tower):
     for node in ADDRESS:
         for name, address in ADDRESS.items():
             assert inside(node, f"getent ahostsv4 {name} | cut -d ' ' -f 1 | sort -u") == address
-    small = [
-        "max_steps=2",
-        "split=equal",
-        "micro_batch=1",
-        "sequence_length=128",
-        "global_batch=2",
-        "wandb=off",
-        "evaluate=false",
-    ]
-    status, screen = play("train.yml", "-e model=smollm2-135m", *(f"-e {each}" for each in small))
-    assert status == 0
+    screen = play("train.yml", *short_run(2))
     assert_line(screen, "finished", "2 of 2 steps", "tower, laptop")
     home = Path("/home", plan.USER)
     left = f"{home}/ai-cluster/config {home}/ai-cluster/results /etc/nccl.conf /etc/default/hearth"

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
-import tarfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
-from support.lab import STATE, Play, answers, computer_before, inside, inventory, lab, machines, on
+from support.lab import (
+    STATE,
+    Controller,
+    Play,
+    answers,
+    at_once,
+    computer_before,
+    inside,
+    inventory,
+    lab,
+    machines,
+    on,
+    packed,
+)
 from support.lines import assert_line
 from support.waiting import until
 
@@ -22,6 +32,7 @@ pytestmark = pytest.mark.lab
 
 # One of each renderer, and who is already where another wants to be.
 TRIED = ("tower", "laptop", "node4")
+NAMES = ",".join(TRIED)
 PEER = "oldbox"
 NODES = {node.name: node for node in plan.nodes(4)}
 CONFIRM_WITHIN = 15  # in the tests where something goes wrong
@@ -111,13 +122,6 @@ def play(folder: Path, only: str, *arguments: str, **changed: dict[str, object])
     )
 
 
-def on_each(action, nodes=TRIED) -> dict[str, object]:
-    """Do something with all tried machines at once; return what came of it, by name."""
-    with ThreadPoolExecutor(len(nodes)) as pool:
-        tasks = {node: pool.submit(action, node) for node in nodes}
-        return {node: task.result() for node, task in tasks.items()}
-
-
 def is_as_before(node: str, before: dict[str, str]) -> None:
     """Check that a machine is reachable where it was, and nothing is left of what was tried."""
     until(lambda: leased(node), UNDONE_WITHIN)
@@ -132,13 +136,10 @@ def is_as_before(node: str, before: dict[str, str]) -> None:
 
 
 def test_static_addresses_are_set_once_and_last(bare, tmp_path):
-    names = ",".join(TRIED)
-    status, screen = play(tmp_path, names).end()
-    assert status == 0, screen
+    screen = play(tmp_path, NAMES).end()
     for node in TRIED:
         assert f"{node} changed=1" in screen
-    status, screen = play(tmp_path, names).end()
-    assert status == 0
+    screen = play(tmp_path, NAMES).end()
     for node in TRIED:
         assert f"{node} changed=0" in screen
 
@@ -146,7 +147,7 @@ def test_static_addresses_are_set_once_and_last(bare, tmp_path):
         lab("power-off", node)
         lab("power-on", node, timeout=90)
 
-    on_each(restart)
+    at_once(restart, TRIED)
     for node in TRIED:
         its = address_of(node)
         assert (its["local"], its["prefixlen"]) == (NODES[node].address, 24)
@@ -158,23 +159,19 @@ def test_static_addresses_are_set_once_and_last(bare, tmp_path):
 
 @pytest.mark.rotated
 def test_machines_move_to_other_addresses_and_back(bare, tmp_path, undo):
-    names = ",".join(TRIED)
     there = {node: {"cluster_address": elsewhere(node)} for node in TRIED}
-    status, screen = play(tmp_path, names, **there).end()
-    assert status == 0, screen
+    play(tmp_path, NAMES, **there).end()
     for node in TRIED:
         assert address_of(node).get("local") == elsewhere(node)
         assert "dynamic" not in address_of(node)
         there[node]["ansible_host"] = elsewhere(node)
-    status, screen = Play(hosts(tmp_path, **there), undo, "--limit", names).end()
-    assert status == 0, screen
+    Play(hosts(tmp_path, **there), undo, "--limit", NAMES).end()
     for node in TRIED:
         is_as_before(node, bare)
 
 
 def test_check_mode_shows_the_change_and_makes_none(bare, tmp_path):
-    status, screen = play(tmp_path, ",".join(TRIED), "--check", "--diff").end()
-    assert status == 0
+    screen = play(tmp_path, NAMES, "--check", "--diff").end()
     for node in TRIED:
         assert f"+      - {NODES[node].address}/24" in screen or (
             f"+address1={NODES[node].address}/24,198.51.100.1" in screen
@@ -182,19 +179,11 @@ def test_check_mode_shows_the_change_and_makes_none(bare, tmp_path):
         untouched(node, bare)
 
 
-def glob(node: str, *before: str) -> str:
+def glob(node: str, renderer: str = "") -> str:
     """Return the command that has netplan define a machine's card by a pattern."""
-    text = "\\n".join(
-        [
-            "network:",
-            "  version: 2",
-            *before,
-            "  ethernets:",
-            "    all:",
-            f"      match: {{name: {NODES[node].card[0]}*}}",
-            "      dhcp4: true",
-            "",
-        ]
+    text = (
+        rf"network:\n  version: 2\n{renderer}  ethernets:\n    all:\n"
+        rf"      match: {{name: {NODES[node].card[0]}*}}\n      dhcp4: true\n"
     )
     return f"printf '{text}' >/etc/netplan/00-installer-config.yaml && netplan generate"
 
@@ -202,7 +191,7 @@ def glob(node: str, *before: str) -> str:
 # Definitions that fit more than one card, and a profile that NetworkManager keeps in memory.
 OTHERS = {
     "tower": f"{glob('tower')}; networkctl reload",
-    "laptop": f"{glob('laptop', '  renderer: NetworkManager')}; nmcli connection reload; "
+    "laptop": glob("laptop", r"  renderer: NetworkManager\n") + "; nmcli connection reload; "
     "nmcli connection up netplan-all",
     "node4": "rm /etc/NetworkManager/system-connections/*; nmcli connection reload; "
     "nmcli connection add save no type ethernet ifname enp3s0 con-name 'Wired connection 1'; "
@@ -212,22 +201,19 @@ OTHERS = {
 
 @pytest.mark.rotated
 def test_a_definition_that_is_not_for_one_card_alone_is_kept(bare, tmp_path, undo):
-    names = ",".join(TRIED)
     for node, command in OTHERS.items():
         inside(node, command)
         until(lambda node=node: leased(node))
     before = {node: inside(node, FINGERPRINT) for node in TRIED}
     for changed in (1, 0):
-        status, screen = play(tmp_path, names).end()
-        assert status == 0, screen
+        screen = play(tmp_path, NAMES).end()
         for node in TRIED:
             assert f"{node} changed={changed}" in screen
     for node in TRIED:
         assert address_of(node).get("local") == NODES[node].address
         assert "dynamic" not in address_of(node)
     assert "name: e*" in inside("tower", "cat /etc/netplan/*")
-    status, screen = Play(hosts(tmp_path), undo, "--limit", names).end()
-    assert status == 0, screen
+    Play(hosts(tmp_path), undo, "--limit", NAMES).end()
     for node in TRIED:
         is_as_before(node, before)
 
@@ -256,14 +242,13 @@ def test_a_mistake_forced_past_the_refusals_is_taken_back(bare, tmp_path, mistak
     settings, said = MISTAKES[mistake]
     inside(PEER, f"ip address replace {TAKEN}/24 dev {NODES[PEER].card}")
 
-    def try_it(node: str) -> tuple[int, str]:
+    def try_it(node: str) -> str:
         wrong = {node: settings | {"network_force": True}}
-        result = play(tmp_path / node, node, *QUICK, **wrong).end()
+        screen = play(tmp_path / node, node, *QUICK, **wrong).end(status=2)
         is_as_before(node, bare)
-        return result
+        return screen
 
-    for node, (status, screen) in on_each(try_it, nodes).items():
-        assert status == 2
+    for node, screen in at_once(try_it, nodes).items():
         assert screen.count(f"{node}: tried ") == 1
         assert said in screen
         assert_line(screen, "change back", NODES[node].address, "/etc/")
@@ -271,17 +256,28 @@ def test_a_mistake_forced_past_the_refusals_is_taken_back(bare, tmp_path, mistak
     assert answers(PEER)
 
 
-def begun(folder: Path, node: str, **settings: object) -> Play:
+def begun(folder: Path, node: str) -> Play:
     """Begin to move a machine to a free address; return once its undo is armed."""
-    there = {node: {"cluster_address": elsewhere(node)} | settings}
-    started = play(folder / node, node, *QUICK, **there)
+    started = play(folder / node, node, *QUICK, **{node: {"cluster_address": elsewhere(node)}})
     until(lambda: inside(node, ARMED) == "active")
     return started
 
 
+@contextmanager
+def frozen(folder: Path, node: str) -> Iterator[Play]:
+    """Have the move of a machine stand still between the change and its confirmation."""
+    started = begun(folder, node)
+    started.freeze()
+    try:
+        until(lambda: address_of(node).get("local") == elsewhere(node))
+        yield started
+    finally:
+        started.thaw()
+
+
 @pytest.mark.rotated
 def test_a_cable_cut_during_the_change_is_survived(bare, tmp_path):
-    def try_it(node: str) -> tuple[int, str]:
+    def try_it(node: str) -> str:
         started = begun(tmp_path, node)
         lab("cut", node)
         try:
@@ -289,10 +285,9 @@ def test_a_cable_cut_during_the_change_is_survived(bare, tmp_path):
         finally:
             lab("join", node)
         is_as_before(node, bare)
-        return started.end()
+        return started.end(status=2)
 
-    for node, (status, screen) in on_each(try_it, BY_PROFILE).items():
-        assert status == 2
+    for node, screen in at_once(try_it, BY_PROFILE).items():
         assert f"{node}: tried {elsewhere(node)}/24" in screen
         assert_line(screen, f"no answer at {elsewhere(node)}")
         assert_line(screen, "change back", f"at {NODES[node].address}")
@@ -301,56 +296,40 @@ def test_a_cable_cut_during_the_change_is_survived(bare, tmp_path):
 @pytest.mark.rotated
 def test_a_controller_that_dies_before_it_confirms_leaves_nothing_behind(bare, tmp_path):
     def try_it(node: str) -> str:
-        started = begun(tmp_path, node)
-        started.freeze()
-        try:
-            until(lambda: address_of(node).get("local") == elsewhere(node))
-        finally:
+        with frozen(tmp_path, node) as started:
             started.kill()
         is_as_before(node, bare)
         check = ("--check",) if node == TRIED[0] else ()
         return play(tmp_path / node, node, *check, "-e", "network_mode=verify").end()[1]
 
-    for node, screen in on_each(try_it, THROUGH_NETPLAN).items():
+    for node, screen in at_once(try_it, THROUGH_NETPLAN).items():
         assert_line(screen, "confirmed", NODES[node].card)
         assert elsewhere(node) in screen
 
 
 @pytest.mark.rotated
 def test_an_undo_begun_before_its_time_disarms_the_timer(bare, tmp_path):
-    def try_it(node: str) -> tuple[int, str]:
-        started = begun(tmp_path, node)
-        started.freeze()
-        try:
-            until(lambda: address_of(node).get("local") == elsewhere(node))
+    def try_it(node: str) -> str:
+        with frozen(tmp_path, node) as started:
             # What a confirmation that finds the network broken begins, and may not live to end.
             inside(node, "systemctl start --no-block hearth-network-undo.service", status=0)
             until(lambda: inside(node, "ls /run/hearth/network/undone").startswith("/"))
             is_as_before(node, bare)
-        finally:
-            started.thaw()
-        return started.end()
+        return started.end(status=2)
 
-    for node, (status, screen) in on_each(try_it, BY_PROFILE).items():
-        assert status == 2
+    for node, screen in at_once(try_it, BY_PROFILE).items():
         assert_line(screen, "change back", f"at {NODES[node].address}")
 
 
 def test_a_machine_that_is_unplugged_before_the_confirmation_forgets_the_change(bare, tmp_path):
-    def try_it(node: str) -> tuple[int, str]:
-        started = begun(tmp_path, node)
-        started.freeze()
-        try:
-            until(lambda: address_of(node).get("local") == elsewhere(node))
+    def try_it(node: str) -> str:
+        with frozen(tmp_path, node) as started:
             lab("power-off", node)
             lab("power-on", node, timeout=90)
             is_as_before(node, bare)
-        finally:
-            started.thaw()
-        return started.end()
+        return started.end(status=2)
 
-    for node, (status, screen) in on_each(try_it, BY_PROFILE).items():
-        assert status == 2
+    for node, screen in at_once(try_it, BY_PROFILE).items():
         assert_line(screen, f"no answer at {elsewhere(node)}")
         assert_line(screen, "restarted", f"at {NODES[node].address}")
 
@@ -369,8 +348,7 @@ def test_all_refusals_come_at_once_and_nothing_is_armed(bare, tmp_path):
         "laptop": {"network_interface": "enp99s0", "cluster_address": NODES[PEER].address},
         "node4": {"cluster_address": "198.51.100.255"},
     }
-    status, screen = play(tmp_path, ",".join(TRIED), **wrong).end()
-    assert status == 2
+    screen = play(tmp_path, NAMES, **wrong).end(status=2)
     for finding in (
         ("tower: network_prefix 28",),
         ("tower: network_gateway 203.0.113.1", "198.51.100.0/28"),
@@ -387,14 +365,12 @@ def test_verify_says_what_is_missing_and_the_two_ways_out(bare, tmp_path):
     node = "laptop"
     missing = {node: {"cluster_address": elsewhere(node)}}
     folder = hosts(tmp_path, **missing)
-    status, screen = Play(folder, "playbooks/network.yml", "--limit", node).end()
-    assert status == 2
+    screen = Play(folder, "playbooks/network.yml", "--limit", node).end(status=2)
     assert f"has {NODES[node].address}/24" in screen
     assert_line(screen, elsewhere(node), f"MAC {NODES[node].mac}")
     assert "network_mode: static" in screen
     untouched(node, bare)
-    status, screen = Play(hosts(tmp_path), "playbooks/network.yml").end()
-    assert status == 0
+    screen = Play(hosts(tmp_path), "playbooks/network.yml").end()
     assert "changed=1" not in screen
 
 
@@ -409,8 +385,7 @@ def test_a_nic_of_ifupdown_is_left_alone(bare, tmp_path):
     )
     try:
         files = inside(PEER, f"{FINGERPRINT}; cat /etc/network/interfaces")
-        status, screen = play(tmp_path, PEER).end()
-        assert status == 2
+        screen = play(tmp_path, PEER).end(status=2)
         assert_line(screen, PEER, its.card, "ifupdown", "/etc/network/interfaces")
         assert_line(screen, its.address, f"MAC {its.mac}")
         assert inside(PEER, f"{FINGERPRINT}; cat /etc/network/interfaces") == files
@@ -422,19 +397,9 @@ def test_a_nic_of_ifupdown_is_left_alone(bare, tmp_path):
 # ---- the controller is a node -------------------------------------------------------------------
 
 
-def rooms() -> bytes:
-    """Return a tar archive of what a playbook needs."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        code = ("playbooks", "roles", "plugins", "training", "controller")
-        for name in (*code, "requirements", "ansible.cfg"):
-            tar.add(ROOT / name, f"hearth/{name}")
-    return packed.getvalue()
-
-
 @pytest.mark.rotated
-def test_the_controller_sets_its_own_address_without_ssh(bare):
-    packed = rooms()
+def test_the_controller_sets_its_own_address_without_ssh(bare, tmp_path):
+    code = packed((Controller(tmp_path).checkout, "hearth"))
     ansible = (
         "cd /root/hearth && LC_ALL=C.UTF-8 PYTHONPATH=training:controller "
         "PYTHONDONTWRITEBYTECODE=1 /opt/lab/venv/bin/python -m ansible.cli.playbook "
@@ -445,7 +410,7 @@ def test_the_controller_sets_its_own_address_without_ssh(bare):
     def try_it(node: str) -> None:
         me = {"cluster_address": elsewhere(node), "ansible_connection": "local"}
         peer = {"cluster_address": NODES[PEER].address}
-        inside(node, "tar -C /root -x", given=packed)
+        inside(node, "tar -C /root -x", given=code)
         listed = json.dumps({"cluster": {"hosts": {"me": me, PEER: peer}}})
         inside(node, "cat >/root/hosts.yml", given=listed.encode())
         wrong = inside(node, f"{ansible} {mistake}", 90)
@@ -456,4 +421,4 @@ def test_the_controller_sets_its_own_address_without_ssh(bare):
         assert address_of(node).get("local") == elsewhere(node)
         assert "me changed=0" in inside(node, ansible, 90)
 
-    on_each(try_it)
+    at_once(try_it, TRIED)

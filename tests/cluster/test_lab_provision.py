@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.lab import Play, computer_before, inside, inventory, lab, machines
+from support.lab import Play, computer_before, inside, inventory, lab, machines, short_run, tree
 from support.lines import assert_line
 from support.waiting import HANG
 
@@ -24,21 +24,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 NODES = {node.name: node for node in plan.nodes(3)}
 PASSWORD = "only-these-machines-know-it"
 ALL = "etc home opt root usr/local var/lib/hearth var/lib/systemd/linger boot srv"
-
-
-def tree(node: str, folders: str = "etc") -> set[str]:
-    """Return a line for each thing in these folders of a machine: kind, mode, owner, content.
-
-    Without the lab's own folder, Ansible's, and what sudo notes at its first use.
-    """
-    none = r"\( -name .ansible -o -name .sudo_as_admin_successful -o -path opt/lab \) -prune"
-    found = inside(
-        node,
-        f"cd / && find {folders} {none} -o -printf '%p %y %m %u %g %l\n' 2>/dev/null; "
-        f"find {folders} {none} -o -type f -exec sha256sum {{}} + 2>/dev/null",
-        timeout=HANG,
-    )
-    return set(found.splitlines())
 
 
 def fixed(node: plan.LabNode) -> str:
@@ -77,16 +62,16 @@ class Cluster:
         )
         self._secrets = ["-e", f"@{secrets}", "--vault-password-file", self.vault]
 
-    def play(self, playbook: str, *arguments: object, timeout: float = 300) -> tuple[int, str]:
+    def play(self, playbook: str, *arguments: object, status: int | None = 0) -> str:
         """Play as a person with the vault's password; no password is ever on the screen."""
-        status, screen = Play(self.inventory, playbook, *self._secrets, *arguments).end(timeout)
+        screen = Play(self.inventory, playbook, *self._secrets, *arguments).end(status)
         assert PASSWORD not in screen
-        return status, screen
+        return screen
 
-    def train(self, *arguments: object) -> tuple[int, str]:
+    def train(self, *arguments: object) -> str:
         """Train as a person who has no password of these machines: not even for sudo."""
         none = ["-e", "ansible_password=", "-e", "ansible_become_password="]
-        return Play(self.inventory, "train.yml", *none, *arguments).end(300)
+        return Play(self.inventory, "train.yml", *none, *arguments).end()
 
 
 @pytest.fixture(scope="module")
@@ -101,25 +86,23 @@ def cluster(real_models, tmp_path_factory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def bare(cluster) -> dict[str, set[str]]:
+def bare(cluster) -> dict[str, dict[str, str]]:
     """/etc of each machine before Hearth."""
     return {node: tree(node) for node in NODES}
 
 
 def test_check_mode_on_bare_machines_foretells_and_changes_nothing(cluster, bare):
     before = {node: tree(node, ALL) for node in NODES}
-    status, screen = cluster.play("provision.yml", "--check", "--diff", "-vvv")
-    assert status == 0
+    screen = cluster.play("provision.yml", "--check", "--diff", "-vvv")
     assert re.search(r"HandleLidSwitch=ignore", screen)
     for node, its in NODES.items():
         assert fixed(its) in screen
-        assert not tree(node, ALL) ^ before[node]
+        assert tree(node, ALL) == before[node]
 
 
 def test_a_node_that_is_off_is_named_at_once_and_the_others_are_done(cluster, bare):
     lab("power-off", "oldbox")
-    status, screen = cluster.play("provision.yml")
-    assert status != 0
+    screen = cluster.play("provision.yml", status=None)
     assert_line(screen.split("Logins without a password")[0], "oldbox", "reached")
     for node in ("tower", "laptop"):
         assert re.search(rf"✓ {node} +\d +{fixed(NODES[node])} +{NODES[node].card}", screen)
@@ -127,8 +110,7 @@ def test_a_node_that_is_off_is_named_at_once_and_the_others_are_done(cluster, ba
 
 def test_the_next_run_finishes_it(cluster, bare):
     lab("power-on", "oldbox")
-    status, screen = cluster.play("provision.yml")
-    assert status == 0
+    screen = cluster.play("provision.yml")
     for node, its in NODES.items():
         assert re.search(rf"✓ {node} +\d +{fixed(its)} +{its.card} .*2\.13\.0", screen)
     for card in ("RTX 5070 Ti", "RTX 4070 Laptop", "RTX 3070 Ti"):
@@ -140,40 +122,23 @@ def test_the_next_run_finishes_it(cluster, bare):
 
 def test_a_second_run_changes_nothing_and_shows_no_secret(cluster, bare):
     before = {node: tree(node) for node in NODES}
-    status, screen = cluster.play("provision.yml", "-vvv")
-    assert status == 0
+    screen = cluster.play("provision.yml", "-vvv")
     recap = screen.split("PLAY RECAP")[-1]
     for node in NODES:
         assert re.search(rf"^{node} .* changed=0 +unreachable=0 +failed=0", recap, re.MULTILINE)
-    assert not any(tree(node) ^ before[node] for node in NODES)
+    assert {node: tree(node) for node in NODES} == before
 
 
 def test_they_train_together_and_nobody_asks_for_a_password(cluster, bare):
-    small = [
-        "max_steps=3",
-        "split=equal",
-        "micro_batch=1",
-        "sequence_length=128",
-        "global_batch=3",
-        "wandb=off",
-        "evaluate=false",
-    ]
-    status, screen = cluster.train(
-        *("-e", "model=smollm2-135m"), *(word for each in small for word in ("-e", each))
-    )
-    assert status == 0
+    screen = cluster.train(*short_run(3))
     assert_line(screen, "finished", "3 of 3 steps", "tower, laptop, oldbox")
 
 
 def test_a_reset_leaves_etc_as_it_was_but_for_what_it_lists(cluster, bare):
-    status, screen = cluster.play("playbooks/reset.yml", "-e", "yes=true")
-    assert status == 0
+    screen = cluster.play("playbooks/reset.yml", "-e", "yes=true")
     assert "driver packages installed" in screen
     for node, before in bare.items():
-        assert not tree(node) ^ before
+        assert tree(node) == before
         address = inside(node, f"ip -brief -4 address show {NODES[node].card}")
         assert NODES[node].address in address
         assert fixed(NODES[node]) not in address
-    status, screen = cluster.play("playbooks/reset.yml", "-e", "yes=true")
-    assert status == 0
-    assert "nothing to undo" in screen

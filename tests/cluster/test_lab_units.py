@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 from support.lab import READY, Controller, as_root, at_home, inside, lab, on, row
-from support.lines import assert_line
 from support.runs import (
     cluster,
     end,
@@ -25,8 +24,7 @@ from hearth_lab import plan
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 API_KEY = "planted9876543210planted9876543210planted"
-CARDS = {node.name: node.card for node in plan.nodes(2)}
-NODES = tuple(CARDS)
+NODES = tuple(node.name for node in plan.nodes(2))
 
 
 @pytest.fixture(scope="module")
@@ -76,20 +74,6 @@ def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
 
 
 @pytest.mark.rotated
-def test_stopping_the_unit_keeps_a_checkpoint_and_ends_the_run_on_all_nodes(started):
-    started("second", max_steps=100000, checkpoint_every=100000)
-    until_step("second", 3)
-    on("laptop", "systemctl --user stop hearth-second.service")
-    ended = record("laptop", "second")
-    assert (ended["state"], ended["cause"]["node"]) == ("stopped", "laptop")
-    until(lambda: record("tower", "second")["state"] == "stopped")
-    last = steps("second")[-1]
-    for node in NODES:
-        assert on(node, "ls ai-cluster/checkpoints/second") == f"step-{last:08d}"
-        until(lambda node=node: units(node) == "")
-
-
-@pytest.mark.rotated
 def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started):
     started("third", max_steps=60, checkpoint_every=5)
     until_step("third", 12)
@@ -115,22 +99,6 @@ def test_a_machine_that_is_restarted_joins_again_when_it_is_back(started):
     assert record("tower", "reboot")["launches"][0]["cause"]["node"] == "laptop"
     assert "this machine is being shut down" in at_home("laptop", "cat ai-cluster/logs/reboot.log")
     until(lambda: units("laptop") == "")
-
-
-@pytest.mark.rotated
-def test_a_cut_cable_ends_the_run_on_both_sides_of_it_where_nobody_waits(started):
-    started("cable", "-e", "launch_return_timeout=0", max_steps=100000)
-    until_step("cable", 3)
-    rank = "$(pgrep -n -f '[t]rain_distributed.py --run-file')"
-    for node, card in CARDS.items():  # not one of the decoys
-        chosen = f"tr '\\0' '\\n' </proc/{rank}/environ | grep ^GLOO_SOCKET_IFNAME="
-        assert on(node, chosen) == f"GLOO_SOCKET_IFNAME={card}"
-    lab("cut", "laptop")
-    for node, other in (NODES, NODES[::-1]):
-        until_state("failed", "cable", [node])
-        assert record(node, "cable")["cause"]["node"] == other
-        until(lambda node=node: units(node) == "")
-    lab("join", "laptop")
 
 
 @pytest.mark.rotated
@@ -164,32 +132,15 @@ def dark() -> None:
 
 
 @pytest.mark.rotated
-def test_a_machine_that_comes_back_too_late_records_the_truth(started):
-    started("fifth", "-e", "launch_return_timeout=1", max_steps=100000)
-    until_step("fifth", 3)
-    lab("power-off", "laptop")
-    until(lambda: record("tower", "fifth")["state"] == "failed")
-    assert record("tower", "fifth")["cause"]["node"] == "laptop"
-    lab("power-on", "laptop")
-    until(lambda: record("laptop", "fifth")["state"] == "failed")
-    cause = record("laptop", "fifth")["cause"]
-    assert (cause["node"], cause["kind"]) == ("laptop", "node_lost")
-    assert_line(cause["message"], "laptop", "went down")
-    until(lambda: units("laptop") == "")
-
-
-@pytest.mark.rotated
 def test_a_node_that_would_slow_the_run_down_is_left_out_by_name(home):
     measured = home.tiny(split="auto", micro_batch="auto", lora_rank=64, max_steps=2)
     lab("link", "laptop", "10mbit")  # what the gradients cross, in more time than they save
     try:
-        status, screen = home.play("train.yml", *READY, "-e", "run=best", *measured)
-        assert status == 0
+        screen = home.play("train.yml", *READY, "-e", "run=best", *measured)
         left_out = re.search(r"LEFT OUT: (\w+)\. With all nodes a step would take", screen)[1]
         (alone,) = {*NODES} - {left_out}  # whichever was measured to be faster
         assert re.search(rf"best finished: 2 of 2 steps on {alone}( in|\n)", screen)
-        status, screen = home.play("playbooks/attach.yml", "-e", "run=best")
-        assert status == 0
+        screen = home.play("playbooks/attach.yml", "-e", "run=best")
         assert re.search(rf"best finished: 2 of 2 steps on {alone}( in|\n)", screen)
         results = "ls -d ai-cluster/results/best"
         assert at_home(alone, results) == "ai-cluster/results/best"

@@ -7,7 +7,7 @@ import yaml
 from support.house import House
 from support.lines import assert_line
 from support.own_code import make_hermit
-from support.stand_in_hub import COMMIT, published, stand_in_hub
+from support.stand_in_hub import COMMIT, stand_in_hub
 
 from hearth.config import preset_names
 
@@ -15,8 +15,7 @@ pytestmark = pytest.mark.cluster
 
 
 def test_every_preset_is_shown_with_the_nodes_that_it_fits(house: House):
-    status, screen = house.play("playbooks/models.yml")
-    assert status == 0
+    screen = house.play("playbooks/models.yml")
     for name in preset_names():
         assert f"\n  {name} " in screen
     assert_line(screen, "4 bits")
@@ -30,40 +29,23 @@ def test_every_preset_is_shown_with_the_nodes_that_it_fits(house: House):
 def test_what_does_not_fit_is_refused_with_all_other_findings_and_the_hub_is_not_asked(house):
     wrong = {"model": "llama2-13b", "memory_limit": 2, "precision": "fp16"}
     with stand_in_hub() as hub:
-        status, screen = house.play(
-            "train.yml", *house.tiny(**wrong), HF_HUB_OFFLINE="0", HF_ENDPOINT=hub.url
-        )
-    assert status == 2
+        screen = house.play("train.yml", *house.tiny(**wrong), status=2, **hub.variables)
     assert_line(screen, "desk, laptop", "llama2-13b", "not fit")
     assert_line(screen, "desk, laptop", "precision: fp16")
     assert "Nothing was started on any node." in screen
     assert not hub.asked
 
 
-def test_the_sizes_that_the_hub_publishes_are_enough_to_refuse_a_model(house, tmp_path):
-    with stand_in_hub() as hub:
-        hub.models["house/large"] = published(tmp_path / "large", "llama2-13b")
-        hub_here = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url}
-        asked = house.tiny(model="house/large", memory_limit=2)
-        status, screen = house.play("train.yml", *asked, **hub_here)
-    assert status == 2
-    assert_line(screen, "desk, laptop", "house--large", "not fit")
-    assert not any("safetensors" in path for path in hub.asked)
-
-
 @pytest.mark.rotated
 def test_code_that_comes_with_a_model_runs_only_where_it_is_allowed(house, tmp_path):
     with stand_in_hub() as hub:
         hub.models["house/hermit"] = make_hermit(tmp_path / "hermit")
-        hub_here = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url}
         asked = house.tiny(model="house/hermit", run="hermit", max_steps=2)
-        status, screen = house.play("train.yml", *asked, **hub_here)
-        assert status == 2
+        screen = house.play("train.yml", *asked, status=2, **hub.variables)
         assert_line(screen, "house/hermit", "Transformers")
         assert not any("safetensors" in path for path in hub.asked)
         allowed = [*asked, "-e", "trust_remote_code=true"]
-        status, screen = house.play("train.yml", *allowed, **hub_here)
-    assert status == 0
+        screen = house.play("train.yml", *allowed, **hub.variables)
     assert_line(screen, "[WARNING]", "trust_remote_code", "house/hermit")
     assert_line(screen, "configuration_hermit.py, modeling_hermit.py")
     assert (house.runs / "hermit" / "adapter" / "adapter_config.json").is_file()
@@ -74,11 +56,8 @@ def test_a_run_over_one_node_leaves_the_other_alone_and_records_the_revision(hou
     more = {"model": "house/tiny", "run": "alone", "max_steps": 2}
     with stand_in_hub() as hub:
         hub.models["house/tiny"] = tiny_model
-        hub_here = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url}
-        status, screen = house.play(
-            "train.yml", *house.tiny(**more), "-e", "nodes=laptop", **hub_here
-        )
-    assert status == 0
+        alone = (*house.tiny(**more), "-e", "nodes=laptop")
+        screen = house.play("train.yml", *alone, **hub.variables)
     assert "is not known" not in screen
     run = yaml.safe_load((house.runs / "alone" / "run.yml").read_text())
     assert run["source"]["revision"] == COMMIT
@@ -87,6 +66,5 @@ def test_a_run_over_one_node_leaves_the_other_alone_and_records_the_revision(hou
 
     # Its config.json is there now, so that the Hub need not be asked.
     again = {"model": "house/tiny", "run": "again", "memory_limit": 0.01}
-    status, screen = house.play("train.yml", *house.tiny(**again), "-e", "nodes=laptop")
-    assert status == 2
+    screen = house.play("train.yml", *house.tiny(**again), "-e", "nodes=laptop", status=2)
     assert_line(screen, "laptop", "house--tiny", "not fit")

@@ -28,13 +28,11 @@ def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_p
     with stand_in_index() as index:
         index.files |= ALPHA
         house.environment |= index.variables(tmp_path / "pip")
-        status, screen = house.play("playbooks/python.yml", "-e", json.dumps(given))
-        assert status == 0
+        screen = house.play("playbooks/python.yml", "-e", json.dumps(given))
         assert len(index.asked) == 1
         wheels = tmp_path / "cache" / "hearth" / "wheels"
         assert [path.name for path in wheels.glob("*.whl")] == list(ALPHA)
         done = subprocess.run([python, "-c", "import alpha"], capture_output=True, timeout=30)
         assert done.returncode == 0
-        status, screen = house.play("playbooks/python.yml", "-e", json.dumps(given))
-    assert status == 0
+        screen = house.play("playbooks/python.yml", "-e", json.dumps(given))
     assert "desk changed=0 · laptop changed=0" in screen

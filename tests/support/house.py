@@ -41,6 +41,20 @@ def tracked(pattern: str) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
+def ended(play: subprocess.Popen[str], status: int | None = 0) -> str:
+    """Return the screen of a play once it has ended with this exit status; None: any but 0."""
+    try:
+        screen, _ = play.communicate(timeout=HANG)
+    finally:
+        if play.poll() is None:
+            for process in (*psutil.Process(play.pid).children(recursive=True), play):
+                process.kill()
+            play.wait(10)
+    print(screen)
+    assert play.returncode == status or (status is None and play.returncode)
+    return screen
+
+
 class House:
     """One computer as two nodes: what a person would have after `git clone`."""
 
@@ -79,18 +93,10 @@ class House:
         )
 
     def play(
-        self, playbook: str, *arguments: object, timeout: float = HANG, **changes: str
-    ) -> tuple[int, str]:
-        """Play to the end; return the exit status and what the screen showed."""
-        process = self.start(playbook, *arguments, **changes)
-        try:
-            screen, _ = process.communicate(timeout=timeout)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait(10)
-        print(screen)
-        return process.returncode, screen
+        self, playbook: str, *arguments: object, status: int | None = 0, **changes: str
+    ) -> str:
+        """Play to the end; return what the screen showed (see `ended`)."""
+        return ended(self.start(playbook, *arguments, **changes), status)
 
     def script(self, name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Call a script of the checkout to its end."""
@@ -106,9 +112,9 @@ class House:
         print(done.stdout, done.stderr)
         return done
 
-    def train(self, *arguments: object, **changes: str) -> tuple[int, str]:
+    def train(self, *arguments: object, status: int = 0) -> str:
         """Play train.yml with the tiny model, the tiny data and small settings."""
-        return self.play("train.yml", *self.tiny(), *arguments, **changes)
+        return self.play("train.yml", *self.tiny(), *arguments, status=status)
 
     def tiny(self, **settings: Any) -> list[str]:
         train = {"model": str(self.model), "dataset": str(self.data), **TINY, **settings}

@@ -26,10 +26,11 @@ import yaml
 
 from hearth_lab import machine, plan
 from support.computer import LAB, snapshot
-from support.house import ROOT, House
+from support.house import ROOT, TINY, House, ended
 from support.waiting import HANG
 
 STATE = Path("/run", LAB)
+_LOCK = Path("/run/lock", LAB)
 # The Python of the image, which has everything already: for tests that are not about installing.
 READY = ("-e", "hearth_python=/opt/lab/venv/bin/python")
 _Answer = TypeVar("_Answer")
@@ -95,6 +96,23 @@ def at_home(node: str, command: str) -> str:
     return inside(node, shlex.join(words))
 
 
+def tree(node: str, folders: str = "etc") -> dict[str, str]:
+    """Return kind, mode, owner, target and checksum of all that lies in folders of a machine.
+
+    By path from the root; without the lab's own folder, Ansible's, and what sudo notes once.
+    """
+    none = r"\( -name .ansible -o -name .sudo_as_admin_successful -o -path opt/lab \) -prune"
+    find = f"find {folders} {none} -o"
+    kinds = rf"{find} -printf '%y %m %u:%g %l\t%p\n' 2>/dev/null"
+    sums = f"{find} -type f -exec sha256sum {{}} + 2>/dev/null"
+    found: dict[str, str] = {}
+    for line in inside(node, f"cd / && {kinds}; {sums}", timeout=HANG).splitlines():
+        state, _, path = line.partition("\t" if "\t" in line else "  ")
+        found[path] = f"{found.get(path, '')} {state}"
+    assert found
+    return found
+
+
 def at_once(action: Callable[[str], _Answer], nodes: Iterable[str]) -> dict[str, _Answer]:
     """Do something with several machines at the same time; return what came of it, by name."""
     nodes = list(nodes)
@@ -102,13 +120,20 @@ def at_once(action: Callable[[str], _Answer], nodes: Iterable[str]) -> dict[str,
         return dict(zip(nodes, pool.map(action, nodes), strict=True))
 
 
+def packed(*places: tuple[Path, str]) -> bytes:
+    """Return an archive of files and folders, each under the name that comes with it."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for path, name in places:
+            tar.add(path, name)
+    return archive.getvalue()
+
+
 def bring(folder: Path, nodes: Iterable[str]) -> None:
     """Put a folder of this computer on machines, at the same path and readable for everybody."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        tar.add(folder, str(folder).lstrip("/"))
+    archive = packed((folder, str(folder).lstrip("/")))
     unpack = f"tar -C / -x && chmod -R a+rX {folder}"
-    at_once(lambda node: as_root(node, unpack, packed.getvalue()), nodes)
+    at_once(lambda node: as_root(node, unpack, archive), nodes)
 
 
 def row(node: str) -> list[str]:
@@ -146,7 +171,7 @@ def need_the_lab() -> None:
 def _ours() -> bool:
     """Return whether no other tests have the lab; none can have it then until these have ended."""
     if not _HELD:
-        lock = os.open(f"/run/lock/{LAB}", os.O_RDWR | os.O_CREAT)
+        lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -176,6 +201,13 @@ def machines(count: int = 3) -> Iterator[None]:
         yield
     finally:
         lab("down", timeout=_DOWN_SECONDS)
+
+
+def short_run(steps: int) -> list[str]:
+    """Return the typed words of a run of the real model of so many steps."""
+    few = {"max_steps": steps, "sequence_length": 128, "evaluate": "false"}
+    settings = {**TINY, "model": "smollm2-135m", **few}
+    return [word for name, value in settings.items() for word in ("-e", f"{name}={value}")]
 
 
 def inventory(folder: Path, hosts: dict[str, dict[str, object]]) -> Path:
@@ -274,11 +306,6 @@ class Play:
         self._signal(signal.SIGKILL)
         self._process.wait(10)
 
-    def end(self, timeout: float = HANG) -> tuple[int, str]:
-        """Return the exit status and what the screen showed, once the play has ended."""
-        try:
-            screen, _ = self._process.communicate(timeout=timeout)
-        finally:
-            self.kill()
-        print(screen)
-        return self._process.returncode, screen
+    def end(self, status: int | None = 0) -> str:
+        """Return what the screen showed once the play has ended (see `support.house.ended`)."""
+        return ended(self._process, status)

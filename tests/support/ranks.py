@@ -286,12 +286,17 @@ def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
     return max((one[name] - other[name]).abs().max().item() for name in one)
 
 
+def loaded(model: Path | str, precision: str = "fp64", **settings: Any) -> Any:
+    """Return a model on the processor, as every run with these settings begins with it."""
+    chosen = resolve({"model": str(model), **settings}).settings
+    torch.manual_seed(chosen.seed)
+    return load_model(chosen, Path(model), torch.device("cpu"), precision)
+
+
 def beginning(settings: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Return the adapter that every run with these settings begins with, by name."""
-    chosen = resolve(settings).settings
-    torch.manual_seed(chosen.seed)
-    fresh = load_model(chosen, Path(chosen.model), torch.device("cpu"), chosen.precision)
-    return {name.replace(".default", ""): value.detach() for name, value in fresh.trainable()}
+    fresh = loaded(**settings).trainable()
+    return {name.replace(".default", ""): value.detach() for name, value in fresh}
 
 
 def change(end: dict[str, torch.Tensor], start: dict[str, torch.Tensor]) -> torch.Tensor:

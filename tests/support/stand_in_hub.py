@@ -37,6 +37,11 @@ class StandInHub(ThreadingHTTPServer):
         """The address for HF_ENDPOINT."""
         return f"http://127.0.0.1:{self.server_port}"
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment in which this is the Hub."""
+        return {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": self.url}
+
 
 @contextmanager
 def stand_in_hub() -> Iterator[StandInHub]:

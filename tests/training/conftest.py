@@ -1,4 +1,4 @@
-"""One tiny model and one tiny data set for all tests of the trainer, and nodes to train on."""
+"""Arguments of short runs, and nodes to train on."""
 
 from __future__ import annotations
 
@@ -8,23 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from support.supervisors import LOOP, Nodes
-from support.tiny_model import make_dataset, make_model
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """Several threads of so small a model wait for each other; ranks have one anyway."""
     torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory) -> Path:
-    return make_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
-@pytest.fixture(scope="session")
-def tiny_data(tmp_path_factory) -> Path:
-    return make_dataset(tmp_path_factory.mktemp("data") / "words.jsonl")
 
 
 @pytest.fixture(scope="session")

@@ -7,30 +7,21 @@ from contextlib import nullcontext
 import pytest
 import torch
 from support.facts import refuses
-from support.ranks import metrics, refused, succeeded, train_forked
+from support.ranks import loaded, metrics, refused, succeeded, train_forked
 from support.tiny_model import make_model
 from transformers import FalconConfig, GPT2Config, LlamaConfig, OPTConfig
 
 from hearth.base.errors import ModelError
-from hearth.config import resolve
-from hearth.model.load import load_model
 from hearth.model.packing_isolation import check_isolation
 
 OPT = {"ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.3}
-CPU = torch.device("cpu")
-
-
-def loaded(folder, family, precision="fp64", more=(), **settings):
-    folder = make_model(folder, family=family, **dict(more))
-    chosen = resolve({"model": str(folder), **settings}).settings
-    return load_model(chosen, folder, CPU, precision)
 
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32"])
 @pytest.mark.parametrize("lora", [True, False])
 @pytest.mark.parametrize(("family", "more"), [(OPTConfig, OPT), (FalconConfig, {})])
 def test_a_family_that_mixes_documents_is_refused_by_name(tmp_path, family, more, lora, precision):
-    model = loaded(tmp_path / "mixes", family, precision, more, lora=lora)
+    model = loaded(make_model(tmp_path / "mixes", family=family, **more), precision, lora=lora)
     with refuses(ModelError, "home/mixes", "documents", "packing=false"):
         check_isolation(model, "home/mixes", nullcontext)
 
@@ -40,7 +31,8 @@ def test_a_family_that_mixes_documents_is_refused_by_name(tmp_path, family, more
     ("family", "more"), [(LlamaConfig, {}), (GPT2Config, {"resid_pdrop": 0.3, "embd_pdrop": 0.3})]
 )
 def test_one_that_keeps_them_apart_is_left_as_it_was(tmp_path, family, more, precision):
-    model = loaded(tmp_path / "apart", family, precision, more, lora_dropout=0.3)
+    folder = make_model(tmp_path / "apart", family=family, **more)
+    model = loaded(folder, precision, lora_dropout=0.3)
     modes = [module.training for module in model.network.modules()]
     weights = {name: value.clone() for name, value in model.network.state_dict().items()}
     drawn = torch.get_rng_state()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from support.ranks import (
     figures,
@@ -52,17 +54,10 @@ def test_the_draw_is_the_micro_batchs_whichever_rank_computes_it(drawn):
     assert furthest(one, three) < 1e-9
 
 
-@pytest.fixture(scope="module")
-def drops_by_itself(tmp_path_factory):
-    """A tiny GPT-2, whose layers have a dropout of their own."""
-    folder = tmp_path_factory.mktemp("models") / "gpt2"
-    return make_model(folder, family=GPT2Config, resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.0)
-
-
-def test_a_models_own_dropout_is_drawn_by_micro_batch_and_again_after_a_resume(
-    tmp_path, arguments, drops_by_itself
-):
-    whole = [*arguments, "--model", drops_by_itself, "--no-lora", "--split", "2:1"]
+def test_a_models_own_dropout_is_drawn_by_micro_batch_and_again_after_a_resume(tmp_path, arguments):
+    gpt2 = functools.partial(make_model, family=GPT2Config, attn_pdrop=0.0)
+    drops = gpt2(tmp_path / "drops", resid_pdrop=0.3, embd_pdrop=0.3)
+    whole = [*arguments, "--model", drops, "--no-lora", "--split", "2:1"]
     whole += ["--max-steps", 4, "--precision", "fp64"]
     expected = trained(tmp_path, "whole", 2, *whole)
     stopped(tmp_path, "night", 2, *whole)
@@ -70,8 +65,6 @@ def test_a_models_own_dropout_is_drawn_by_micro_batch_and_again_after_a_resume(
     assert furthest(learned(tmp_path, "night"), expected) == 0
     one = trained(tmp_path, "one", 1, *whole, "--split", "equal")
     assert furthest(one, expected) < 1e-9
-    still = make_model(
-        tmp_path / "still", family=GPT2Config, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
-    )
+    still = gpt2(tmp_path / "still", resid_pdrop=0.0, embd_pdrop=0.0)
     without = trained(tmp_path, "without", 1, *whole, "--model", still, "--split", "equal")
     assert furthest(without, expected) > 1e-3

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
-import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from support.facts import assert_names
 from support.ranks import (
     apart,
     beginning,
@@ -27,6 +24,7 @@ from support.ranks import (
     figures,
     furthest,
     learned,
+    loaded,
     metrics,
     refused,
     stopped,
@@ -35,12 +33,10 @@ from support.ranks import (
     trained,
 )
 from support.tiny_model import make_tokenizer
-from support.waiting import HANG
+from support.waiting import until
 
 from hearth.base.files import sha256_of
-from hearth.config import resolve
 from hearth.data.load import load_data
-from hearth.model.load import load_model
 from hearth.trainer.compute import Compute
 
 STEPS = 20
@@ -148,8 +144,7 @@ def test_the_steps_of_the_table_are_unequal_and_clipping_bites(alone):
 @pytest.fixture(scope="module")
 def computing(tmp_path_factory, tiny_model, tiny_data):
     """Return the tiny model with an adapter that does something, and rows to compute."""
-    chosen = resolve({"model": str(tiny_model)}).settings
-    model = load_model(chosen, tiny_model, torch.device("cpu"), "fp64")
+    model = loaded(tiny_model)
     with torch.no_grad():
         for _, parameter in model.trainable():
             parameter.normal_(std=0.1)
@@ -201,55 +196,39 @@ def test_a_split_changes_little_of_what_was_learned_in_float32(common, tmp_path,
 
 
 def kill_after(step, cwd, run, ranks, *arguments):
-    """Train until `step` steps are recorded, then kill a rank as a crash would."""
-    process = subprocess.Popen(
+    """Train until `step` steps are recorded, then kill all ranks as a crash would."""
+    process = psutil.Popen(
         command(ranks, "--run-name", run, *arguments),
         cwd=cwd,
         env=environment(cwd),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,
     )
-    record = cwd / "runs" / run / "metrics.jsonl"
     try:
-        limit = time.monotonic() + HANG
-        while not record.exists() or len(metrics(record.parent, "step")) < step:
-            assert process.poll() is None and time.monotonic() < limit
-            time.sleep(0.02)
+        until(lambda: len(metrics(cwd / "runs" / run, "step")) >= step)
     finally:
-        children = subprocess.run(
-            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True
-        ).stdout.split()
-        for pid in [*map(int, children), process.pid]:
-            os.kill(pid, signal.SIGKILL)
+        for each in [*process.children(), process]:
+            each.kill()
         process.wait(10)
 
 
 @pytest.mark.rotated
-def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, arguments):
-    more = [*arguments, "--max-steps", 60, "--checkpoint-every", 4, "--split", "2:1"]
+@pytest.mark.parametrize(
+    ("step", "every"), [(9, 4), (3, 1000)], ids=["from a checkpoint", "from the beginning"]
+)
+def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
+    tmp_path, arguments, step, every
+):
+    more = [*arguments, "--max-steps", 60, "--checkpoint-every", every, "--split", "2:1"]
     expected = trained(tmp_path, "whole", 2, *more)
-    kill_after(9, tmp_path, "broken", 2, *more)
-    before = metrics(tmp_path / "runs" / "broken", "end")
-    succeeded(train_forked(tmp_path, 2, "--resume", "broken"))
-    found = learned(tmp_path, "broken")
-    assert before == []
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-    steps = figures(tmp_path / "runs" / "broken", "step", "step")
-    assert steps == list(range(1, 61))
-    losses = [figures(tmp_path / "runs" / run, "step", "loss") for run in ("whole", "broken")]
-    assert losses[0] == losses[1]
-
-
-@pytest.mark.rotated
-def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path, arguments):
-    more = [*arguments, "--max-steps", 60]
-    expected = trained(tmp_path, "whole", 1, *more)
-    kill_after(3, tmp_path, "broken", 1, *more)
-    done = train_forked(tmp_path, 1, "--resume", "broken")
-    assert_names(done.stdout, "step 0")
-    found = learned(tmp_path, "broken")
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    kill_after(step, tmp_path, "broken", 2, *more)
+    whole, broken = (tmp_path / "runs" / run for run in ("whole", "broken"))
+    assert metrics(broken, "end") == []
+    done = succeeded(train_forked(tmp_path, 2, "--resume", "broken"))
+    assert (": step 0 " in done.stdout) == (every > step)
+    assert furthest(learned(tmp_path, "broken"), expected) == 0
+    assert figures(broken, "step", "step") == list(range(1, 61))
+    assert figures(broken, "step", "loss") == figures(whole, "step", "loss")
 
 
 def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, arguments):
@@ -261,24 +240,22 @@ def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, argum
     assert rates[4:] == sorted(rates[4:], reverse=True)
 
 
-def test_the_best_adapter_is_kept_and_survives_a_resume_on_other_ranks(tmp_path, arguments):
-    more = [*arguments, "--evaluate", "--eval-every", 4, "--checkpoint-every", 8]
-    more += ["--learning-rate", 0.05]
-    trained(tmp_path, "night", 2, *more, "--max-steps", 8)
+@pytest.mark.parametrize("what", [(), ("--no-lora",)], ids=["adapter", "whole model"])
+def test_the_best_is_kept_and_survives_a_resume_on_other_ranks(tmp_path, arguments, what):
+    more = [*arguments, *what, "--evaluate", "--eval-every", 4, "--checkpoint-every", 8]
+    trained(tmp_path, "night", 2, *more, "--learning-rate", 0.05, "--max-steps", 8)
     folder = tmp_path / "runs" / "night"
     told = metrics(folder, "evaluate")
     assert figures(folder, "evaluate", "step") == [0, 4, 8]
     assert figures(folder, "evaluate", "when") == ["before", "during", "after"]
-    kept = (folder / "best" / "adapter_model.safetensors").read_bytes()
-    last = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
-    assert (kept == last) == (told[2]["loss"] < told[1]["loss"])
+    kept, last = learned(tmp_path, "night", "best"), learned(tmp_path, "night")
+    assert (furthest(kept, last) == 0) == (told[2]["loss"] < told[1]["loss"])
 
     shutil.rmtree(folder / "best")
     succeeded(train_forked(tmp_path, 1, "--resume", "night", "--max-steps", 12))
     better = metrics(folder, "evaluate")[-1]["loss"] < min(each["loss"] for each in told[1:])
-    last = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
-    again = (folder / "best" / "adapter_model.safetensors").read_bytes()
-    assert again == (last if better else kept)
+    again, last = learned(tmp_path, "night", "best"), learned(tmp_path, "night")
+    assert furthest(again, last if better else kept) == 0
 
 
 def test_what_was_to_be_judged_at_a_stop_is_judged_when_the_run_goes_on(tmp_path, arguments):

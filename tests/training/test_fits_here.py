@@ -6,7 +6,7 @@ import pytest
 import yaml
 from support.facts import assert_names
 from support.ranks import refused, succeeded, train, train_forked
-from support.stand_in_hub import COMMIT, StandInHub, published, stand_in_hub
+from support.stand_in_hub import COMMIT, published, stand_in_hub
 
 from hearth.fit.catalogue import listing
 from tests.bench.memory.measure import taken
@@ -15,14 +15,9 @@ from tests.bench.memory.report import WITHIN, off
 LARGE = ["--model", "llama2-13b", "--memory-limit", 2, "--wandb", "off"]
 
 
-def asking(hub: StandInHub) -> dict[str, str]:
-    """Return the environment in which this stand-in is the Hub."""
-    return {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url}
-
-
 def test_what_does_not_fit_is_refused_and_the_hub_is_not_even_asked(tmp_path):
     with stand_in_hub() as hub:
-        done = train(tmp_path, 1, *LARGE, "--precision", "fp16", **asking(hub))
+        done = train(tmp_path, 1, *LARGE, "--precision", "fp16", **hub.variables)
     # All findings come at once.
     refused(done, "llama2-13b", "memory_limit", "2.0 GiB", "precision: fp16")
     assert not hub.asked
@@ -31,8 +26,7 @@ def test_what_does_not_fit_is_refused_and_the_hub_is_not_even_asked(tmp_path):
 def test_the_sizes_that_the_hub_publishes_are_enough_to_refuse_a_model(tmp_path):
     with stand_in_hub() as hub:
         hub.models["house/large"] = published(tmp_path / "large", "llama2-13b")
-        given = ["--model", "house/large", *LARGE[2:]]
-        done = train(tmp_path, 1, *given, **asking(hub))
+        done = train(tmp_path, 1, *LARGE, "--model", "house/large", **hub.variables)
     refused(done, "house--large", "2.0 GiB")
     assert not any("safetensors" in path for path in hub.asked)
 
@@ -44,7 +38,7 @@ def test_the_presets_are_listed(tmp_path):
 
 def test_a_person_can_try_it_all_the_same(tmp_path):
     with stand_in_hub() as hub:
-        done = train(tmp_path, 1, *LARGE, "--fit", "warn", **asking(hub))
+        done = train(tmp_path, 1, *LARGE, "--fit", "warn", **hub.variables)
     assert_names(done.stdout, "WARNING: llama2-13b")
     assert any("Llama-2-13b-hf" in path for path in hub.asked)
 
@@ -53,8 +47,7 @@ def test_the_revision_that_was_fetched_is_recorded(tmp_path, tiny_model, argumen
     with stand_in_hub() as hub:
         hub.models["house/tiny"] = tiny_model
         given = [*arguments, "--model", "house/tiny", "--max-steps", 1, "--run-name", "night"]
-        done = train(tmp_path, 1, *given, **asking(hub))
-    assert done.returncode == 0, done.stderr
+        done = succeeded(train(tmp_path, 1, *given, **hub.variables))
     assert "not known" not in done.stdout
     source = yaml.safe_load((tmp_path / "runs" / "night" / "run.yml").read_text())["source"]
     assert source["revision"] == COMMIT

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from peft import PeftModel
 from support.facts import refuses
 from support.plainly import held_out_loss
-from support.ranks import metrics, python, succeeded, train
+from support.ranks import loaded, metrics, python, succeeded, train
 from support.tiny_model import make_model, make_seeing_model, make_tokenizer
 from transformers import (
     AutoModelForCausalLM,
@@ -22,11 +22,11 @@ from transformers import (
     Qwen3Config,
 )
 
-from hearth.config import ConfigError, Settings, load_preset, resolve
+from hearth.config import ConfigError, Settings, load_preset
 from hearth.data.load import load_data
 from hearth.data.rows import Batch
 from hearth.model import precision
-from hearth.model.load import backend_here, load_model
+from hearth.model.load import backend_here
 
 
 def packed(first, second, padding=0):
@@ -39,12 +39,6 @@ def packed(first, second, padding=0):
     return Batch(ids, labels, np.concatenate([np.arange(n) for n in lengths])[None], lengths)
 
 
-@pytest.fixture
-def model(tiny_model):
-    settings = resolve({"model": str(tiny_model)}).settings
-    return load_model(settings, tiny_model, torch.device("cpu"), "fp64")
-
-
 def logits(model, batch):
     with torch.no_grad():
         return model.network(
@@ -52,6 +46,14 @@ def logits(model, batch):
             position_ids=torch.as_tensor(batch.position_ids),
             use_cache=False,
         ).logits[0]
+
+
+def keeps_documents_apart(model):
+    """Require that a token changed in one document moves no logits of its neighbour."""
+    one = logits(model, packed([5, 6, 7, 8], [9, 10, 11], padding=2))
+    other = logits(model, packed([5, 60, 7, 8], [9, 10, 11], padding=2))
+    assert not torch.equal(one[1:4], other[1:4])
+    assert torch.equal(one[4:7], other[4:7])
 
 
 FAMILIES = {
@@ -66,31 +68,20 @@ FAMILIES = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_token_changed_in_one_document_does_not_move_its_neighbours_logits(tmp_path, family):
     config, more = FAMILIES[family]
-    folder = make_model(tmp_path / family, family=config, **more)
-    settings = resolve({"model": str(folder)}).settings
-    model = load_model(settings, folder, torch.device("cpu"), "fp64")
-    one = logits(model, packed([5, 6, 7, 8], [9, 10, 11], padding=2))
-    other = logits(model, packed([5, 60, 7, 8], [9, 10, 11], padding=2))
-    assert not torch.equal(one[1:4], other[1:4])
-    assert torch.equal(one[4:7], other[4:7])
+    keeps_documents_apart(loaded(make_model(tmp_path / family, family=config, **more)))
 
 
 def test_a_model_that_also_sees_trains_on_text_and_keeps_documents_apart(tmp_path):
     folder = make_seeing_model(tmp_path / "gemma3")
-    targets = {"lora_targets": load_preset("gemma3-4b").settings["lora_targets"]}
-    settings = resolve({"model": str(folder), **targets}).settings
-    model = load_model(settings, folder, torch.device("cpu"), "fp64")
-    one = logits(model, packed([5, 6, 7, 8], [9, 10, 11], padding=2))
-    other = logits(model, packed([5, 60, 7, 8], [9, 10, 11], padding=2))
-    assert not torch.equal(one[1:4], other[1:4])
-    assert torch.equal(one[4:7], other[4:7])
+    model = loaded(folder, lora_targets=load_preset("gemma3-4b").settings["lora_targets"])
+    keeps_documents_apart(model)
     model.loss(packed([5, 6, 7, 8], [9, 10, 11]), 5).backward()
     reached = {"vision" in name for name, p in model.trainable() if p.grad is not None}
     assert reached == {False}
 
 
-def test_two_packed_documents_lose_what_they_lose_alone(model):
-    alone = 0.0
+def test_two_packed_documents_lose_what_they_lose_alone(tiny_model):
+    model, alone = loaded(tiny_model), 0.0
     for ids in ([5, 6, 7, 8], [9, 10, 11]):
         row = np.array([ids])
         out = logits(model, Batch(row, row, np.arange(len(ids))[None], [len(ids)]))
@@ -99,7 +90,8 @@ def test_two_packed_documents_lose_what_they_lose_alone(model):
     assert together.item() == pytest.approx(alone, abs=1e-12)
 
 
-def test_a_micro_batch_loses_what_its_rows_lose_one_by_one(model, tiny_data, tmp_path):
+def test_a_micro_batch_loses_what_its_rows_lose_one_by_one(tiny_model, tiny_data, tmp_path):
+    model = loaded(tiny_model)
     rows = load_data(
         tiny_data, make_tokenizer(), sequence_length=96, packing=True, held_out=0.1, seed=1,
         cache=tmp_path,

@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 from support.facts import assert_names
-from support.ranks import learned, metrics, train_forked
+from support.ranks import learned, metrics, succeeded, train_forked
 from support.several import on_ranks
 from support.tiny_model import POISON, poison
 
@@ -47,14 +47,20 @@ def trained(cwd, model, bad_lines, *more):
     )
 
 
-def test_the_step_is_skipped_on_all_ranks_and_the_line_named(tmp_path, poisoned):
-    done = trained(tmp_path, poisoned, {7})
-    assert done.returncode == 0, done.stderr
-    (skip,) = metrics(tmp_path / "runs" / "night", "skip")
+def the_skip(cwd, done):
+    """Return the only skip of a run that ended well, which names its line, and what it said."""
+    (skip,) = metrics(cwd / "runs" / "night", "skip")
     (line,) = skip["rows"]
     assert line.endswith("x.jsonl:7")
-    (said,) = [each for each in done.stdout.splitlines() if line in each]
-    assert_names(said, f"step {skip['step']} skipped", f"row {line}")
+    (said,) = [each for each in succeeded(done).stdout.splitlines() if line in each]
+    assert_names(said, f"row {line}")
+    return skip, said
+
+
+def test_the_step_is_skipped_on_all_ranks_and_the_line_named(tmp_path, poisoned):
+    done = trained(tmp_path, poisoned, {7})
+    skip, said = the_skip(tmp_path, done)
+    assert_names(said, f"step {skip['step']} skipped")
     steps = metrics(tmp_path / "runs" / "night", "step")
     assert [step["step"] for step in steps if step["skipped"]] == [skip["step"]]
     assert done.stdout.count("  1 skipped") == 1
@@ -78,27 +84,19 @@ def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned, how, f
 
 
 def test_a_rank_that_learns_by_itself_skips_by_itself_and_names_its_line(tmp_path, poisoned):
-    done = trained(tmp_path, poisoned, {7}, "--sync-every", 2)
-    assert done.returncode == 0, done.stderr
-    (skip,) = metrics(tmp_path / "runs" / "night", "skip")
-    (line,) = skip["rows"]
-    assert line.endswith("x.jsonl:7")
-    (said,) = [each for each in done.stdout.splitlines() if line in each]
-    assert_names(said, "1 local step", "the 2", f"step {skip['step'] + 1}", f"row {line}")
+    skip, said = the_skip(tmp_path, trained(tmp_path, poisoned, {7}, "--sync-every", 2))
+    assert_names(said, "1 local step", "the 2", f"step {skip['step'] + 1}")
     steps = metrics(tmp_path / "runs" / "night", "step")
     assert [step["skipped"] for step in steps if step["step"] == skip["step"]] == [1]
     assert sum(step["skipped"] for step in steps) == 1
-    numbers = learned(tmp_path, "night").values()
-    assert all(bool(each.isfinite().all()) for each in numbers)
-    assert any(
-        bool(each.any()) for name, each in learned(tmp_path, "night").items() if "_B" in name
-    )
+    numbers = learned(tmp_path, "night")
+    assert all(bool(each.isfinite().all()) for each in numbers.values())
+    assert any(bool(each.any()) for name, each in numbers.items() if "_B" in name)
 
 
 def test_rounds_from_which_something_was_learned_do_not_end_the_run(tmp_path, poisoned):
     """A round is an epoch here, so each has the one bad line."""
-    done = trained(tmp_path, poisoned, {7}, "--sync-every", 4, "--epochs", 4)
-    assert done.returncode == 0, done.stderr
+    succeeded(trained(tmp_path, poisoned, {7}, "--sync-every", 4, "--epochs", 4))
     skips = metrics(tmp_path / "runs" / "night", "skip")
     assert [each["step"] for each in skips] == [4, 8, 12, 16]
     assert all(each["rows"][0].endswith("x.jsonl:7") for each in skips)

@@ -8,7 +8,7 @@ import signal
 import pytest
 from support.facts import assert_names
 from support.supervisors import LOOP, Nodes
-from support.waiting import HANG, until
+from support.waiting import until
 
 
 @pytest.fixture
@@ -17,16 +17,30 @@ def nodes(nodes):
     return functools.partial(nodes, return_timeout=60, silence_timeout=4)
 
 
-def until_generation(run: Nodes, generation: int, *nodes: str, seconds: float = HANG) -> None:
+@pytest.fixture
+def begun(nodes):
+    """Make nodes whose ranks work under the first generation."""
+
+    def begin(count: int, script: str = LOOP, **settings: object) -> Nodes:
+        run = nodes(count, script, **settings)
+        run.start()
+        until_generation(run, 0)
+        return run
+
+    return begin
+
+
+def until_generation(run: Nodes, generation: int, *nodes: str) -> None:
     """Wait until the ranks of these nodes work under a generation."""
     told = f"generation {generation} rank"
-    until(lambda: all(told in run.log(node) for node in nodes or run.names), seconds)
+    until(lambda: all(told in run.log(node) for node in nodes or run.names))
 
 
-def finish(run: Nodes) -> None:
-    """Let the ranks of all nodes come to their end."""
+def finish(run: Nodes) -> dict[str, dict]:
+    """Let the ranks of all nodes come to their end; return the records of the nodes."""
     for node in run.names:
         (run.workspace(node) / "results/first/enough").touch()
+    return run.wait()
 
 
 LOST_AND_BACK = [(0, "node1", "node_lost"), (1, "node1", "node_back")]
@@ -39,23 +53,18 @@ def launches(record: dict) -> list[tuple[int, str, str]]:
     ]
 
 
-def test_a_killed_torchrun_starts_all_again_under_a_new_generation(nodes):
-    run = nodes(3)
-    run.start()
-    until_generation(run, 0)
+def test_a_killed_torchrun_starts_all_again_under_a_new_generation(begun):
+    run = begun(3)
     run.torchrun("node2").kill()
     until_generation(run, 1)
-    finish(run)
-    for record in run.wait().values():
+    for record in finish(run).values():
         assert (record["state"], record["generation"], record["cause"]) == ("finished", 1, None)
         assert launches(record) == [(0, "node2", "rank_failed")]
 
 
 @pytest.mark.parametrize("victim", ["node0", "node1"])
-def test_a_supervisor_that_comes_back_is_waited_for(nodes, victim):
-    run = nodes(3)
-    run.start()
-    until_generation(run, 0)
+def test_a_supervisor_that_comes_back_is_waited_for(begun, victim):
+    run = begun(3)
     run.kill(victim)
     others = [name for name in run.names if name != victim]
     run.until_down()
@@ -63,28 +72,22 @@ def test_a_supervisor_that_comes_back_is_waited_for(nodes, victim):
     until(lambda: all(run.record(name)["missing"] == [victim] for name in others))
     run.start(victim)
     until_generation(run, 1)
-    finish(run)
-    for record in run.wait().values():
+    for record in finish(run).values():
         assert (record["state"], record["generation"]) == ("finished", 1)
         assert launches(record) == [(0, victim, "node_lost")]
 
 
-def test_a_machine_that_only_slept_joins_again_by_itself(nodes):
-    run = nodes(3)
-    run.start()
-    until_generation(run, 0)
+def test_a_machine_that_only_slept_joins_again_by_itself(begun):
+    run = begun(3)
     run.supervisor("node1").send_signal(signal.SIGSTOP)
     until(lambda: run.record("node0")["state"] == "waiting")
     run.supervisor("node1").send_signal(signal.SIGCONT)
     until_generation(run, 1)
-    finish(run)
-    assert {record["state"] for record in run.wait().values()} == {"finished"}
+    assert {record["state"] for record in finish(run).values()} == {"finished"}
 
 
-def test_who_never_comes_back_ends_the_run_with_its_loss(nodes):
-    run = nodes(2, return_timeout=5, ready_timeout=3)
-    run.start()
-    until_generation(run, 0)
+def test_who_never_comes_back_ends_the_run_with_its_loss(begun):
+    run = begun(2, return_timeout=5, ready_timeout=3)
     run.supervisor("node1").kill()
     record = run.wait("node0")["node0"]
     assert record["state"] == "failed"
@@ -102,10 +105,8 @@ def test_launches_that_lead_nowhere_come_to_an_end(nodes):
         assert [each["generation"] for each in record["launches"]] == [0, 1, 2]
 
 
-def test_a_stop_reaches_those_who_wait_for_a_lost_node(nodes):
-    run = nodes(3)
-    run.start()
-    until_generation(run, 0)
+def test_a_stop_reaches_those_who_wait_for_a_lost_node(begun):
+    run = begun(3)
     run.supervisor("node2").kill()
     until(lambda: all(run.record(name)["state"] == "waiting" for name in ("node0", "node1")))
     until(lambda: run.record("node0")["missing"] == ["node2"])
@@ -114,10 +115,8 @@ def test_a_stop_reaches_those_who_wait_for_a_lost_node(nodes):
         assert (record["state"], record["cause"]["node"]) == ("stopped", "node1")
 
 
-def test_elastic_goes_on_without_a_node_and_takes_it_in_again(nodes):
-    run = nodes(3, elastic=True, min_nodes=2)
-    run.start()
-    until_generation(run, 0)
+def test_elastic_goes_on_without_a_node_and_takes_it_in_again(begun):
+    run = begun(3, elastic=True, min_nodes=2)
     run.kill("node1")
     until_generation(run, 1, "node0", "node2")
     assert "generation 1 rank 1 step" in run.log("node2")  # there are two ranks now
@@ -125,18 +124,15 @@ def test_elastic_goes_on_without_a_node_and_takes_it_in_again(nodes):
     run.start("node1")
     until_generation(run, 2)
     assert "generation 2 rank 2 step" in run.log("node2")
-    finish(run)
-    for name, record in run.wait().items():
+    for name, record in finish(run).items():
         assert (record["state"], record["generation"]) == ("finished", 2), name
     assert launches(run.record("node0")) == LOST_AND_BACK
 
 
-def test_a_pause_for_a_node_that_is_lost_again_does_not_end_the_run(nodes):
+def test_a_pause_for_a_node_that_is_lost_again_does_not_end_the_run(begun):
     # Nobody ends its step before the node has left.
     stops = 'Path("stop").exists() or'
-    run = nodes(3, LOOP.replace(stops, 'Path("left").exists() or'), elastic=True, min_nodes=2)
-    run.start()
-    until_generation(run, 0)
+    run = begun(3, LOOP.replace(stops, 'Path("left").exists() or'), elastic=True, min_nodes=2)
     run.kill("node1")
     until_generation(run, 1, "node0", "node2")
     run.start("node1")
@@ -156,8 +152,6 @@ def test_a_pause_for_a_node_that_is_lost_again_does_not_end_the_run(nodes):
 
 def lose_both(run: Nodes, said: str) -> None:
     """Kill both supervisors, have their stop files say this, and bring them back."""
-    run.start()
-    until_generation(run, 0)
     for node in run.names:
         run.kill(node)
     run.until_down()
@@ -166,32 +160,18 @@ def lose_both(run: Nodes, said: str) -> None:
     run.start()
 
 
-def test_a_pause_that_was_left_behind_does_not_end_the_run(nodes):
-    run = nodes(2)
+def test_a_pause_that_was_left_behind_does_not_end_the_run(begun):
+    run = begun(2)
     lose_both(run, "pause\n")
     for node in run.names:
         told = f"generation 1 rank {node[-1]} step 20"
         until(lambda node=node, told=told: told in run.log(node))
         assert not (run.workspace(node) / "results/first/stop").exists()
-    finish(run)
-    assert {record["state"] for record in run.wait().values()} == {"finished"}
+    assert {record["state"] for record in finish(run).values()} == {"finished"}
 
 
 @pytest.mark.parametrize("said", ["stop\n", ""])
-def test_a_stop_that_was_asked_for_before_the_machine_went_down_holds(nodes, said):
-    run = nodes(2)
+def test_a_stop_that_was_asked_for_before_the_machine_went_down_holds(begun, said):
+    run = begun(2)
     lose_both(run, said)
     assert {record["state"] for record in run.wait().values()} == {"stopped"}
-
-
-def test_too_few_nodes_never_go_on_alone(nodes):
-    run = nodes(3, elastic=True, min_nodes=2)
-    run.start()
-    until_generation(run, 0)
-    for victim in ("node1", "node2"):
-        run.kill(victim)
-    until(lambda: run.record("node0")["missing"] == ["node1", "node2"])
-    with pytest.raises(AssertionError):
-        until_generation(run, 1, "node0", seconds=15)
-    run.start("node2")
-    until_generation(run, 1, "node0", "node2")

@@ -124,20 +124,6 @@ def test_a_rank_that_is_killed_in_a_round_of_local_steps_leaves_no_trace(house):
     assert furthest(adapter(killed), adapter(whole)) == 0
 
 
-@pytest.mark.rotated
-@pytest.mark.slow
-def test_a_run_that_died_on_all_nodes_goes_on_from_its_last_checkpoint(house):
-    nodes = house(checkpoint_every=5)
-    nodes.start()
-    until(lambda: 12 in steps(nodes))
-    kill_everything(nodes)
-    nodes.start()
-    assert {record["state"] for record in nodes.wait().values()} == {"finished"}
-    assert steps(nodes) == list(range(1, STEPS + 1))
-    assert of_kind(nodes, "start")[-1] >= 10
-    assert nodes.log("node0").count("starting torchrun") == 2
-
-
 def test_a_supervisor_whose_run_has_ended_has_nothing_to_do(house):
     nodes = house(max_steps=2)
     nodes.start()

@@ -13,6 +13,7 @@ from support.ranks import (
     figures,
     furthest,
     learned,
+    loaded,
     metrics,
     refused,
     succeeded,
@@ -23,9 +24,7 @@ from support.tiny_model import POISON, make_model, poison
 from torch.distributed.tensor import DTensor
 
 from hearth.base.errors import ModelError
-from hearth.config import resolve
 from hearth.data.rows import Batch
-from hearth.model.load import load_model
 from hearth.model.sharded import shard
 
 STEPS = 12
@@ -133,16 +132,10 @@ def group():
     dist.destroy_process_group()
 
 
-def fresh(folder):
-    settings = resolve({"model": str(folder)}).settings
-    torch.manual_seed(settings.seed)
-    return load_model(settings, folder, torch.device("cpu"), "fp64")
-
-
 @pytest.mark.parametrize("tied", [False, True], ids=["head of its own", "head tied to embeddings"])
 def test_what_is_frozen_is_sharded_and_what_learns_is_whole(group, tmp_path, tied):
     folder = make_model(tmp_path / "tiny", tie_word_embeddings=tied)
-    whole, parts = fresh(folder), fresh(folder)
+    whole, parts = loaded(folder), loaded(folder)
     shard(parts, group, parts.device)
     ids = np.arange(1, 13).reshape(2, 6)
     batch = Batch(ids, ids, np.arange(6)[None].repeat(2, axis=0), [6, 6])
@@ -159,7 +152,7 @@ def test_what_is_frozen_is_sharded_and_what_learns_is_whole(group, tmp_path, tie
 
 
 def test_a_model_that_does_not_name_its_layers_is_refused(group, tiny_model):
-    model = fresh(tiny_model)
+    model = loaded(tiny_model)
     model.network.get_base_model()._no_split_modules = set()
     with refuses(ModelError, "LlamaForCausalLM", "parallel=ddp"):
         shard(model, group, model.device)

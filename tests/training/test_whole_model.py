@@ -9,13 +9,11 @@ import torch
 from safetensors.torch import load_file
 from support.facts import refuses
 from support.plainly import held_out_loss
-from support.ranks import metrics, stopped, succeeded, train_forked
+from support.ranks import loaded, metrics, stopped, succeeded, train_forked
 from support.tiny_model import CHAT_TEMPLATE, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import CheckpointError
-from hearth.config import resolve
-from hearth.model.load import load_model
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +35,6 @@ def trained(cwd, ranks, *arguments):
 
 def weights(folder):
     return load_file(folder / "model.safetensors")
-
-
-def paused_and_resumed(cwd, ranks, *arguments):
-    """Train one step, stop as asked, and go on with `ranks`."""
-    stopped(cwd, "night", 1, *arguments)
-    return trained(cwd, ranks, "--resume", "night")
 
 
 def test_the_model_that_is_left_is_plain_transformers_and_as_good_as_was_measured(
@@ -77,31 +69,10 @@ def test_every_weight_learns_and_is_kept_in_float32_where_bf16_computes(
     )
 
 
-def test_it_goes_on_with_other_ranks_to_rounding(tmp_path, whole):
-    exact = [*whole, "--precision", "fp64"]
-    expected = weights(trained(tmp_path / "a", 1, "--run-name", "night", *exact) / "model")
-    found = weights(paused_and_resumed(tmp_path / "b", 2, *exact) / "model")
-    assert max((found[name] - expected[name]).abs().max() for name in expected) < 1e-9
-
-
-def test_the_best_model_is_kept_and_survives_a_resume(tmp_path, whole):
-    more = (*whole, "--evaluate", "--eval-every", 4, "--learning-rate", 0.05)
-    folder = trained(tmp_path, 1, "--run-name", "night", *more)
-    losses = [told["loss"] for told in metrics(folder, "evaluate")[1:]]
-    kept = weights(folder / "best")
-    last = weights(folder / "model")
-    assert min(losses) == losses[-1] or any(not torch.equal(kept[n], last[n]) for n in kept)
-    shutil.rmtree(folder / "best")
-    trained(tmp_path, 1, "--resume", "night")
-    again = weights(folder / "best")
-    assert all(torch.equal(again[name], kept[name]) for name in kept)
-
-
-def test_a_checkpoint_of_another_model_is_refused(tmp_path, whole, tied_model):
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, whole):
     folder = stopped(tmp_path, "night", 1, *whole)
-    settings = resolve({"model": str(tied_model), "lora": False}).settings
     other = make_model(tmp_path / "other")  # whose last layer has a matrix of its own
-    model = load_model(settings, other, torch.device("cpu"), "fp32")
+    model = loaded(other, "fp32", lora=False)
     (step,) = (folder / "checkpoints").glob("step-*")
     with refuses(CheckpointError, step / "model"):
         model.restore(step / "model")
@@ -132,16 +103,15 @@ def test_from_scratch_the_weights_come_from_the_seed_alone(tmp_path, whole, bare
 def test_from_scratch_goes_on_bit_for_bit_and_needs_no_weights_for_it(tmp_path, whole, bare):
     more = [*whole, "--scratch", "--model", bare]
     expected = weights(trained(tmp_path / "a", 1, "--run-name", "night", *more) / "model")
-    found = weights(paused_and_resumed(tmp_path / "b", 1, *more) / "model")
+    stopped(tmp_path / "b", "night", 1, *more)
+    found = weights(trained(tmp_path / "b", 1, "--resume", "night") / "model")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_all_precisions_begin_from_scratch_with_the_same(tied_model):
-    settings = resolve({"model": str(tied_model), "lora": False, "scratch": True}).settings
     drawn = []
     for precision in ("fp32", "bf16", "fp64"):
-        torch.manual_seed(settings.seed)
-        model = load_model(settings, tied_model, torch.device("cpu"), precision)
+        model = loaded(tied_model, precision, lora=False, scratch=True)
         drawn.append({name: weight.double() for name, weight in model.trainable()})
     for other in drawn[1:]:
         assert all(torch.equal(drawn[0][name], other[name]) for name in drawn[0])
