@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 import yaml
 from support.house import ROOT
-from support.lab import Controller, computer_before, inside, machines, packed, short_run
+from support.lab import PYTHON, Controller, computer_before, inside, machines, packed, short_run
 from support.lines import assert_line
 from support.waiting import HANG
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.long]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.long,
+    pytest.mark.rotated("a controller that is a node"),
+]
 
 TOWER, LAPTOP = plan.nodes(2)
 ADDRESS = {"tower": "198.51.100.61", "laptop": "198.51.100.62"}
@@ -34,7 +38,7 @@ MACHINES = {
     "driver_reboot": True,
     "python_mode": "venv",
     "python_lock": "cpu",
-    "hearth_python": "/opt/lab/venv/bin/python",
+    "hearth_python": PYTHON,
     "hearth_models": "/opt/lab/models",
     "hearth_threads": 1,
 }
@@ -52,8 +56,7 @@ def repository(checkout: Path) -> bytes:
     }
     for name, module in _COMMANDS.items():
         own[f"bin/{name}"] = (
-            "#!/opt/lab/venv/bin/python\n"
-            f"import sys\nfrom ansible.cli.{module} import main\nsys.exit(main())\n"
+            f"#!{PYTHON}\nimport sys\nfrom ansible.cli.{module} import main\nsys.exit(main())\n"
         )
     for name, text in own.items():
         file = checkout / name
@@ -101,7 +104,6 @@ def test_it_gets_its_own_address_and_provisions_the_others_once(tower):
     assert "laptop changed=0 · tower changed=0" in screen
 
 
-@pytest.mark.rotated
 def test_no_loopback_address_leaves_it(tower):
     for node in ADDRESS:
         for name, address in ADDRESS.items():

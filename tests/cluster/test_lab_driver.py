@@ -97,6 +97,7 @@ def test_a_machine_is_not_restarted_without_permission(controller):
     assert {node: boot(node) for node in CARDS} == before
 
 
+@pytest.mark.rotated
 def test_the_controller_is_never_restarted(controller):
     """Play on the machine itself, as a controller that is rank 0 does."""
     on("tower", "tar x", given=packed((controller.checkout, "hearth")))
@@ -169,6 +170,7 @@ def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fi
     as_root("oldbox", "rm -f /etc/apt/sources.list.d/hearth-test.sources /etc/apt/keyrings/*")
 
 
+@pytest.mark.rotated
 def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(controller):
     before = {node: boot(node) for node in CARDS}
     controller.play("playbooks/driver.yml", "-e", "driver_reboot=true")
@@ -187,6 +189,7 @@ def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(c
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
+@pytest.mark.rotated
 def test_no_restart_under_a_run_unless_forced_and_none_after_a_failure(controller):
     before = {node: boot(node) for node in CARDS}
     lock = "ai-cluster/config/supervisor.lock"

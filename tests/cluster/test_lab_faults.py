@@ -1,6 +1,6 @@
 """Nothing is lost: a fault on one of three machines in the middle of a run, and what it teaches.
 
-Each node gets one kind of fault, another one on another day (support/rotated.py). `python -m
+Each day plays some kinds of faults on some nodes (support/rotated.py). `python -m
 tests.bench.faults` plays every kind on every node, and writes down what came of it.
 """
 
@@ -40,6 +40,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 NODES = tuple(node.name for node in plan.nodes(3))
 KINDS = ("kill", "power", "cable", "disk")
+A_DAY = 2
 STEPS = 60
 SETTINGS = {"max_steps": STEPS, "checkpoint_every": 5, "global_batch": 24}
 
@@ -49,9 +50,8 @@ FULL = f"{CHECKPOINTS}/something-else-that-is-large"
 
 def chosen() -> list[tuple[str, str]]:
     """Return kind and node of the faults to play."""
-    if ALL:
-        return [(kind, node) for kind in KINDS for node in NODES]
-    return list(zip(of_today(KINDS, len(NODES)), NODES, strict=True))
+    each = [(kind, node) for kind in KINDS for node in NODES]
+    return each if ALL else of_today(each, A_DAY)
 
 
 @pytest.fixture(scope="module")

@@ -321,6 +321,7 @@ def test_an_undo_begun_before_its_time_disarms_the_timer(bare, tmp_path):
         assert_line(screen, "change back", f"at {NODES[node].address}")
 
 
+@pytest.mark.rotated
 def test_a_machine_that_is_unplugged_before_the_confirmation_forgets_the_change(bare, tmp_path):
     def try_it(node: str) -> str:
         with frozen(tmp_path, node) as started:

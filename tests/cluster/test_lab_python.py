@@ -128,6 +128,7 @@ def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(contr
     assert controller.asked() == []
 
 
+@pytest.mark.rotated
 def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, first):
     """With a stand-in for Miniforge: the real one needs a channel."""
     conda = ("-l", "laptop")

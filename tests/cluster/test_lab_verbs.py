@@ -72,6 +72,7 @@ def test_status_tells_of_the_run_and_of_each_machine(home):
         assert f"GLOO_SOCKET_IFNAME={card}" in at_home(node["name"], command).splitlines()
 
 
+@pytest.mark.rotated
 def test_a_machine_that_is_cut_off_is_told_from_the_run(home):
     lab("cut", "laptop")
     try:

@@ -152,6 +152,7 @@ def models(home) -> Iterator[Path]:
         inside(node, f"umount {folder}/models; rm -r {folder}")
 
 
+@pytest.mark.rotated
 def test_a_model_goes_from_node_to_node_once_all_have_room_for_it(home, models):
     words = ("-e", f"model={ID}", "-e", f"hearth_models={models}")
     as_root("oldbox", f"mount -t tmpfs -o size=20m,mode=1777 tmpfs {models}")
@@ -169,6 +170,7 @@ def test_a_model_goes_from_node_to_node_once_all_have_room_for_it(home, models):
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
+@pytest.mark.rotated
 def test_a_node_that_is_off_is_named_and_the_others_are_verified(home, tmp_path):
     lab("power-off", "oldbox")
     anew = ("-e", f"ansible_control_path_dir={tmp_path}", "-T", "5")  # not over an open connection

@@ -32,7 +32,8 @@ from support.waiting import HANG
 STATE = Path("/run", LAB)
 _LOCK = Path("/run/lock", LAB)
 # The Python of the image, which has everything already: for tests that are not about installing.
-READY = ("-e", "hearth_python=/opt/lab/venv/bin/python")
+PYTHON = "/opt/lab/venv/bin/python"
+READY = ("-e", f"hearth_python={PYTHON}")
 _Answer = TypeVar("_Answer")
 _HELD: list[int] = []  # the lock, open until this process ends in whatever way
 _NEEDED = ("systemd-nspawn", "mmdebstrap", "dnsmasq", "nc")
