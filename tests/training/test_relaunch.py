@@ -129,6 +129,7 @@ def test_elastic_goes_on_without_a_node_and_takes_it_in_again(begun):
     assert launches(run.record("node0")) == LOST_AND_BACK
 
 
+@pytest.mark.rotated
 def test_a_pause_for_a_node_that_is_lost_again_does_not_end_the_run(begun):
     # Nobody ends its step before the node has left.
     stops = 'Path("stop").exists() or'

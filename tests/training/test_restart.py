@@ -149,6 +149,7 @@ def test_another_launch_at_the_last_step_ends_at_once_and_well(house):
     assert furthest(adapter(nodes), learned) == 0
 
 
+@pytest.mark.rotated
 def test_a_node_that_comes_back_alone_ends_with_the_truth(house):
     nodes = house(max_steps=100000)
     for node in nodes.names:
