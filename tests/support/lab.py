@@ -308,5 +308,5 @@ class Play:
         self._process.wait(10)
 
     def end(self, status: int | None = 0) -> str:
-        """Return what the screen showed once the play has ended (see `support.house.ended`)."""
+        """Return the screen of the play once it has ended (see `support.house.ended`)."""
         return ended(self._process, status)
