@@ -73,6 +73,18 @@ def digest(node: str, state: str = "running", alive: bool = True, **more: Any) -
     }
 
 
+ALONE = metrics(nodes=["desk"])
+"""Of a launch without the laptop."""
+LOST = cause("laptop", "node_lost", "no sign of life for 15 s\nand more")
+KILLED = cause("laptop", "rank_failed", "rank 1: CUDA out of memory")
+WAITS = {"cause": LOST, "missing": ["laptop"]}
+
+
+def ended(state: str, why: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+    """Return the digests of a run that has ended, by node."""
+    return {node: digest(node, state, False, record_more={"cause": why}) for node in NODES}
+
+
 def run_file(folder: Path, name: str, **settings: Any) -> str:
     """Return the text of a run file with these settings."""
     given = {"model": "smollm2-135m", "run": name, **settings}

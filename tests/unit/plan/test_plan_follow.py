@@ -74,7 +74,8 @@ def test_a_machine_that_recovers_gets_its_rows_back():
     follower = AdaptivePlanner(LINEAR)
     before = planned(follower)
     drive(follower, LINEAR, [3, 1, 1], 6)
-    assert planned(follower).rows[0] < before.rows[0]
+    for plan in (planned(follower), follower.share(64)):
+        assert plan.rows[0] < before.rows[0]
     assert follower.slowness[0] == pytest.approx(3)
     drive(follower, LINEAR, [1, 1, 1], 6)
     assert planned(follower) == before
@@ -92,14 +93,6 @@ def test_an_idle_rank_is_asked_again_after_a_while():
     assert 20 <= idle <= 100
     drive(follower, [UNKNOWN] * 2, [1, 1], 120, rows=4)
     assert planned(follower, 4).rows == (2, 2)
-
-
-def test_what_is_only_looked_at_is_shared_by_speed_and_moves_nothing():
-    follower = AdaptivePlanner(LINEAR)
-    assert sum(follower.share(17).rows) == 17
-    before = planned(follower)
-    drive(follower, LINEAR, [3, 1, 1], 6)
-    assert follower.share(64).rows[0] < before.rows[0]
 
 
 SLOW = [Speed((1,), (0.5,)), Speed((1,), (1.0,)), Speed((1,), (2.0,))]
@@ -126,12 +119,10 @@ def test_what_the_first_steps_find_not_ready_moves_nothing(every):
 
 def test_rounds_that_vary_a_little_are_not_shared_out_anew():
     follower = AdaptivePlanner(LINEAR)
-    random = np.random.default_rng(0)
     told = set()
-    for _ in range(50):
-        told.add(plans := follower.plans(0, [64] * 8))
-        times = computed(plans, LINEAR, random.uniform(0.99, 1.01, 3))
-        follower.observe(plans, np.sum([plan.rows for plan in plans], axis=0), times)
+    for seed in range(50):
+        told.add(follower.plans(0, [64] * 8))
+        drive(follower, LINEAR, [1, 1, 1], 1, noise=0.01, seed=seed, every=8)
     assert len(told) == 1
 
 
@@ -151,14 +142,6 @@ def test_a_rank_that_idles_in_rounds_is_asked_again_in_one_of_their_steps():
         rounds += 1
     assert rounds == 5
     assert sum(asked) == 1
-
-
-def test_all_ranks_come_to_the_same_plans():
-    one, other = AdaptivePlanner(LINEAR), AdaptivePlanner(LINEAR)
-    for seed in range(5):
-        drive(one, LINEAR, [1, 2, 1], 3, noise=0.2, seed=seed)
-        drive(other, LINEAR, [1, 2, 1], 3, noise=0.2, seed=seed)
-        assert planned(one) == planned(other)
 
 
 def test_short_rows_do_not_look_like_a_fast_rank():

@@ -80,13 +80,11 @@ def test_a_record_that_does_not_fit_is_refused_before_the_first_step():
 
 def test_the_plans_are_read_from_the_metrics(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    lines = [
-        {"kind": "start", "step": 0},
-        {"kind": "plan", "step": 1, "rows": [4, 3], "micro_batch": [2, 1]},
-        {"kind": "step", "step": 1},
-        {"kind": "plan", "step": 4, "rows": [5, 2], "micro_batch": [2, 1]},
+    plans = [
+        {"kind": "plan", "step": step, "rows": plan.rows, "micro_batch": plan.micro_batch}
+        for step, plan in ((1, FIRST), (4, SECOND))
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.write_text("".join(json.dumps(plan) + "\n" for plan in plans))
     assert recorded_plans("night", path) == ([(0, FIRST), (3, SECOND)], 4)
     with path.open("a") as file:
         file.write('{"kind": "step", "step": 9}\n{"kind": "plan", "st')

@@ -34,9 +34,6 @@ def house(*machines: tuple[str, float, float]) -> list[Contender]:
     ]
 
 
-HOME = house(("tower", 1.0, 940), ("laptop", 2.0, 940), ("oldbox", 4.0, 940))
-
-
 def test_on_slow_links_the_fastest_trains_alone():
     far = house(("tower", 1.0, 1), ("laptop", 2.0, 1), ("oldbox", 4.0, 1))
     chosen = choose(far, 14, Traffic(64 * MIB))
@@ -91,10 +88,10 @@ def test_shares_are_predicted_as_the_planner_divides_them(nodes, rows, data):
 
 
 def test_a_round_is_foreseen_as_the_planner_divides_it():
-    every = predict(HOME, 9, Traffic(0))
-    rounds = predict(HOME, 9, Traffic(0, every=7))
-    assert rounds.rows_per_second > every.rows_per_second
-    total = sum(node.rows_per_second for node in HOME)
+    home = house(("tower", 1.0, 940), ("laptop", 2.0, 940), ("oldbox", 4.0, 940))
+    rounds = predict(home, 9, Traffic(0, every=7))
+    assert rounds.rows_per_second > predict(home, 9, Traffic(0)).rows_per_second
+    total = sum(node.rows_per_second for node in home)
     assert rounds.rows_per_second == pytest.approx(total, rel=0.05)
 
 

@@ -14,9 +14,9 @@ KILLED = "Out of memory: Killed process 25315 (python3) total-vm:53312244kB, ano
 NOISE = ["usb 1-1: new high-speed USB device", "audit: type=1400 apparmor=ALLOWED"]
 
 
-def said(since: float = 1_700_000_000.9, kills_before: int | None = None) -> list[str]:
+def said(kills_before: int | None = None) -> list[str]:
     before = kills_so_far() if kills_before is None else kills_before
-    return asyncio.run(kernel_said(since, before))
+    return asyncio.run(kernel_said(1_700_000_000.9, before))
 
 
 def test_the_last_lines_that_tell_something_are_kept():

@@ -13,7 +13,12 @@ from hearth.supervise.quorum import SETTLE, Council
 
 NODES = ("desk", "laptop", "shelf")
 ECHO = "RuntimeError: Connection closed by peer [10.0.0.2]:1"
-REAL = "torch.OutOfMemoryError: CUDA out of memory"
+ENDED = {
+    "echo": Ended(1, 0, ECHO),
+    "real": Ended(1, 0, "torch.OutOfMemoryError: CUDA out of memory"),
+    "killed": Ended(1, 0, "killed by signal 9", killed=True),
+    "well": Ended(0),
+}
 
 
 def called(**terms: object) -> Council:
@@ -31,18 +36,42 @@ def started(team: tuple[str, ...] = NODES, **terms: object) -> Council:
     return council
 
 
-def end_well(council: Council, now: float = 1) -> LaunchOutcome | None:
+def end_well(council: Council) -> LaunchOutcome | None:
     """Let every member of the team end well, and return what is decided after the last."""
     for node in council.team:
-        assert council.decide(now) is None
-        council.ended(node, Ended(0), now)
-    return council.decide(now)
+        assert council.decide(1) is None
+        council.ended(node, Ended(0), 1)
+    return council.decide(1)
 
 
 def cause(verdict: LaunchOutcome | None):
     assert verdict is not None
     assert verdict.cause is not None
     return verdict.cause
+
+
+def happen(council: Council, kind: str, node: str, at: float) -> None:
+    """Let this happen to a node."""
+    match kind:
+        case "joins":
+            council.join(node, at)
+        case "gone":
+            council.gone(node)
+        case "heard":
+            council.heard(node, at)
+        case "stop" | "now":
+            council.stop(node, at_once=kind == "now")
+        case "pause":
+            council.pause()
+        case "slept":
+            council.slept(40)
+        case _:
+            council.ended(node, ENDED[kind], at)
+
+
+def event(kinds: str, *nodes: str) -> st.SearchStrategy[tuple[str, str, float]]:
+    """Return a strategy of what happens to one of these nodes, and after how many seconds."""
+    return st.tuples(st.sampled_from(kinds.split()), st.sampled_from(nodes), st.floats(0, 5))
 
 
 @given(st.permutations(NODES))
@@ -54,11 +83,15 @@ def test_who_is_missing_is_told_in_rank_order(order):
     assert council.decide(61) is None
 
 
-def test_waiting_ends_with_the_names_of_the_missing():
-    council = called()
+@pytest.mark.parametrize("lost", [None, Cause("desk", None, "node_lost", "desk was silent")])
+def test_waiting_ends_with_the_names_of_the_missing_and_the_loss_before_it(lost):
+    council = called(lost=lost)
     council.join("laptop", 1)
     assert council.decide(60) is None
-    assert_names(cause(council.decide(60.1)).message, "desk, shelf", "60 s")
+    told = cause(council.decide(60.1))
+    assert (told.node, told.kind) == ("desk", "node_lost" if lost else "not_ready")
+    assert told.message.startswith(lost.message if lost else "desk, shelf")
+    assert_names(told.message, "desk, shelf", "60 s")
 
 
 def test_a_member_of_the_team_that_joins_again_had_lost_its_connection():
@@ -69,98 +102,43 @@ def test_a_member_of_the_team_that_joins_again_had_lost_its_connection():
     assert "ended" in council.join("laptop", 2)
 
 
-def test_a_first_launch_wants_everybody():
-    council = called()
-    council.join("desk", 0)
-    council.join("shelf", 0)
-    assert council.ready(59) == ()
-    council.join("laptop", 59)
-    assert council.ready(59) == NODES
-
-
-def test_after_a_loss_enough_nodes_may_begin_once_the_others_had_their_time():
-    lost = Cause("laptop", None, "node_lost", "laptop is gone")
-    council = called(least=2, lost=lost, again=True, patience=3600)
-    council.join("shelf", 0)
-    assert council.ready(SETTLE + 1) == ()
-    council.join("desk", 1)
-    assert council.ready(SETTLE - 1) == ()
-    assert council.ready(SETTLE) == ("desk", "shelf")
-
-
-@given(st.sets(st.sampled_from(NODES)), st.integers(1, 3), st.floats(0, 100))
-def test_nothing_begins_without_the_meeting_point_or_with_too_few(there, least, now):
+@given(
+    st.lists(st.sampled_from(NODES), unique=True),
+    st.integers(1, 3),
+    st.sampled_from([SETTLE - 1, SETTLE, 59]),
+)
+def test_all_may_begin_and_after_a_while_enough_of_them_with_the_meeting_point(there, least, now):
     council = called(least=least)
     for node in there:
         council.join(node, 0)
-    team = council.ready(now)
-    assert set(team) in ({*there}, set())
-    assert not team or (NODES[0] in team and len(team) >= least)
-    assert team or len(there) < 3
+    enough = now >= SETTLE and len(there) >= least and NODES[0] in there
+    begin = enough or len(there) == len(NODES)
+    assert council.ready(now) == (tuple(node for node in NODES if node in there) if begin else ())
 
 
-def test_who_comes_back_is_taken_in_after_a_pause():
+@pytest.mark.parametrize(
+    ("events", "state", "kind", "told"),
+    [
+        ("", "again", "node_back", "is back"),
+        ("pause gone", "again", "node_back", "left again"),
+        ("pause stop gone", "stopped", "stopped", "asked"),
+        ("gone", "finished", None, ""),
+    ],
+)
+def test_who_comes_back_is_taken_in_if_it_stays_or_the_others_paused_for_it(
+    events, state, kind, told
+):
     council = started(("desk", "shelf"), least=2, again=True)
     assert council.back == ()
     assert council.join("laptop", 1) is None
     assert council.back == ("laptop",)
-    verdict = end_well(council)
-    assert (verdict.state, cause(verdict).kind) == ("again", "node_back")
-
-
-@pytest.mark.parametrize(
-    ("pauses", "stops", "state", "kind"),
-    [
-        (True, False, "again", "node_back"),
-        (True, True, "stopped", "stopped"),
-        (False, False, "finished", None),
-    ],
-)
-def test_who_comes_back_and_leaves_again_ends_no_run_but_by_a_stop(pauses, stops, state, kind):
-    council = started(("desk", "shelf"), least=2, again=True)
-    council.join("laptop", 1)
-    if pauses:
-        council.pause()
-    if stops:
-        council.stop("laptop", at_once=False)
-    council.gone("laptop")
+    for each in events.split():
+        happen(council, each, "laptop", 1)
     verdict = end_well(council)
     assert (verdict.state, verdict.cause and verdict.cause.kind) == (state, kind)
     if kind:
         assert cause(verdict).node == "laptop"
-        assert_names(cause(verdict).message, "laptop", "left" if kind == "node_back" else "asked")
-
-
-def test_who_left_before_the_start_is_not_back_until_it_joins_again():
-    council = called(least=1, again=True)
-    for node in ("desk", "laptop"):
-        council.join(node, 0)
-    council.gone("laptop")
-    council.start(("desk",))
-    assert council.back == ()
-    council.join("laptop", 1)
-    assert council.back == ("laptop",)
-    council.gone("laptop")
-    council.ended("desk", Ended(0), 1)
-    assert council.decide(1) == LaunchOutcome("finished")
-
-
-def test_who_waits_in_vain_tells_of_the_loss_and_of_the_waiting():
-    lost = Cause("laptop", None, "node_lost", "laptop was silent for 15 s")
-    council = called(patience=3600, lost=lost)
-    council.join("desk", 0)
-    council.join("shelf", 0)
-    told = cause(council.decide(3601))
-    assert told.node == "laptop"
-    assert told.message.startswith(lost.message)
-    assert_names(told.message.removeprefix(lost.message), "laptop", "3600 s")
-
-
-def test_all_that_end_well_have_finished():
-    council = started()
-    end_well(council)
-    council.gone("shelf")
-    assert council.decide(100) == LaunchOutcome("finished")
+        assert_names(cause(verdict).message, "laptop", told)
 
 
 def test_a_node_that_ended_well_may_leave():
@@ -181,36 +159,30 @@ def test_a_stop_waits_for_all_and_names_who_was_asked():
 
 def test_a_silent_node_is_lost():
     council = started()
-    for second in range(0, 30, 2):
-        council.heard("desk", second)
-        council.heard("shelf", second)
-        if verdict := council.decide(second):
-            break
-    assert second == 16
-    assert (cause(verdict).node, cause(verdict).kind) == ("laptop", "node_lost")
+    for node in ("desk", "shelf"):
+        council.heard(node, 15)
+    assert council.decide(15) is None
+    verdict = cause(council.decide(15.1))
+    assert (verdict.node, verdict.kind) == ("laptop", "node_lost")
 
 
-failures = st.permutations(NODES).flatmap(
-    lambda order: st.lists(
-        st.tuples(st.sampled_from([ECHO, REAL]), st.floats(0, 3)), min_size=1, max_size=3
-    ).map(lambda ends: [(node, *end) for node, end in zip(order, ends, strict=False)])
+@given(
+    st.permutations(NODES),
+    st.lists(st.tuples(st.sampled_from(["echo", "real"]), st.floats(0, 3)), min_size=1, max_size=3),
 )
-
-
-@given(failures)
-def test_an_echo_is_never_preferred_to_a_real_failure(ends):
+def test_an_echo_is_never_preferred_to_a_real_failure(order, ends):
     council = started()
     at = 0.0
-    for node, message, after in ends:
+    for node, (kind, after) in zip(order, ends, strict=False):
         at += after
-        council.ended(node, Ended(1, NODES.index(node), message), at)
+        happen(council, kind, node, at)
         council.decide(at)
     for node in NODES:
         council.heard(node, 30)
-    verdict = cause(council.decide(30))
-    real = [node for node, message, _ in ends if message == REAL]
-    assert verdict.node == (real[0] if real else ends[0][0])
-    assert verdict.message == (REAL if real else ECHO)
+    told = cause(council.decide(30))
+    kinds = [kind for kind, _ in ends]
+    first = kinds.index("real") if "real" in kinds else 0
+    assert (told.node, told.message) == (order[first], ENDED[kinds[first]].message)
 
 
 def test_a_peer_that_vanishes_explains_the_echo():
@@ -221,128 +193,81 @@ def test_a_peer_that_vanishes_explains_the_echo():
     assert cause(council.decide(15.5)).node == "laptop"
 
 
-events = st.lists(
-    st.tuples(
-        st.sampled_from(["heard", "gone", "echo", "real", "well", "stop", "now"]),
-        st.sampled_from(NODES),
-        st.floats(0, 5),
-    )
-)
-
-
-@given(events)
+@given(st.lists(event("heard gone echo real well stop now", *NODES)))
 def test_a_verdict_stays_and_every_failure_gets_one_in_time(steps):
     council = started()
     at, failed, verdict = 0.0, None, None
     for kind, node, after in steps:
         at += after
-        match kind:
-            case "heard":
-                council.heard(node, at)
-            case "gone":
-                council.gone(node)
-            case "stop" | "now":
-                council.stop(node, kind == "now")
-            case _:
-                status, message = {"echo": (1, ECHO), "real": (1, REAL), "well": (0, "")}[kind]
-                council.ended(node, Ended(status, 0, message), at)
-                failed = at if status and failed is None else failed
+        happen(council, kind, node, at)
+        if kind in ("echo", "real") and failed is None:
+            failed = at
         decided = council.decide(at)
         assert verdict is None or decided == verdict
         verdict = decided
         assert failed is None or verdict or at <= failed + 17
 
 
-of_two = st.lists(
-    st.tuples(
-        st.sampled_from(["well", "killed", "gone", "stop", "join", "leave"]),
-        st.sampled_from(NODES[:2]),
-        st.floats(0, 5),
-    )
+@given(
+    st.lists(event("joins gone", *NODES)),
+    st.lists(event("well killed gone stop", *NODES[:2]) | event("joins gone", "shelf")),
 )
-
-
-def come_and_go(council: Council, visits: list[tuple[bool, str]]) -> None:
-    """Let each node of `visits` join, or leave if it is there."""
-    for comes, node in visits:
-        if comes:
-            council.join(node, 0)
-        elif node not in council.missing:
-            council.gone(node)
-
-
-before_the_start = st.lists(st.tuples(st.booleans(), st.sampled_from(NODES)))
-
-
-@given(before_the_start, of_two)
 def test_an_elastic_launch_never_ends_as_if_it_had_not_been_asked_to_pause_or_to_stop(
     visits, steps
 ):
     council = called(again=True, least=2)
-    come_and_go(council, [*visits, *((node != "shelf", node) for node in NODES)])
+    last = [("joins", "desk", 0), ("joins", "laptop", 0), ("gone", "shelf", 0)]
+    for kind, node, _ in [*visits, *last]:
+        if kind == "joins" or node not in council.missing:
+            happen(council, kind, node, 0)
     council.start(council.ready(SETTLE))
     assert council.team == NODES[:2]
-    shelf_is_there = False
     at, well, asked = 0.0, set(), False
+    shelf_is_there = False
     for kind, node, after in steps:
         at += after
-        for each in NODES[:2]:
+        for each in council.team:
             council.heard(each, at)
-        match kind:
-            case "join":
-                council.join("shelf", at)
-                shelf_is_there = True
-                if council.back and not council.paused:
-                    council.pause()
-            case "leave" if shelf_is_there:
-                council.gone("shelf")
-                shelf_is_there = False
-            case "gone":
-                council.gone(node)
-            case "stop":
-                council.stop(node, at_once=False)
-                asked = True
-            case "well":
-                council.ended(node, Ended(0), at)
-                well.add(node)
-            case "killed" if node not in well:
-                council.ended(node, Ended(-9, 0, "", killed=True), at)
+        if (kind == "killed" and node in well) or (kind == "gone" and node in council.missing):
+            continue
+        happen(council, kind, node, at)
+        if node == "shelf":
+            shelf_is_there = kind == "joins"
+            if shelf_is_there and not council.paused:
+                council.pause()
+        well |= {node} if kind == "well" else set()
+        asked = asked or kind == "stop"
         assert council.back == (("shelf",) if shelf_is_there else ())
         if verdict := council.decide(at):
+            done = well == set(council.team)
             match verdict.state:
                 case "finished":
-                    assert well == set(NODES[:2])
-                    assert not (asked or council.paused)
+                    assert done and not asked and not council.paused
                 case "again":
                     assert not asked
-                    taken_in = cause(verdict).kind == "node_back"
-                    assert taken_in == (council.paused and well == set(NODES[:2]))
+                    assert (cause(verdict).kind == "node_back") == (council.paused and done)
                 case "stopped":
-                    assert asked
-                    assert well == set(NODES[:2])
+                    assert asked and done
             break
-
-
-KILLED, RAISED = Ended(1, 1, "killed by signal 9", killed=True), Ended(1, 1, REAL)
 
 
 @pytest.mark.parametrize(
     ("again", "events", "state", "node"),
     [
-        (True, [("ended", "laptop", KILLED, 1)], "again", "laptop"),
-        (True, [("ended", "laptop", RAISED, 1)], "failed", "laptop"),
-        (False, [("ended", "laptop", KILLED, 1)], "failed", "laptop"),
-        (True, [("gone", "laptop")], "again", "laptop"),
-        (True, [("stop", "desk", False), ("gone", "laptop")], "failed", "laptop"),
-        (False, [("stop", "desk", False), ("ended", "shelf", RAISED, 1)], "failed", "shelf"),
-        (False, [("stop", "laptop", True)], "stopped", "laptop"),
-        (False, [("slept", 40)], "failed", "desk"),  # the hub itself
+        (True, "killed laptop", "again", "laptop"),
+        (True, "real laptop", "failed", "laptop"),
+        (False, "killed laptop", "failed", "laptop"),
+        (True, "gone laptop", "again", "laptop"),
+        (True, "stop desk, gone laptop", "failed", "laptop"),
+        (False, "stop desk, real shelf", "failed", "shelf"),
+        (False, "now laptop", "stopped", "laptop"),
+        (False, "slept desk", "failed", "desk"),  # the hub itself
     ],
 )
 def test_a_launch_ends_at_once_by_what_happens_to_one_node(again, events, state, node):
     council = started(again=again)
-    for event, *about in events:
-        getattr(council, event)(*about)
+    for each in events.split(", "):
+        happen(council, *each.split(), at=1)
     verdict = council.decide(1)
     assert (verdict.state, cause(verdict).node) == (state, node)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from support.facts import assert_names
 
 from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.record import RunRecord
 from hearth.supervise.restart import as_lost, close_record, last_record
 from hearth.supervise.spec import Meeting, Spec
-from hearth.supervise.unit import unit_file, unit_name, unit_text
-
-TOKEN = "secret-of-this-run-only"
+from hearth.supervise.unit import unit_file, unit_text
 
 
 @pytest.fixture
@@ -29,29 +29,26 @@ def spec(tmp_path) -> Spec:
         nproc=1,
         python="/env/bin/python",
         workspace=tmp_path,
-        token=TOKEN,
+        token="secret-of-this-run-only",
         environment={"WANDB_API_KEY": "key-of-a-person"},
     )
 
 
 def settings(text: str) -> dict[str, str]:
-    lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
-    return dict(line.split("=", 1) for line in lines)
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-def test_the_unit_starts_and_buries_the_supervisor_and_holds_no_secret(spec):
+def test_the_unit_of_the_user_starts_and_buries_the_supervisor_and_holds_no_secret(spec):
     text = unit_text(spec, Path("/w/config/evening.json"), "/env/bin/python", Path("/w/scripts"))
     said = settings(text)
-    python, *words = shlex.split(said["ExecStart"])
-    assert python == "/env/bin/python"
-    assert words == [
-        *("-m", "hearth.supervise", "run", "--spec", "/w/config/evening.json"),
-        *("--unit", "hearth-evening.service"),
-    ]
-    assert shlex.split(said["ExecStopPost"])[3] == "leave"
+    of = ["--spec", "/w/config/evening.json", "--unit", "hearth-evening.service"]
+    hearth = ["/env/bin/python", "-m", "hearth.supervise"]
+    assert shlex.split(said["ExecStart"]) == [*hearth, "run", *of]
+    assert shlex.split(said["ExecStopPost"]) == [*hearth, "leave", *of]
     assert said["WantedBy"] == "default.target"
-    assert TOKEN not in text
+    assert spec.token not in text
     assert "key-of-a-person" not in text
+    assert unit_file("evening").match(".config/systemd/user/hearth-evening.service")
 
 
 def test_a_stop_asks_the_supervisor_alone_and_leaves_time_for_a_checkpoint(spec):
@@ -61,16 +58,9 @@ def test_a_stop_asks_the_supervisor_alone_and_leaves_time_for_a_checkpoint(spec)
 
 
 def test_words_that_mean_something_to_systemd_are_only_words(spec):
-    odd = '/a b/100%/$HOME/"x"\\y'
-    said = settings(unit_text(spec, Path(odd), "/p", Path("/c")))
-    assert (
-        said["ExecStart"].split("--spec ")[1].startswith('"/a b/100%%/$$HOME/\\"x\\"\\\\y" --unit')
-    )
-
-
-def test_the_unit_is_one_of_the_user():
-    assert unit_name("evening") == "hearth-evening.service"
-    assert unit_file("evening").match(".config/systemd/user/hearth-evening.service")
+    said = settings(unit_text(spec, Path('/a b/100%/$HOME/"x"\\y'), "/p", Path("/c")))
+    words = said["ExecStart"].split("--spec ")[1]
+    assert words.startswith('"/a b/100%%/$$HOME/\\"x\\"\\\\y" --unit')
 
 
 def test_a_record_that_the_power_cut_tore_counts_as_none(spec):
@@ -86,18 +76,12 @@ def test_a_record_that_the_power_cut_tore_counts_as_none(spec):
 
 def test_a_supervisor_that_was_killed_is_closed_as_failed(spec):
     spec.results.mkdir(parents=True)
-    open_record = {
-        "run": "evening", "node": "laptop", "rank": 1, "generation": 0, "pid": 7,
-        "state": "running", "since": "2026-11-20T10:00:00Z", "heartbeat": "2026-11-20T10:05:00Z",
-        "missing": [], "command": ["x"], "exit_code": None, "cause": None, "unit": "u",
-    }  # fmt: skip
-    close_record(spec, open_record, "it was killed")
+    left = RunRecord("evening", "laptop", 1, 0, pid=7, state="running", command=["x"], unit="u")
+    close_record(spec, asdict(left), "it was killed")
     closed = last_record(spec)
     assert closed is not None
     assert (closed["state"], closed["command"], closed["unit"]) == ("failed", ["x"], "u")
-    assert closed["cause"] == {
-        "node": "laptop", "rank": None, "kind": "node_lost", "message": "it was killed",
-    }  # fmt: skip
+    assert Cause(**closed["cause"]) == Cause("laptop", None, "node_lost", "it was killed")
 
 
 def test_whom_a_returning_node_misses_has_missed_it_first():
@@ -107,10 +91,12 @@ def test_whom_a_returning_node_misses_has_missed_it_first():
     assert_names(cause.message, "laptop", "2026-11-20T10:05:00Z", missing.cause.message)
 
 
-def test_what_happens_after_the_return_is_told_as_it_is():
-    for verdict in (
+@pytest.mark.parametrize(
+    "verdict",
+    [
         LaunchOutcome("finished"),
         LaunchOutcome("failed", Cause("tower", 0, "rank_failed", "ValueError: x")),
-        LaunchOutcome("stopped", Cause("tower", None, "stopped", "as asked")),
-    ):
-        assert as_lost(verdict, "laptop", "2026-11-20T10:05:00Z") == verdict
+    ],
+)
+def test_what_happens_after_the_return_is_told_as_it_is(verdict):
+    assert as_lost(verdict, "laptop", "2026-11-20T10:05:00Z") == verdict

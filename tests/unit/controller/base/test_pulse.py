@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from support.facts import assert_names
 
@@ -34,31 +36,28 @@ def test_a_silent_task_is_named_with_its_time_and_the_nodes_it_still_runs_on(clo
     assert "tower" not in line
 
 
-def test_nothing_is_silent_for_fifteen_seconds_and_output_counts(clock):
-    pulse = Pulse(live=False, clock=clock)
+def spoken(pulse: Pulse, clock: Clock, seconds: int) -> list[int]:
+    """Return the seconds at which a task gives a sign that prints from second 60 to 119."""
     pulse.begin("x")
-    at, lines = [], 0
-    for clock.now in range(0, 200):
+    at = []
+    for clock.now in range(seconds):
         if 60 <= clock.now < 120:
-            pulse.heard()  # the task prints for a minute
+            pulse.heard()
         if pulse.line():
             pulse.heard()
             at.append(clock.now)
-            lines += 1
-    assert not [when for when in at if 60 <= when < 120]
-    spoken = [0, *at, *range(60, 120), 199]
-    assert max(b - a for a, b in zip(sorted(spoken), sorted(spoken)[1:], strict=False)) < 15
+    return at
+
+
+def test_nothing_is_silent_for_fifteen_seconds_and_output_counts(clock):
+    at = spoken(Pulse(live=False, clock=clock), clock, 200)
+    assert not set(at) & set(range(60, 120))
+    heard = sorted([0, *at, *range(60, 120), 199])
+    assert max(later - earlier for earlier, later in itertools.pairwise(heard)) < 15
 
 
 def test_on_a_terminal_a_long_task_counts_its_seconds(clock):
-    pulse = Pulse(live=True, clock=clock)
-    pulse.begin("x")
-    seen = 0
-    for clock.now in range(0, 30):
-        if pulse.line():
-            pulse.heard()
-            seen += 1
-    assert seen > 15
+    assert spoken(Pulse(live=True, clock=clock), clock, 30) == list(range(12, 30))
 
 
 def test_between_tasks_there_is_no_sign(clock):

@@ -15,9 +15,9 @@ from hearth_controller.runs.outcome import Outcome
 NODES = ["desk", "lap", "old"]
 
 
-def answer(node, state="finished", rank=None, **more):
-    rank = NODES.index(node) if rank is None else rank
-    return {"node": node, "state": state, "rank": rank, "generation": 0, "nodes": NODES} | more
+def answer(node, state="finished", **more):
+    known = {"rank": NODES.index(node), "generation": 0, "nodes": NODES}
+    return {"node": node, "state": state, **known, **more}
 
 
 def test_the_nodes_are_those_of_the_last_launch_in_its_order():
@@ -40,42 +40,38 @@ def test_a_run_that_no_node_knows():
 
 def test_rank_0_has_the_record_and_the_results_and_each_node_its_log():
     outcome = Outcome.from_answers(map(answer, NODES))
+    own = ("run.yml", "metrics.jsonl", "adapter", "model", "best")
     assert outcome.files("desk", "r1") == {
         "logs/desk.log": "logs/r1.log",
         "files/desk": "results/r1/files",
-        **{
-            name: f"results/r1/{name}"
-            for name in ("run.yml", "metrics.jsonl", "adapter", "model", "best")
-        },
+        **{name: f"results/r1/{name}" for name in own},
     }
     assert outcome.files("lap", "r1").keys() == {"logs/lap.log", "files/lap"}
     assert not any(map(outcome.copies, NODES))
 
 
 @pytest.mark.parametrize(
-    ("desk", "lap", "stand_in"),
+    ("ends", "stand_in"),
     [
-        ({"state": "finished"}, {}, ""),
-        ({"state": "lost"}, {}, "lap"),
-        ({"state": "lost", "gone": True}, {}, ""),
-        ({"state": "lost"}, {"state": "lost"}, "old"),
-        ({"state": "lost"}, {"state": "lost", "gone": True}, "lap"),
+        ("finished finished finished", ""),
+        ("lost finished finished", "lap"),
+        ("gone finished finished", ""),
+        ("lost lost finished", "old"),
+        ("lost gone finished", "lap"),
+        ("lost lost lost", ""),
     ],
 )
-def test_where_rank_0_is_silent_the_first_other_node_gives_its_copy(desk, lap, stand_in):
-    answers = [answer("desk", **desk), answer("lap", **lap), answer("old")]
-    outcome = Outcome.from_answers(answers)
+def test_where_rank_0_is_silent_the_first_other_node_gives_its_copy(ends, stand_in):
+    outcome = Outcome.from_answers(
+        answer(node, end.replace("gone", "lost"), gone=end == "gone")
+        for node, end in zip(NODES, ends.split(), strict=True)
+    )
     assert outcome.stand_in == stand_in
     for node in ("lap", "old"):
         files = outcome.files(node, "r1")
         assert ("metrics.jsonl" in files) == (node == stand_in)
         assert bool(outcome.copies(node)) == (node == stand_in)
         assert "adapter" not in files
-
-
-def test_nobody_stands_in_where_no_node_answers():
-    outcome = Outcome.from_answers(answer(node, "lost") for node in NODES)
-    assert outcome.stand_in == ""
 
 
 @pytest.fixture

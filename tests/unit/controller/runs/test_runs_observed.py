@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from support.digests import cause, digest, metrics, run_file
+from support.digests import ALONE, KILLED, LOST, WAITS, cause, digest, ended, metrics, run_file
 from support.facts import assert_names, refuses
 
 from hearth.base.errors import LaunchError
-from hearth_controller.runs.listing import compare, removal_objection, listing, removal
-from hearth_controller.runs.observed import GONE, ObservedRun, pick, observed_runs
-
-LOST = cause("laptop", "node_lost", "laptop: no sign of life for 15 s\nand more")
-KILLED = cause("laptop", "rank_failed", "rank 1: CUDA out of memory")
+from hearth_controller.runs.listing import compare, listing, removal, removal_objection
+from hearth_controller.runs.observed import GONE, ObservedRun, observed_runs, pick
 
 
 def seen(desk, laptop) -> ObservedRun:
     """Return the run that two nodes know; None is a node that does not answer."""
     (run,) = observed_runs({"desk": desk and [desk], "laptop": laptop and [laptop]})
     return run
-
-
-def both(state: str, why=None) -> ObservedRun:
-    return seen(
-        *(digest(node, state, False, record_more={"cause": why}) for node in ("desk", "laptop"))
-    )
-
-
-# -- states ----------------------------------------------------------------------------------------
 
 
 def test_a_run_under_way_tells_how_far_it_is():
@@ -39,25 +27,22 @@ def test_a_run_under_way_tells_how_far_it_is():
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
 def test_a_run_that_has_ended_has_no_speed_and_no_time_left(state):
-    run = both(state, KILLED if state == "failed" else None)
-    assert run.state == state
-    assert not run.alive
+    run = seen(**ended(state, KILLED if state == "failed" else None))
+    assert (run.state, run.alive, run.why is None) == (state, False, state != "failed")
     assert run.tokens_per_second is run.eta_seconds is None
     assert run.story.loss == 2.125
 
 
-def test_a_run_that_a_rank_failed_is_told_from_one_whose_node_vanished():
-    failed, lost = both("failed", KILLED), both("failed", LOST)
-    assert (failed.state, lost.state) == ("failed", "lost")
-    for run, why in ((failed, KILLED), (lost, LOST)):
-        assert run.why == f"laptop: {why['message'].splitlines()[0]}"
+@pytest.mark.parametrize(("why", "state"), [(KILLED, "failed"), (LOST, "lost")])
+def test_a_run_that_a_rank_failed_is_told_from_one_whose_node_vanished(why, state):
+    run = seen(**ended("failed", why))
+    assert (run.state, run.why) == (state, f"laptop: {why['message'].splitlines()[0]}")
 
 
 def test_supervisors_that_are_gone_without_a_word_mean_a_lost_run():
     run = seen(digest("desk", alive=False), digest("laptop", alive=False))
-    assert run.state == "lost"
+    assert (run.state, run.alive) == ("lost", False)
     assert run.why == f"desk: {GONE}; laptop: {GONE}"
-    assert not run.alive
 
 
 def test_the_others_know_better_than_a_node_that_went_down_before_the_end():
@@ -68,18 +53,15 @@ def test_the_others_know_better_than_a_node_that_went_down_before_the_end():
     assert lost.parts["laptop"].state == "gone"
 
 
-@pytest.mark.parametrize("state", ["finished", "stopped"])
 @pytest.mark.parametrize("kind", ["not_ready", "node_lost"])
 @pytest.mark.parametrize("generation", [0, 1])
-def test_nor_does_one_that_came_back_and_found_nobody_say_how_it_ended(state, kind, generation):
+def test_nor_does_one_that_came_back_and_found_nobody_say_how_it_ended(kind, generation):
     alone = {"cause": cause("desk", kind, "desk did not answer"), "generation": generation}
-    ended = {"generation": 1}
     run = seen(
-        digest("desk", state, False, record_more=ended),
+        digest("desk", "finished", False, record_more={"generation": 1}),
         digest("laptop", "failed", False, record_more=alone),
     )
-    assert run.state == state
-    assert run.why is None
+    assert (run.state, run.why) == ("finished", None)
 
 
 def test_a_node_that_works_on_a_run_of_which_it_has_not_heard_the_end_can_be_stopped():
@@ -104,29 +86,25 @@ def test_an_end_of_an_earlier_launch_says_nothing_of_the_last_one():
     assert run.state == "lost"
 
 
-ALONE = metrics(nodes=["desk"])  # of a launch without the laptop
-WAITS = {"cause": LOST, "missing": ["laptop"]}
-
-
 @pytest.mark.parametrize(
-    ("desk", "laptop", "state", "missing", "facts"),
+    ("desk", "laptop", "missing", "why"),
     [
-        (digest("desk", metrics=ALONE), None, "running", ["laptop"], ["without laptop"]),
-        (digest("desk"), None, "running", [], ["laptop"]),  # it may well take part
-        (digest("desk", metrics=ALONE), digest("laptop", "waiting"), "running", [], ["laptop"]),
+        (digest("desk", metrics=ALONE), None, ["laptop"], "goes on without laptop"),
+        (digest("desk"), None, [], "laptop: does not answer"),  # it may well take part
         (
-            *(digest("desk", "waiting", record_more=WAITS), None, "waiting", ["laptop"]),
-            ["laptop: no sign of life for 15 s", "for laptop"],
+            *(digest("desk", metrics=ALONE), digest("laptop", "waiting"), ["laptop"]),
+            "goes on without laptop",
+        ),
+        (
+            *(digest("desk", "waiting", record_more=WAITS), None, ["laptop"]),
+            "laptop: no sign of life for 15 s; waits for laptop",
         ),
     ],
 )
-def test_a_node_that_is_out_of_reach_or_left_out_is_named(desk, laptop, state, missing, facts):
+def test_a_node_that_is_out_of_reach_or_left_out_is_named(desk, laptop, missing, why):
     run = seen(desk, laptop)
-    assert run.state == state
-    if laptop is None:
-        assert run.missing == missing
-    assert_names(run.why, *facts)
-    assert ("without" in run.why) == (desk["metrics"] == ALONE)
+    assert (run.state, run.missing) == (desk["record"]["state"], missing)
+    assert_names(run.why, why)
 
 
 def test_of_a_node_that_was_not_asked_nothing_is_said():
@@ -147,29 +125,21 @@ def test_of_several_metrics_those_with_most_steps_count():
 
 
 def test_a_run_that_one_node_only_has_heard_of_is_listed():
-    run = seen(digest("desk", record=None, metrics={}, checkpoint=None), digest("laptop"))
-    assert run.parts["desk"].state == "unknown"
-    assert run.state == "running"
-    (torn,) = observed_runs({"desk": [digest("desk", record=None, metrics={}, checkpoint=None)]})
+    nothing = digest("desk", record=None, metrics={}, checkpoint=None)
+    run = seen(nothing, digest("laptop"))
+    assert (run.parts["desk"].state, run.state) == ("unknown", "running")
+    (torn,) = observed_runs({"desk": [nothing]})
     assert (torn.state, torn.story.steps, torn.checkpoint, torn.begun) == ("lost", 0, None, "")
 
 
-# -- which run is meant ----------------------------------------------------------------------------
-
-
 def three() -> list[ObservedRun]:
-    def known(name, since, state="finished", alive=False):
-        return digest("desk", state, alive, name=name, record_more={"since": since})
-
-    return observed_runs(
-        {
-            "desk": [
-                known("a", "2026-11-20T20:00:00Z", "running", True),
-                known("b", "2026-11-20T22:00:00Z"),
-                known("c", "2026-11-20T21:00:00Z"),
-            ]
-        }
-    )
+    """Return a run under way and two that have finished later."""
+    begun = {"a": ("running", 20), "b": ("finished", 22), "c": ("finished", 21)}
+    digests = [
+        digest("desk", state, name == "a", name=name, record_more={"since": f"2026-11-20T{hour}Z"})
+        for name, (state, hour) in begun.items()
+    ]
+    return observed_runs({"desk": digests})
 
 
 def test_runs_under_way_come_first_and_then_the_newest():
@@ -193,9 +163,6 @@ def test_a_run_that_is_not_there_is_refused_with_those_that_are(runs, name, unde
         pick(runs, name or None, under_way)
 
 
-# -- tables ----------------------------------------------------------------------------------------
-
-
 def test_the_list_has_a_line_a_run_and_two_parts_on_a_narrow_screen():
     run = seen(digest("desk"), digest("laptop"))
     titles, line = listing([run], 120)
@@ -211,13 +178,11 @@ def test_the_list_has_a_line_a_run_and_two_parts_on_a_narrow_screen():
 
 
 def test_two_runs_side_by_side_show_what_came_of_them_and_the_settings_that_differ(tmp_path):
-    texts = [
-        run_file(tmp_path, "a", learning_rate=1e-4, lora_rank=8),
-        run_file(tmp_path, "b", learning_rate=1e-4, lora_rank=16, wandb="off"),
-    ]
+    settings = {"a": {"lora_rank": 8}, "b": {"lora_rank": 16, "wandb": "off"}}
+    files = {name: run_file(tmp_path, name, **own) for name, own in settings.items()}
     runs = [
         seen(digest("desk", "finished", False, name=name, run_file=text), None)
-        for name, text in zip("ab", texts, strict=True)
+        for name, text in files.items()
     ]
     lines = compare(*runs)
     assert lines[0].split() == ["a", "b"]
@@ -235,18 +200,13 @@ def test_a_run_whose_settings_nobody_knows_cannot_be_compared(tmp_path):
 
 
 def test_what_would_be_removed_is_named_by_node_with_its_bytes():
-    lines = removal(seen(digest("desk", "finished", False), digest("laptop", "finished", False)))
-    assert lines[:3] == [
-        "desk: 1.0 kB",
-        "    results/evening  1.0 kB",
-        "    logs/evening.log  24 B",
-    ]
-    assert "laptop: 1.0 kB" in lines
+    of_each = ["    results/evening  1.0 kB", "    logs/evening.log  24 B"]
+    lines = removal(seen(**ended("finished")))
+    assert lines == ["desk: 1.0 kB", *of_each, "laptop: 1.0 kB", *of_each]
 
 
 def test_a_run_is_not_removed_while_it_may_be_alive():
-    over = seen(digest("desk", "finished", False), digest("laptop", "finished", False))
-    assert removal_objection(over, []) == ""
+    over = seen(**ended("finished"))
+    assert removal_objection(over, ["oldbox"]) == ""
     assert_names(removal_objection(seen(digest("desk"), digest("laptop")), []), "evening", "stop")
     assert_names(removal_objection(over, ["laptop"]), "laptop", "evening")
-    assert removal_objection(over, ["oldbox"]) == ""

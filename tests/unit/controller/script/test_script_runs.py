@@ -11,7 +11,7 @@ from ansible.plugins.loader import init_plugin_loader
 from ansible.template import Templar
 from hypothesis import given
 from hypothesis import strategies as st
-from support.digests import digest
+from support.digests import NODES, digest
 from support.facts import assert_names, refuses
 from support.house import ROOT
 from support.plugins import load
@@ -20,17 +20,15 @@ from hearth.base.errors import ConfigError
 from hearth.config import newest_run, run_of
 from hearth_controller.launch.typed import foreign, sort_out
 from hearth_controller.runs.listing import compare, listing
-from hearth_controller.runs.observed import observed_runs
+from hearth_controller.runs.observed import ObservedRun, observed_runs
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
-from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import script_summary
 from hearth_controller.script import tree
 from hearth_controller.script.request import ScriptRequest, new_request, resumed_request
-from hearth_controller.script.run import read_script, script_of, script_text
+from hearth_controller.script.run import script_of, script_text
 from hearth_controller.script.tree import Tree, code_tree, data_tree
-from hearth_controller.watch.progress import state_text
 
 run = load("action", "hearth_run")
 
@@ -39,16 +37,13 @@ NOW = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
 
 def project(folder: Path) -> Path:
     """Make a project as one looks, and return its script."""
+    made = (".git/HEAD", "__pycache__/train.pyc", "parts/__pycache__/model.pyc", "env/pyvenv.cfg")
     for path, text in {
+        **dict.fromkeys((*made, "me.egg-info/PKG-INFO"), "x"),
         "train.py": "print('hello')\n",
         "parts/model.py": "WIDTH = 3\n",
         "settings.toml": "lr = 1\n",
-        ".git/HEAD": "ref",
         ".env": "A=1",
-        "parts/__pycache__/model.pyc": "x",
-        "__pycache__/train.pyc": "x",
-        "me.egg-info/PKG-INFO": "x",
-        "env/pyvenv.cfg": "x",
         "data/rows.csv": "1,2\n",
     }.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -78,8 +73,8 @@ def test_a_script_gets_the_token_of_the_shell_and_hearths_own_ranks_do_not(monke
     monkeypatch.setenv("WANDB_API_KEY", "key")
     init_plugin_loader()
     loader = DataLoader()
-    tasks = ROOT / "playbooks" / "tasks" / "launch" / "start.yml"
-    tasks = loader.load_from_file(str(tasks), trusted_as_template=True)
+    file = str(ROOT / "playbooks" / "tasks" / "launch" / "start.yml")
+    tasks = loader.load_from_file(file, trusted_as_template=True)
     start = next(task["hearth_supervise"] for task in tasks if "hearth_supervise" in task)
     own, script = (
         Templar(loader, variables={"plan_run": described}).template(start["secrets"])
@@ -93,9 +88,8 @@ def test_code_goes_and_what_tools_made_stays_and_is_named(tmp_path):
     folder = project(tmp_path).parent
     found = code_tree(folder, folder / "data")
     assert set(found.files) == {"train.py", "parts/model.py", "settings.toml", ".env"}
-    assert found.left_out == (
-        *(".git", "__pycache__", "broken", "data", "env", "linked", "me.egg-info"),
-    )
+    left_out = ".git __pycache__ broken data env linked me.egg-info"
+    assert found.left_out == tuple(left_out.split())
     assert_names(
         found.summary, "4 files, 35 B", "__pycache__, broken, data, env", "linked", "1 more"
     )
@@ -111,12 +105,13 @@ def test_the_checksum_of_a_folder_is_that_of_its_names_and_contents(files):
         assert Tree(Path("a"), renamed, 1).sha256 != one.sha256
 
 
-def test_data_is_a_file_or_a_folder_under_its_own_name(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "files"), [("settings.toml", ["settings.toml"]), ("parts", ["parts/model.py"])]
+)
+def test_data_is_a_file_or_a_folder_under_its_own_name(tmp_path, name, files):
     folder = project(tmp_path / "work").parent
-    file = data_tree(folder / "settings.toml")
-    assert (file.source, list(file.files)) == (folder, ["settings.toml"])
-    whole = data_tree(folder / "parts")
-    assert (whole.source, list(whole.files)) == (folder, ["parts/model.py"])
+    found = data_tree(folder / name)
+    assert (found.source, list(found.files)) == (folder, files)
 
 
 def test_a_folder_that_is_too_big_is_refused_with_what_is_big_in_it(tmp_path, monkeypatch):
@@ -132,9 +127,7 @@ def test_a_folder_that_is_too_big_is_refused_with_what_is_big_in_it(tmp_path, mo
 
 def test_a_home_is_no_folder_of_a_script(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    script = tmp_path / "train.py"
-    script.write_text("")
-    assert_names(refused(tmp_path, script=str(script)), tmp_path)
+    assert_names(refused(tmp_path, script=str(project(tmp_path))), tmp_path)
 
 
 # -- what is asked for -----------------------------------------------------------------------------
@@ -159,31 +152,25 @@ def test_a_script_becomes_a_run_with_places_on_the_nodes(tmp_path):
 
 def test_another_folder_can_be_the_scripts(tmp_path):
     work = project(tmp_path / "work").parent
-    (work / "tools").mkdir()
-    (work / "tools" / "go.py").write_text("")
-    found = new_request(
-        {"script": str(work / "tools" / "go.py"), "script_folder": str(work), "run": "x"}, tmp_path
-    )
-    assert found.run.script == "tools/go.py"
+    script = work / "parts" / "model.py"
+    found = new_request({"script": str(script), "script_folder": str(work), "run": "x"}, tmp_path)
+    assert found.run.script == "parts/model.py"
     assert "train.py" in found.code.files
 
 
 def test_all_that_is_wrong_is_said_at_once(tmp_path):
-    said = refused(
-        tmp_path,
-        script="nowhere/train.py",
-        script_data="nowhere.csv",
-        script_folder="nowhere/else",
-        script_args="--open 'quote",
-        run="../up",
-    )
+    given = {
+        "script": "nowhere/train.py",
+        "script_data": "nowhere.csv",
+        "script_folder": "nowhere/else",
+        "script_args": "--open 'quote",
+        "run": "../up",
+    }
+    said = refused(tmp_path, **given)
     found = dict(line.partition(": ")[::2] for line in said.splitlines())
-    assert_names(found["script"], "nowhere/train.py")
-    assert_names(found["script_data"], "nowhere.csv")
-    assert_names(found["script_folder"], "nowhere/else")
-    assert_names(found["script_args"], "--open 'quote")
-    assert_names(found["run"], "../up")
-    assert len(found) == 5
+    assert found.keys() == given.keys()
+    for name, word in given.items():
+        assert_names(found[name], word)
 
 
 @pytest.mark.parametrize(
@@ -225,8 +212,9 @@ def test_a_runs_file_says_what_was_asked_for(tmp_path):
 
 def on_record(folder: Path, **given: object) -> ScriptRequest:
     found = asked(folder, run="evening", **given)
-    (folder / "runs" / "evening").mkdir(parents=True)
-    (folder / "runs" / "evening" / "run.yml").write_text(script_text(found.run))
+    file = folder / "runs" / "evening" / "run.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(script_text(found.run))
     return found
 
 
@@ -254,50 +242,34 @@ def test_a_run_whose_code_has_changed_is_another_run(tmp_path):
 
 
 def test_a_scripts_arguments_are_taken_as_they_are():
-    typed = run.typed_variables(
-        ["script=a.py wait=false", "script_args=--lr=0.1 --name 'a b' x=y", 'script_args="--x 1"'],
-        DataLoader(),
-    )
-    assert typed == {"script": "a.py", "wait": "false", "script_args": "--x 1"}
-    one = run.typed_variables(["script_args=--lr=0.1 --name 'a b' x=y"], DataLoader())
-    assert one == {"script_args": "--lr=0.1 --name 'a b' x=y"}
+    given = ["script=a.py wait=false", "script_args=--lr=0.1 --name 'a b' x=y"]
+    typed = {"script": "a.py", "wait": "false", "script_args": "--lr=0.1 --name 'a b' x=y"}
+    assert run.typed_variables(given, DataLoader()) == typed
+    later = run.typed_variables([*given, 'script_args="--x 1"'], DataLoader())
+    assert later == typed | {"script_args": "--x 1"}
 
 
 def test_what_does_not_go_with_a_script_is_refused():
-    settings, launch, findings = sort_out(
-        {"script": "a.py", "model": "m", "train": {"max_steps": 3}, "elastic": "true"}, ()
-    )
+    given = {"script": "a.py", "model": "m", "train": {"max_steps": 3}, "elastic": "true"}
+    settings, launch, findings = sort_out(given, ())
     assert not findings
-    said = foreign(settings, launch)
-    assert [each.partition(":")[0] for each in said] == [
-        *("-e model and -e script", "-e max_steps", "-e elastic")
-    ]
+    said = [each.partition(":")[0] for each in foreign(settings, launch)]
+    assert said == ["-e model and -e script", "-e max_steps", "-e elastic"]
 
 
 # -- how it is told --------------------------------------------------------------------------------
 
 
-def seen(folder: Path, state: str = "running", alive: bool = True):
+def seen(folder: Path) -> ObservedRun:
+    """Return a script's run under way on two nodes."""
     text = script_text(asked(folder, run="evening", script_args="--epochs 3").run)
-    known = {
-        node: [
-            digest(
-                node,
-                state,
-                alive,
-                metrics={},
-                checkpoint=None,
-                run_file=text,
-                record_more={"script": "train.py"},
-            )
-        ]
-        for node in ("desk", "laptop")
-    }
-    return observed_runs(known)
+    of_script = {"metrics": {}, "checkpoint": None, "run_file": text}
+    (run,) = observed_runs({node: [digest(node, **of_script)] for node in NODES})
+    return run
 
 
 def test_a_scripts_run_is_shown_with_its_state_and_since_when_and_no_step(tmp_path):
-    (one,) = seen(tmp_path)
+    one = seen(tmp_path)
     assert (one.state, one.story.step, one.program) == ("running", 0, "train.py")
     assert one.begun == NOW.isoformat(timespec="seconds")
     summary = status([one], {}, {}, "now")["runs"][0]
@@ -309,18 +281,9 @@ def test_a_scripts_run_is_shown_with_its_state_and_since_when_and_no_step(tmp_pa
 
 
 def test_two_runs_of_a_script_differ_in_what_was_asked_for(tmp_path):
-    (one,) = seen(tmp_path / "a")
-    (other,) = seen(tmp_path / "b")
-    lines = compare(one, other)
+    lines = compare(seen(tmp_path / "a"), seen(tmp_path / "b"))
     assert any(line.startswith("script ") for line in lines)
     assert not any(line.startswith("script_args") for line in lines)
-
-
-def test_following_says_what_runs_and_since_when():
-    record = {"state": "running", "script": "train.py", "since": "2026-11-22T07:30:00Z"}
-    said = state_text(record, Story())
-    assert_names(said, "train.py")
-    assert "2026-11-2" in said
 
 
 def closing(folder: Path, state: str, files: tuple[str, ...] = ("files", "logs"), **more: object):
@@ -342,7 +305,3 @@ def test_the_summary_of_a_scripts_run(tmp_path):
     failed = closing(tmp_path / "c", "failed", files=("logs",))
     assert_names(failed, "less runs/evening/logs/laptop.log")
     assert "evening/files" not in failed
-
-
-def test_a_runs_file_that_is_not_there_is_none(tmp_path):
-    assert read_script(tmp_path / "run.yml") is None

@@ -16,11 +16,11 @@ from hearth_controller.supply.archive import pack
 FILES = {"train.py": "print(1)\n", "parts/model.py": "WIDTH = 3\n"}
 
 
-def sums(files: dict[str, str]) -> dict[str, str]:
-    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+def sums() -> dict[str, str]:
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in FILES.items()}
 
 
-def archive(folder: Path, files: dict[str, str]) -> str:
+def archive(folder: Path, files: dict[str, str] = FILES) -> str:
     """Pack these files, as the action plugin does."""
     source = folder / "source"
     for name, text in files.items():
@@ -32,33 +32,33 @@ def archive(folder: Path, files: dict[str, str]) -> str:
 
 
 @pytest.fixture
-def lay(tmp_path):
-    """Call the module for the place `code/evening` of a workspace."""
+def place(tmp_path) -> Path:
+    """The place `code/evening` of a workspace."""
     (tmp_path / "ws").mkdir()
-
-    def lay(**more: object) -> dict:
-        given = {"files": sums(FILES), "size": 19, **more}
-        return call("hearth_tree", workspace=f"{tmp_path}/ws", place="code/evening", **given)
-
-    return lay
+    return tmp_path / "ws" / "code" / "evening"
 
 
-def test_files_are_wanted_sent_and_then_left_alone(tmp_path, lay):
+@pytest.fixture
+def lay(place, tmp_path):
+    """Call the module for this place."""
+    given = {"workspace": f"{tmp_path}/ws", "place": "code/evening", "files": sums(), "size": 19}
+    return lambda **more: call("hearth_tree", **{**given, **more})
+
+
+def test_files_are_wanted_sent_and_then_left_alone(tmp_path, place, lay):
     assert lay()["wanted"]
-    assert not (tmp_path / "ws" / "code").exists()
-    laid = lay(archive=archive(tmp_path, FILES))
+    assert not place.parent.exists()
+    laid = lay(archive=archive(tmp_path))
     assert (laid["changed"], laid["findings"]) == (True, [])
-    place = tmp_path / "ws" / "code" / "evening"
     assert {path: (place / path).read_text() for path in FILES} == FILES
     again = lay()
     assert (again["changed"], again["wanted"], again["findings"]) == (False, False, [])
 
 
 @pytest.mark.parametrize("change", ["other", "missing", "more"])
-def test_a_place_that_differs_is_replaced_whole(tmp_path, lay, change):
-    packed = archive(tmp_path, FILES)
+def test_a_place_that_differs_is_replaced_whole(tmp_path, place, lay, change):
+    packed = archive(tmp_path)
     lay(archive=packed)
-    place = tmp_path / "ws" / "code" / "evening"
     if change == "missing":
         (place / "train.py").unlink()
     else:
@@ -69,44 +69,41 @@ def test_a_place_that_differs_is_replaced_whole(tmp_path, lay, change):
     assert (place / "train.py").read_text() == FILES["train.py"]
 
 
-def test_a_copy_that_was_worked_in_keeps_what_the_run_has_left(tmp_path, lay):
-    lay(archive=archive(tmp_path, FILES))
-    place = tmp_path / "ws" / "code" / "evening"
+def test_a_copy_that_was_worked_in_keeps_what_the_run_has_left(tmp_path, place, lay):
+    lay(archive=archive(tmp_path))
     (place / "lightning_logs").write_text("mine")
-    assert lay(keep=True)["findings"] == []
-    assert not lay(keep=True)["wanted"]
+    kept = lay(keep=True)
+    assert (kept["wanted"], kept["findings"]) == (False, [])
     (place / "train.py").write_text("edited")
-    said = lay(keep=True)
-    assert not said["wanted"]
-    assert_names(said["findings"][0], "train.py")
+    edited = lay(keep=True)
+    assert not edited["wanted"]
+    assert_names(edited["findings"][0], "train.py")
 
 
-def test_what_a_script_has_put_beside_its_data_is_let_be(tmp_path, lay):
-    lay(archive=archive(tmp_path, FILES))
-    place = tmp_path / "ws" / "code" / "evening"
+def test_what_a_script_has_put_beside_its_data_is_let_be(tmp_path, place, lay):
+    lay(archive=archive(tmp_path))
     (place / "labels.cache").write_text("mine")
     assert not lay(more=True)["wanted"]
     (place / "train.py").unlink()
     assert lay(more=True)["wanted"]
 
 
-def test_an_archive_that_breaks_off_leaves_nothing_behind(tmp_path, lay, monkeypatch):
+def test_an_archive_that_breaks_off_leaves_nothing_behind(tmp_path, place, monkeypatch):
     def full(*_: object, **__: object) -> None:
-        (tmp_path / "ws" / "code" / "evening.new" / "half").write_text("half a file")
+        half = place.with_name("evening.new")
+        half.mkdir()
+        (half / "half").write_text("half a file")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    packed = archive(tmp_path, FILES)
-    (tmp_path / "ws" / "code" / "evening.new").mkdir(parents=True)
     module = load("modules", "hearth_tree")
     monkeypatch.setattr(module, "unpack", full)
     with refuses(OSError, "Errno 28"):
-        module.lay(packed, str(tmp_path / "ws" / "code" / "evening"), sums(FILES), str(tmp_path))
-    assert not list((tmp_path / "ws" / "code").iterdir())
+        module.lay(archive(tmp_path), str(place), sums(), str(tmp_path))
+    assert not list(place.parent.iterdir())
 
 
 def test_files_that_changed_on_the_way_are_not_laid_down(tmp_path, lay):
-    packed = archive(tmp_path, FILES | {"train.py": "print(2)\n"})
-    said = lay(archive=packed)
+    said = lay(archive=archive(tmp_path, FILES | {"train.py": "print(2)\n"}))
     (finding,) = said["findings"]
     assert_names(finding, "train.py")
     assert not said["changed"]
@@ -119,6 +116,6 @@ def test_a_disk_that_is_too_small_is_found_before_anything_is_sent(lay):
     assert not said["wanted"]
 
 
-def test_a_place_that_cannot_be_is_a_finding(tmp_path, lay):
-    (tmp_path / "ws" / "code").write_text("in the way")
-    assert len(lay(archive=archive(tmp_path, FILES))["findings"]) == 1
+def test_a_place_that_cannot_be_is_a_finding(tmp_path, place, lay):
+    place.parent.write_text("in the way")
+    assert len(lay(archive=archive(tmp_path))["findings"]) == 1

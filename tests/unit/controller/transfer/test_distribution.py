@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from support.facts import assert_names
 
@@ -9,26 +11,22 @@ from hearth.config import resolve_run
 from hearth_controller.transfer import receive
 from hearth_controller.transfer.distribution import wanted_of
 
-# -- the plan --------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("dataset", "direct", "wanted"),
     [
         ("homelab-qa", 0, {"model"}),
         ("owner/words", 1e9, {"model", "data"}),
-        ("FILE", 10, {"model", "data"}),
-        ("FILE", 1e9, {"model"}),
+        ("words.jsonl", 10, {"model", "data"}),
+        ("words.jsonl", 1e9, {"model"}),
     ],
 )
-def test_what_is_sent_at_all(tmp_path, dataset, direct, wanted):
-    file = tmp_path / "words.jsonl"
-    file.write_text('{"text": "a lamp"}\n')
-    given = {"model": "owner/bulky", "dataset": dataset.replace("FILE", str(file))}
+def test_what_is_sent_at_all(tmp_path, monkeypatch, dataset, direct, wanted):
+    monkeypatch.chdir(tmp_path)
+    Path("words.jsonl").write_text('{"text": "a lamp"}\n')
+    given = {"model": "owner/bulky", "dataset": dataset}
     assert set(wanted_of(resolve_run(given, tmp_path), direct)) == wanted
 
-
-# -- what is shown ---------------------------------------------------------------------------------
 
 RECORD = {
     "state": "taking",

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from support.facts import assert_names, refuses
+from support.metric_lines import start_line, step_line, written
 from support.waiting import until
 
 from hearth_controller.base.screen import Screen
@@ -69,11 +70,8 @@ def stream(workspace, monkeypatch):
     monkeypatch.setattr(node_stream, "_WAIT", 0.05)
 
     def opening(**files):
-        opened.append(
-            node_stream.NodeStream(
-                LOCAL, sys.executable, "r1", str(workspace), files, interval=0.05
-            )
-        )
+        where = (LOCAL, sys.executable, "r1", str(workspace))
+        opened.append(node_stream.NodeStream(*where, files, interval=0.05))
         return opened[-1]
 
     yield opening
@@ -81,8 +79,14 @@ def stream(workspace, monkeypatch):
         each.close()
 
 
-def record(state="running", pid=None, **more):
-    return {"state": state, "pid": pid or os.getpid(), "rank": 0, "since": SINCE, **more}
+def record(state="running", **more):
+    return {"state": state, "pid": os.getpid(), "rank": 0, "since": SINCE, **more}
+
+
+def follow(node, lines=None, patience=60):
+    """Return the follower of a run on `node` that shows its progress in `lines`."""
+    screen = Screen(Lines() if lines is None else lines, live=False)
+    return Follower("desk", "r1", node, screen, patience)
 
 
 def seen(read):
@@ -92,20 +96,20 @@ def seen(read):
     return found
 
 
-def on_node():
-    """Return the processes on the node: children of this one."""
-    return psutil.Process().children(recursive=True)
+def outcome_of(follower):
+    """Follow a run to its end."""
+    outcomes = []
+    until(lambda: outcomes.append(follower.inspect()) or outcomes[-1])
+    return outcomes[-1]
 
 
 def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(write, stream):
     lines = Lines()
-    follower = Follower("desk", "r1", stream(metrics=None), Screen(lines, live=False), patience=60)
-    start, step = (
-        json.dumps({"kind": kind, "time": SINCE, "steps": 10, **more}) + "\n"
-        for kind, more in (("start", {"ranks": [{"node": "desk"}]}), ("step", STEP))
-    )
-    earlier = step.replace("2026", "2025")
-    write("results/r1/metrics.jsonl", earlier + start + step[:-9])
+    follower = follow(stream(metrics=None), lines)
+    begin = written(start_line("desk", time=SINCE))
+    fifth = written(step_line(10, step=5, time=SINCE))
+    earlier = fifth.replace("2026", "2025")
+    write("results/r1/metrics.jsonl", earlier + begin + fifth[:-9])
     write("results/r1/supervisor.json", record())
 
     def shown(count):
@@ -114,49 +118,26 @@ def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(write, stream):
 
     until(lambda: shown(1))
     assert len(lines) == 1
-    write("results/r1/metrics.jsonl", earlier + start + step)
+    write("results/r1/metrics.jsonl", earlier + begin + fifth)
     until(lambda: shown(2))
-    assert_names(lines[1], "step 5/10", "1.250", "10 tokens/s")
+    assert_names(lines[1], "step 5/60", "1.250", "10 tokens/s")
     write("results/r1/supervisor.json", record("finished"))
-    outcomes = []
-    until(lambda: outcomes.append(follower.inspect()) or outcomes[-1])
-    assert outcomes[-1] == {"state": "finished", "cause": None}
+    assert outcome_of(follower) == {"state": "finished", "cause": None}
     assert (follower.facts["rank"], follower.facts["since"]) == (0, SINCE)
 
 
 def test_the_last_steps_are_shown_although_they_come_with_the_end():
     lines = Lines()
-    text = "".join(
-        json.dumps({"kind": kind, "time": SINCE, "steps": 5, **more}) + "\n"
-        for kind, more in (("start", {"ranks": [{"node": "desk"}]}), ("step", STEP))
-    )
+    text = written(start_line("desk", time=SINCE), step_line(10, step=60, time=SINCE))
     metrics = {"place": [1, len(text)], "anew": True, "behind": False, "text": text}
     end = {"record": record("finished"), "alive": False, "metrics": metrics}
-    follower = Follower("desk", "r1", Reported([end]), Screen(lines, live=False), patience=60)
-    assert follower.inspect() == {"state": "finished", "cause": None}
-    assert_names("\n".join(lines), "step 5/5", "1.250")
+    assert follow(Reported([end]), lines).inspect() == {"state": "finished", "cause": None}
+    assert_names("\n".join(lines), "step 60/60", "1.250")
     assert "saving" not in "\n".join(lines)
 
 
-STEP = {
-    "step": 5,
-    "loss": 1.25,
-    "tokens": 100,
-    "tokens_per_second": 10.0,
-    "tokens_per_second_by_rank": [10.0],
-    "rows_by_rank": [4],
-    "compute_seconds_by_rank": [1.0],
-    "wait_seconds_by_rank": [0.0],
-    "peak_memory_mib_by_rank": [100],
-}
-
-
 def test_a_run_that_was_never_started_there_is_unknown(stream):
-    screen = Screen(Lines(), live=False)
-    follower = Follower("desk", "r1", stream(metrics=None), screen, patience=60)
-    outcomes = []
-    until(lambda: outcomes.append(follower.inspect()) or outcomes[-1])
-    assert outcomes[-1]["state"] == "unknown"
+    assert outcome_of(follow(stream(metrics=None)))["state"] == "unknown"
 
 
 def test_only_changes_come_and_signs_of_life(write, stream):
@@ -182,16 +163,16 @@ def test_only_changes_come_and_signs_of_life(write, stream):
 def test_the_process_on_the_node_ends_with_its_reader(workspace, write, start, how):
     write("results/r1/supervisor.json", record())
     program = (
-        "import sys, time; from types import SimpleNamespace as S\n"
+        "import sys; from types import SimpleNamespace as S\n"
         "from hearth_controller.watch import node_stream as module\n"
-        f"module._PROGRAM = module._PROGRAM.replace('_TIMEOUT = 60', '_TIMEOUT = 2')\n"
-        f"stream = module.NodeStream(S(transport='local'), sys.executable, 'r1', "
-        f"{str(workspace)!r}, {{'metrics': None}}, 0.05)\n"
+        "module._PROGRAM = module._PROGRAM.replace('_TIMEOUT = 60', '_TIMEOUT = 2')\n"
+        "stream = module.NodeStream(S(transport='local'), sys.executable, 'r1', sys.argv[1],\n"
+        "    {'metrics': None}, 0.05)\n"
         "while not stream.read(): pass\n"
         "print(stream._process.pid, flush=True)\n"
         "sys.stdin.readline(); stream.close(); sys.stdin.readline()"
     )
-    reader = start(program)
+    reader = start(program, workspace)
     streamer = psutil.Process(int(reader.stdout.readline()))
     if how == "reader killed":
         reader.kill()
@@ -206,8 +187,7 @@ def test_a_connection_that_breaks_is_made_anew_and_goes_on_where_it_was(write, s
     write("logs/r1.log", "one\ntwo\n")
     log = Log(opened := stream(log=1))
     assert log.last_lines() == ["two"]
-    (process,) = [each for each in on_node() if each.pid == opened._process.pid]
-    process.kill()
+    opened._process.kill()
     write("logs/r1.log", "one\ntwo\nthree\n")
     assert seen(log.new_lines) == ["three"]
     assert opened.error == "the connection was closed"
@@ -241,14 +221,15 @@ def test_ssh_is_called_as_ansible_calls_it_and_never_asks_for_a_password():
 def test_a_supervisor_that_is_gone_is_given_up_after_a_while(unit, seconds, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    node = Reported([{"record": record(unit=unit), "alive": False}])
-    follower = Follower("desk", "r1", node, Screen(Lines(), live=False), patience=1000)
+    gone = {"record": record(unit=unit), "alive": False}
+    node = Reported([gone])
+    follower = follow(node)
     assert follower.inspect() is None
     node.answered = now[0] = seconds - 0.5
     assert follower.inspect() is None
     now[0] = seconds + 100  # the machine restarts: that is no time without a supervisor
     assert follower.inspect() is None
-    node.changes = [[{"record": record(unit=unit), "alive": False}]]
+    node.changes = [[gone]]
     node.answered = now[0]
     assert follower.inspect() is None
     node.answered = now[0] = now[0] + seconds + 0.5
@@ -258,7 +239,7 @@ def test_a_supervisor_that_is_gone_is_given_up_after_a_while(unit, seconds, monk
 
 def test_a_silent_node_is_mentioned_once_and_then_given_up():
     lines, node = Lines(), Reported()
-    follower = Follower("desk", "r1", node, Screen(lines, live=False), patience=100)
+    follower = follow(node, lines, patience=100)
     for node.silent in (14, 16, 18, 100):
         assert follower.inspect() is None
     (mentioned,) = lines

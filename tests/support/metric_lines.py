@@ -1,0 +1,34 @@
+"""Lines of a run's metrics, as the trainer writes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def start_line(*nodes: str, **more: Any) -> dict[str, Any]:
+    """Return the line of a launch with one rank on each of these nodes."""
+    return {"kind": "start", "steps": 60, "ranks": [{"node": node} for node in nodes], **more}
+
+
+def step_line(*speeds: float, **more: Any) -> dict[str, Any]:
+    """Return the line of a step of ranks that learn so many tokens a second each."""
+    return {
+        "kind": "step",
+        "step": 12,
+        "steps": 60,
+        "loss": 1.25,
+        "tokens": 10 * sum(speeds),
+        "tokens_per_second": sum(speeds),
+        "tokens_per_second_by_rank": speeds,
+        "rows_by_rank": [4] * len(speeds),
+        "compute_seconds_by_rank": [1.0] * len(speeds),
+        "wait_seconds_by_rank": [0.0] * len(speeds),
+        "peak_memory_mib_by_rank": [100] * len(speeds),
+        **more,
+    }
+
+
+def written(*lines: dict[str, Any]) -> str:
+    """Return the text of these lines."""
+    return "".join(f"{json.dumps(line)}\n" for line in lines)
