@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from ansible.module_utils.hearth_node.changes import record
 from ansible.module_utils.hearth_node.changes.record import (
     Journal,
+    PathState,
     RecordError,
     run_all,
     with_block,
@@ -21,13 +24,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
 from support.waiting import HANG
-
-
-@pytest.fixture
-def open_record(tmp_path):
-    """Return a function that opens the record as the next call of a module would."""
-    folders = {"folder": str(tmp_path / "record"), "originals": str(tmp_path / "originals")}
-    return lambda **given: Journal("power", **given, **folders)
 
 
 def tree(folder: Path) -> dict[str, tuple]:
@@ -96,11 +92,12 @@ def test_of_a_file_with_a_block_only_the_block_goes_if_others_have_changed_it(
     tmp_path, open_record
 ):
     path = tmp_path / "authorized_keys"
-    open_record().block(str(path), "controller", "key one", mode=0o600)
-    open_record().block(str(path), "rank 0", "key two")
-    path.write_text(path.read_text() + "the owner's key\n")
+    for marker, text in (("controller", "one"), ("rank 0", "two"), ("controller", "three")):
+        open_record().block(str(path), marker, f"key {text}", mode=0o600)
+        path.write_text(f"{path.read_text()}the owner's key beside {text}\n")
     assert undo(open_record()) == ["restored"]
-    assert path.read_text() == "the owner's key\n"
+    kept = [f"the owner's key beside {text}" for text in ("one", "two", "three")]
+    assert path.read_text().splitlines() == kept
 
 
 def test_a_block_alone_in_a_new_file_takes_the_file_along(tmp_path, open_record):
@@ -117,8 +114,7 @@ def test_what_another_program_changes_is_remembered_first(tmp_path, open_record)
     open_record().before(str(path), then=[["ufw", "reload"]])
     path.write_text("rules and more\n")
     open_record().before(str(path))  # a second run
-    entry = open_record().entries()[0]
-    assert entry.then == [["ufw", "reload"]]
+    assert open_record().entries()[0].then == [["ufw", "reload"]]
     assert open_record().restore(str(path)).state == "restored"
     assert path.read_text() == "rules\n"
 
@@ -130,50 +126,45 @@ def test_what_somebody_has_changed_after_another_program_is_left(tmp_path, open_
         path.write_text(content)
         open_record().after(str(path))
     assert open_record(check=True).restore(str(path)).state == "removed"
+    assert path.exists()
     path.write_text("the owner's\n")
     assert open_record().restore(str(path)).state == "left"
     assert path.read_text() == "the owner's\n"
 
 
+@contextmanager
+def ends_at(place: Path, error: BaseException, done: bool) -> Iterator[None]:
+    """Have the change of a file end with an error, once it is `done` or before."""
+    put = record._put
+
+    def end(path: str, content: bytes, wanted: PathState) -> None:
+        if done or path != str(place):
+            put(path, content, wanted)
+        if path == str(place):
+            raise error
+
+    with patch.object(record, "_put", end), pytest.raises(type(error)):
+        yield
+
+
 def test_what_somebody_adds_after_a_change_that_was_cut_off_is_not_thrown_away(
-    tmp_path, open_record, monkeypatch
+    tmp_path, open_record
 ):
     keys = tmp_path / "authorized_keys"
     keys.write_text("first\n")
-
-    def cut_off(path, content, wanted):
-        put(path, content, wanted)
-        if path == str(keys):
-            raise SystemExit("the connection broke off")
-
-    put = record._put
-    with monkeypatch.context() as patched:
-        patched.setattr(record, "_put", cut_off)
-        with pytest.raises(SystemExit):
-            open_record().block(str(keys), "controller", "ours")
+    with ends_at(keys, SystemExit("the connection broke off"), done=True):
+        open_record().block(str(keys), "controller", "ours")
     open_record().block(str(keys), "controller", "ours")  # the play is called again
     keys.write_text(keys.read_text() + "mine\n")
     assert undo(open_record()) == ["restored"]
     assert keys.read_text() == "first\nmine\n"
 
 
-def test_a_change_that_the_disk_refuses_leaves_the_record_of_the_one_before(
-    tmp_path, open_record, monkeypatch
-):
+def test_a_change_that_the_disk_refuses_leaves_the_record_of_the_one_before(tmp_path, open_record):
     place = tmp_path / "hosts"
-    opened = open_record()
-    opened.write(str(place), b"ours\n")
-
-    def full(path, content, wanted):
-        if path == str(place):
-            raise OSError(errno.ENOSPC, "no space left")
-        put(path, content, wanted)
-
-    put = record._put
-    with monkeypatch.context() as patched:
-        patched.setattr(record, "_put", full)
-        with pytest.raises(OSError, match="Errno 28"):
-            opened.write(str(place), b"ours again\n")
+    open_record().write(str(place), b"ours\n")
+    with ends_at(place, OSError("no space left"), done=False):
+        open_record().write(str(place), b"ours again\n")
     assert undo(open_record()) == ["removed"]
 
 
@@ -183,14 +174,6 @@ def test_a_folder_that_others_use_stays(tmp_path, open_record):
     (path.parent / "own.conf").write_text("mine")
     assert undo(open_record()) == ["removed", "left"]
     assert (path.parent / "own.conf").exists()
-
-
-def test_check_mode_of_a_reset_changes_nothing(tmp_path, open_record):
-    path = tmp_path / "file"
-    open_record().write(str(path), b"x")
-    assert open_record(check=True).restore(str(path)).state == "removed"
-    assert path.exists()
-    assert open_record().entries()
 
 
 def test_a_note_is_kept_once_and_the_record_is_private(tmp_path, open_record):
@@ -203,26 +186,23 @@ def test_a_note_is_kept_once_and_the_record_is_private(tmp_path, open_record):
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_torn_record_is_an_error_that_names_its_file(tmp_path, open_record):
-    (tmp_path / "record").mkdir()
+def test_what_would_lose_an_original_is_refused(tmp_path, open_record):
+    with pytest.raises(RecordError, match="names end"):
+        with_block("# hearth: names begin\nlost\n", "names", "new")
+    open_record().write(str(tmp_path / "file"), b"x")
+    with pytest.raises(RecordError, match="1 changes"):
+        open_record().forget()
     (tmp_path / "record" / "record.json").write_text("{")
     with pytest.raises(RecordError, match=r"record\.json"):
         open_record()
 
 
-def test_forgetting_with_changes_left_is_refused(tmp_path, open_record):
-    open_record().write(str(tmp_path / "file"), b"x")
-    with pytest.raises(RecordError, match="1 changes"):
-        open_record().forget()
-
-
 def test_commands_run_once_each_and_a_failure_is_told(tmp_path):
     once = ["sh", "-c", f"echo x >>{tmp_path}/ran"]
-    failed = run_all([once, ["false"], once, ["no-such-command-here"]])
+    false, missing = run_all([once, ["false"], once, ["no-such-command-here"]])
     assert (tmp_path / "ran").read_text() == "x\n"
-    assert len(failed) == 2
-    assert_names(failed[0], "`false`", "status 1")
-    assert_names(failed[1], "`no-such-command-here`")
+    assert_names(false, "`false`", "status 1")
+    assert_names(missing, "`no-such-command-here`")
 
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\r\n#", codec="utf-8")), max_size=5)
@@ -237,21 +217,6 @@ def test_a_block_is_idempotent_and_goes_without_a_trace(around, block, other):
     assert with_block(with_it, "names", None) == text
     replaced = with_block(with_it, "names", "\n".join([*other, "x"]))
     assert with_block(replaced, "names", None) == text
-
-
-def test_a_block_without_its_end_is_not_guessed_at():
-    with pytest.raises(RecordError, match="names end"):
-        with_block("# hearth: names begin\nlost\n", "names", "new")
-
-
-def test_lines_that_others_add_between_two_of_our_changes_survive(tmp_path, open_record):
-    path = tmp_path / "hosts"
-    path.write_text("theirs\n")
-    open_record().block(str(path), "nodes", "one")
-    path.write_text(path.read_text() + "added\n")
-    open_record().block(str(path), "nodes", "one\ntwo")
-    assert undo(open_record()) == ["restored"]
-    assert path.read_text() == "theirs\nadded\n"
 
 
 def test_our_part_of_a_shared_file_is_taken_out_as_the_caller_says(tmp_path, open_record):

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, Undone
+from ansible.module_utils.hearth_node.changes.record import RecordError, Undone
 from support.plugins import load
 
 reset = load("modules", "hearth_reset")
-
-
-@pytest.fixture
-def open_record(tmp_path):
-    """Return a function that opens the record as the next call of a module would."""
-    folders = {"folder": str(tmp_path / "record"), "originals": str(tmp_path / "originals")}
-    return lambda **given: Journal("power", **given, **folders)
 
 
 def test_what_is_back_counts_also_where_another_path_cannot_be_put_back(

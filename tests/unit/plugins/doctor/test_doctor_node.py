@@ -9,46 +9,24 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.hearth_node.doctor import copies, surroundings
+from ansible.module_utils.hearth_node.doctor.gpu_use import gpus_of
 from support.modules import call
 
 from hearth.model.folder import take_stock
 from hearth.supervise.messages import Go
+from hearth.supervise.spec import Meeting, Spec
 from hearth.supervise.workers import command
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import CHECKS
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 
-GPU_XML = """<?xml version="1.0" ?>
-<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
-<nvidia_smi_log>
- <driver_version>580.126.09</driver_version>
- <gpu id="00000000:01:00.0">
-  <product_name>NVIDIA GeForce RTX 5070 Ti</product_name>
-  <fb_memory_usage><total>16303 MiB</total><used>6900 MiB</used></fb_memory_usage>
-  <gpu_power_readings>
-   <current_power_limit>180.00 W</current_power_limit>
-   <default_power_limit>300.00 W</default_power_limit>
-  </gpu_power_readings>
-  <processes>
-   <process_info><pid>812</pid><type>G</type>
-    <process_name>/usr/lib/xorg/Xorg</process_name><used_memory>310 MiB</used_memory></process_info>
-   <process_info><pid>4242</pid><type>C+G</type>
-    <process_name>Z:\\games\\game.exe -fullscreen</process_name><used_memory>6200 MiB</used_memory>
-   </process_info>
-   <process_info><pid>{ours}</pid><type>C</type>
-    <process_name>python</process_name><used_memory>390 MiB</used_memory></process_info>
-  </processes>
- </gpu>
-</nvidia_smi_log>
-"""
-OLD_XML = """<nvidia_smi_log><gpu><product_name>Old</product_name>
-<power_readings><power_limit>100.00 W</power_limit>
-<default_power_limit>120.00 W</default_power_limit>
-</power_readings></gpu></nvidia_smi_log>"""
+PROCESS = (
+    "<process_info><pid>{}</pid><type>{}</type><process_name>{}</process_name>"
+    "<used_memory>{} MiB</used_memory></process_info>"
+)
 
 
 @pytest.fixture
@@ -71,15 +49,21 @@ def rank(supervised) -> subprocess.Popen[str]:
     return supervised("input()", "scripts/train_distributed.py")
 
 
-def doctor(workspace: Path, verb: str = "look", **more) -> dict:
-    """Return the facts of this computer as a node."""
-    return call("hearth_examine", verb=verb, address="127.0.0.1", workspace=str(workspace), **more)[
-        "facts"
-    ]
+@pytest.fixture
+def examine(workspace):
+    """Return a function that has doctor's module look at this computer as a node."""
+    given = {"verb": "look", "address": "127.0.0.1", "workspace": str(workspace)}
+    return lambda **more: call("hearth_examine", **given | more)
 
 
-def test_this_computer_is_looked_at(workspace):
-    said = doctor(workspace, peers={"laptop": "127.0.0.2"})
+@pytest.fixture
+def look(examine):
+    """Return a function that returns the facts of this computer as a node."""
+    return lambda **more: examine(**more)["facts"]
+
+
+def test_this_computer_is_looked_at(look):
+    said = look(peers={"laptop": "127.0.0.2"})
     assert said["card"]["name"] == "lo"
     assert said["paths"] == {}  # nothing is sent over loopback
     assert said["disks"][0]["free_mib"] > 0
@@ -95,32 +79,22 @@ def test_this_computer_is_looked_at(workspace):
             assert check.of(node, Cluster((node,))).seen
 
 
-def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank):
-    (orphan,) = doctor(workspace)["orphans"]
-    assert orphan == {"pid": rank.pid, "what": "rank"}
-    assert doctor(workspace.parent / "another")["orphans"] == []
+def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank, look):
+    assert look()["orphans"] == [{"pid": rank.pid, "what": "rank"}]
+    assert look(workspace=str(workspace.parent / "another"))["orphans"] == []
 
 
-def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace, supervised):
-    spec = SimpleNamespace(
-        workspace=workspace,
-        run="evening",
-        node="desk",
-        nproc=1,
-        address="127.0.0.1",
-        meeting=SimpleNamespace(address="127.0.0.1"),
-        python=sys.executable,
-        script="scripts/train_distributed.py",
-        scripted=False,
-        words=[],
-    )
+def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace, supervised, look):
+    meeting = Meeting("127.0.0.1", 29500)
+    place = (sys.executable, workspace, "a token")
+    spec = Spec("evening", "desk", 0, ("desk",), "127.0.0.1", meeting, 1, *place)
     words = command(spec, Go(port=29500, generation=1, nodes=("desk",)))
     # What it is told by is its command line, under which anything may run here.
     torchrun = supervised("import time; time.sleep(60)", *words[1:])
-    assert doctor(workspace)["orphans"] == [{"pid": torchrun.pid, "what": "torchrun"}]
+    assert look()["orphans"] == [{"pid": torchrun.pid, "what": "torchrun"}]
 
 
-def test_the_processes_of_a_run_under_way_are_no_orphans(workspace, supervised):
+def test_the_processes_of_a_run_under_way_are_no_orphans(workspace, supervised, look):
     config = workspace / "config" / "evening.json"
     config.write_text("{}")
     code = (
@@ -133,65 +107,56 @@ def test_the_processes_of_a_run_under_way_are_no_orphans(workspace, supervised):
     lock = workspace / "config" / "supervisor.lock"
     supervisor = supervised(code, "hearth.supervise", "run", "--spec", config, lock)
     supervisor.stdout.readline()
-    said = doctor(workspace)
+    said = look()
     assert (said["busy"], said["orphans"]) == ("evening", [])
-    supervisor.stdin.write("\n")
-    supervisor.stdin.close()
-    supervisor.wait(10)
-    assert doctor(workspace)["busy"] == ""
+    supervisor.communicate("\n", timeout=10)
+    assert look()["busy"] == ""
 
 
-def test_what_is_left_of_ended_runs_is_removed_when_it_is_asked_for(workspace):
-    left = workspace / "logs" / ".evening.torchrun"
+def test_what_is_left_of_ended_runs_is_removed_when_it_is_asked_for(workspace, examine, look):
+    left, kept = (workspace / "logs" / name for name in (".evening.torchrun", "evening.log"))
     left.mkdir()
-    (left / "stderr.log").write_text("text")
-    kept = workspace / "logs" / "evening.log"
-    kept.write_text("what it said")
-    assert doctor(workspace)["leftovers"] == [str(left)]
-
-    given = {"verb": "tidy", "address": "127.0.0.1", "workspace": str(workspace)}
-    foretold = call("hearth_examine", check=True, **given)
-    assert (foretold["changed"], foretold["removed"]) == (True, [str(left)])
-    assert left.exists()
-    assert call("hearth_examine", **given)["removed"] == [str(left)]
-    assert not left.exists()
+    for file in (left / "stderr.log", kept):
+        file.touch()
+    assert look()["leftovers"] == [str(left)]
+    for check in (True, False):
+        answer = examine(verb="tidy", check=check)
+        assert (answer["changed"], answer["removed"]) == (True, [str(left)])
+        assert left.exists() == check
     assert kept.exists()
-    assert not call("hearth_examine", **given)["changed"]
+    assert not examine(verb="tidy")["changed"]
 
 
-def test_a_model_is_compared_by_checksums_and_a_changed_file_is_named(workspace):
+def test_a_model_is_compared_by_checksums_and_a_changed_file_is_named(workspace, look):
     folder = workspace / "models" / "tiny"
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "llama"}')
     (folder / "model.safetensors").write_bytes(b"weights")
     manifest = take_stock(folder, "someone/tiny", "hub", "abc")
     manifest.write(folder / "hearth.json")
-    assert doctor(workspace)["models"] == {
-        "tiny": {"fingerprint": manifest.fingerprint, "changed": []}
-    }
     os.utime(folder / "config.json")  # another time, the same content
-    assert doctor(workspace)["models"]["tiny"]["changed"] == []
+    assert look()["models"] == {"tiny": {"fingerprint": manifest.fingerprint, "changed": []}}
     (folder / "model.safetensors").write_bytes(b"Weights")
-    assert doctor(workspace)["models"]["tiny"]["changed"] == ["model.safetensors"]
+    assert look()["models"]["tiny"]["changed"] == ["model.safetensors"]
     (folder / "hearth.json").write_text("[]")
-    assert doctor(workspace)["models"]["tiny"]["changed"] == ["hearth.json"]
+    assert look()["models"]["tiny"]["changed"] == ["hearth.json"]
 
 
-def test_a_data_file_is_held_to_the_checksum_in_its_name(workspace):
+def test_a_data_file_is_held_to_the_checksum_in_its_name(workspace, look):
     name = f"{hashlib.sha256(b'rows').hexdigest()[:12]}-words.jsonl"
     (workspace / "data" / name).write_bytes(b"rows")
     (workspace / "data" / "tokens").mkdir()
-    said = doctor(workspace)
+    said = look()
     assert (said["data"], said["damaged"]) == ([name], [])
     (workspace / "data" / name).write_bytes(b"other rows")
-    assert doctor(workspace)["damaged"] == [name]
+    assert look()["damaged"] == [name]
 
 
-def test_rows_of_the_hub_are_named_with_their_checksums(workspace):
+def test_rows_of_the_hub_are_named_with_their_checksums(workspace, look):
     (workspace / "data" / "hub").mkdir()
     (workspace / "data" / "hub" / "owner--rows.parquet").write_bytes(b"rows")
     (workspace / "data" / "hub" / ".owner--more.parquet.17").write_bytes(b"half of the ro")
-    said = doctor(workspace)
+    said = look()
     assert said["hub_data"] == ["owner--rows.parquet"]
     assert said["hub_sums"] == {"owner--rows.parquet": hashlib.sha256(b"rows").hexdigest()}
     reader = copies.Reader(most=3)
@@ -202,10 +167,21 @@ def test_rows_of_the_hub_are_named_with_their_checksums(workspace):
 # -- the home --------------------------------------------------------------------------------------
 
 
-def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(workspace, rank, program, tmp_path):
-    (tmp_path / "said.xml").write_text(GPU_XML.replace("{ours}", str(rank.pid)))
-    program("nvidia-smi", f"cat {tmp_path}/said.xml")
-    said = doctor(workspace)
+def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(rank, program, look):
+    processes = (
+        (812, "G", "/usr/lib/xorg/Xorg", 310),
+        (4242, "C+G", r"Z:\games\game.exe -fullscreen", 6200),
+        (rank.pid, "C", "python", 390),
+    )
+    xml = (
+        "<nvidia_smi_log><gpu><product_name>NVIDIA GeForce RTX 5070 Ti</product_name>"
+        "<fb_memory_usage><total>16303 MiB</total><used>6900 MiB</used></fb_memory_usage>"
+        "<gpu_power_readings><current_power_limit>180.00 W</current_power_limit>"
+        "<default_power_limit>300.00 W</default_power_limit></gpu_power_readings>"
+        f"{''.join(PROCESS.format(*each) for each in processes)}</gpu></nvidia_smi_log>"
+    )
+    program("nvidia-smi", f"cat <<'XML'\n{xml}\nXML")
+    said = look()
     assert said["gpu_trouble"] == ""
     (gpu,) = said["gpus"]
     assert (gpu["used_mib"], gpu["ours_mib"], gpu["total_mib"]) == (6900, 390, 16303)
@@ -216,72 +192,67 @@ def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(workspace, rank, prog
     ]
 
 
-def test_an_older_driver_names_its_limit_on_power_otherwise(workspace, program, tmp_path):
-    (tmp_path / "said.xml").write_text(OLD_XML)
-    program("nvidia-smi", f"cat {tmp_path}/said.xml")
-    (gpu,) = doctor(workspace)["gpus"]
+def test_an_older_driver_names_its_limit_on_power_otherwise():
+    (gpu,) = gpus_of(
+        "<log><gpu><power_readings><power_limit>100.00 W</power_limit>"
+        "<default_power_limit>120.00 W</default_power_limit></power_readings></gpu></log>",
+        ours=(),
+    )
     assert (gpu["watts_limit"], gpu["watts_default"], gpu["used_mib"]) == (100, 120, None)
 
 
 @pytest.mark.parametrize(
     ("script", "trouble"),
     [
-        ("echo 'no XML'", "does not say who uses the GPU"),
-        ("echo Driver/library version mismatch; exit 18", "mismatch"),
-        ("exit 9", "it does not say why"),
+        ("echo 'no XML'", "nvidia-smi does not say who uses the GPU"),
+        ("echo mismatch; exit 18", "nvidia-smi fails: mismatch"),
     ],
 )
-def test_a_driver_that_does_not_say_is_not_taken_for_an_idle_one(
-    workspace, program, script, trouble
-):
+def test_a_driver_that_does_not_say_is_not_taken_for_an_idle_one(program, look, script, trouble):
     program("nvidia-smi", script)
-    said = doctor(workspace)
-    assert said["gpus"] == []
-    assert trouble in said["gpu_trouble"]
+    said = look()
+    assert (said["gpus"], said["gpu_trouble"]) == ([], trouble)
 
 
 # -- what the module asks of the machine -----------------------------------------------------------
 
 
+EMPTIES = {"type": "Battery", "status": "Discharging"}
+CHARGES = {"type": "Battery", "status": "Charging"}
+PLUGGED, UNPLUGGED = ({"type": "Mains", "online": online} for online in "10")
+
+
 @pytest.mark.parametrize(
     ("supplies", "on_battery"),
     [
-        ({}, None),
-        ({"AC": {"type": "Mains", "online": "1"}}, None),
-        ({"BAT0": {"type": "Battery", "status": "Discharging"}}, True),
-        (
-            {
-                "BAT0": {"type": "Battery", "status": "Discharging"},
-                "AC": {"type": "Mains", "online": "0"},
-            },
-            True,
-        ),
-        (
-            {
-                "BAT0": {"type": "Battery", "status": "Charging"},
-                "AC": {"type": "Mains", "online": "1"},
-            },
-            False,
-        ),
-        ({"mouse": {"type": "Battery", "scope": "Device", "status": "Discharging"}}, None),
+        ([], None),
+        ([PLUGGED], None),
+        ([EMPTIES], True),
+        ([EMPTIES, UNPLUGGED], True),
+        ([EMPTIES, PLUGGED], False),
+        ([CHARGES, PLUGGED], False),
+        ([CHARGES], False),
+        ([EMPTIES | {"scope": "Device"}], None),  # a mouse's
     ],
 )
 def test_a_laptop_on_its_battery_is_told_from_one_that_is_plugged_in(
     tmp_path, supplies, on_battery
 ):
-    for name, files in supplies.items():
-        folder = tmp_path / "sys/class/power_supply" / name
+    for number, files in enumerate(supplies):
+        folder = tmp_path / "sys/class/power_supply" / str(number)
         folder.mkdir(parents=True)
         for file, text in files.items():
             (folder / file).write_text(f"{text}\n")
     assert surroundings.on_battery(str(tmp_path)) is on_battery
 
 
-def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(program):
+def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(program, tmp_path):
+    lost = f"{tmp_path}/lost"  # a packet that got lost is no verdict on the way
     program(
         "ping",
-        'case "$*" in *192.0.2.1) exit 0 ;; *"-M do"*192.0.2.2) echo "message too long, mtu=1400"; '
-        'exit 1 ;; *"-M do"*) exit 1 ;; *192.0.2.4) exit 1 ;; esac',
+        f'case "$*" in *192.0.2.1) test -e {lost} || {{ touch {lost}; exit 1; }} ;; '
+        '*"-M do"*192.0.2.2) echo "message too long, mtu=1400"; exit 1 ;; '
+        '*"-M do"*) exit 1 ;; *192.0.2.4) exit 1 ;; esac',
     )
     peers = {f"n{last}": f"192.0.2.{last}" for last in (1, 2, 3, 4)}
     assert surroundings.paths(1500, peers) == {
@@ -292,14 +263,6 @@ def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(program)
     }
 
 
-def test_a_packet_that_got_lost_is_no_verdict_on_the_way(program, tmp_path):
-    once = tmp_path / "asked-once"
-    program(
-        "ping", f'case "$*" in *"-M do"*) test -e {once} || {{ touch {once}; exit 1; }} ;; esac'
-    )
-    assert surroundings.paths(1500, {"n1": "192.0.2.1"})["n1"]["full"]
-
-
 def test_neighbours_are_those_that_have_answered():
     said = [
         {"dst": "192.0.2.1", "dev": "e", "lladdr": "02:00:00:00:00:0A", "state": ["REACHABLE"]},
@@ -308,6 +271,6 @@ def test_neighbours_are_those_that_have_answered():
     assert surroundings.neighbours(json.dumps(said)) == {"192.0.2.1": "02:00:00:00:00:0a"}
 
 
-def test_an_address_of_nobody_is_claimed_by_nobody(workspace):
+def test_an_address_of_nobody_is_claimed_by_nobody(look):
     # Loopback is no card that can be listened on.
-    assert doctor(workspace, "claims") == {"claimed_by": ""}
+    assert look(verb="claims") == {"claimed_by": ""}

@@ -26,12 +26,11 @@ def test_an_address_that_no_interface_carries_has_no_network_rate():
 
 
 def test_a_card_is_told_of_with_what_throttles_it(program):
-    program(
-        "nvidia-smi",
-        "echo '0, NVIDIA GeForce RTX 5070 Ti, 98, 11264, 16303, 71, 284.51, 300.00, "
-        "0x0000000000000024'; echo '1, Old card, [N/A], [N/A], [N/A], 40, [N/A], [N/A], "
-        "[Not Supported]'",
+    cards = (
+        "0, NVIDIA GeForce RTX 5070 Ti, 98, 11264, 16303, 71, 284.51, 300.00, 0x0000000000000024\n"
+        "1, Old card, [N/A], [N/A], [N/A], 40, [N/A], [N/A], [Not Supported]"
     )
+    program("nvidia-smi", f"echo '{cards}'")
     said = health()
     assert said["gpu_trouble"] == ""
     first, second = said["gpus"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -15,10 +15,6 @@ from support.programs import stand_in
 from support.stand_in_index import lock_line, make_wheel
 
 AS_LOCKED = {"cpu": {"pyyaml": yaml.__version__}, "gpu": {"pyyaml": "0.1"}}
-ALPHA = make_wheel("alpha", "1.0")
-
-
-# -- which lock ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -39,9 +35,6 @@ def test_the_gpu_lock_is_for_a_driver_that_is_new_enough_and_drives_a_gpu(
     assert node.lock_for(choice, version, gpus) == lock
 
 
-# -- what differs ----------------------------------------------------------------------------------
-
-
 def test_what_differs_has_the_version_there_is_and_the_one_that_is_wanted():
     assert node.differing({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "1"}) == [
         {"name": "b", "has": "1", "wants": "2"},
@@ -49,22 +42,20 @@ def test_what_differs_has_the_version_there_is_and_the_one_that_is_wanted():
     ]
 
 
-def test_an_environment_as_locked_differs_in_nothing():
-    answer = call(
-        "hearth_packages", verb="look", python=sys.executable, lock="cpu", wanted=AS_LOCKED
-    )
-    assert (answer["present"], answer["differing"], answer["findings"]) == (True, [], [])
-    assert answer["target"]["python"] == list(sys.version_info[:2])
-    answer = call(
-        "hearth_packages", verb="look", python=sys.executable, lock="gpu", wanted=AS_LOCKED
-    )
-    assert answer["differing"] == [{"name": "pyyaml", "has": yaml.__version__, "wants": "0.1"}]
-
-
-def look(tmp_path: Path, **options: object) -> dict:
+@pytest.fixture
+def look(tmp_path):
+    """Return a function that looks at an environment, which is not there yet."""
     python = str(tmp_path / "env" / "bin" / "python")
     given = {"python": python, "lock": "cpu", "wanted": AS_LOCKED, "base": sys.executable}
-    return call("hearth_packages", verb="look", **given | options)
+    return lambda **options: call("hearth_packages", verb="look", **given | options)
+
+
+def test_an_environment_as_locked_differs_in_nothing(look):
+    answer = look(python=sys.executable)
+    assert (answer["present"], answer["differing"], answer["findings"]) == (True, [], [])
+    assert answer["target"]["python"] == list(sys.version_info[:2])
+    answer = look(python=sys.executable, lock="gpu")
+    assert answer["differing"] == [{"name": "pyyaml", "has": yaml.__version__, "wants": "0.1"}]
 
 
 @pytest.mark.parametrize(
@@ -75,43 +66,37 @@ def look(tmp_path: Path, **options: object) -> dict:
         ("echo broken >&2; exit 1", ["broken"]),
     ],
 )
-def test_a_python_that_cannot_make_the_environment_is_a_finding(tmp_path, script, facts):
+def test_a_python_that_cannot_make_the_environment_is_a_finding(tmp_path, look, script, facts):
     python = str(stand_in(tmp_path / "python", script))
-    answer = look(tmp_path, base=python)
+    answer = look(base=python)
     (finding,) = answer["findings"]
     assert_names(finding, python, *facts)
     assert not answer["present"]
 
 
-def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_processor(tmp_path):
+def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_processor(tmp_path, look):
     forge = str(tmp_path / "forge")
-    answer = look(tmp_path, mode="conda", miniforge=forge, miniforge_url="http://x/Linux-arm.sh")
+    given = {"mode": "conda", "miniforge": forge}
+    answer = look(**given, miniforge_url="http://x/Linux-arm.sh")
     assert answer["lacks_miniforge"]
     not_its_own, no_installer = answer["findings"]
+    machine = answer["target"]["machine"]
     assert_names(not_its_own, forge)
-    assert_names(no_installer, "Miniforge", answer["target"]["machine"])
-    answer = look(
-        tmp_path,
-        mode="conda",
-        python=f"{forge}/envs/distributed-training/bin/python",
-        miniforge=forge,
-        miniforge_url=f"http://x/Linux-{answer['target']['machine']}.sh",
-    )
+    assert_names(no_installer, "Miniforge", machine)
+    own = f"{forge}/envs/distributed-training/bin/python"
+    answer = look(**given, python=own, miniforge_url=f"http://x/Linux-{machine}.sh")
     assert answer["findings"] == []
     assert answer["target"]["python"] == [3, 11]
 
 
-def test_an_environment_without_pip_cannot_be_mended_and_says_so(tmp_path):
+def test_an_environment_without_pip_cannot_be_mended_and_says_so(tmp_path, look):
     says = '{"version": [3, 11], "pip": false, "packages": []}'
     python = stand_in(tmp_path / "python", f"echo '{says}'")
-    assert_names(look(tmp_path, python=str(python))["findings"][0], "pip")
-
-
-# -- making and mending ----------------------------------------------------------------------------
+    assert_names(look(python=str(python))["findings"][0], "pip")
 
 
 def test_an_environment_is_made_and_its_packages_installed_from_files_alone(tmp_path):
-    python, wheels = tmp_path / "env" / "bin" / "python", tmp_path / "incoming"
+    python = tmp_path / "env" / "bin" / "python"
     mine, unfinished = python.with_name("mine"), tmp_path / "env.unfinished"
     given = {"python": str(python), "mode": "venv", "base": sys.executable}
     assert call("hearth_interpreter", check=True, **given)["changed"]
@@ -125,35 +110,24 @@ def test_an_environment_is_made_and_its_packages_installed_from_files_alone(tmp_
     assert not mine.exists() and not unfinished.exists()
     assert not call("hearth_interpreter", **given)["changed"]
 
-    (name, content) = next(iter(ALPHA.items()))
-    given = {
-        "python": str(python),
-        "folder": str(wheels),
-        "files": {name: hashlib.sha256(content).hexdigest()},
-        "locked": lock_line("alpha", "1.0", content),
-        "wanted": {"locked": {"alpha": "1.0"}},
-    }
-    assert call("hearth_packages", verb="stock", **given)["missing"] == [name]
+    wheels, ((name, content),) = tmp_path / "incoming", make_wheel("alpha", "1.0").items()
+    packages = functools.partial(
+        call,
+        "hearth_packages",
+        python=str(python),
+        folder=str(wheels),
+        files={name: hashlib.sha256(content).hexdigest()},
+        locked=lock_line("alpha", "1.0", content),
+        wanted={"locked": {"alpha": "1.0"}},
+    )
+    assert_names(packages(verb="stock", needed=1 << 60)["msg"], "1099511627776 MB")
+    assert packages(verb="stock")["missing"] == [name]
     (wheels / name).write_bytes(content[:-1])
-    assert call("hearth_packages", verb="stock", **given)["missing"] == [name]
-    answer = call("hearth_packages", verb="install", **given)
-    assert_names(answer["msg"], name)
+    assert packages(verb="stock")["missing"] == [name]
+    assert_names(packages(verb="install")["msg"], name)
     (wheels / name).write_bytes(content)
-    assert call("hearth_packages", verb="stock", **given)["missing"] == []
-    answer = call("hearth_packages", verb="install", **given, keep=True)
+    assert packages(verb="stock")["missing"] == []
+    answer = packages(verb="install", keep=True)
     assert answer["differing"] == [{"name": "alpha", "has": "", "wants": "1.0"}]
     assert wheels.exists()
-    answer = call("hearth_packages", verb="install", **given)
-    assert not answer["changed"]
-
-
-def test_a_disk_that_is_too_small_is_named_before_anything_is_sent(tmp_path):
-    answer = call(
-        "hearth_packages",
-        verb="stock",
-        python="x",
-        folder=str(tmp_path / "incoming"),
-        files={"a.whl": "0"},
-        needed=1 << 60,
-    )
-    assert_names(answer["msg"], "1099511627776 MB")
+    assert not packages(verb="install")["changed"]

@@ -15,8 +15,6 @@ from ansible.module_utils.hearth_node.network.firewall import (
     shut_by_nftables,
     ufw_commands,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 # Of fixtures/firewall/ruleset.nft, by `nft --json list ruleset`.
 RULESET = json.loads(
@@ -43,31 +41,6 @@ def test_ufw_loses_the_rule_of_a_node_that_is_gone_and_keeps_those_of_its_owner(
     wanted = ["10.0.0.2", "10.0.0.7"]  # the owner's own rule does for 10.0.0.7
     assert ufw_commands(added, wanted) == [["ufw", "delete", "allow", "from", "10.0.0.9"]]
     assert ufw_commands(HEAD + "(None)\n", []) == []
-
-
-_addresses = st.lists(st.integers(1, 6).map(lambda n: f"10.0.0.{n}"), unique=True)
-
-
-@given(_addresses, _addresses, _addresses)
-def test_ufw_ends_up_with_the_peers_and_what_was_the_owners(first, second, owners):
-    """Play the commands on a list of rules, as ufw would."""
-    rules = {(address, "") for address in owners}
-
-    def show() -> str:
-        lines = [f"ufw allow from {a}" + (f" comment '{c}'" if c else "") for a, c in sorted(rules)]
-        return HEAD + "\n".join(lines) + "\n"
-
-    for peers in (first, second):
-        for command in ufw_commands(show(), peers):
-            if command[1] == "prepend":
-                rules.add((command[4], "hearth"))
-            else:
-                rules.remove((command[4], "hearth"))
-        assert ufw_commands(show(), peers) == []
-        assert {address for address, _ in rules} == {*peers, *owners}
-    for command in ufw_commands(show(), []):
-        rules.remove((command[4], "hearth"))
-    assert rules == {(address, "") for address in owners}
 
 
 def test_firewalld_gets_a_zone_with_the_peers():
@@ -103,13 +76,10 @@ def test_what_firewalld_has_in_other_zones_is_read():
     ],
 )
 def test_a_ruleset_of_nftables_is_read(peer, comes_in):
-    findings = shut_by_nftables(RULESET, [peer], "eno1")
-    assert len(findings) == (not comes_in)
-    if not comes_in:
-        kind = "ip6" if ":" in peer else "ip"
-        assert (
-            f"nft insert rule inet filter input '{kind} saddr {{ {peer} }} accept'" in findings[0]
-        )
+    kind = "ip6" if ":" in peer else "ip"
+    way_out = f"nft insert rule inet filter input '{kind} saddr {{ {peer} }} accept'"
+    found = [way_out in finding for finding in shut_by_nftables(RULESET, [peer], "eno1")]
+    assert found == ([] if comes_in else [True])
 
 
 def test_what_comes_in_at_an_interface_that_is_trusted_may_come_in():
@@ -118,14 +88,9 @@ def test_what_comes_in_at_an_interface_that_is_trusted_may_come_in():
 
 def test_a_ruleset_that_turns_nobody_away_is_no_finding():
     """Only the chain that accepts by default is left: what it drops is not ours."""
-    calm = copy.deepcopy(RULESET)
-    calm["nftables"] = [
-        item
-        for item in calm["nftables"]
-        if next(iter(item.values())).get("table") != "filter" and "metainfo" not in item
-    ]
-    assert any("chain" in item for item in calm["nftables"])
-    assert shut_by_nftables(calm, ["198.51.100.14"], "eno1") == []
+    left = [item for item in RULESET["nftables"] if '"table": "filter"' not in json.dumps(item)]
+    assert any("chain" in item for item in left)
+    assert shut_by_nftables({"nftables": left}, ["198.51.100.14"], "eno1") == []
 
 
 def test_a_chain_that_ends_with_reject_turns_away_like_one_whose_policy_is_drop():

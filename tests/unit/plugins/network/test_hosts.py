@@ -68,42 +68,25 @@ def test_a_host_name_that_is_kept_means_the_cluster_address_too():
     assert text == "# hearth: was 127.0.1.1 oldname\n" + BLOCK.format(tower="tower oldname")
 
 
-def test_a_node_that_has_left_is_gone_and_a_new_one_is_there():
-    text = rewritten("127.0.1.1 tower\n", NODES, "tower")
-    text = rewritten(text, {"tower": "192.168.1.40", "oldbox": "192.168.1.42"}, "tower")
-    assert "laptop" not in text
-    assert "192.168.1.42 oldbox\n" in text
-
-
-_words = st.sampled_from(
+WORDS = st.sampled_from(
     ["tower", "tower.lan", "Tower", "laptop", "localhost", "printer", "tower.a.b", "# tower", "#"]
 )
-_lines = st.one_of(
+LINES = st.one_of(
     st.builds(
         lambda address, names, gap: gap.join([address, *names]),
         st.sampled_from(["127.0.0.1", "127.0.1.1", "::1", "10.0.0.9", "fe80::1%eth0", "x"]),
-        st.lists(_words, max_size=4),
+        st.lists(WORDS, max_size=4),
         st.sampled_from([" ", "\t", "  "]),
     ),
     st.sampled_from(["", "# a comment", "  # another", "127.0.1.1"]),
 )
-_texts = st.builds(
-    lambda lines, end: "\n".join(lines) + end, st.lists(_lines), st.sampled_from(["", "\n"])
-)
 
 
-@given(_texts)
+@given(st.lists(LINES).map("\n".join))
 def test_it_is_idempotent_and_can_be_taken_back_to_the_byte(text):
     once = rewritten(text, NODES, "tower")
     assert rewritten(once, NODES, "tower") == once
     assert restored(once) in (text, text + "\n")  # the block ends an unfinished line
-
-
-@given(_texts)
-def test_every_line_of_others_is_kept_to_the_byte(text):
-    kept = rewritten(text, NODES, "tower").splitlines()
-    for line in text.splitlines():
-        assert line in kept or f"# hearth: was {line}" in kept
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,8 @@ nccl = load("modules", "hearth_nccl")
 @pytest.mark.parametrize("address", ["192.168.1.40", "fd00::28"])
 def test_the_launcher_and_the_machine_say_the_same(tmp_path, address, monkeypatch):
     """The launcher's own values win over those of the shell or the unit that starts a run."""
-    spec = Spec(
-        run="r",
-        node="tower",
-        rank=0,
-        nodes=("tower",),
-        address=address,
-        interface="enp5s0",
-        meeting=Meeting(address, 29500),
-        nproc=1,
-        token="x" * 20,
-        workspace=tmp_path,
-        python="python3",
-    )
+    place = ("python3", tmp_path, "a token", "enp5s0")
+    spec = Spec("r", "tower", 0, ("tower",), address, Meeting(address, 29500), 1, *place)
     told = nccl.variables("enp5s0", address)
     for name in told:
         monkeypatch.setenv(name, "of another machine")

@@ -14,15 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
 
-HOME = Nic(
-    "enp5s0",
-    2,
-    "02:00:00:00:00:01",
-    True,
-    (Held("192.168.1.9", 24, True),),
-    (),
-    "192.168.1.1",
-)
+LEASED = Held("192.168.1.9", 24, True)
+HOME = Nic("enp5s0", 2, "02:00:00:00:00:01", True, (LEASED,), gateway="192.168.1.1")
 SECOND = Nic("eno2", 3, "02:00:00:00:00:02", True, (Held("10.0.0.2", 8, False),))
 DOCKER = Nic("docker0", 4, "02:00:00:00:00:03", False, (Held("172.17.0.1", 16, False),))
 TAILSCALE = Nic("tailscale0", 5, "", True, (Held("100.64.0.1", 32, False),))
@@ -73,18 +66,11 @@ def test_the_metric_of_the_default_route_decides_where_nothing_else_does():
     assert plan.carrier([DOCKER, replace(TAILSCALE, leads=True)], ()) is None
 
 
-@pytest.mark.parametrize(
-    ("asked", "wanted"),
-    [
-        (ASKED, Wanted("192.168.1.40", 24, "192.168.1.1", ("192.168.1.1",), "192.168.1.9")),
-        (
-            replace(ASKED, prefix=25, gateway="192.168.1.2", dns=("9.9.9.9",)),
-            Wanted("192.168.1.40", 25, "192.168.1.2", ("9.9.9.9",), "192.168.1.9"),
-        ),
-    ],
-)
-def test_what_is_not_asked_for_is_what_is_in_force(asked, wanted):
-    assert plan.settle(HOME, NETWORKD, asked) == wanted
+def test_what_is_not_asked_for_is_what_is_in_force():
+    now = Wanted("192.168.1.40", 24, "192.168.1.1", ("192.168.1.1",), "192.168.1.9")
+    assert plan.settle(HOME, NETWORKD, ASKED) == now
+    other = {"prefix": 25, "gateway": "192.168.1.2", "dns": ("9.9.9.9",)}
+    assert plan.settle(HOME, NETWORKD, replace(ASKED, **other)) == replace(now, **other)
 
 
 WRONG = [
@@ -143,7 +129,7 @@ def test_a_settled_address_is_never_refused_for_its_own_network(address, prefix)
         ((Held("192.168.1.40", 24, False),), "192.168.1.1", ""),
         ((Held("192.168.1.40", 24, True),), "192.168.1.1", "leased"),
         ((Held("192.168.1.40", 16, False),), "192.168.1.1", "/24"),
-        ((Held("192.168.1.9", 24, True),), "192.168.1.1", "192.168.1.9/24"),
+        ((LEASED,), "192.168.1.1", "192.168.1.9/24"),
         ((), "192.168.1.1", "no address"),
         ((Held("192.168.1.40", 24, False),), "", "gateway"),
     ],
@@ -176,17 +162,13 @@ def test_answers_of_the_network_are_judged():
 
 
 def test_nics_are_read_from_ip():
+    addresses = [
+        {"family": "inet", "local": "192.168.1.9", "prefixlen": 24, "dynamic": True},
+        {"family": "inet6", "local": "fe80::1", "prefixlen": 64},
+    ]
+    cable = {"address": "02:00:00:00:00:0A", "flags": ["UP", "LOWER_UP"], "addr_info": addresses}
     links = [
-        {
-            "ifname": "enp5s0",
-            "ifindex": 2,
-            "address": "02:00:00:00:00:0A",
-            "flags": ["UP", "LOWER_UP"],
-            "addr_info": [
-                {"family": "inet", "local": "192.168.1.9", "prefixlen": 24, "dynamic": True},
-                {"family": "inet6", "local": "fe80::1", "prefixlen": 64},
-            ],
-        },
+        {"ifname": "enp5s0", "ifindex": 2, **cable},
         {},
         {"ifname": "wlan0", "ifindex": 3, "flags": ["BROADCAST"], "addr_info": []},
     ]
@@ -197,8 +179,7 @@ def test_nics_are_read_from_ip():
     ]
     home, wifi = nics.nics_of(json.dumps(links), json.dumps(routes), {"wlan0"})
     assert (home.mac, home.gateway, home.cable) == ("02:00:00:00:00:0a", "192.168.1.1", True)
-    assert home.held == (Held("192.168.1.9", 24, True),)
-    assert home.sixes == ("fe80::1",)
+    assert (home.held, home.sixes) == ((LEASED,), ("fe80::1",))
     assert (wifi.wireless, wifi.cable, wifi.gateway) == (True, False, "")
     assert (home.leads, wifi.leads) == (True, False)
     assert nics.nics_of("", "", set()) == []
@@ -211,7 +192,6 @@ LINK = "ADMIN_STATE=configured\nNETWORK_FILE={}\nDNS=192.168.1.1 fe80::1 9.9.9.9
     ("state", "manager"),
     [
         ("", None),
-        ("ADMIN_STATE=unmanaged\n", None),
         ("ADMIN_STATE=unmanaged\nNETWORK_FILE=/x\n", None),
         (LINK.format("/run/systemd/network/10-netplan-all-en.network"), "all-en"),
         (LINK.format("/etc/systemd/network/my.network"), ""),
@@ -231,19 +211,17 @@ PROFILES = (
 
 
 @pytest.mark.parametrize(
-    ("device", "definition", "file"),
+    ("device", "definition", "file", "dns"),
     [
-        ("GENERAL.CON-UUID:aa\nIP4.DNS[1]:192.168.1.1\n", "enp5s0", "/run/NetworkManager"),
-        ("GENERAL.CON-UUID:bb\n", "", "/etc/NetworkManager/system-connections/At home: wired.nm"),
-        ("GENERAL.CON-UUID:cc\n", "", ""),
+        ("aa\nIP4.DNS[1]:192.168.1.1\n", "enp5s0", "netplan-enp5s0.nmconnection", ("192.168.1.1",)),
+        ("bb\n", "", "At home: wired.nmconnection", ()),
+        ("cc\n", "", "", ()),
     ],
 )
-def test_networkmanager_is_told_by_its_active_profile(device, definition, file):
-    found = nics.networkmanager_of(device, PROFILES)
-    assert found.kind == "networkmanager"
-    assert found.definition == definition
-    assert found.file.startswith(file)
-    assert found.dns == (("192.168.1.1",) if "DNS" in device else ())
+def test_networkmanager_is_told_by_its_active_profile(device, definition, file, dns):
+    found = nics.networkmanager_of(f"GENERAL.CON-UUID:{device}", PROFILES)
+    assert (found.kind, found.definition, found.dns) == ("networkmanager", definition, dns)
+    assert found.file.rpartition("/")[2] == file
 
 
 @pytest.mark.parametrize("device", ["", "GENERAL.CON-UUID:\n", "GENERAL.CON-UUID:--\n"])
@@ -252,11 +230,8 @@ def test_a_nic_without_an_active_profile_is_not_networkmanagers(device):
 
 
 def test_ifupdown_is_told_by_the_nic_in_its_files():
-    texts = {
-        "/etc/network/interfaces": "auto eno1\niface eno1 inet dhcp\n",
-        "/x": "iface lo inet\n",
-    }
-    assert nics.ifupdown_of(texts, "eno1") == Manager("ifupdown", file="/etc/network/interfaces")
+    texts = {"/lo": "iface lo inet\n", "/card": "auto eno1\niface eno1 inet dhcp\n"}
+    assert nics.ifupdown_of(texts, "eno1") == Manager("ifupdown", file="/card")
     assert nics.ifupdown_of(texts, "eno") is None
 
 

@@ -14,7 +14,6 @@ from ansible.module_utils.hearth_node.runs.dashboard import (
     DashboardError,
     free_port,
     read_record,
-    record_file,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,23 +44,19 @@ def workspace(tmp_path):
     return tmp_path
 
 
-def asked(workspace, state="started", check=False, **more) -> dict:
-    if state == "started":
-        more = {"run": "evening", **more}
+def asked(workspace, state="started", check=False, run="evening") -> dict:
     given = {"workspace": str(workspace), "python": "/nowhere/bin/python"}
-    return call("hearth_dashboard", check, state=state, **given, **more)
+    return call("hearth_dashboard", check, state=state, run=run, **given)
 
 
 # -- on the node -----------------------------------------------------------------------------------
 
 
-def test_without_curves_there_is_nothing_to_show(workspace):
+def test_without_curves_there_is_nothing_to_show_and_a_script_never_has_any(workspace):
     said = asked(workspace, run="morning")
     assert said["failed"]
     assert_names(said["msg"], "'morning'")
-
-
-def test_the_run_of_a_script_never_has_curves_here(workspace):
+    assert "script" not in said["msg"]
     run = ScriptRun("morning", "2026-11-22", "/p", "train.py", (), None, "0" * 64, None)
     folder = workspace / "results" / "morning"
     folder.mkdir()
@@ -71,34 +66,27 @@ def test_the_run_of_a_script_never_has_curves_here(workspace):
     assert_names(said["msg"], "'morning'", "script")
 
 
-def test_an_id_that_belongs_to_another_process_by_now_is_no_tensorboard(workspace):
-    record = {**RUNNING, "pid": os.getpid(), "logdir": str(workspace)}
-    (workspace / "config" / "tensorboard.json").write_text(json.dumps(record))
+@pytest.mark.parametrize(
+    "record",
+    [
+        *("", "{", "[]", '"x"'),
+        json.dumps({**RUNNING, "pid": os.getpid(), "logdir": "/"}),  # a process that is none
+    ],
+)
+def test_what_is_no_record_of_a_tensorboard_is_none(workspace, record):
+    (workspace / "config" / "tensorboard.json").write_text(record)
     assert read_record(str(workspace)) == {}
     assert asked(workspace, "stopped")["changed"] is False  # and this process is still here
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '"x"'])
-def test_what_is_no_record_is_no_tensorboard(workspace, text):
-    (workspace / "config" / "tensorboard.json").write_text(text)
-    assert record_file(str(workspace)) == str(workspace / "config" / "tensorboard.json")
-    assert read_record(str(workspace)) == {}
-
-
-def test_in_check_mode_nothing_is_started(workspace):
-    said = asked(workspace, check=True)
-    assert said["changed"] is True
-    assert not (workspace / "config" / "tensorboard.json").exists()
-
-
-def test_what_wandb_kept_offline_is_found_in_the_order_of_its_launches(workspace):
+def test_in_check_mode_nothing_is_started_and_offline_runs_come_by_launch(workspace):
     kept = workspace / "results" / "evening" / "wandb"
     for name in ("offline-run-20261122_2-evening", "offline-run-20261122_1-evening", "run-x"):
         (kept / name).mkdir(parents=True)
-    assert asked(workspace, check=True)["offline"] == [
-        str(kept / "offline-run-20261122_1-evening"),
-        str(kept / "offline-run-20261122_2-evening"),
-    ]
+    said = asked(workspace, check=True)
+    assert said["changed"] is True
+    assert not (workspace / "config" / "tensorboard.json").exists()
+    assert said["offline"] == [str(kept / f"offline-run-20261122_{n}-evening") for n in (1, 2)]
 
 
 def test_what_is_not_installed_is_said(workspace):
@@ -147,21 +135,15 @@ def test_the_tunnel_is_a_command_to_type_as_it_is():
     ]
     text = "\n".join(lines)
     assert "http://localhost:6006/" in text
-    assert (
-        "ansible-playbook -i inventory/home playbooks/dashboard.yml -e dashboard_state=stopped"
-        in text
-    )
+    assert "-i inventory/home playbooks/dashboard.yml -e dashboard_state=stopped" in text
     assert "wandb" not in text
-
-
-def test_on_this_computer_there_is_no_tunnel():
-    text = "\n".join(describe_dashboard(answer(), "desk", {"inventory_hostname": "desk"}, True, "x"))
-    assert "ssh" not in text
+    assert describe_dashboard({"dashboard": {}}, "tower", HOME, False, "x") == []
 
 
 def test_an_offline_run_is_sent_with_one_command_and_no_key_in_it():
     kept = ["/w s/results/evening/wandb/offline-run-1", "/w s/results/evening/wandb/offline-run-2"]
     here = describe_dashboard(answer(kept), "desk", {"inventory_hostname": "desk"}, True, "x")
+    assert not any("ssh" in line for line in here)
     sync = next(line for line in here if " sync " in line).split("wandb, then", 1)[1]
     assert shlex.split(sync) == ["/env/bin/wandb", "sync", *kept]
     there = describe_dashboard(answer(kept), "tower", HOME, False, "x")
@@ -169,10 +151,6 @@ def test_an_offline_run_is_sent_with_one_command_and_no_key_in_it():
     assert sync[:2] == ["ssh", "-t"]
     assert shlex.split(sync[-1]) == ["/env/bin/wandb", "sync", *kept]
     assert not any("KEY" in line for line in [*here, *there])
-
-
-def test_where_there_is_none_nothing_is_said():
-    assert describe_dashboard({"dashboard": {}, "offline": [], "wandb": ""}, "desk", HOME, True, "x") == []
 
 
 @given(

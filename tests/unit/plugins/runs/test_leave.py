@@ -21,21 +21,22 @@ def leave(**more: object) -> dict:
     return call("hearth_leave", **{"workspace": "~/ai-cluster"} | more)
 
 
-def test_it_says_what_there_is_and_removes_nothing_unasked(home):
-    answer = leave()
-    assert answer["kept"] == [str(home / "ai-cluster"), str(home / ".local/share/hearth")]
-    assert (answer["run"], answer["removed"], answer["changed"]) == ("", [], False)
-
-
 @pytest.mark.parametrize(
-    "kind, gone", [("workspace", "ai-cluster"), ("environment", ".local/share/hearth")]
+    "kind, gone, kept",
+    [
+        ("workspace", "ai-cluster", ".local/share/hearth"),
+        ("environment", ".local/share/hearth", "ai-cluster"),
+    ],
 )
-def test_only_what_is_asked_for_is_removed_and_in_check_mode_not_even_that(home, kind, gone):
+def test_only_what_is_asked_for_is_removed_and_in_check_mode_not_even_that(home, kind, gone, kept):
+    answer = leave()
+    assert (answer["run"], answer["removed"], answer["changed"]) == ("", [], False)
+    assert answer["kept"] == [str(home / "ai-cluster"), str(home / ".local/share/hearth")]
     for check in (True, False):
         answer = leave(check=check, remove=[kind])
-        assert (answer["changed"], len(answer["kept"])) == (True, 1)
+        assert (answer["changed"], answer["kept"]) == (True, [str(home / kept)])
         assert (home / gone).exists() == check
-    assert len(leave()["kept"]) == 1
+    assert leave()["kept"] == [str(home / kept)]
     assert not leave(remove=[kind])["changed"]
 
 

@@ -13,6 +13,7 @@ from support.facts import assert_names
 from support.modules import call
 from support.workspace import under_way
 
+
 def line(kind: str, time: str, **values: object) -> str:
     return json.dumps({"kind": kind, "time": f"2026-11-20T{time}+00:00", **values}) + "\n"
 
@@ -63,10 +64,10 @@ def test_a_run_is_told_in_short(workspace):
     assert (run["name"], run["alive"], run["asked"]) == ("evening", False, None)
     assert run["record"]["state"] == "finished"
     assert run["silent_seconds"] > 0
-    assert run["metrics"]["step"]["step"] == 5
-    assert run["metrics"]["before"]["perplexity"] == 48.0
-    assert run["metrics"]["began"].startswith("2026-11-20T20:00:00")
-    assert run["metrics"]["seconds"] == 9.0  # both launches, not the time between them
+    metrics = run["metrics"]
+    assert (metrics["step"]["step"], metrics["before"]["perplexity"]) == (5, 48.0)
+    assert metrics["began"].startswith("2026-11-20T20:00:00")
+    assert metrics["seconds"] == 9.0  # both launches, not the time between them
     assert run["checkpoint"]["step"] == 5
     assert run["files"]["logs/evening.log"] == 6
     assert run["files"]["checkpoints/evening"] == 4
@@ -126,50 +127,30 @@ def test_a_link_is_removed_and_not_what_it_leads_to(workspace, tmp_path_factory)
     assert (elsewhere / "precious").exists()
 
 
-def test_a_run_under_way_is_never_removed(held):
-    answer = runs(held, remove="evening")
+@pytest.mark.parametrize("name", ["evening", "..", "../evening", "a/b", ".hidden", "-x"])
+def test_only_a_name_is_removed_and_never_a_run_under_way(held, name):
+    answer = runs(held, remove=name)
     assert answer["failed"]
-    assert_names(answer["msg"], "'evening'", "under way")
+    assert_names(answer["msg"], f"'{name}'")
+    assert ("under way" in answer["msg"]) == (name == "evening")
     assert (held / "results" / "evening" / "run.yml").exists()
 
 
-@pytest.mark.parametrize("name", ["..", "../evening", "a/b", ".hidden", "-x"])
-def test_only_a_name_is_removed(workspace, name):
-    answer = runs(workspace, remove=name)
-    assert answer["failed"]
-    assert (workspace / "results" / "evening" / "run.yml").exists()
-
-
-# -- the code that runs start with -----------------------------------------------------------------
-
-
-def brought(workspace, tmp_path_factory, check=False):
-    """Call hearth_workspace with one changed file of code; return its answer, and the file then."""
+def test_other_code_takes_the_place_of_the_old_unless_a_run_starts_with_it(
+    workspace, tmp_path_factory
+):
     source = tmp_path_factory.mktemp("code")
     (source / "train.py").write_text("new\n")
-    packed = source / "code.tar.gz"
-    with tarfile.open(packed, "w:gz") as archive:
+    with tarfile.open(source / "code.tar.gz", "w:gz") as archive:
         archive.add(source / "train.py", "train.py")
-    scripts = workspace / "scripts"
-    scripts.mkdir()
-    (scripts / "train.py").write_text("old\n")
-    answer = call(
-        "hearth_workspace",
-        check=check,
-        path=str(workspace),
-        folders=["scripts"],
-        code={"train.py": hashlib.sha256(b"new\n").hexdigest()},
-        archive=str(packed),
-    )
-    return answer, (scripts / "train.py").read_text()
-
-
-def test_other_code_takes_the_place_of_the_old(workspace, tmp_path_factory):
-    answer, code = brought(workspace, tmp_path_factory)
-    assert (answer["changed"], answer["under_way"], code) == (True, "", "new\n")
-
-
-def test_the_code_of_a_run_under_way_is_let_be(held, tmp_path_factory):
-    answer, code = brought(held, tmp_path_factory)
-    assert (answer["changed"], answer["under_way"], code) == (False, "evening", "old\n")
-    assert answer["differing"] == ["train.py"]
+    here = workspace / "scripts" / "train.py"
+    here.parent.mkdir()
+    here.write_text("old\n")
+    code = {"train.py": hashlib.sha256(b"new\n").hexdigest()}
+    given = {"path": str(workspace), "folders": ["scripts"], "archive": f"{source}/code.tar.gz"}
+    with under_way(workspace, "evening"):
+        answer = call("hearth_workspace", **given, code=code)
+    assert (answer["changed"], answer["under_way"]) == (False, "evening")
+    assert (answer["differing"], here.read_text()) == (["train.py"], "old\n")
+    answer = call("hearth_workspace", **given, code=code)
+    assert (answer["changed"], answer["under_way"], here.read_text()) == (True, "", "new\n")

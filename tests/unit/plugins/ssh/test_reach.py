@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from support.facts import assert_names
+from support.programs import run
 
 from hearth_controller.inventory import reach, ssh
 from hearth_controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_in
@@ -17,22 +16,10 @@ OFF = Answer(reason="Connection timed out")
 WANTED, FIRST = "10.0.0.1", "tower.lan"
 
 
-@pytest.fixture
-def pair(tmp_path):
-    """A key pair; its path."""
-    path = tmp_path / "key"
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "x", "-f", path]
-    subprocess.run(command, check=True)
-    return path
-
-
-def test_a_fingerprint_is_the_one_that_openssh_shows(pair):
-    public = pair.with_suffix(".pub")
-    shown = subprocess.run(
-        ["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True
-    ).stdout.split()
-    key = PublicKey.from_line(public.read_text())
-    assert str(key) == f"{shown[1]} {shown[-1]}"
+def test_a_fingerprint_is_the_one_that_openssh_shows(tmp_path):
+    (tmp_path / "key.pub").write_text(f"{A.type} {A.text} me@here\n")
+    shown = run("ssh-keygen", "-lf", tmp_path / "key.pub").stdout.split()
+    assert str(A) == f"{shown[1]} {shown[-1]}"
 
 
 def test_keys_are_found_under_the_name_also_if_it_is_hashed(tmp_path):
@@ -41,7 +28,7 @@ def test_keys_are_found_under_the_name_also_if_it_is_hashed(tmp_path):
     assert keys_in(file, "tower") == [A]
     assert keys_in(file, "laptop") == [B]
     assert keys_in(file, "tow") == []
-    subprocess.run(["ssh-keygen", "-q", "-H", "-f", file], check=True, capture_output=True)
+    run("ssh-keygen", "-q", "-H", "-f", file)
     assert "tower" not in file.read_text()
     assert keys_in(file, "tower") == [A]
 
@@ -62,11 +49,9 @@ def test_the_pinned_types_are_asked_for_first():
     ("answers", "pinned", "address", "stranger"),
     [
         ({WANTED: Answer(A)}, [], WANTED, False),
-        ({WANTED: Answer(A)}, [A], WANTED, False),
         ({WANTED: Answer(A), FIRST: Answer(A)}, [A], WANTED, False),
         ({WANTED: OFF, FIRST: Answer(A)}, [A], FIRST, False),
         ({WANTED: OFF, FIRST: Answer(A)}, [], FIRST, False),
-        ({WANTED: Answer(A), FIRST: OFF}, [], WANTED, False),
         ({WANTED: Answer(A), FIRST: Answer(A)}, [], WANTED, False),
         # Somebody else has the address: the machine is where the inventory says that it is today.
         ({WANTED: Answer(B), FIRST: Answer(A)}, [A], FIRST, True),
@@ -84,13 +69,10 @@ def test_where_a_machine_is_reached(answers, pinned, address, stranger):
         assert_names(choice.stranger, WANTED, B.fingerprint)
 
 
-def test_a_machine_that_is_off_is_said_to_be():
+def test_a_machine_that_is_off_or_has_another_key_is_explained():
     choice = choose("tower", {WANTED: OFF, FIRST: OFF}, [A], "known_hosts")
     assert not choice.address
     assert_names(choice.trouble, WANTED, FIRST, OFF.reason)
-
-
-def test_a_changed_key_explains_itself():
     choice = choose("tower", {WANTED: Answer(B)}, [A], "inventory/home/known_hosts")
     assert not choice.address
     assert_names(choice.trouble, "ssh-keygen -R tower -f inventory/home/known_hosts")
@@ -112,16 +94,15 @@ def test_pinning_adds_a_line_once_and_keeps_what_is_there(tmp_path):
     ]
 
 
-def test_this_computers_own_host_keys_are_read(tmp_path, pair):
+def test_this_computers_own_host_keys_are_read(tmp_path):
     assert reach.own_keys(tmp_path) == []
-    (tmp_path / "ssh_host_ed25519_key.pub").write_text(pair.with_suffix(".pub").read_text())
-    assert reach.own_keys(tmp_path) == [PublicKey.from_line(pair.with_suffix(".pub").read_text())]
+    (tmp_path / "ssh_host_ed25519_key.pub").write_text(f"{A.type} {A.text} root@here\n")
+    assert reach.own_keys(tmp_path) == [A]
 
 
 def test_an_address_is_here_or_not():
-    assert reach.is_here("127.0.0.1")
-    assert not reach.is_here("198.51.100.250")
-    assert not reach.is_here("no address")
+    addresses = ("127.0.0.1", "198.51.100.250", "no address")
+    assert [reach.is_here(address) for address in addresses] == [True, False, False]
 
 
 def test_ssh_is_called_as_the_connection_calls_it():
@@ -136,10 +117,8 @@ def test_ssh_is_called_as_the_connection_calls_it():
     assert words[0] == "ssh"
     assert words[-4:] == ["-p", "2222", "-l", "me"]
     assert "ProxyCommand=nc %h %p" in words
-    # ssh takes what is said first
-    assert words.index("StrictHostKeyChecking=accept-new") < words.index(
-        "StrictHostKeyChecking=yes"
-    )
+    strict = [word for word in words if word.startswith("Strict")]
+    assert strict[0] == "StrictHostKeyChecking=accept-new"  # ssh takes what is said first
 
 
 def test_why_ssh_failed_is_its_last_line(program):
@@ -154,12 +133,6 @@ def test_why_ssh_failed_is_its_last_line(program):
 
 CHANGED = """\
 Failed to connect to the host via ssh: @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
-@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
-@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
-IT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!
-The fingerprint for the ED25519 key sent by the remote host is
-SHA256:afp3voEZ8unrFZ6BiIeHO7GgAFX0cfIz8aF8kRnTpk0.
-Add correct host key in /home/me/inventory/home/known_hosts to get rid of this message.
 Offending ED25519 key in /home/me/inventory/home/known_hosts:3
 Host key for laptop has changed and you have requested strict checking.
 Host key verification failed."""
@@ -170,14 +143,9 @@ Host key verification failed."""
     [
         (CHANGED, ["host key of laptop", "/home/me/inventory/home/known_hosts;", "preflight.yml"]),
         ("Host key verification failed.", ["pinned", "preflight.yml"]),
+        ("is not possible because Host Key checking is enabled.", ["pinned"]),
         (
-            "Using a SSH password instead of a key is not possible because Host Key checking is "
-            "enabled.",
-            ["pinned"],
-        ),
-        (
-            "Failed to connect to the host via ssh: me@10.0.0.1: Permission denied "
-            "(publickey,password).",
+            "ssh: me@10.0.0.1: Permission denied (publickey,password).",
             ["as me", "publickey,password", "-k"],
         ),
         ("Incorrect sudo password", ["sudo", "-K"]),
@@ -185,10 +153,8 @@ Host key verification failed."""
         ("x\nother is not in the sudoers file.", ["other", "adduser other sudo"]),
         ("Sorry, user other is not allowed to execute '/bin/sh'", ["other", "sudo"]),
         ("/bin/sh: 1: sudo: not found", ["sudo"]),
-        (
-            "The module interpreter '/usr/bin/python3' was not found.",
-            ["/usr/bin/python3"],
-        ),
+        ("The module interpreter '/usr/bin/python3' was not found.", ["/usr/bin/python3"]),
+        ("the printer is on fire", ["the printer is on fire"]),
     ],
 )
 def test_what_others_say_is_said_in_a_line(message, words):
@@ -197,14 +163,9 @@ def test_what_others_say_is_said_in_a_line(message, words):
     assert_names(said, *words)
 
 
-def test_what_is_not_known_is_passed_on():
-    assert explain("the printer is on fire") == "the printer is on fire"
-
-
 def test_errors_beside_the_message_count():
     result = {"msg": "Task failed: Module result deserialization failed", "module_stderr": ""}
     assert describe_failure(result) == "Module result deserialization failed"
-    assert "may not use sudo" in describe_failure(
-        result | {"module_stderr": "me is not in the sudoers file."}
-    )
+    result["module_stderr"] = "me is not in the sudoers file."
+    assert "may not use sudo" in describe_failure(result)
     assert describe_failure({}) == ""

@@ -5,31 +5,23 @@ from __future__ import annotations
 import pytest
 from ansible.module_utils.hearth_node.system.clock import choose, parse
 
-OFF = "LoadState=not-found ActiveState=inactive UnitFileState= ConditionResult=no"
-ON = "LoadState=loaded ActiveState=active UnitFileState=enabled ConditionResult=yes"
-NEVER = "LoadState=loaded ActiveState=inactive UnitFileState=disabled ConditionResult=no"
-SKIPPED = (
-    "LoadState=loaded ActiveState=inactive UnitFileState=enabled ConditionResult=no "
-    "ConditionTimestampMonotonic=77"
-)
-NOT_YET = "LoadState=loaded ActiveState=inactive UnitFileState=enabled ConditionResult=no"
-STOPPED = (
-    "LoadState=loaded ActiveState=inactive UnitFileState=enabled ConditionResult=yes "
-    "ConditionTimestampMonotonic=77"
-)
-FAILED = STOPPED.replace("inactive", "failed")
-MASKED = "LoadState=masked ActiveState=inactive UnitFileState=masked ConditionResult=no"
+# LoadState, ActiveState, UnitFileState, ConditionResult, ConditionTimestampMonotonic
+OFF = ("not-found", "inactive", "", "no", 0)
+ON = ("loaded", "active", "enabled", "yes", 77)
+NEVER = ("loaded", "inactive", "disabled", "no", 0)
+SKIPPED = ("loaded", "inactive", "enabled", "no", 77)
+NOT_YET = ("loaded", "inactive", "enabled", "no", 0)
+STOPPED = ("loaded", "inactive", "enabled", "yes", 77)
+FAILED = ("loaded", "failed", "enabled", "yes", 77)
+MASKED = ("masked", "inactive", "masked", "no", 0)
 
 
-def shown(**units: str) -> str:
-    """Return the output of `systemctl show` for these units."""
-    blocks = []
-    for name, states in units.items():
-        words = ["ConditionTimestampMonotonic=0", *states.split()]
-        last = dict(word.split("=") for word in words)
-        lines = [f"Id={name}.service", *(f"{key}={value}" for key, value in last.items())]
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + "\n"
+def shown(name: str, load: str, active: str, file: str, condition: str, tried: int) -> str:
+    """Return the output of `systemctl show` for a unit."""
+    return (
+        f"Id={name}.service\nLoadState={load}\nActiveState={active}\nUnitFileState={file}\n"
+        f"ConditionResult={condition}\nConditionTimestampMonotonic={tried}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +43,7 @@ def shown(**units: str) -> str:
     ],
 )
 def test_a_client_that_is_there_is_let_be(units, do, unit, finding):
-    choice = choose(parse(shown(**{name.replace("_", "-"): said for name, said in units.items()})))
+    choice = choose(parse("\n".join(shown(name, *states) for name, states in units.items())))
     assert (choice.do, choice.unit) == (do, f"{unit}.service")
     assert finding in choice.finding
     assert bool(finding) == bool(choice.finding)
