@@ -13,16 +13,11 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
-def anchor(heading: str) -> str:
-    """Return the anchor that GitHub gives a heading."""
-    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
-    return kept.replace(" ", "-")
-
-
 def anchors(page: Path) -> set[str]:
-    """Return the anchors of all headings of a page."""
+    """Return the anchors that GitHub gives the headings of a page."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    return {anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in headings}
 
 
 def broken_links(page: Path) -> list[str]:

@@ -32,14 +32,6 @@ STARTED = '{"ok": true, "started": true, "pid": 7, "state": "waiting", "unit": "
 
 
 @pytest.fixture
-def workspace(tmp_path) -> Path:
-    """Return a node's workspace with Hearth's code."""
-    for folder in ("scripts/hearth", "config"):
-        (tmp_path / "ws" / folder).mkdir(parents=True)
-    return tmp_path / "ws"
-
-
-@pytest.fixture
 def answering(tmp_path):
     """Return a function that makes a stand-in for the node's Python; it says what it is told."""
 

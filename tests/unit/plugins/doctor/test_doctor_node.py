@@ -8,12 +8,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from ansible.module_utils.hearth_node.doctor import copies, surroundings
 from ansible.module_utils.hearth_node.doctor.gpu_use import gpus_of
 from support.modules import call
+from support.workspace import under_way
 
 from hearth.model.folder import take_stock
 from hearth.supervise.messages import Go
@@ -27,14 +27,6 @@ PROCESS = (
     "<process_info><pid>{}</pid><type>{}</type><process_name>{}</process_name>"
     "<used_memory>{} MiB</used_memory></process_info>"
 )
-
-
-@pytest.fixture
-def workspace(tmp_path) -> Path:
-    folder = tmp_path / "ws"
-    for name in ("config", "logs", "data", "models", "results"):
-        (folder / name).mkdir(parents=True)
-    return folder
 
 
 @pytest.fixture
@@ -95,22 +87,18 @@ def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace, supervi
 
 
 def test_the_processes_of_a_run_under_way_are_no_orphans(workspace, supervised, look):
-    config = workspace / "config" / "evening.json"
-    config.write_text("{}")
     code = (
-        "import fcntl, json, os, subprocess, sys\n"
-        "lock = open(sys.argv[-1], 'w'); fcntl.flock(lock, fcntl.LOCK_EX)\n"
-        "lock.write(json.dumps({'run': 'evening', 'pid': os.getpid()})); lock.flush()\n"
+        "import subprocess\n"
         "rank = subprocess.Popen(['sleep', '60'])\n"
         "print(rank.pid, flush=True); input(); rank.kill()\n"
     )
-    lock = workspace / "config" / "supervisor.lock"
-    supervisor = supervised(code, "hearth.supervise", "run", "--spec", config, lock)
+    config = workspace / "config" / "evening.json"
+    supervisor = supervised(code, "hearth.supervise", "run", "--spec", config)
     supervisor.stdout.readline()
-    said = look()
+    with under_way(workspace, "evening"):
+        said = look()
     assert (said["busy"], said["orphans"]) == ("evening", [])
     supervisor.communicate("\n", timeout=10)
-    assert look()["busy"] == ""
 
 
 def test_what_is_left_of_ended_runs_is_removed_when_it_is_asked_for(workspace, examine, look):

@@ -35,13 +35,6 @@ def test_the_gpu_lock_is_for_a_driver_that_is_new_enough_and_drives_a_gpu(
     assert node.lock_for(choice, version, gpus) == lock
 
 
-def test_what_differs_has_the_version_there_is_and_the_one_that_is_wanted():
-    assert node.differing({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "1"}) == [
-        {"name": "b", "has": "1", "wants": "2"},
-        {"name": "c", "has": "", "wants": "3"},
-    ]
-
-
 @pytest.fixture
 def look(tmp_path):
     """Return a function that looks at an environment, which is not there yet."""

@@ -25,38 +25,32 @@ BLOCK = """\
 @pytest.mark.parametrize(
     "before, after, own_line",
     [
-        pytest.param(
+        # As the installer writes it.
+        (
             "127.0.0.1 localhost\n127.0.1.1 tower\n\n::1 ip6-localhost\n",
             "127.0.0.1 localhost\n# hearth: was 127.0.1.1 tower\n\n::1 ip6-localhost\n",
             "tower",
-            id="as the installer writes it",
         ),
-        pytest.param(
+        # The full name moves along and stays first.
+        (
             "127.0.1.1\ttower.lan tower # mine\n",
             "# hearth: was 127.0.1.1\ttower.lan tower # mine\n",
             "tower.lan tower",
-            id="the full name moves along and stays first",
         ),
-        pytest.param(
-            "127.0.1.1 tower printer\n",
-            "# hearth: was 127.0.1.1 tower printer\n127.0.1.1 printer  # hearth: rest\n",
-            "tower",
-            id="other names stay on loopback",
-        ),
-        pytest.param(
+        # Other names stay on loopback; without a last newline, in capitals and over IPv6 too.
+        (
             "127.0.0.1 localhost TOWER\n::1 tower",
             "# hearth: was 127.0.0.1 localhost TOWER\n127.0.0.1 localhost  # hearth: rest\n"
             "# hearth: was ::1 tower\n",
             "tower",
-            id="also without a last newline, in capitals and over IPv6",
         ),
-        pytest.param(
+        # Names that only begin alike, and lines that are right, stay.
+        (
             "127.0.0.1 towerblock laptop.docker.internal\n192.168.1.40 tower\n",
             "127.0.0.1 towerblock laptop.docker.internal\n192.168.1.40 tower\n",
             "tower",
-            id="names that only begin alike, and lines that are right, stay",
         ),
-        pytest.param("", "", "tower", id="an empty file"),
+        ("", "", "tower"),
     ],
 )
 def test_the_node_itself_is_no_longer_on_loopback(before, after, own_line):
@@ -68,15 +62,12 @@ def test_a_host_name_that_is_kept_means_the_cluster_address_too():
     assert text == "# hearth: was 127.0.1.1 oldname\n" + BLOCK.format(tower="tower oldname")
 
 
-WORDS = st.sampled_from(
-    ["tower", "tower.lan", "Tower", "laptop", "localhost", "printer", "tower.a.b", "# tower", "#"]
-)
+NAMES = ["tower", "tower.lan", "Tower", "laptop", "localhost", "printer", "tower.a.b", "# tower"]
 LINES = st.one_of(
     st.builds(
-        lambda address, names, gap: gap.join([address, *names]),
+        "{}\t{}".format,
         st.sampled_from(["127.0.0.1", "127.0.1.1", "::1", "10.0.0.9", "fe80::1%eth0", "x"]),
-        st.lists(WORDS, max_size=4),
-        st.sampled_from([" ", "\t", "  "]),
+        st.lists(st.sampled_from([*NAMES, "#"]), max_size=4).map("  ".join),
     ),
     st.sampled_from(["", "# a comment", "  # another", "127.0.1.1"]),
 )

@@ -19,11 +19,11 @@ def line(kind: str, time: str, **values: object) -> str:
 
 
 @pytest.fixture
-def workspace(tmp_path):
-    """A workspace with the run `evening`, which was launched twice and has ended."""
-    for folder in ("results/evening/adapter", "checkpoints/evening", "logs", "config"):
-        (tmp_path / folder).mkdir(parents=True)
-    results = tmp_path / "results" / "evening"
+def workspace(workspace):
+    """The workspace with the run `evening`, which was launched twice and has ended."""
+    for folder in ("results/evening/adapter", "checkpoints/evening"):
+        (workspace / folder).mkdir(parents=True)
+    results = workspace / "results" / "evening"
     record = {"state": "finished", "heartbeat": "2026-11-20T20:09:00Z", "nodes": ["desk"]}
     (results / "supervisor.json").write_text(json.dumps(record))
     (results / "run.yml").write_text("run: evening\n")
@@ -37,14 +37,14 @@ def workspace(tmp_path):
         + line("step", "20:08:06", step=6)[:-9]  # cut short
     )
     for step in (3, 5):
-        folder = tmp_path / "checkpoints" / "evening" / f"step-{step:08d}"
+        folder = workspace / "checkpoints" / "evening" / f"step-{step:08d}"
         folder.mkdir()
         (folder / "checkpoint.json").write_text("{}")
-    (tmp_path / "checkpoints" / "evening" / ".writing-step-00000009").mkdir()
-    (tmp_path / "logs" / "evening.log").write_text("hello\n")
-    (tmp_path / "config" / "evening.json").write_text("{}")
-    (tmp_path / "logs" / "other.log").write_text("stays")
-    return tmp_path
+    (workspace / "checkpoints" / "evening" / ".writing-step-00000009").mkdir()
+    (workspace / "logs" / "evening.log").write_text("hello\n")
+    (workspace / "config" / "evening.json").write_text("{}")
+    (workspace / "logs" / "other.log").write_text("stays")
+    return workspace
 
 
 @pytest.fixture
@@ -144,7 +144,6 @@ def test_other_code_takes_the_place_of_the_old_unless_a_run_starts_with_it(
     with tarfile.open(source / "code.tar.gz", "w:gz") as archive:
         archive.add(source / "train.py", "train.py")
     here = workspace / "scripts" / "train.py"
-    here.parent.mkdir()
     here.write_text("old\n")
     code = {"train.py": hashlib.sha256(b"new\n").hexdigest()}
     given = {"path": str(workspace), "folders": ["scripts"], "archive": f"{source}/code.tar.gz"}

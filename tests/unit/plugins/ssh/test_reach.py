@@ -168,4 +168,6 @@ def test_errors_beside_the_message_count():
     assert describe_failure(result) == "Module result deserialization failed"
     result["module_stderr"] = "me is not in the sudoers file."
     assert "may not use sudo" in describe_failure(result)
+    crash = {"msg": "MODULE FAILURE", "module_stderr": "boom"}
+    assert describe_failure(crash) == "MODULE FAILURE\nboom"
     assert describe_failure({}) == ""

@@ -1,0 +1,16 @@
+"""A node's workspace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def workspace(tmp_path) -> Path:
+    """Return a workspace with Hearth's code that no run has used."""
+    folder = tmp_path / "ws"
+    for name in ("config", "logs", "data", "models", "scripts/hearth"):
+        (folder / name).mkdir(parents=True)
+    return folder
