@@ -17,8 +17,6 @@ FIXED = {
     "routes": [{"to": "default", "via": "192.168.1.1"}],
     "nameservers": {"addresses": ["192.168.1.1"]},
 }
-
-
 OTHERS = {"network": {"version": "2", "ethernets": {"eno2": {"mtu": "9000"}}, "wifis": {"w": {}}}}
 
 

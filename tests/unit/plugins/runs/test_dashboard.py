@@ -9,11 +9,7 @@ import socket
 
 import pytest
 from ansible.module_utils.hearth_node.runs import dashboard as board
-from ansible.module_utils.hearth_node.runs.dashboard import (
-    DashboardError,
-    free_port,
-    read_record,
-)
+from ansible.module_utils.hearth_node.runs.dashboard import DashboardError, free_port, read_record
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names, refuses
