@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.beside import places, speeds
-from tests.bench.lab import NAME, CommandFailed, Lab
+from tests.bench.lab import CommandFailed, Lab
 
 READY = "/opt/lab/venv/bin/python"
 UNEQUAL = {"tower": 0.8, "laptop": 0.4, "oldbox": 0.2}
@@ -62,7 +62,6 @@ class Cluster(Lab):
         self, folder: Path, shares: Mapping[str, float], link: str, paths: Sequence[Path]
     ) -> None:
         super().__init__(len(shares), folder, READY)
-        self.names = list(shares)
         self.runs = 0
         self._folder, self._link, self._paths = folder, link, paths
         self.shares = dict(shares)
@@ -72,32 +71,22 @@ class Cluster(Lab):
     @contextlib.contextmanager
     def up_and_ready(self) -> Iterator[None]:
         """Have the machines booted and provisioned, with their shares, links and folders."""
-        os.environ["HEARTH_LAB"] = NAME  # by which what is imported next knows the lab
-        from support.lab import bring
+        with self.ready(self._link):
+            from support.lab import bring
 
-        try:
-            self.up()
-            self.play("playbooks/preflight.yml")
-            self.play("playbooks/workspace.yml")
             for path in self._paths:
                 bring(path, self.names)
             for node, core in places(self.shares, os.cpu_count() or 1).items():
-                self.do("link", node, self._link)
                 self._hold_to(node, core)
                 self.share(node, self.shares[node])
             yield
-        finally:
-            self.down()
 
     def share(self, node: str, cores: float | None) -> None:
         """Hold a machine to so many cores; None gives it all of them."""
         self.do("cpu", node, "off" if cores is None else str(cores))
 
     def _hold_to(self, node: str, core: int) -> None:
-        """Have all that runs on a machine, and all that it starts later, on one core.
-
-        Raises `CommandFailed` if the machine is not held.
-        """
+        """Have all that runs on a machine, and all that it starts later, on one core."""
         everything = f"taskset --all-tasks --pid --cpu-list {core} ${{process#/proc/}}"
         self.inside(node, "sh", "-c", f"for process in /proc/[0-9]*; do {everything}; done")
         said = self.inside(node, "taskset", "--pid", "--cpu-list", "1").strip()
@@ -141,10 +130,7 @@ class Cluster(Lab):
         return Trained(said, [json.loads(line) for line in lines])
 
     def _await(self, run: str, nodes: Sequence[str]) -> None:
-        """Return once a run has finished and its supervisors are gone.
-
-        Raises `CommandFailed` if it ends in another way, or not in time.
-        """
+        """Return once a run has finished and its supervisors are gone."""
         until = time.monotonic() + _RUN_SECONDS
         waiting = list(nodes)
         while waiting:
@@ -171,8 +157,6 @@ class Cluster(Lab):
             rows: of a step, by machine.
             skipped: steps at the beginning of each run that are not counted.
             settings: of every run.
-
-        Raises `CommandFailed` if they did not train long enough at the same time.
         """
 
         def alone(node: str) -> Sequence[Mapping[str, Any]]:
@@ -206,22 +190,16 @@ class Cluster(Lab):
         Raises what `is_so` or `action` raised.
         """
         over = threading.Event()
-        failed: list[Exception] = []
 
         def watch() -> None:
-            try:
-                while not (over.wait(0.5) or is_so()):
-                    pass
-                action()
-            except Exception as error:
-                failed.append(error)
+            while not (over.wait(0.5) or is_so()):
+                pass
+            action()
 
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        try:
-            yield
-        finally:
-            over.set()
-            watcher.join()
-        if failed:
-            raise failed[0]
+        with ThreadPoolExecutor(1) as pool:
+            watcher = pool.submit(watch)
+            try:
+                yield
+            finally:
+                over.set()
+        watcher.result()

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +46,17 @@ class Bench:
         self._parser = argparse.ArgumentParser(
             prog=f"python -m tests.bench.{name}",
             description=about,
+            epilog="Raw figures go beside the bench, and the table into docs/measurements.md.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self.option = self._parser.add_argument
         self.option("--dry", action="store_true", help="print the table, write nothing")
 
-    def run(self, measure: Callable[[argparse.Namespace, Path], Figures]) -> int:
-        """Measure and publish; return the exit status.
+    def run(self, measure: Callable[[argparse.Namespace, Path], Figures]) -> None:
+        """Measure and publish; exit with 1 where there are no figures.
 
-        `measure` is given the options and a folder that is gone afterwards. It raises
-        `CommandFailed` where there are no figures.
+        `measure` is given the options and a folder that is gone afterwards; it raises
+        `CommandFailed` then.
         """
         given = self._parser.parse_args()
         if self._lab and os.geteuid() != 0:
@@ -65,22 +66,25 @@ class Bench:
             try:
                 figures = circumstances() | measure(given, Path(folder))
             except CommandFailed as error:
-                print(f"bench: no figures: {error}", file=sys.stderr)
-                return 1
+                sys.exit(f"bench: no figures: {error}")
         section = self._table(figures)
         print(section)
         if not given.dry:
             raw = ROOT / "tests" / "bench" / self._name / "figures.json"
             publish(self._name, figures, raw, section)
-        return 0
+
+
+def turns(count: int) -> Iterator[int]:
+    """Count the turns of a bench, and say after each that it is done."""
+    for turn in range(count):
+        yield turn
+        print(f"bench: {turn + 1} of {count} turns", flush=True)
 
 
 def played(tests: str, folder: Path) -> list[dict[str, Any]]:
     """Run a file below tests/ on a lab of the bench's own and return its recorded measurements.
 
     `folder` is for the record (tests/support/measured.py).
-
-    Raises `CommandFailed` if one of them failed: it has said why.
     """
     record = folder / "record.jsonl"
     record.touch()

@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
+
+from hearth_lab import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "bench"
@@ -23,7 +26,8 @@ class Lab:
     """So many machines with their inventory, which lies in `folder`."""
 
     def __init__(self, machines: int, folder: Path, python: str) -> None:
-        self._machines, self._python = machines, python
+        self.names = [node.name for node in plan.nodes(machines)]
+        self._python = python
         self.inventory = folder / f"{machines}"
         self.environment = {
             **os.environ,
@@ -33,25 +37,34 @@ class Lab:
             "PYTHONPATH": str(ROOT / "training"),
         }
         shutil.copytree(ROOT / "inventory" / "lab", self.inventory)
-        self._write_hosts()
+        self.play_on(machines)
 
-    def _write_hosts(self) -> None:
-        """Give the inventory the lab's first machines; its own has three."""
-        from hearth_lab import plan
-
-        hosts = {
-            node.name: {"cluster_address": node.address} for node in plan.nodes(self._machines)
-        }
+    def play_on(self, count: int) -> None:
+        """Have the inventory name the lab's first machines."""
+        hosts = {node.name: {"cluster_address": node.address} for node in plan.nodes(count)}
         text = yaml.safe_dump({"cluster": {"hosts": hosts}}, sort_keys=False)
         (self.inventory / "hosts.yml").write_text(text)
 
     def up(self) -> None:
         """Boot the machines, bare."""
-        self.do("up", "--nodes", str(self._machines))
+        self.do("up", "--nodes", str(len(self.names)))
 
     def down(self) -> None:
-        """Take the lab away."""
         self.do("down")
+
+    @contextmanager
+    def ready(self, link: str) -> Iterator[None]:
+        """Have the machines booted and provisioned, on cables of this speed."""
+        os.environ["HEARTH_LAB"] = NAME  # by which what is imported next knows the lab
+        try:
+            self.up()
+            self.play("playbooks/preflight.yml")
+            self.play("playbooks/workspace.yml")
+            for node in self.names:
+                self.do("link", node, link)
+            yield
+        finally:
+            self.down()
 
     def do(self, *words: str) -> None:
         """Call scripts/lab."""
@@ -64,12 +77,9 @@ class Lab:
         python = ("-e", f"hearth_python={self._python}")
         return ["ansible-playbook", "-i", str(self.inventory), name, *python, *words]
 
-    def play(self, name: str, *words: str, cwd: Path = ROOT) -> str:
-        """Play to the end, and return what the screen showed.
-
-        Raises `CommandFailed` with the end of it.
-        """
-        return run(self.playbook(name, *words), cwd, self.environment)
+    def play(self, name: str, *words: str) -> str:
+        """Play to the end, and return what the screen showed."""
+        return run(self.playbook(name, *words), ROOT, self.environment)
 
 
 def run(command: Sequence[str], cwd: Path, environment: dict[str, str]) -> str:

@@ -6,9 +6,10 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tests.bench.lab import ROOT
@@ -30,9 +31,24 @@ def circumstances() -> dict[str, str]:
     }
 
 
-def met(is_met: bool) -> str:
-    """Return the word for an aim."""
-    return "met" if is_met else "**not met**"
+def measured(figures: Mapping[str, Any]) -> str:
+    """Return the sentence on the circumstances of the figures."""
+    return f"Measured on {figures['date']} on {figures['computer']}; Hearth {figures['hearth']}."
+
+
+def aim(words: str, is_met: bool, found: str) -> str:
+    """Return the line on an aim and what was found instead, or just so."""
+    return f"- {words}: {'met' if is_met else '**not met**'} ({found})."
+
+
+def median_of(runs: Iterable[Mapping[str, Any]], what: str = "tokens_per_second") -> float:
+    """Return the median of a figure over repeats."""
+    return median(run[what] for run in runs)
+
+
+def spread(values: Sequence[float], digits: int = 0) -> str:
+    """Return the least and the most of a figure over repeats."""
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
 
 
 def put(text: str, name: str, section: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from support.tiny_model import make_tokenizer
+from support.tiny_model import make_model
 
 
 def make_llama(folder: Path, hidden: int, layers: int) -> Path:
@@ -16,31 +17,36 @@ def make_llama(folder: Path, hidden: int, layers: int) -> Path:
 
     Its tokenizer has one token a byte.
     """
-    tokenizer = make_tokenizer()
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
+    return make_model(
+        folder,
+        dtype=torch.bfloat16,
         hidden_size=hidden,
         intermediate_size=2 * hidden,
         num_hidden_layers=layers,
         num_attention_heads=hidden // 64,
         num_key_value_heads=hidden // 128,
         max_position_embeddings=4096,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def make_texts(path: Path, count: int, length: int) -> Path:
     """Write texts that make rows of `length` tokens, every other one short; return the file."""
     words = ["rank", "node", "row", "step", "loss", "driver", "cable", "lamp"]
-    with path.open("w", encoding="ascii") as file:
-        for number in range(count):
-            wanted = length - 2 if number % 2 else length // 5
-            text = " ".join(words[(number * 3 + i * i) % len(words)] for i in range(wanted))
-            file.write(json.dumps({"text": text[:wanted]}) + "\n")
+    texts = []
+    for number in range(count):
+        wanted = length - 2 if number % 2 else length // 5
+        text = " ".join(words[(number * 3 + i * i) % len(words)] for i in range(wanted))
+        texts.append(text[:wanted])
+    return write_texts(path, texts)
+
+
+def make_full_texts(path: Path, count: int, length: int) -> Path:
+    """Write texts that fill so many rows of `length` tokens, and return the file."""
+    letters = np.random.default_rng(0).integers(97, 123, (count, length - 2), dtype=np.uint8)
+    return write_texts(path, (bytes(row).decode("ascii") for row in letters))
+
+
+def write_texts(path: Path, texts: Iterable[str]) -> Path:
+    """Write a data set of texts, and return the file."""
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return path

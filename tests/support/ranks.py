@@ -65,7 +65,10 @@ def arguments_of(settings: dict[str, Any]) -> list[str]:
     typed = []
     for name, value in settings.items():
         option = name.replace("_", "-")
-        typed += [f"--no-{option}"] if value is False else [f"--{option}", str(value)]
+        if isinstance(value, bool):
+            typed.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            typed += [f"--{option}", str(value)]
     return typed
 
 

@@ -21,6 +21,16 @@ CHAT_TEMPLATE = (
 )
 
 
+_SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+
+
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer with one token a byte and the ChatML template."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -41,29 +51,21 @@ def make_model(
     folder: Path,
     seed: int = 0,
     family: type[PreTrainedConfig] = LlamaConfig,
+    dtype: torch.dtype = torch.float32,
     **more: object,
 ) -> Path:
     """Write the model and its tokenizer to `folder` and return it.
 
-    `family` may be another one's config, `more` what that wants to know.
+    `family` may be another one's config, `more` other sizes and what that wants to know.
     """
     tokenizer = make_tokenizer()
-    torch.manual_seed(seed)
+    ends = ("bos_token_id", "eos_token_id", "pad_token_id")
     config = family(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        **more,
+        **{name: getattr(tokenizer, name) for name in ends},
+        **_SIZES | {"vocab_size": len(tokenizer)} | more,
     )
-    model = AutoModelForCausalLM.from_config(config)
-    model.save_pretrained(folder)
+    torch.manual_seed(seed)
+    AutoModelForCausalLM.from_config(config).to(dtype).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -87,15 +89,10 @@ def make_seeing_model(folder: Path) -> Path:
     tokenizer = make_tokenizer()
     torch.manual_seed(0)
     text = {
+        **_SIZES,
         "vocab_size": len(tokenizer),
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
         "head_dim": 8,
         "sliding_window": 4,
-        "max_position_embeddings": 512,
         "pad_token_id": tokenizer.pad_token_id,
     }
     sight = {

@@ -4,14 +4,12 @@
 
 trains the same small work over three nodes on loopback, under Hearth's supervisors with `elastic`
 and under torchft, which it installs for itself from the package index. One node is killed on the
-way, and started again. It writes the raw figures beside itself and the table into
-docs/measurements.md. A repeat took six minutes on two busy cores.
+way, and started again. A repeat took six minutes on two busy cores.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 
 import torch
 
-from tests.bench.command import Bench, at_least
+from tests.bench.command import Bench, at_least, turns
 from tests.bench.elastic.engines import (
     LEAST,
     NODES,
@@ -30,7 +28,7 @@ from tests.bench.elastic.engines import (
     until,
 )
 from tests.bench.elastic.report import figures_of, table
-from tests.bench.heterogeneous.work import LENGTH, make_data, make_model
+from tests.bench.heterogeneous.work import LENGTH, make_work
 
 TORCHFT = "0.2.0"
 LOST_AFTER = 60
@@ -38,30 +36,23 @@ LOST_AFTER = 60
 
 
 def lose_one(engine: Hearth | Torchft) -> dict[str, float]:
-    """Train, lose a node and start it again; return what that cost. Nothing outlives the call.
-
-    Raises `CommandFailed` if the others do not go on, or it is not taken in again.
-    """
+    """Train, lose a node and start it again; return what that cost. Nothing outlives the call."""
     try:
         engine.start()
-        until(engine, "so many steps", lambda step: step.number >= LOST_AFTER)
+        until(engine, "late enough", lambda step: step.number >= LOST_AFTER)
         engine.lose()
         lost = time.time()
         steps = engine.steps()
         reached = max(step.number for step in steps if step.at <= lost)
         on = until(
-            engine, "a step without it", lambda step: step.at > lost and step.together == LEAST
+            engine, "without the lost one", lambda step: step.at > lost and step.together == LEAST
         )
         past = until(
-            engine,
-            "getting past the step of the loss",
-            lambda step: step.at >= on.at and step.number > reached,
+            engine, "past the loss", lambda step: step.at >= on.at and step.number > reached
         )
         begun = time.time()
         engine.again()
-        back = until(
-            engine, "a step of all", lambda step: step.at > begun and step.together == NODES
-        )
+        back = until(engine, "of all", lambda step: step.at > begun and step.together == NODES)
         return figures_of(lost, steps, on, past) | {"seconds_until_in": back.at - begun}
     finally:
         engine.close()
@@ -71,13 +62,13 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     """Return the figures of both, repeats in a list."""
     load = os.getloadavg()[0]
     python = install_torchft(folder / "venv", TORCHFT)
-    work = make_model(folder / "llama"), make_data(folder / "texts.jsonl", 4000)
+    work = make_work(folder, 4000)
     found: dict[str, list[dict[str, float]]] = {"runs": [], "hearth_runs": []}
-    for turn in range(given.repeat):
+    for turn in turns(given.repeat):
         torchft = Torchft(folder / f"torchft-{turn}", *work, python)
         found["runs"].append(lose_one(torchft))
         found["hearth_runs"].append(lose_one(Hearth(folder / f"hearth-{turn}", *work)))
-        print(f"bench: {turn + 1} of {given.repeat} turns: {found}", flush=True)
+        print(f"bench: {found}", flush=True)
     said = f"A Llama of 8 layers with random weights, LoRA, {ROWS} rows of {LENGTH} tokens a step."
     return {
         "torchft": TORCHFT,
@@ -89,13 +80,8 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Run the command line; return the exit status."""
+if __name__ == "__main__":
     bench = Bench("elastic", __doc__, table)
     some = at_least(1, "there is nothing to show otherwise")
     bench.option("--repeat", type=some, default=3, help="losses under each (default: 3)")
-    return bench.run(measure)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(measure)

@@ -31,7 +31,7 @@ ROWS = NODES
 """Rows of a step of all; under torchft each replica has its own one of them."""
 
 
-class Hearth:
+class Hearth(Nodes):
     """Three supervisors with Hearth's own trainer, elastic, with the times that it ships with."""
 
     def __init__(self, folder: Path, model: Path, data: Path) -> None:
@@ -46,58 +46,43 @@ class Hearth:
         }  # fmt: skip
         folder.mkdir()
         run = resolve_run(settings, folder)
-        self._nodes = Nodes(
+        super().__init__(
             folder, NODES, "", python=sys.executable, elastic=True, min_nodes=LEAST, **shipped
         )
-        self._lost = self._nodes.names[VICTIM]
-        for node in self._nodes.names:
-            self._nodes.change(node, script="scripts/train_distributed.py")
-            workspace = self._nodes.workspace(node)
+        for node in self.names:
+            self.change(node, script="scripts/train_distributed.py")
+            workspace = self.workspace(node)
             left_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
             shutil.copytree(TRAINING, workspace / "scripts", dirs_exist_ok=True, ignore=left_out)
             (workspace / "data").mkdir()
             shutil.copy(data, workspace / "data" / staged_name(run.dataset_sha256 or "", str(data)))
             write_run(run, workspace / "results/first/run.yml")
 
-    def start(self) -> None:
-        """Start all nodes."""
-        self._nodes.start()
-
     def lose(self) -> None:
         """Kill (-9) supervisor, torchrun and rank of one node."""
-        ranks = self._nodes.processes(self._lost)
-        self._nodes.supervisor(self._lost).kill()
-        self._nodes.supervisor(self._lost).wait(10)
+        lost = self.names[VICTIM]
+        ranks = self.processes(lost)
+        self.kill(lost)
         for process in ranks:
             with suppress(psutil.Error):
                 process.kill()
 
     def again(self) -> None:
         """Start the lost node."""
-        self._nodes.start(self._lost)
+        self.start(self.names[VICTIM])
 
     def steps(self) -> list[Step]:
         """Return the steps on record, as the first node tells it."""
-        file = self._nodes.workspace(self._nodes.names[0]) / "results/first/metrics.jsonl"
-        found = [line for line in _lines(file) if line["kind"] == "step"]
+        lines = _lines(self.workspace(self.names[0]) / "results/first/metrics.jsonl")
         return [
-            Step(
-                datetime.fromisoformat(line["time"]).timestamp(),
-                line["step"],
-                len(line["rows_by_rank"]),
-            )
-            for line in found
+            Step(_seconds(line["time"]), line["step"], len(line["rows_by_rank"]))
+            for line in lines
+            if line["kind"] == "step"
         ]
 
-    def said(self) -> str:
-        """Return the end of what the first node said."""
-        with suppress(OSError):
-            return self._nodes.log(self._nodes.names[0])[-2000:]
-        return ""
-
-    def close(self) -> None:
-        """End every process."""
-        self._nodes.close()
+    def said(self) -> Path:
+        """Return the file of what the first node said."""
+        return self.workspace(self.names[0]) / "logs/first.log"
 
 
 class Torchft:
@@ -129,16 +114,11 @@ class Torchft:
 
     def steps(self) -> list[Step]:
         """Return the steps that counted, as the first replica tells it."""
-        return [
-            Step(line["at"], line["step"], line["together"])
-            for line in _lines(self._folder / "0.jsonl")
-        ]
+        return [Step(**line) for line in _lines(self._folder / "0.jsonl")]
 
-    def said(self) -> str:
-        """Return the end of what the first replica said."""
-        with suppress(OSError):
-            return (self._folder / "0.log").read_text()[-2000:]
-        return ""
+    def said(self) -> Path:
+        """Return the file of what the first replica said."""
+        return self._folder / "0.log"
 
     def close(self) -> None:
         """End every process."""
@@ -163,10 +143,7 @@ class Torchft:
 
 
 def install_torchft(folder: Path, version: str) -> Path:
-    """Make a venv with torchft over the packages that this Python has; return its Python.
-
-    Raises `CommandFailed` if it cannot be installed.
-    """
+    """Make a venv with torchft over the packages that this Python has; return its Python."""
     python = folder / "bin" / "python"
     make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
     add = [sys.executable, "-m", "pip", "--python", str(python)]
@@ -193,7 +170,12 @@ def until(
         if found:
             return found
         time.sleep(0.2)
-    raise CommandFailed(f"{what}: not within {seconds:g} s\n{engine.said()}")
+    said = engine.said().read_text()[-2000:] if engine.said().exists() else ""
+    raise CommandFailed(f"no step {what} within {seconds:g} s\n{said}")
+
+
+def _seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
 
 
 def _lines(file: Path) -> list[dict]:

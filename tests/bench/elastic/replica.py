@@ -84,7 +84,7 @@ def main(number: str, model: str, data: str, record: str, lighthouse: str) -> No
             optimizer.step()
             if manager.current_step() > done:
                 done = manager.current_step()
-                line = {"at": time.time(), "step": done, "together": manager.num_participants()}
+                line = {"at": time.time(), "number": done, "together": manager.num_participants()}
                 print(json.dumps(line), file=file, flush=True)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+from tests.bench.paper import median_of, spread
+
 KEPT = (
     (
         "a step of unequal rows",
@@ -67,22 +69,18 @@ def figures_of(lost: float, steps: Sequence[Step], on: Step, past: Step) -> dict
 def _spread(runs: Sequence[Mapping[str, float]], name: str) -> str:
     """Return the median of a figure, with the least and the most if there are several."""
     values = [run[name] for run in runs]
-    if len(values) == 1:
-        return f"{values[0]:.1f}"
-    return f"{median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+    several = f" ({spread(values, 1)})" if len(values) > 1 else ""
+    return f"{median(values):.1f}{several}"
 
 
 def _sooner(what: str, figures: Mapping[str, Any], name: str) -> str:
     """Return a line that says which of the two is sooner."""
-    hearth, torchft = (
-        median(run[name] for run in figures[runs]) for runs in ("hearth_runs", "runs")
-    )
+    hearth, torchft = (median_of(figures[runs], name) for runs in ("hearth_runs", "runs"))
     sooner = "torchft" if torchft < hearth else "Hearth"
     return f"- {what}: {sooner} is sooner, by {abs(hearth - torchft):.0f} s."
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     engines = {"Hearth": figures["hearth_runs"], f"torchft {figures['torchft']}": figures["runs"]}
     lines = [
         f"CPU, gloo, three nodes on loopback, one rank each. Measured on {figures['date']} on "
@@ -98,20 +96,18 @@ def table(figures: Mapping[str, Any]) -> str:
     ]
     for name, runs in engines.items():
         lines.append(
-            f"| {name} | {len(runs)} | {median(run['step_seconds'] for run in runs):.2f} | "
+            f"| {name} | {len(runs)} | {median_of(runs, 'step_seconds'):.2f} | "
             f"{_spread(runs, 'seconds_until_on')} | {_spread(runs, 'seconds_until_past')} | "
-            f"{median(run['steps_again'] for run in runs):.0f} | "
+            f"{median_of(runs, 'steps_again'):.0f} | "
             f"{_spread(runs, 'seconds_until_in')} |"
         )
-    return "\n".join(
-        [
-            *lines,
-            "",
-            _sooner("The others' next step", figures, "seconds_until_on"),
-            _sooner("A step of all three", figures, "seconds_until_in"),
-            "",
-            f"| | {' | '.join(engines)} |",
-            "|---|---|---|",
-            *(f"| {of} | {hearth} | {torchft} |" for of, hearth, torchft in KEPT),
-        ]
-    )
+    lines += [
+        "",
+        _sooner("The others' next step", figures, "seconds_until_on"),
+        _sooner("A step of all three", figures, "seconds_until_in"),
+        "",
+        f"| | {' | '.join(engines)} |",
+        "|---|---|---|",
+        *(f"| {of} | {hearth} | {torchft} |" for of, hearth, torchft in KEPT),
+    ]
+    return "\n".join(lines)

@@ -3,14 +3,13 @@
     python -m tests.bench.exactness
 
 trains SmolLM2 on this computer in one rank, then in one, two and three that take unequal parts of
-the same steps, in smaller micro-batches. It writes the raw figures beside itself and the table into
-docs/measurements.md. It takes about five minutes on two cores.
+the same steps, in smaller micro-batches. It takes about five minutes on two cores.
 """
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ from hearth.config import load_preset
 from hearth.config.layout import Layout
 from hearth.model.fetch import fetch_model
 from tests.bench.command import Bench
-from tests.bench.exactness.report import table
 from tests.bench.lab import CommandFailed
+from tests.bench.paper import aim, measured
 
 MODEL = "smollm2-135m"
-GLOBAL_BATCH = 7
 WAYS = {
     "1 rank, 7 rows at once": (1, "equal", 7),
     "1 rank, 2 rows at once": (1, "equal", 2),
@@ -34,44 +32,37 @@ WAYS = {
 }
 """Ranks, split and micro-batch; the first is what the others are compared with."""
 
-
-def settings_of(model: Path, steps: int) -> dict[str, Any]:
-    """Return the settings that all runs have."""
-    return {
-        "model": str(model),
-        "dataset": "homelab-qa",
-        "sequence_length": 160,
-        "packing": False,
-        "lora_rank": 8,
-        "lora_alpha": 16,
-        "learning_rate": 2e-4,
-        "optimizer": "adamw",
-        "precision": "fp32",
-        "global_batch": GLOBAL_BATCH,
-        "max_steps": steps,
-        "evaluate": False,
-        "wandb": "off",
-    }
+SETTINGS = {
+    "dataset": "homelab-qa",
+    "sequence_length": 160,
+    "packing": False,
+    "lora_rank": 8,
+    "lora_alpha": 16,
+    "learning_rate": 2e-4,
+    "optimizer": "adamw",
+    "precision": "fp32",
+    "global_batch": 7,
+    "evaluate": False,
+    "wandb": "off",
+}
+CHANGE_WITHIN = 1e-3
+LOSS_WITHIN = 1e-5
 
 
-def measured(model: Path, steps: int, folder: Path) -> list[dict[str, Any]]:
-    """Train in each of the ways in this folder, and return how far each is from the first.
-
-    Raises `CommandFailed` if one does not end well.
-    """
-    chosen = settings_of(model, steps)
-    start = beginning(chosen)
-    figures: list[dict[str, Any]] = []
+def trained(settings: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """Train in each of the ways in this folder, and return how far each is from the first."""
+    start = beginning(settings)
+    ways: list[dict[str, Any]] = []
     first: torch.Tensor | None = None
     for number, (name, (ranks, split, micro_batch)) in enumerate(WAYS.items()):
         run = f"way-{number}"
         how = ("--split", split, "--micro-batch", micro_batch, "--run-name", run)
-        done = train_forked(folder, ranks, *arguments_of(chosen), *how, timeout=1200)
+        done = train_forked(folder, ranks, *arguments_of(settings), *how, timeout=1200)
         if done.returncode:
             raise CommandFailed(f"{name}: {done.stderr[-2000:]}")
         changed = change(learned(folder, run), start)
         first = changed if first is None else first
-        figures.append(
+        ways.append(
             {
                 "way": name,
                 "change": changed.norm().item(),
@@ -81,22 +72,44 @@ def measured(model: Path, steps: int, folder: Path) -> list[dict[str, Any]]:
             }
         )
         print(f"bench: {name}: done", flush=True)
-    return figures
+    return ways
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     """Return the figures of each way."""
     source = load_preset(MODEL).source(MODEL)
     model = fetch_model(source, Layout.from_environment().models).path
-    return {"model": MODEL, "ways": measured(model, given.steps, folder)}
+    settings = {"model": str(model), "max_steps": given.steps, **SETTINGS}
+    return {"model": MODEL, "ways": trained(settings, folder)}
 
 
-def main() -> int:
-    """Run the command line; return the exit status."""
-    bench = Bench("exactness", __doc__, table)
-    bench.option("--steps", type=int, default=10, help="steps of a run (default: 10)")
-    return bench.run(measure)
+def loss_apart(losses: Sequence[float], others: Sequence[float]) -> float:
+    """Return the largest difference of two loss curves, relative to the first."""
+    return max(abs(other / loss - 1) for loss, other in zip(losses, others, strict=True))
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    first, *others = figures["ways"]
+    lines = [
+        f"CPU, gloo, float32, AdamW. {measured(figures)} {figures['model']}, "
+        f"{len(first['losses'])} steps, compared with {first['way']}: Δ is what the parameters "
+        "have changed since the beginning, Δ' the same in the other run.",
+        "",
+        "| | ‖Δ-Δ'‖ / ‖Δ‖ | largest difference of a parameter | loss curve, relative |",
+        "|---|--:|--:|--:|",
+    ]
+    of_change = [way["apart"] / first["change"] for way in others]
+    of_loss = [loss_apart(first["losses"], way["losses"]) for way in others]
+    for way, changed, loss in zip(others, of_change, of_loss, strict=True):
+        lines.append(f"| {way['way']} | {changed:.1e} | {way['furthest']:.1e} | {loss:.1e} |")
+    changed, loss = max(of_change), max(of_loss)
+    words = f"The change of the parameters within {CHANGE_WITHIN:g}"
+    lines += ["", aim(words, changed <= CHANGE_WITHIN, f"{changed:.1e}")]
+    lines.append(aim(f"The loss curve within {LOSS_WITHIN:g}", loss <= LOSS_WITHIN, f"{loss:.1e}"))
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    bench = Bench("exactness", __doc__, table)
+    bench.option("--steps", type=int, default=10, help="steps of a run (default: 10)")
+    bench.run(measure)

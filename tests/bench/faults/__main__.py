@@ -4,19 +4,19 @@
 
 kills a rank, cuts the power, cuts the cable and fills the disk, each on each of three machines, at
 some step of a run, and compares what was learned with a run that nothing disturbed, bit for bit. It
-writes the raw figures beside itself and the table into docs/measurements.md. It takes about a
-quarter of an hour on two cores. `./scripts/test` plays one kind of fault on each machine.
+takes about a quarter of an hour on two cores. `./scripts/test` plays one kind of fault on each
+machine.
 """
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.bench.command import Bench, played
+from tests.bench.paper import measured
 
 _WORDS = {
     "kill": "a rank is killed (-9)",
@@ -27,32 +27,30 @@ _WORDS = {
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md for `figures`."""
     lines = [
-        f"On three machines of the lab, a tiny model, checkpoints every 5 steps, silence noticed "
-        f"after 6 s. Measured on {figures['date']} on {figures['computer']}; Hearth "
-        f"{figures['hearth']}. Down: until no rank was left on the other nodes. Back: from the "
-        "cure to the next launch (after a full disk, that is a person's `resume`).",
+        "On three machines of the lab, a tiny model, checkpoints every 5 steps, silence noticed "
+        f"after 6 s. {measured(figures)} Down: until no rank was left on the other nodes. Back: "
+        "from the cure to the next launch (after a full disk, that is a person's `resume`).",
         "",
         "| fault | on | at step | down after | back after | learned the same, bit for bit |",
         "|---|---|--:|--:|--:|---|",
     ]
-    elastic = [found for found in figures["faults"] if found["kind"] == "elastic"]
-    faults = [found for found in figures["faults"] if found["kind"] != "elastic"]
-    for found in faults:
+    elastic: list[str] = []
+    for found in figures["faults"]:
+        if found["kind"] == "elastic":
+            elastic += [
+                "",
+                "With `-e elastic=true`, the cable of laptop cut: the other two take their next "
+                f"step after {found['seconds_until_on']:.0f} s. Its cable joined: all three take "
+                f"one after {found['seconds_until_in']:.0f} s.",
+            ]
+            continue
         down = "" if found["kind"] == "kill" else f"{found['seconds_until_down']:.0f} s"
         lines.append(
             f"| {_WORDS[found['kind']]} | {found['node']} | {found['step']} | {down} | "
             f"{found['seconds_until_back']:.0f} s | yes |"
         )
-    for found in elastic:
-        lines += [
-            "",
-            "With `-e elastic=true`, the cable of laptop cut: the other two take their next step "
-            f"after {found['seconds_until_on']:.0f} s. Its cable joined: all three take one after "
-            f"{found['seconds_until_in']:.0f} s.",
-        ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *elastic])
 
 
 def measure(_: Namespace, folder: Path) -> dict[str, Any]:
@@ -61,4 +59,4 @@ def measure(_: Namespace, folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(Bench("faults", __doc__, table, lab=True).run(measure))
+    Bench("faults", __doc__, table, lab=True).run(measure)

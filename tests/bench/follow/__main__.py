@@ -4,20 +4,18 @@
 
 boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 1 Gbit/s.
 Each trains for itself, at the same time as the others; then all train together, and one of them is
-halved on the way; then each for itself again, that one with half its share. It writes the raw
-figures beside itself and the table into docs/measurements.md. It takes a quarter of an hour on two
-cores, on which nothing else should run.
+halved on the way; then each for itself again, that one with half its share. It takes a quarter of
+an hour on two cores, on which nothing else should run.
 """
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from tests.bench.cluster import UNEQUAL
-from tests.bench.command import Bench, at_least
+from tests.bench.command import Bench, at_least, turns
 from tests.bench.follow.report import table
 from tests.bench.heterogeneous.__main__ import SKIPPED, Machines
 from tests.bench.lab import CommandFailed
@@ -29,10 +27,7 @@ HALVED_AFTER = 10
 
 
 def speed_while_halving(machines: Machines, steps: int) -> dict[str, Any]:
-    """Train on all, and halve one of them on the way; return as `speed`, and in which step.
-
-    Raises `CommandFailed` if they did not train for so long.
-    """
+    """Train on all, and halve one of them on the way; return as `speed`, and in which step."""
     run, leader = machines.next_run(), machines.names[0]
     record = f"/home/lab/ai-cluster/results/{run}/metrics.jsonl"
 
@@ -59,14 +54,13 @@ def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
     full = machines.shares[VICTIM]
     with machines.up_and_ready():
         machines.speed(machines.names, SKIPPED + 1)  # in which each measures itself
-        for turn in range(repeat):
+        for _ in turns(repeat):
             found["alone"].append(machines.alone(ALONE_STEPS))
             found["together"].append(speed_while_halving(machines, steps))
             machines.shares[VICTIM] = full / 2
             found["halved"].append(machines.alone(ALONE_STEPS))
             machines.shares[VICTIM] = full
             machines.share(VICTIM, full)
-            print(f"bench: {turn + 1} of {repeat} turns", flush=True)
     return found
 
 
@@ -76,14 +70,9 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     return {"shares": UNEQUAL, "victim": VICTIM, "skipped": SKIPPED, **found}
 
 
-def main() -> int:
-    """Run the command line; return the exit status."""
+if __name__ == "__main__":
     bench = Bench("follow", __doc__, table, lab=True)
     bench.option("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
     enough = at_least(HALVED_AFTER + 8, f"some must be left after step {HALVED_AFTER}")
     bench.option("--steps", type=enough, default=26, help="of the run together (default: 26)")
-    return bench.run(measure)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(measure)

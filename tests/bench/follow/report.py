@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.bench.paper import met
+from tests.bench.paper import aim, measured
 
 OF_THE_SUM = 0.93
 WITHIN = 5
@@ -34,15 +34,12 @@ def steps_until(speeds: Sequence[float], wanted: float) -> int | None:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
-    victim = figures["victim"]
     shares = ", ".join(f"{node} {share}" for node, share in figures["shares"].items())
     lines = [
         "Emulated: machines of the lab with a share of a core each, CPU, gloo, links of 1 Gbit/s. "
-        f"Measured on {figures['date']} on {figures['computer']}; Hearth {figures['hearth']}. "
-        f"Shares: {shares}; {victim} is halved while they train. The sums are of the nodes that "
-        "train for themselves at the same time, right before and after. Medians of steps; a step "
-        "under way when the machine is halved is not counted.",
+        f"{measured(figures)} Shares: {shares}; {figures['victim']} is halved while they train. "
+        "The sums are of the nodes that train for themselves at the same time, right before and "
+        "after. Medians of steps; a step under way when the machine is halved is not counted.",
         "",
         "| run | sum, tokens/s | new sum | before, of the sum | "
         f"first {WITHIN} steps after, of the new sum | later | "
@@ -62,11 +59,5 @@ def table(figures: Mapping[str, Any]) -> str:
             f"| {'never' if taken is None else taken} |"
         )
     part = statistics.median(reached)
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"- Back at {OF_THE_SUM} of the new sum within {WITHIN} steps: "
-            f"{met(part >= OF_THE_SUM)} ({part:.3f}).",
-        ]
-    )
+    words = f"Back at {OF_THE_SUM} of the new sum within {WITHIN} steps"
+    return "\n".join([*lines, "", aim(words, part >= OF_THE_SUM, f"{part:.3f}")])

@@ -5,16 +5,14 @@
 boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 1 Gbit/s;
 then three alike. All train together with the split by speed, then each for itself but at the same
 time as the others (beside.py says why), then together with an equal split (with Hearth's packing
-and its one exchange a step), then with the script of the common tutorials (tutorial.py). It writes
-the raw figures beside itself and the table into docs/measurements.md. It takes about half an hour
-on two cores, on which nothing else should run.
+and its one exchange a step), then with the script of the common tutorials (tutorial.py). It takes
+about half an hour on two cores, on which nothing else should run.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,9 +21,9 @@ from typing import Any
 
 from tests.bench.beside import parts
 from tests.bench.cluster import READY, UNEQUAL, Cluster, Figures, Trained
-from tests.bench.command import Bench
+from tests.bench.command import Bench, turns
 from tests.bench.heterogeneous.report import overall, table
-from tests.bench.heterogeneous.work import LENGTH, make_data, make_model
+from tests.bench.heterogeneous.work import LENGTH, make_work
 from tests.bench.lab import ROOT, run
 from tests.bench.paper import circumstances
 
@@ -49,8 +47,7 @@ class Machines(Cluster):
 
     def __init__(self, folder: Path, shares: Mapping[str, float], rows: int = GLOBAL_BATCH) -> None:
         self.rows = rows
-        self.model = make_model(folder / "llama")
-        self.data = make_data(folder / "texts.jsonl", 4 * rows)
+        self.model, self.data = make_work(folder, 4 * rows)
         data = {"dataset": str(self.data), "held_out": 0, "evaluate": False}
         self._work = data | {"model": str(self.model), "sequence_length": LENGTH}
         super().__init__(folder, shares, "1gbit", [self.model, self.data, TUTORIAL])
@@ -121,7 +118,8 @@ def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
     found |= {"shares": machines.shares, "global_batch": machines.rows}
     found |= {"alone": {name: [] for name in names}, "equal": [], "by_speed": [], "tutorial": []}
     with machines.up_and_ready():
-        for turn in range(repeat):
+        print(f"bench: over {machines.shares}", flush=True)
+        for turn in turns(repeat):
             found["by_speed"].append(machines.speed(names, steps))
             for name, its in machines.alone(steps + MORE).items():
                 found["alone"][name].append(its)
@@ -129,7 +127,6 @@ def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
                 found["equal"].append(machines.speed(names, steps, "equal"))
             if unequal and turn == 0:  # which is for information only
                 found["tutorial"].append(machines.tutorial(steps))
-            print(f"bench: {turn + 1} of {repeat} turns over {machines.shares}", flush=True)
     return found
 
 
@@ -150,16 +147,11 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Run the command line; return the exit status."""
+if __name__ == "__main__":
     bench = Bench("heterogeneous", __doc__, table, lab=True)
     bench.option("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
     bench.option("--steps", type=int, default=16, help="steps of a run (default: 16)")
     bench.option(
         "--only", choices=["unequal", "equal"], help="measure one of the two sittings anew"
     )
-    return bench.run(measure)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(measure)

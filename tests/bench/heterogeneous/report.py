@@ -6,17 +6,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.bench.paper import met
+from tests.bench.paper import aim, measured, median_of, spread
 
 OF_THE_SUM = 0.95
 OF_EQUAL_SPLIT = 2.0
 OF_EQUAL_NODES = 0.97
 PREDICTED_WITHIN = 0.10
-
-
-def median(runs: Sequence[Mapping[str, Any]], what: str = "tokens_per_second") -> float:
-    """Return the median of a figure over repeats."""
-    return statistics.median(run[what] for run in runs)
 
 
 def overall(steps: Sequence[Mapping[str, Any]]) -> float:
@@ -39,14 +34,18 @@ def of_the_sum(
     return statistics.median(run["tokens_per_second"] / total for run, total in found)
 
 
-def spread(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the least and the most tokens/s over repeats."""
-    speeds = [run["tokens_per_second"] for run in runs]
-    return f"{min(speeds):.0f} to {max(speeds):.0f}"
+def speeds_of(
+    words: str,
+    runs: Sequence[Mapping[str, Any]],
+    alone: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> str:
+    """Return a kind of run's cells: the words for it, n, tokens/s, their spread, of the sum."""
+    speeds = spread([run["tokens_per_second"] for run in runs])
+    part = of_the_sum(runs, alone)
+    return f"| {words} | {len(runs)} | {median_of(runs):.0f} | {speeds} | {part:.2f} |"
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     lines = [
         "Emulated: machines of the lab with a share of a core each, CPU, gloo, links of 1 Gbit/s. "
         f"{figures['model']}. Tokens/s of the steps after the first {figures['skipped']}; medians "
@@ -60,18 +59,14 @@ def table(figures: Mapping[str, Any]) -> str:
         lines += [
             "",
             f"Shares of a core: {shares}; {sitting['global_batch']} rows a step. "
-            f"Measured on {sitting['date']} on {sitting['computer']}; Hearth {sitting['hearth']}.",
+            f"{measured(sitting)}",
             "",
             "| | n | tokens/s | | of the sum of the nodes alone |",
             "|---|--:|--:|---|--:|",
         ]
         rows = [(f"{node} alone", runs) for node, runs in alone.items()]
         rows += [(words, sitting[how]) for how, words in _WORDS.items() if sitting.get(how)]
-        for words, runs in rows:
-            lines.append(
-                f"| {words} | {len(runs)} | {median(runs):.0f} | {spread(runs)} "
-                f"| {of_the_sum(runs, alone):.2f} |"
-            )
+        lines += [speeds_of(words, runs, alone) for words, runs in rows]
     lines += [
         "",
         "A tutorial's script is `tests/bench/heterogeneous/tutorial.py`: DistributedDataParallel, "
@@ -95,10 +90,9 @@ def aims(sittings: Sequence[Mapping[str, Any]]) -> list[str]:
         ours, alone = sitting["by_speed"], sitting["alone"]
         part = of_the_sum(ours, alone)
         if len(set(sitting["shares"].values())) == 1:
-            lines.append(
-                f"- On equal nodes at least {OF_EQUAL_NODES} of the sum: "
-                f"{met(part >= OF_EQUAL_NODES)} ({part:.3f}). {_whereabouts(sitting)}"
-            )
+            words = f"On equal nodes at least {OF_EQUAL_NODES} of the sum"
+            told = aim(words, part >= OF_EQUAL_NODES, f"{part:.3f}")
+            lines.append(f"{told} {_whereabouts(sitting)}")
             continue
         times = statistics.median(
             run["tokens_per_second"] / equal["tokens_per_second"]
@@ -107,13 +101,13 @@ def aims(sittings: Sequence[Mapping[str, Any]]) -> list[str]:
         off = statistics.median(
             run["predicted_tokens_per_second"] / run["tokens_per_second"] - 1 for run in ours
         )
+        told = aim(f"At least {OF_THE_SUM} of the sum", part >= OF_THE_SUM, f"{part:.3f}")
+        equal_split = f"At least {OF_EQUAL_SPLIT} times the equal split"
+        predicted = f"Predicted within {PREDICTED_WITHIN:.0%} of what happens"
         lines += [
-            f"- At least {OF_THE_SUM} of the sum: {met(part >= OF_THE_SUM)} ({part:.3f}). "
-            f"{_whereabouts(sitting)}",
-            f"- At least {OF_EQUAL_SPLIT} times the equal split: "
-            f"{met(times >= OF_EQUAL_SPLIT)} ({times:.2f}).",
-            f"- Predicted within {PREDICTED_WITHIN:.0%} of what happens: "
-            f"{met(abs(off) <= PREDICTED_WITHIN)} ({off:+.1%}).",
+            f"{told} {_whereabouts(sitting)}",
+            aim(equal_split, times >= OF_EQUAL_SPLIT, f"{times:.2f}"),
+            aim(predicted, abs(off) <= PREDICTED_WITHIN, f"{off:+.1%}"),
         ]
     return [*lines, _exchange(sittings)]
 

@@ -3,15 +3,13 @@
     .venv/bin/python -m tests.bench.memory
 
 trains models of three sizes for two steps, each in a process of its own, with and without gradient
-checkpointing, and once over two ranks that share the weights out (`parallel: fsdp`). It writes the
-raw figures beside itself and the table into docs/measurements.md. It takes some minutes on two
-cores and needs 8 GB of memory.
+checkpointing, and once over two ranks that share the weights out (`parallel: fsdp`). It takes some
+minutes on two cores and needs 8 GB of memory.
 """
 
 from __future__ import annotations
 
 import platform
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -38,12 +36,7 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     return {"libc": " ".join(platform.libc_ver()), "runs": runs}
 
 
-def main() -> int:
-    """Run the command line; return the exit status."""
+if __name__ == "__main__":
     bench = Bench("memory", __doc__, table)
     bench.option("--only", choices=SIZES, help="one of the sizes")
-    return bench.run(measure)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(measure)

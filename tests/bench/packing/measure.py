@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,21 +12,6 @@ from hearth.data.rows import IGNORED, Batch, Rows
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.trainer.compute import Compute
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Some rows, forward and backward.
-
-    Attributes:
-        seconds: of processor time, which other programs on the computer do not lengthen.
-        tokens: those that are no padding.
-        positions: tokens and padding.
-    """
-
-    seconds: float
-    tokens: int
-    positions: int
 
 
 class PaddedRows:
@@ -53,12 +37,19 @@ class PaddedRows:
         return Batch(filled(batch.input_ids, 0), filled(batch.labels, IGNORED), positions, lengths)
 
 
-def cost(model: TrainableModel, rows: Rows | PaddedRows, own: np.ndarray, at_once: int) -> Cost:
-    """Return the cost of the rows numbered `own` in micro-batches of `at_once` rows."""
+def cost(
+    model: TrainableModel, rows: Rows | PaddedRows, own: np.ndarray, at_once: int
+) -> dict[str, float]:
+    """Return the cost of the rows numbered `own`, forward and backward, `at_once` rows at a time.
+
+    The seconds are of processor time, which other programs on the computer do not lengthen; tokens
+    are no padding, positions are both.
+    """
     compute = Compute(model, rows, nullcontext, model.network.zero_grad, lambda loss: loss)
     began = time.process_time()
     compute.gradients(own, at_once, int(rows.label_tokens[own].sum()), int, print)
     seconds = time.process_time() - began
     pieces = pieces_of(own, micro_batches(len(own), at_once))
     positions = sum(rows.batch(piece).input_ids.size for piece in pieces)
-    return Cost(round(seconds, 3), int(rows.tokens[own].sum()), positions)
+    tokens = int(rows.tokens[own].sum())
+    return {"seconds": round(seconds, 3), "tokens": tokens, "positions": positions}

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.bench.paper import met
+from tests.bench.paper import aim, measured, spread
 
 LENGTH = 2048
 OF_PADDED = 3.0
@@ -30,12 +30,11 @@ def filled(costs: Sequence[Mapping[str, float]]) -> float:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     lines = [
-        f"CPU, one process, one thread, float32. Measured on {figures['date']} on "
-        f"{figures['computer']}; Hearth {figures['hearth']}. The first {figures['layers']} layers "
-        f"of {figures['model']}, LoRA. Tokens that are no padding, a second of processor time, "
-        "forward and backward; medians of n, with the least and the most.",
+        f"CPU, one process, one thread, float32. {measured(figures)} The first "
+        f"{figures['layers']} layers of {figures['model']}, LoRA. Tokens that are no padding, a "
+        "second of processor time, forward and backward; medians of n, with the least and the "
+        "most.",
         "",
         "| data | rows | n | tokens/s | | no padding | against padded to 2048 |",
         "|---|---|--:|--:|---|--:|--:|",
@@ -47,14 +46,11 @@ def table(figures: Mapping[str, Any]) -> str:
             each = [cost["tokens"] / cost["seconds"] for cost in costs]
             lines.append(
                 f"| {name} | {WAYS[way]} | {len(costs)} | {speed(costs):.0f} "
-                f"| {min(each):.0f} to {max(each):.0f} | {filled(costs):.0%} "
-                f"| {speed(costs) / slowest:.1f} |"
+                f"| {spread(each)} | {filled(costs):.0%} | {speed(costs) / slowest:.1f} |"
             )
         times = speed(ways["packed"]) / slowest
         of_longest = speed(ways["packed"]) / speed(ways["padded to the longest"])
-        aims.append(
-            f"- {name}: at least {OF_PADDED:.0f} times padding to {LENGTH}: "
-            f"{met(times >= OF_PADDED)} ({times:.1f}); {of_longest:.2f} times padding to the "
-            "longest of 8."
-        )
+        words = f"{name}: at least {OF_PADDED:.0f} times padding to {LENGTH}"
+        told = aim(words, times >= OF_PADDED, f"{times:.1f}").removesuffix(".")
+        aims.append(f"{told}; {of_longest:.2f} times padding to the longest of 8.")
     return "\n".join([*lines, "", *aims])

@@ -3,78 +3,122 @@
     sudo .venv/bin/python -m tests.bench.provision
 
 boots the lab twice, under a name of its own: 3 machines and then 10, bare. Each is provisioned,
-then provisioned again as often as asked, with a ping before each. It writes the raw figures beside
-itself and the table into docs/measurements.md. The machines take their packages from this
-computer's .venv (--python), so the first run does not include the time of a download.
+then provisioned again as often as asked, with a ping before each. The machines take their packages
+from this computer's .venv (--python), so the first run does not include the time of a download.
 """
 
 from __future__ import annotations
 
-import sys
+import resource
+import time
 from argparse import Namespace
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tests.bench.cluster import READY
 from tests.bench.command import Bench
-from tests.bench.lab import ROOT, Lab
-from tests.bench.provision.measure import Cost, timed
-from tests.bench.provision.report import table
+from tests.bench.lab import ROOT, Lab, run
+from tests.bench.paper import aim, median_of
+
+PINGS = 100
+RUNS = {
+    "first": "first run",
+    "second": "second run",
+    "second_with_sum": "second run with the all-reduce",
+    "ping": "ping",
+}
 
 
 class Machines(Lab):
     """The machines, and what is timed on them."""
 
-    def provision(self, *words: str) -> Cost:
-        """Provision all machines once."""
-        return timed(self.playbook("provision.yml", *words), ROOT, self.environment)
+    def provision(self, *words: str) -> dict[str, float]:
+        return self._timed(self.playbook("provision.yml", *words))
 
-    def ping(self) -> Cost:
-        """Ping all machines once."""
-        command = ["ansible", "-i", str(self.inventory), "cluster", "-m", "ansible.builtin.ping"]
-        return timed(command, ROOT, self.environment)
+    def ping(self) -> dict[str, float]:
+        ping = ["cluster", "-m", "ansible.builtin.ping"]
+        return self._timed(["ansible", "-i", str(self.inventory), *ping])
+
+    def _timed(self, command: Sequence[str]) -> dict[str, float]:
+        """Run a command and return its seconds on the clock, `wall`, and of the processor, `cpu`.
+
+        The processor's are those of the command and all it waited for; the SSH master that outlives
+        it is not among them, and neither are the machines, which share the computer.
+        """
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = time.perf_counter()
+        run(command, ROOT, self.environment)
+        wall = time.perf_counter() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+        return {"wall": round(wall, 3), "cpu": round(cpu, 3)}
 
 
-def sitting(machines: Machines, count: int, repeat: int) -> dict[str, Any]:
-    """Return the costs of each kind of run over so many machines, repeats in a list."""
+def sitting(machines: Machines, repeat: int) -> dict[str, Any]:
+    """Return the costs of each kind of run over the machines, repeats in a list."""
     without = ("-e", "verify_all_reduce=false")
     machines.up()
     try:
-        costs: dict[str, list[Cost]] = {"first": [machines.provision()]}
-        for name in ("ping", "second", "second_with_sum"):
-            costs[name] = []
+        first, ping, second = [machines.provision()], [], []
         for _ in range(repeat):
-            costs["ping"].append(machines.ping())
-            costs["second"].append(machines.provision(*without))
-        costs["second_with_sum"].append(machines.provision())
+            ping.append(machines.ping())
+            second.append(machines.provision(*without))
+        with_sum = [machines.provision()]
     finally:
         machines.down()
-    said = {name: [asdict(cost) for cost in measured] for name, measured in costs.items()}
-    return {"machines": count, **said}
+    costs = {"first": first, "ping": ping, "second": second, "second_with_sum": with_sum}
+    return {"machines": len(machines.names), **costs}
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     """Return the figures of each number of machines."""
     sittings = [
-        sitting(Machines(count, folder, given.python), count, given.repeat)
-        for count in given.machines
+        sitting(Machines(count, folder, given.python), given.repeat) for count in given.machines
     ]
     return {"ansible": version("ansible-core"), "sittings": sittings}
 
 
-def main() -> int:
-    """Run the command line; return the exit status."""
+def table(figures: Mapping[str, Any]) -> str:
+    lines = [
+        f"Measured on {figures['date']} on {figures['computer']} with ansible-core "
+        f"{figures['ansible']}; Hearth {figures['hearth']}. The machines of the lab share this "
+        "computer's cores, so the time on the clock is theirs too. A ping is `ansible cluster -m "
+        "ping` over the same machines in the same sitting. Medians of n.",
+        "",
+        "| machines | | n | seconds | of which controller CPU | in pings | a machine |",
+        "|--:|---|--:|--:|--:|--:|--:|",
+    ]
+    aims, each = [], {}
+    for sitting in figures["sittings"]:
+        count, ping = sitting["machines"], median_of(sitting["ping"], "wall")
+        for kind, words in RUNS.items():
+            costs = sitting[kind]
+            wall, cpu = median_of(costs, "wall"), median_of(costs, "cpu")
+            lines.append(
+                f"| {count} | {words} | {len(costs)} | {wall:.1f} | {cpu:.1f} | {wall / ping:.0f} "
+                f"| {wall / count:.2f} s |"
+            )
+        second = median_of(sitting["second"], "wall")
+        each[count] = second / count
+        words = f"A second run over {count} machines, without the all-reduce, within {PINGS} pings"
+        aims.append(aim(words, second <= PINGS * ping, f"{second / ping:.0f}"))
+    if len(each) > 1:
+        few, many = min(each), max(each)
+        words = f"The cost a machine at {many} no higher than at {few}"
+        found = f"{each[many]:.2f} s and {each[few]:.2f} s"
+        aims.append(aim(words, each[many] <= each[few], found))
+    return "\n".join([*lines, "", *aims])
+
+
+if __name__ == "__main__":
     bench = Bench("provision", __doc__, table, lab=True)
     bench.option("--machines", type=int, nargs="+", default=[3, 10], metavar="N")
     bench.option("--repeat", type=int, default=3, help="second runs a size (default: 3)")
     bench.option(
         "--python",
-        default="/opt/lab/venv/bin/python",
+        default=READY,
         help="hearth_python of the machines (default: %(default)s, which needs no installation)",
     )
-    return bench.run(measure)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(measure)

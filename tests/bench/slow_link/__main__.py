@@ -6,26 +6,25 @@ teaches a model English on this computer, from the help texts that come with Pyt
 three machines, under a name of its own, with shares of a core of 4:2:1 and links of 100 Mbit/s,
 which fine-tune that model on another text. All train with an exchange in every step, then each for
 itself but at the same time as the others (../beside.py says why), then all with an exchange every
-12 steps, in bf16: the same steps over the same text, of which a tenth is held out. It writes the
-raw figures beside itself and the table into docs/measurements.md. It takes over an hour on two
-cores, on which nothing else should run.
+12 steps, in bf16: the same steps over the same text, of which a tenth is held out. It takes over an
+hour on two cores, on which nothing else should run.
 """
 
 from __future__ import annotations
 
 import json
 import pydoc_data.topics
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from support.llama import write_texts
 from support.ranks import arguments_of, train
 
 from tests.bench.beside import parts
 from tests.bench.cluster import UNEQUAL, Cluster, Figures
-from tests.bench.command import Bench, at_least
-from tests.bench.heterogeneous.work import LENGTH, make_model
+from tests.bench.command import Bench, at_least, turns
+from tests.bench.heterogeneous.work import LENGTH, make_small
 from tests.bench.lab import ROOT, CommandFailed
 from tests.bench.slow_link.report import figures_of, table
 
@@ -48,41 +47,31 @@ SETTINGS = {
 }
 
 
-def shipped_text() -> str:
+def shipped_texts() -> list[str]:
     """Return the shipped questions and answers."""
     shipped = (ROOT / "training" / "datasets" / "homelab-qa.jsonl").read_text(encoding="utf-8")
-    said = [
-        message["content"]
-        for line in shipped.splitlines()
-        for message in json.loads(line)["messages"]
-    ]
-    return "\n".join(said)
+    talks = [json.loads(line)["messages"] for line in shipped.splitlines()]
+    return [message["content"] for talk in talks for message in talk]
 
 
-def help_text() -> str:
+def help_texts() -> list[str]:
     """Return the help on Python's topics, which every Python has."""
-    topics: dict[str, str] = pydoc_data.topics.topics
-    return "\n".join(topics[topic] for topic in sorted(topics))
+    return [text for _, text in sorted(pydoc_data.topics.topics.items())]
 
 
-def make_rows(text: str, path: Path) -> Path:
-    """Write `text` cut into rows of a token a byte; return the file."""
-    text = text.encode("ascii", "replace").decode("ascii")
+def make_rows(texts: list[str], path: Path) -> Path:
+    """Write the texts as rows of a token a byte; return the file."""
+    text = "\n".join(texts).encode("ascii", "replace").decode("ascii")
     room = LENGTH - 2
-    with path.open("w", encoding="ascii") as file:
-        for start in range(0, len(text) - room, room):
-            file.write(json.dumps({"text": text[start : start + room]}) + "\n")
-    return path
+    starts = range(0, len(text) - room, room)
+    return write_texts(path, (text[start : start + room] for start in starts))
 
 
 def make_taught(folder: Path) -> Path:
-    """Return a small model that knows English: what is fine-tuned has learned before.
-
-    Raises `CommandFailed` if it cannot be taught.
-    """
+    """Return a small model that knows English: what is fine-tuned has learned before."""
     lesson = {
-        "model": make_model(folder / "llama"),
-        "dataset": make_rows(help_text(), folder / "help.jsonl"),
+        "model": make_small(folder / "llama"),
+        "dataset": make_rows(help_texts(), folder / "help.jsonl"),
         "lora": False,
         "evaluate": False,
         "sequence_length": LENGTH,
@@ -108,7 +97,7 @@ class Machines(Cluster):
 
     def __init__(self, folder: Path) -> None:
         self.model = make_taught(folder)
-        self.data = make_rows(shipped_text(), folder / "texts.jsonl")
+        self.data = make_rows(shipped_texts(), folder / "texts.jsonl")
         super().__init__(folder, UNEQUAL, LINK, [self.model])
 
     def figures(self, steps: int, **exchange: Any) -> dict[str, Any]:
@@ -127,18 +116,14 @@ class Machines(Cluster):
 
 def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
     """Return the figures of each kind of run, repeats in a list."""
-    found: dict[str, Any] = {
-        "alone": {name: [] for name in machines.names},
-        "each": [],
-        "rounds": [],
-    }
+    alone: dict[str, Any] = {name: [] for name in machines.names}
+    found: dict[str, Any] = {"alone": alone, "each": [], "rounds": []}
     with machines.up_and_ready():
-        for turn in range(repeat):
+        for _ in turns(repeat):
             found["each"].append(machines.figures(steps))
             for name, its in machines.alone().items():
-                found["alone"][name].append(its)
+                alone[name].append(its)
             found["rounds"].append(machines.figures(steps, **ROUNDS))
-            print(f"bench: {turn + 1} of {repeat} turns", flush=True)
     return found
 
 
@@ -155,14 +140,9 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Run the command line; return the exit status."""
+if __name__ == "__main__":
     bench = Bench("slow_link", __doc__, table, lab=True)
     bench.option("--repeat", type=int, default=3, help="runs of a kind (default: 3)")
     enough = at_least(EVERY + 1, f"the first {EVERY} are not counted")
     bench.option("--steps", type=enough, default=72, help="of a run (default: 72)")
-    return bench.run(measure)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    bench.run(measure)

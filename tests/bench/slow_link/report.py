@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.bench.heterogeneous.report import median, of_the_sum, overall, spread
-from tests.bench.paper import met
+from tests.bench.heterogeneous.report import of_the_sum, overall, speeds_of
+from tests.bench.paper import aim, measured, median_of
 
 OF_THE_SUM = 0.90
 LOSS_WITHIN = 0.01
@@ -25,14 +25,12 @@ def figures_of(record: Sequence[Mapping[str, Any]], skipped: int) -> dict[str, A
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md for `figures`, as `__main__` records them."""
     shares = ", ".join(f"{node} {share}" for node, share in figures["shares"].items())
     exchange = ", ".join(f"{name}={value}" for name, value in figures["exchange"].items())
     alone = figures["alone"]
     lines = [
         f"Emulated: machines of the lab with a share of a core each ({shares}), CPU, gloo, links "
-        f"of {figures['link']}. Measured on {figures['date']} on {figures['computer']}; Hearth "
-        f"{figures['hearth']}. A Llama of 8 layers {figures['model']}, LoRA, "
+        f"of {figures['link']}. {measured(figures)} A Llama of 8 layers {figures['model']}, LoRA, "
         f"{figures['steps']} steps of {figures['rows']} rows of {figures['length']} tokens. "
         "Medians of n, of tokens/s with the least and the most. Each node trained for itself at "
         "the same time as the others; parts are medians of those within a turn.",
@@ -40,30 +38,18 @@ def table(figures: Mapping[str, Any]) -> str:
         "| | n | tokens/s | | of the sum of the nodes alone | held-out loss | MB a step |",
         "|---|--:|--:|---|--:|--:|--:|",
     ]
-    for node, runs in alone.items():
-        lines.append(
-            f"| {node} alone | {len(runs)} | {median(runs):.0f} | {spread(runs)} "
-            f"| {of_the_sum(runs, alone):.2f} | | |"
-        )
+    lines += [f"{speeds_of(f'{node} alone', runs, alone)} | |" for node, runs in alone.items()]
     for words, runs in (
         ("all, an exchange in every step", figures["each"]),
         (f"all, {exchange}", figures["rounds"]),
     ):
         lines.append(
-            f"| {words} | {len(runs)} | {median(runs):.0f} | {spread(runs)} "
-            f"| {of_the_sum(runs, alone):.2f} | {median(runs, 'held_out_loss'):.4f} "
-            f"| {median(runs, 'bytes_a_step') / 1e6:.2f} |"
+            f"{speeds_of(words, runs, alone)} {median_of(runs, 'held_out_loss'):.4f} "
+            f"| {median_of(runs, 'bytes_a_step') / 1e6:.2f} |"
         )
-    return "\n".join([*lines, "", *aims(figures)])
-
-
-def aims(figures: Mapping[str, Any]) -> list[str]:
-    """Return a line for each aim, and whether these figures meet it."""
-    part = of_the_sum(figures["rounds"], figures["alone"])
-    losses = [median(figures[how], "held_out_loss") for how in ("rounds", "each")]
-    apart = losses[0] / losses[1] - 1
-    return [
-        f"- At least {OF_THE_SUM} of the sum: {met(part >= OF_THE_SUM)} ({part:.3f}).",
-        f"- The held-out loss within {LOSS_WITHIN:.0%} of that of an exchange in every step: "
-        f"{met(apart <= LOSS_WITHIN)} ({apart:+.2%}).",
-    ]
+    part = of_the_sum(figures["rounds"], alone)
+    rounds, each = (median_of(figures[how], "held_out_loss") for how in ("rounds", "each"))
+    apart = rounds / each - 1
+    words = f"The held-out loss within {LOSS_WITHIN:.0%} of that of an exchange in every step"
+    lines += ["", aim(f"At least {OF_THE_SUM} of the sum", part >= OF_THE_SUM, f"{part:.3f}")]
+    return "\n".join([*lines, aim(words, apart <= LOSS_WITHIN, f"{apart:+.2%}")])

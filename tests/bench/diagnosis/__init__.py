@@ -1,1 +1,0 @@
-"""Measure the time until a failure is named: `python -m tests.bench.diagnosis --help`."""

@@ -1,1 +1,0 @@
-"""Every fault on every node: `python -m tests.bench.faults --help`."""

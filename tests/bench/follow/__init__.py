@@ -1,1 +1,0 @@
-"""Measure how soon the split follows a slower machine: `python -m tests.bench.follow --help`."""

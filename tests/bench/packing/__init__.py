@@ -1,1 +1,0 @@
-"""Measure the cost of padding: `python -m tests.bench.packing --help`."""

@@ -1,1 +1,0 @@
-"""Measure the cost of provisioning on the lab: `python -m tests.bench.provision --help`."""
