@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from support.llama import make_texts
-from support.ranks import metrics
+from support.ranks import figures, metrics
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1800)]
 
@@ -16,7 +16,7 @@ LEFT = 3 * GIB
 
 
 def losses(folder):
-    return [step["loss"] for step in metrics(folder, "step")]
+    return figures(folder, "step", "loss")
 
 
 def test_bf16_is_chosen_where_the_card_has_it_and_learns_as_float32_does(trained):
@@ -31,7 +31,7 @@ def test_bf16_is_chosen_where_the_card_has_it_and_learns_as_float32_does(trained
 def test_fp16_finds_its_scale_and_learns(trained):
     folder, _ = trained("half", 1, "--backend", "transformers", "--precision", "fp16")
     assert losses(folder)[-1] < 0.9 * losses(folder)[0]
-    assert not any(step["skipped"] for step in metrics(folder, "step"))
+    assert not any(figures(folder, "step", "skipped"))
 
 
 @pytest.mark.parametrize("backend", ["unsloth", "transformers"])

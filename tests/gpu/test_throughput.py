@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.llama import make_llama, make_texts
-from support.ranks import metrics
+from support.ranks import figures
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1800)]
 
@@ -35,10 +35,9 @@ def test_unsloth_is_no_slower_than_transformers(trained, large, tmp_path):
             *("--sequence-length", LENGTH, "--global-batch", 16, "--max-steps", SKIPPED + 8),
             *("--micro-batch", "auto"),
         )
-        steps = metrics(folder, "step")[SKIPPED:]
-        speeds[backend] = statistics.median(step["tokens_per_second"] for step in steps)
-    figures = {"card": torch.cuda.get_device_name(), "tokens_per_second": speeds}
-    print(json.dumps(figures))
+        speeds[backend] = statistics.median(figures(folder, "step", "tokens_per_second")[SKIPPED:])
+    found = {"card": torch.cuda.get_device_name(), "tokens_per_second": speeds}
+    print(json.dumps(found))
     if kept := os.environ.get("HEARTH_GPU_FIGURES"):
-        Path(kept).write_text(json.dumps(figures, indent=1) + "\n")
+        Path(kept).write_text(json.dumps(found, indent=1) + "\n")
     assert speeds["unsloth"] >= speeds["transformers"]

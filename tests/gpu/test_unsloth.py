@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.ranks import metrics
+from support.ranks import figures
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1800)]
 
@@ -47,6 +47,6 @@ def test_both_backends_learn_the_same_curve(trained):
     curves = []
     for backend in ("unsloth", "transformers"):
         folder, _ = trained(backend, 1, "--backend", backend, "--precision", "bf16")
-        curves.append([step["loss"] for step in metrics(folder, "step")])
+        curves.append(figures(folder, "step", "loss"))
     assert curves[0] == pytest.approx(curves[1], rel=0.02)
     assert curves[0][-1] < 0.9 * curves[0][0]

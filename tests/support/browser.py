@@ -52,13 +52,8 @@ class Browser:
 
     def open(self, path: Path, width: int, scheme: str) -> None:
         """Open a file in a window of so many pixels, for a person who likes `light` or `dark`."""
-        self._call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=900,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        window = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", **window)
         likes = [{"name": "prefers-color-scheme", "value": scheme}]
         self._call("Emulation.setEmulatedMedia", features=likes)
         self._call("Page.navigate", url=path.as_uri())
@@ -106,9 +101,7 @@ class Browser:
         """Keep errors of the page and what it asks of the network."""
         told = said.get("params", {})
         match said.get("method"):
-            case "Runtime.exceptionThrown":
-                self.complaints.append(json.dumps(told))
-            case "Runtime.consoleAPICalled" | "Log.entryAdded":
+            case "Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Log.entryAdded":
                 self.complaints.append(json.dumps(told))
             case "Network.requestWillBeSent":
                 self.requests.append(told["request"]["url"])

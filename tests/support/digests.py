@@ -7,7 +7,6 @@ from typing import Any
 
 from hearth.config import resolve_run, run_text
 
-CREATED = "2026-11-20T20:00:00+00:00"
 NODES = ["desk", "laptop"]
 
 

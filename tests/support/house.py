@@ -100,8 +100,12 @@ class House:
 
     def script(self, name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Call a script of the checkout to its end."""
+        return self.call(sys.executable, f"scripts/{name}", *arguments)
+
+    def call(self, *words: object) -> subprocess.CompletedProcess[str]:
+        """Call a program to its end."""
         done = subprocess.run(
-            [sys.executable, f"scripts/{name}", *map(str, arguments)],
+            list(map(str, words)),
             cwd=self.checkout,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -140,10 +144,8 @@ class House:
 
     def rank(self, node: str) -> psutil.Process:
         """Return the process that trains on a node."""
-        torchrun = next(
-            p for p in self.processes(node) if "hearth.supervise.torchrun" in p.cmdline()
-        )
-        return torchrun.children()[0]
+        its = self.processes(node)
+        return next(p for p in its if "hearth.supervise.torchrun" in p.cmdline()).children()[0]
 
     def until_step(self, run: str, step: int = 2) -> None:
         """Wait until rank 0 has written this step."""

@@ -215,17 +215,15 @@ def inventory(folder: Path, hosts: dict[str, dict[str, object]]) -> Path:
     """Write an inventory of lab machines, with these variables each; return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "inventory/lab/group_vars", folder / "group_vars", dirs_exist_ok=True)
-    (folder / "hosts.yml").write_text(
-        yaml.safe_dump({"cluster": {"hosts": hosts}}, sort_keys=False)
-    )
+    text = yaml.safe_dump({"cluster": {"hosts": hosts}}, sort_keys=False)
+    (folder / "hosts.yml").write_text(text)
     return folder
 
 
 def of_the_first(count: int, folder: Path) -> Path:
     """Write an inventory of so many machines at the router's addresses; return its folder."""
-    return inventory(
-        folder, {node.name: {"cluster_address": node.address} for node in plan.nodes(count)}
-    )
+    nodes = plan.nodes(count)
+    return inventory(folder, {node.name: {"cluster_address": node.address} for node in nodes})
 
 
 class Controller(House):
@@ -247,17 +245,8 @@ class Controller(House):
 
     def module(self, nodes: str, name: str, arguments: str = "", *options: str) -> str:
         """Call one module on machines; return what the screen showed, also of a failure."""
-        words = ["ansible", nodes, "-i", self.inventory, "-m", name, "-a", arguments, *options]
-        done = subprocess.run(
-            words,
-            cwd=self.checkout,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=HANG,
-        )
-        print(done.stdout + done.stderr)
+        place = ("-i", self.inventory)
+        done = self.call("ansible", nodes, *place, "-m", name, "-a", arguments, *options)
         return done.stdout + done.stderr
 
 
@@ -265,14 +254,11 @@ class Play:
     """A playbook that runs from the repository's root and can be frozen, thawed or killed."""
 
     def __init__(self, inventory: Path, playbook: str | Path, *arguments: object) -> None:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._process = subprocess.Popen(
             ["ansible-playbook", "-i", inventory, *map(str, (playbook, *arguments))],
             cwd=ROOT,
-            env=os.environ
-            | {
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                "LC_ALL": "C.UTF-8",
-            },
+            env=os.environ | {"PATH": path, "LC_ALL": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -30,11 +30,7 @@ def call(module: str, check: bool = False, **arguments: Any) -> dict[str, Any]:
     """Run a module and return its answer."""
     (path,) = (PLUGINS / "modules").rglob(f"{module}.py")
     done = subprocess.run(
-        [
-            *(sys.executable, "-c", _RUNNER),
-            str(path),
-            *MODULE_UTILS,
-        ],
+        [sys.executable, "-c", _RUNNER, str(path), *MODULE_UTILS],
         input=json.dumps({**arguments, "_ansible_check_mode": check}),
         capture_output=True,
         text=True,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from importlib import util
-from pathlib import Path
 from types import ModuleType
 
-PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
+from support.modules import PLUGINS
 
 
 def load(kind: str, name: str) -> ModuleType:

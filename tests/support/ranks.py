@@ -11,15 +11,12 @@ import atexit
 import functools
 import json
 import os
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +26,9 @@ from safetensors.torch import load_file
 from hearth.config import resolve
 from hearth.model.load import load_model
 from support.facts import assert_names
+from support.supervisors import TRAINING, free_port
 from support.waiting import HANG
 
-TRAINING = Path(__file__).resolve().parents[2] / "training"
 SCRIPT = TRAINING / "train_distributed.py"
 
 
@@ -50,14 +47,9 @@ def environment(cwd: Path) -> dict[str, str]:
 
 def command(ranks: int, *arguments: object) -> list[str]:
     """Return the command that trains with `ranks` ranks; one rank goes without torchrun."""
-    launcher = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--local-addr=127.0.0.1",
-        f"--nproc-per-node={ranks}",
-    ]
-    return [sys.executable, *(launcher if ranks > 1 else []), str(SCRIPT), *map(str, arguments)]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    launcher = [*torchrun, f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    return [sys.executable, *launcher, str(SCRIPT), *map(str, arguments)]
 
 
 def arguments_of(settings: dict[str, Any]) -> list[str]:
@@ -163,18 +155,6 @@ def _nursery() -> subprocess.Popen[str]:
     return process
 
 
-def _free_port() -> int:
-    """Return a free port below those that connections are given, which any other may take at once.
-
-    Linux gives them from 32768 upwards.
-    """
-    while True:
-        port = 20000 + secrets.randbelow(12000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
 def train_forked(
     cwd: Path,
     ranks: int,
@@ -189,7 +169,7 @@ def train_forked(
     libraries read of the environment when they are imported cannot be changed.
     """
     nursery = _nursery()
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     sizes = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
     with tempfile.TemporaryDirectory() as folder:
         job = {

@@ -34,7 +34,6 @@ class StandInHub(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The address for HF_ENDPOINT."""
         return f"http://127.0.0.1:{self.server_port}"
 
     @property
@@ -47,13 +46,11 @@ class StandInHub(ThreadingHTTPServer):
 def stand_in_hub() -> Iterator[StandInHub]:
     """Run a stand-in Hub while the context lasts."""
     with StandInHub() as hub:
-        thread = Thread(target=hub.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
+        Thread(target=hub.serve_forever, args=(0.05,), daemon=True).start()
         try:
             yield hub
         finally:
             hub.shutdown()
-            thread.join(5)
 
 
 def published(folder: Path, preset: str) -> Path:
@@ -70,40 +67,31 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
     def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def _answer(self, with_body: bool) -> None:
         self.server.asked.append(self.path)
         path = self.path.split("?")[0]
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if given and given != self.server.token:
             message = {"X-Error-Message": "Invalid credentials in Authorization header"}
-            return self._send(401, b"", message, with_body)
+            return self._send(401, message)
         parts = path.removeprefix("/api/models").strip("/").split("/")
         model, rest = "/".join(parts[:2]), parts[2:]
         if model not in self.server.models:
-            return self._send(404, b"", {"X-Error-Code": "RepoNotFound"}, with_body)
+            return self._send(404, {"X-Error-Code": "RepoNotFound"})
         folder = self.server.models[model]
         if rest[:1] == ["resolve"]:
             if folder is None:
-                return self._send(401, b"", {"X-Error-Code": "GatedRepo"}, with_body)
+                return self._send(401, {"X-Error-Code": "GatedRepo"})
             content = (folder / "/".join(rest[2:])).read_bytes()
             etag = f'"{sha1(content).hexdigest()}"'
-            return self._send(200, content, {"ETag": etag, "X-Repo-Commit": COMMIT}, with_body)
+            return self._send(200, {"ETag": etag, "X-Repo-Commit": COMMIT}, content)
         if rest[:1] == ["revision"] and rest[1] not in ("main", COMMIT):
-            return self._send(404, b"", {"X-Error-Code": "RevisionNotFound"}, with_body)
+            return self._send(404, {"X-Error-Code": "RevisionNotFound"})
         if folder is None:
             names = {"config.json": 2, "model.safetensors": 8}
         else:
-            names = {
-                path.relative_to(folder).as_posix(): path.stat().st_size
-                for path in folder.rglob("*")
-                if path.is_file()
-            }
+            files = (path for path in folder.rglob("*") if path.is_file())
+            names = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
         if rest[:1] == ["tree"]:
             body = [
                 {"type": "file", "path": name, "size": size, "oid": sha1(name.encode()).hexdigest()}
@@ -112,13 +100,15 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             siblings = [{"rfilename": name, "size": size} for name, size in names.items()]
             body = {"id": model, "sha": COMMIT, "siblings": siblings, "private": False}
-        return self._send(200, json.dumps(body).encode(), {}, with_body)
+        return self._send(200, {}, json.dumps(body).encode())
 
-    def _send(self, status: int, body: bytes, headers: dict[str, str], with_body: bool) -> None:
+    do_HEAD = do_GET
+
+    def _send(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if with_body:
+        if self.command != "HEAD":
             self.wfile.write(body)

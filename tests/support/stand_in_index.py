@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import threading
 import time
 import urllib.parse
 import zipfile
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 
 def make_wheel(
@@ -64,7 +64,6 @@ class StandInIndex(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return f"http://127.0.0.1:{self.server_port}"
 
     def variables(self, cache: Path) -> dict[str, str]:
@@ -84,13 +83,11 @@ class StandInIndex(ThreadingHTTPServer):
 def stand_in_index() -> Iterator[StandInIndex]:
     """Run a stand-in index while the context lasts."""
     with StandInIndex() as index:
-        thread = threading.Thread(target=index.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
+        Thread(target=index.serve_forever, args=(0.05,), daemon=True).start()
         try:
             yield index
         finally:
             index.shutdown()
-            thread.join(5)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -109,11 +106,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(404)
 
     def _list(self, package: str) -> None:
-        names = [
-            name
-            for name in self.server.files
-            if name.split("-")[0].replace("_", "-").lower() == package
-        ]
+        module = package.replace("-", "_")
+        names = [name for name in self.server.files if name.split("-")[0].lower() == module]
         if not names:
             return self.send_error(404)
         page = "".join(f'<a href="/files/{name}">{name}</a>' for name in names).encode()

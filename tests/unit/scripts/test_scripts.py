@@ -4,18 +4,16 @@ Stand-ins are named so: tiny wheels instead of the real packages, small shell fi
 Python without venv and of nvidia-smi.
 """
 
-import base64
-import hashlib
 import os
 import re
 import shutil
 import sys
-import zipfile
 
 import pytest
 from support.facts import assert_names
 from support.house import ROOT
 from support.programs import run, stand_in
+from support.stand_in_index import lock_line, make_wheel
 
 LOCKS = ["cpu", "gpu", "control", "test"]
 
@@ -47,12 +45,10 @@ def test_refuses_an_unknown_argument(name):
 
 
 def test_continuous_integration_runs_what_a_person_runs():
-    commands = [
-        line
-        for line in (ROOT / ".ci" / "run").read_text().splitlines()
-        if line and not line.startswith(("#", "set ", "cd "))
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert [line for line in lines if line and not line.startswith(("#", "set ", "cd "))] == [
+        "exec ./scripts/test"
     ]
-    assert commands == ["exec ./scripts/test"]
 
 
 # ---- setup --------------------------------------------------------------------------------------
@@ -65,9 +61,8 @@ def test_setup_explains_a_python_that_cannot_make_a_venv(tmp_path):
         f'case "$*" in *ensurepip*) exit 1 ;; esac\nexec {sys.executable} "$@"\n',
     )
     done = run(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(python))
-    minor = "{}.{}".format(*sys.version_info)
     assert done.returncode == 1
-    assert_names(done.stderr, f"apt-get install python{minor}-venv")
+    assert_names(done.stderr, "apt-get install python{}.{}-venv".format(*sys.version_info))
     assert not (copy / ".venv").exists()
 
 
@@ -90,23 +85,10 @@ def test_setup_takes_the_processor_where_the_driver_is_too_old_for_cuda_13(tmp_p
 
 
 def stand_in_wheel(folder, name, version):
-    """A wheel with nothing in it but its name; returns its line for a lock file."""
-    info = f"{name}-{version}.dist-info"
-    files = {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    rows = []
-    for path, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
-        rows.append(f"{path},sha256={digest.decode()},{len(text)}")
-    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""])
-    wheel = folder / f"{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    return f"{name}=={version} \\\n    --hash=sha256:{digest}\n"
+    """A wheel of nearly nothing in the folder; returns its lines for a lock file."""
+    ((file, content),) = make_wheel(name, version).items()
+    (folder / file).write_bytes(content)
+    return lock_line(name, version, content).replace(" --hash", " \\\n    --hash")
 
 
 @pytest.fixture
@@ -214,8 +196,7 @@ def test_the_test_script_names_missing_system_packages_where_it_cannot_install_t
 
 def pins(lock):
     text = (ROOT / "requirements" / f"{lock}.lock").read_text()
-    entries = re.findall(r"^([A-Za-z0-9._-]+)==(\S+) \\\n((?:    --hash=.*\n)+)", text, re.M)
-    return text, {name: version for name, version, _ in entries}
+    return text, dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+) \\\n    --hash=", text, re.M))
 
 
 @pytest.mark.parametrize("lock", LOCKS)

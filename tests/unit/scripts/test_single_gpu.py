@@ -1,21 +1,13 @@
 """scripts/single_gpu_test.py: what it says of machines. The GPUs are stand-ins: plain records."""
 
-import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from support.facts import assert_names
 from support.programs import run
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "single_gpu_test.py"
-sys.path.insert(0, str(SCRIPT.parent))
-spec = importlib.util.spec_from_file_location("single_gpu_test", SCRIPT)
-gpu_test = importlib.util.module_from_spec(spec)
-sys.modules["single_gpu_test"] = gpu_test
-spec.loader.exec_module(gpu_test)
-sys.path.remove(str(SCRIPT.parent))
+import single_gpu_test as gpu_test
 
 RTX_4090 = {"name": "NVIDIA GeForce RTX 4090", "capability": "8.9", "memory_mib": 24564}
 GTX_1080 = {"name": "NVIDIA GeForce GTX 1080", "capability": "6.1", "memory_mib": 8192}
@@ -108,7 +100,7 @@ def test_wrong_gradients_and_failed_passes_are_broken():
 
 
 def test_passes_on_the_processor_here():
-    done = run(sys.executable, SCRIPT, "--json")
+    done = run(sys.executable, gpu_test.__file__, "--json")
     report = json.loads(done.stdout)
     assert done.returncode == report["status"]
     on_cpu = [one for one in report["passes"] if one["device"] == "cpu"]
