@@ -10,9 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.bench.beside import places, speeds
 from tests.bench.lab import CommandFailed, Lab
@@ -31,31 +30,18 @@ _RUN_SECONDS = 900
 _SETTINGS = {"threads": 1, "checkpoint_every": 10_000, "wandb": "off"}
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The output and the metrics of a finished run.
-
-    Attributes:
-        said: what the play put on the screen.
-        record: the lines of its metrics.jsonl.
-    """
+class Trained(NamedTuple):
+    """A finished run: the output of its play, and the lines of its metrics.jsonl."""
 
     said: str
     record: list[dict[str, Any]]
-
-    def lines(self, kind: str) -> list[dict[str, Any]]:
-        """Return the lines of one kind."""
-        return [line for line in self.record if line["kind"] == kind]
 
 
 class Cluster(Lab):
     """The machines, and the runs over them.
 
-    Args:
-        folder: what the runs need and leave; not below /tmp, which a machine has for itself.
-        shares: of a core, for each machine by name.
-        link: the speed of every cable.
-        paths: what all machines are given, each at its own path: the model and so on.
+    `folder`, of what the runs need and leave, is not below /tmp, which a machine has for itself;
+    `shares` are of a core; all machines are given `paths` (the model and so on), as they are here.
     """
 
     def __init__(
@@ -102,11 +88,9 @@ class Cluster(Lab):
         return done.stdout
 
     def next_run(self) -> str:
-        """Return the name of the run that `train` begins next."""
         return f"bench-{os.getpid()}-{self.runs + 1}"
 
     def train(self, nodes: Sequence[str], **settings: Any) -> Trained:
-        """Train on some of the machines."""
         with self._naming:
             run = self.next_run()
             self.runs += 1
@@ -147,16 +131,12 @@ class Cluster(Lab):
                 waiting.remove(node)
 
     def _log(self, run: str, node: str) -> str:
-        """Return the last lines that a node wrote."""
         return self.inside(node, "tail", "--lines=30", f"{_LOGS}/{run}.log")
 
     def side_by_side(self, rows: Mapping[str, int], skipped: int, **settings: Any) -> Figures:
         """Train on each of the machines alone, all at the same time; return how fast each was.
 
-        Args:
-            rows: of a step, by machine.
-            skipped: steps at the beginning of each run that are not counted.
-            settings: of every run.
+        Each has its own `rows` a step; the first `skipped` steps of a run are not counted.
         """
 
         def alone(node: str) -> Sequence[Mapping[str, Any]]:

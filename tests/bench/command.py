@@ -32,11 +32,8 @@ def at_least(least: int, why: str) -> Callable[[str], int]:
 class Bench:
     """A bench's command line, to which options of its own can be added.
 
-    Args:
-        name: of its folder, and of its section in docs/measurements.md.
-        about: what `--help` says.
-        table: makes the section of the figures.
-        lab: whether it boots machines.
+    `name` is that of its folder and of its section in docs/measurements.md, which `table` makes of
+    the figures; `about` is for `--help`; with `lab` it boots machines.
     """
 
     def __init__(
@@ -82,10 +79,7 @@ def turns(count: int) -> Iterator[int]:
 
 
 def played(tests: str, folder: Path) -> list[dict[str, Any]]:
-    """Run a file below tests/ on a lab of the bench's own and return its recorded measurements.
-
-    `folder` is for the record (tests/support/measured.py).
-    """
+    """Run a file of tests on a lab of the bench's own; return what it wrote down in `folder`."""
     record = folder / "record.jsonl"
     record.touch()
     command = [sys.executable, "-m", "pytest", "-q", f"tests/{tests}"]

@@ -46,7 +46,6 @@ class Lab:
         (self.inventory / "hosts.yml").write_text(text)
 
     def up(self) -> None:
-        """Boot the machines, bare."""
         self.do("up", "--nodes", str(len(self.names)))
 
     def down(self) -> None:
@@ -67,18 +66,15 @@ class Lab:
             self.down()
 
     def do(self, *words: str) -> None:
-        """Call scripts/lab."""
         subprocess.run(
             [ROOT / "scripts" / "lab", *words], env=self.environment, check=True, timeout=900
         )
 
     def playbook(self, name: str, *words: str) -> list[str]:
-        """Return the command that plays on these machines."""
         python = ("-e", f"hearth_python={self._python}")
         return ["ansible-playbook", "-i", str(self.inventory), name, *python, *words]
 
     def play(self, name: str, *words: str) -> str:
-        """Play to the end, and return what the screen showed."""
         return run(self.playbook(name, *words), ROOT, self.environment)
 
 

@@ -22,7 +22,6 @@ ROWS = 6
 
 
 def main() -> None:
-    """Do what the command line says."""
     verb, backend, chosen, folder, data, out, *sizes = sys.argv[1:]
     settings = resolve({"model": folder, "backend": backend, "sequence_length": 512}).settings
     prime_backend(settings)  # before everything that imports transformers

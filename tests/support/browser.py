@@ -66,12 +66,10 @@ class Browser:
         return answer["result"].get("value")
 
     def screenshot(self) -> bytes:
-        """Return a PNG of the whole page."""
         answer = self._call("Page.captureScreenshot", captureBeyondViewport=True)
         return base64.b64decode(answer["data"])
 
     def close(self) -> None:
-        """End the browser."""
         with suppress(OSError, EOFError):
             self._session = None
             self._call("Browser.close")
@@ -98,7 +96,6 @@ class Browser:
             self._note(said)
 
     def _note(self, said: dict[str, Any]) -> None:
-        """Keep errors of the page and what it asks of the network."""
         told = said.get("params", {})
         match said.get("method"):
             case "Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Log.entryAdded":
@@ -107,7 +104,6 @@ class Browser:
                 self.requests.append(told["request"]["url"])
 
     def _read(self) -> dict[str, Any]:
-        """Return the next message."""
         while b"\0" not in self._rest:
             more = os.read(self._from, 1 << 16)
             if not more:

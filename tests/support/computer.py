@@ -50,7 +50,6 @@ def _names(folder: Path) -> list[str]:
 
 
 def _processes() -> list[str]:
-    """Return the processes of the kinds that the lab starts."""
     found = []
     for path in Path("/proc").iterdir():
         with suppress(OSError):  # it has ended

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from support.programs import at_work_in
 from support.waiting import HANG, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,11 +100,9 @@ class House:
         return ended(self.start(playbook, *arguments, **changes), status)
 
     def script(self, name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Call a script of the checkout to its end."""
         return self.call(sys.executable, f"scripts/{name}", *arguments)
 
     def call(self, *words: object) -> subprocess.CompletedProcess[str]:
-        """Call a program to its end."""
         done = subprocess.run(
             list(map(str, words)),
             cwd=self.checkout,
@@ -133,17 +132,9 @@ class House:
 
     def processes(self, *nodes: str) -> list[psutil.Process]:
         """Return all processes that work in the workspaces of these nodes."""
-        places = [str(self.workspace(node)) for node in nodes or NODES]
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                alive = process.status() != psutil.STATUS_ZOMBIE
-                if alive and process.environ().get("HEARTH_WORKSPACE") in places:
-                    found.append(process)
-        return found
+        return at_work_in(*map(self.workspace, nodes or NODES))
 
     def rank(self, node: str) -> psutil.Process:
-        """Return the process that trains on a node."""
         its = self.processes(node)
         return next(p for p in its if "hearth.supervise.torchrun" in p.cmdline()).children()[0]
 

@@ -240,7 +240,6 @@ class Controller(House):
         self.inventory = str(inventory)
 
     def start(self, playbook: str, *arguments: object, **changes: str) -> subprocess.Popen[str]:
-        """Begin a play on the lab."""
         return super().start(playbook, *arguments, "-i", self.inventory, **changes)
 
     def module(self, nodes: str, name: str, arguments: str = "", *options: str) -> str:
@@ -267,7 +266,6 @@ class Play:
         )
 
     def _everybody(self) -> list[psutil.Process]:
-        """Return the play and its workers, which have sessions of their own."""
         try:
             play = psutil.Process(self._process.pid)
             return [play, *play.children(recursive=True)]
@@ -281,11 +279,9 @@ class Play:
                 process.send_signal(sign)
 
     def freeze(self) -> None:
-        """Stop the play where it is."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a play go on that was stopped."""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:

@@ -27,7 +27,6 @@ with patch_module_args(json.load(sys.stdin)):
 
 
 def call(module: str, check: bool = False, **arguments: Any) -> dict[str, Any]:
-    """Run a module and return its answer."""
     (path,) = (PLUGINS / "modules").rglob(f"{module}.py")
     done = subprocess.run(
         [sys.executable, "-c", _RUNNER, str(path), *MODULE_UTILS],

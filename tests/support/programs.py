@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from support.waiting import HANG
 
@@ -22,6 +25,17 @@ def run(
         text=True,
         timeout=HANG,
     )
+
+
+def at_work_in(*workspaces: Path) -> list[psutil.Process]:
+    """Return the living processes whose HEARTH_WORKSPACE is one of these, wherever they went."""
+    places, found = [str(workspace) for workspace in workspaces], []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if alive and process.environ().get("HEARTH_WORKSPACE") in places:
+                found.append(process)
+    return found
 
 
 def stand_in(path: Path, script: str) -> Path:

@@ -209,7 +209,6 @@ def python(
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
-    """Require that a process ended well."""
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 

@@ -25,11 +25,7 @@ _MARKUP = re.compile(r"\b[CIMOV]\(([^)]*)\)")  # Ansible's documentation markup
 
 
 def with_options(readme: str, specs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a README with its `argument_specs` rendered between the marks.
-
-    Raises:
-        HearthError: The marks are missing, or appear more than once.
-    """
+    """Return a README with its `argument_specs` rendered between the marks, which are there once."""
     table = "\n".join(_lines(specs))
     text, places = _PART.subn(lambda _: f"{_BEGIN}\n{table}\n{_END}", readme)
     if places != 1:
@@ -39,11 +35,7 @@ def with_options(readme: str, specs: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def page_of(folder: Path) -> str:
-    """Return the up-to-date README text of a role's folder, or of the folder of playbooks.
-
-    Raises:
-        HearthError: The README has no place for the table.
-    """
+    """Return the up-to-date README text of a role's folder, or of the folder of playbooks."""
     specs = yaml.safe_load((folder / SPECS).read_text(encoding="utf-8"))["argument_specs"]
     readme = folder / "README.md"
     try:

@@ -33,7 +33,6 @@ def cluster(folder: Path, names: Sequence[str], model: Path, data: Path) -> Iter
 
 
 def start(house: Controller, run: str, *words: str, **settings: object) -> None:
-    """Start a run that nobody watches."""
     # A wrong password for sudo: training asks for none.
     unwatched = ("-e", f"run={run}", "-e", "wait=false", "-e", "ansible_become_password=wrong")
     patience = ("-e", "launch_ready_timeout=20", "-e", "launch_silence_timeout=6")
@@ -49,12 +48,10 @@ def end(nodes: Sequence[str], runs: Sequence[str]) -> None:
 
 
 def record(node: str, run: str) -> dict:
-    """Return the record of a node's supervisor."""
     return json.loads(at_home(node, f"cat ai-cluster/results/{run}/supervisor.json"))
 
 
 def until_state(state: str, run: str, nodes: Sequence[str]) -> None:
-    """Wait until a run is in this state on all these nodes."""
     for node in nodes:
         until(lambda node=node: record(node, run)["state"] == state)
 
@@ -81,7 +78,6 @@ def until_step(run: str, step: int) -> None:
 
 
 def steps(run: str) -> list[int]:
-    """Return the steps that rank 0 has on record."""
     lines = at_home("tower", f"cat ai-cluster/results/{run}/metrics.jsonl").splitlines()
     return [line["step"] for line in map(json.loads, lines) if line["kind"] == "step"]
 

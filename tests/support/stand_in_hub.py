@@ -17,11 +17,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class StandInHub(ThreadingHTTPServer):
-    """Serves model folders by Hub id; notes every request in `asked`.
+    """Serves model folders by Hub id, None for a gated one; notes every request in `asked`.
 
-    Attributes:
-        models: folders by id; None stands for a gated model.
-        token: the one token that it accepts; any other is refused as invalid.
+    It accepts one token and refuses any other as invalid.
     """
 
     daemon_threads = True

@@ -46,11 +46,8 @@ def lock_line(name: str, version: str, *files: bytes) -> str:
 class StandInIndex(ThreadingHTTPServer):
     """Serves files below /files and their list below /simple.
 
-    Attributes:
-        files: content by file name.
-        asked: file name and where the answer began, one for each request of a file.
-        breaks: file names whose next answer ends in the middle.
-        stalls: file names whose answers stop in the middle and say no more.
+    `asked` has file name and beginning of the answer of each request of a file. The next answer of
+    a file in `breaks` ends in the middle; those of a file in `stalls` stop there and say no more.
     """
 
     daemon_threads = True

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from hearth.supervise.record import read_record
+from support.programs import at_work_in
 from support.waiting import HANG, until
 
 TRAINING = Path(__file__).resolve().parents[2] / "training"
@@ -107,7 +108,6 @@ class Nodes:
         self.spec(name).write_text(json.dumps({**given, **values}))
 
     def start(self, *nodes: str) -> None:
-        """Start supervisors in the foreground, as children of the test."""
         for node in nodes or self.names:
             self._children[node] = subprocess.Popen(
                 [sys.executable, "-m", "hearth.supervise", "run", "--spec", str(self.spec(node))],
@@ -165,13 +165,11 @@ class Nodes:
         return self._children[node]
 
     def wait(self, *nodes: str) -> dict[str, dict[str, Any]]:
-        """Wait until the supervisors ended; return their records."""
         for node in nodes or self.names:
             self._children[node].wait(HANG)
         return {node: self.record(node) for node in nodes or self.names}
 
     def until_steps(self, *nodes: str) -> None:
-        """Wait until the ranks of these nodes print steps."""
         until(lambda: all("step 2" in self.log(node) for node in nodes or self.names))
 
     def until_down(self, *nodes: str) -> float:
@@ -182,13 +180,7 @@ class Nodes:
 
     def processes(self, node: str) -> list[psutil.Process]:
         """Return torchrun and the ranks of a node, wherever they went."""
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                ours = process.environ().get("HEARTH_WORKSPACE") == str(self.workspace(node))
-                if ours and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        return at_work_in(self.workspace(node))
 
     def torchrun(self, node: str) -> psutil.Process:
         return psutil.Process(self.supervisor(node).pid).children()[0]

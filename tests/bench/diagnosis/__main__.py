@@ -35,7 +35,6 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def measure(_: Namespace, folder: Path) -> dict[str, Any]:
-    """Return, for each failure, the time until it was named."""
     return {"diagnosis": played("cluster/test_lab_diagnosis.py", folder)}
 
 

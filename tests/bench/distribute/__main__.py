@@ -32,8 +32,6 @@ _RECORD = "/home/lab/ai-cluster/config/transfer.json"
 
 
 class Machines(Lab):
-    """The machines, of which the first has the model."""
-
     def __init__(self, folder: Path, megabytes: int) -> None:
         super().__init__(max(SIZES), folder, READY)
         self._models, self._bytes = folder / "models", megabytes * 1_000_000
@@ -71,7 +69,6 @@ class Machines(Lab):
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the seconds of each number of nodes, repeats in a list, and what was sent."""
     seconds: dict[str, Any] = {str(count): [] for count in SIZES}
     machines = Machines(folder, given.megabytes)
     with machines.ready(LINK):

@@ -59,7 +59,6 @@ def lose_one(engine: Hearth | Torchft) -> dict[str, float]:
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the figures of both, repeats in a list."""
     load = os.getloadavg()[0]
     python = install_torchft(folder / "venv", TORCHFT)
     work = make_work(folder, 4000)

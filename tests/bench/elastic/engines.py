@@ -68,7 +68,6 @@ class Hearth(Nodes):
                 process.kill()
 
     def again(self) -> None:
-        """Start the lost node."""
         self.start(self.names[VICTIM])
 
     def steps(self) -> list[Step]:
@@ -96,7 +95,6 @@ class Torchft:
         self._replicas: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        """Start the lighthouse and all replicas."""
         program = self._python.with_name("torchft_lighthouse")
         words = ("--bind", self._address, "--min_replicas", str(LEAST))
         self._lighthouse = self._begin("lighthouse", program, *words)
@@ -109,7 +107,6 @@ class Torchft:
         self._replicas[VICTIM].wait(10)
 
     def again(self) -> None:
-        """Start the lost replica."""
         self._replica(VICTIM)
 
     def steps(self) -> list[Step]:
@@ -121,7 +118,6 @@ class Torchft:
         return self._folder / "0.log"
 
     def close(self) -> None:
-        """End every process."""
         begun = [each for each in (*self._replicas.values(), self._lighthouse) if each]
         for process in begun:
             process.kill()
@@ -160,10 +156,7 @@ def install_torchft(folder: Path, version: str) -> Path:
 def until(
     engine: Hearth | Torchft, what: str, wanted: Callable[[Step], bool], seconds: float = 180
 ) -> Step:
-    """Return the first step of an engine that is as wanted.
-
-    Raises `CommandFailed` with what its first node said if none comes.
-    """
+    """Return the first step of an engine that is as wanted."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = next((step for step in engine.steps() if wanted(step)), None)

@@ -41,7 +41,6 @@ def batches(model: str, data: str, first: int) -> Iterator[torch.Tensor]:
 
 
 def main(number: str, model: str, data: str, record: str, lighthouse: str) -> None:
-    """Train until somebody ends it."""
     # torchft tells the others to fetch a checkpoint at this name, which may be one of the network.
     socket.gethostname = lambda: "localhost"
     torch.manual_seed(0)

@@ -50,11 +50,8 @@ class Step(NamedTuple):
 def figures_of(lost: float, steps: Sequence[Step], on: Step, past: Step) -> dict[str, float]:
     """Return the cost of losing a node: seconds of pause and repeated steps.
 
-    Args:
-        lost: when.
-        steps: those on record at that time.
-        on: the survivors' next step.
-        past: their first that had not been done before.
+    `steps` were on record when it was lost; `on` is the survivors' next step, `past` their first
+    that had not been done before.
     """
     before = [step for step in steps if step.at <= lost]
     pauses = [after.at - step.at for step, after in zip(before[-21:], before[-20:], strict=False)]

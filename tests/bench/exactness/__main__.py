@@ -76,7 +76,6 @@ def trained(settings: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the figures of each way."""
     source = load_preset(MODEL).source(MODEL)
     model = fetch_model(source, Layout.from_environment().models).path
     settings = {"model": str(model), "max_steps": given.steps, **SETTINGS}

@@ -54,7 +54,6 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def measure(_: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the outcome of each injected fault."""
     return {"faults": played("cluster/test_lab_faults.py", folder)}
 
 

@@ -11,19 +11,25 @@ an hour on two cores, on which nothing else should run.
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tests.bench.cluster import UNEQUAL
 from tests.bench.command import Bench, at_least, turns
-from tests.bench.follow.report import table
 from tests.bench.heterogeneous.__main__ import SKIPPED, Machines
 from tests.bench.lab import CommandFailed
+from tests.bench.paper import aim, measured
 
 VICTIM = "laptop"
 ALONE_STEPS = 20
 HALVED_AFTER = 10
 """Steps after which the machine is halved."""
+
+OF_THE_SUM = 0.93
+WITHIN = 5
+"""Steps that the split has to follow in."""
 
 
 def speed_while_halving(machines: Machines, steps: int) -> dict[str, Any]:
@@ -49,7 +55,6 @@ def speed_while_halving(machines: Machines, steps: int) -> dict[str, Any]:
 
 
 def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
-    """Return the figures of each kind of run, repeats in a list."""
     found: dict[str, Any] = {"alone": [], "together": [], "halved": []}
     full = machines.shares[VICTIM]
     with machines.up_and_ready():
@@ -65,9 +70,57 @@ def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the figures of the sitting."""
     found = sitting(Machines(folder, UNEQUAL), given.steps, given.repeat)
     return {"shares": UNEQUAL, "victim": VICTIM, "skipped": SKIPPED, **found}
+
+
+def total(alone: Mapping[str, Mapping[str, Any]]) -> float:
+    return sum(its["tokens_per_second"] for its in alone.values())
+
+
+def before_and_after(run: Mapping[str, Any], skipped: int) -> tuple[list[float], list[float]]:
+    """Return tokens/s of the steps before one machine was halved, and of those wholly after it.
+
+    The step under way when it was halved is in neither. `skipped` steps are not on record.
+    """
+    speeds = [step["tokens_per_second"] for step in run["steps"]]
+    at = run["halved_during"] - 1 - skipped
+    return speeds[:at], speeds[at + 1 :]
+
+
+def steps_until(speeds: Sequence[float], wanted: float) -> int | None:
+    """Return the number of steps before the first as fast as `wanted`; None if no step was."""
+    return next((taken for taken, each in enumerate(speeds) if each >= wanted), None)
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    shares = ", ".join(f"{node} {share}" for node, share in figures["shares"].items())
+    lines = [
+        "Emulated: machines of the lab with a share of a core each, CPU, gloo, links of 1 Gbit/s. "
+        f"{measured(figures)} Shares: {shares}; {figures['victim']} is halved while they train. "
+        "The sums are of the nodes that train for themselves at the same time, right before and "
+        "after. Medians of steps; a step under way when the machine is halved is not counted.",
+        "",
+        "| run | sum, tokens/s | new sum | before, of the sum | "
+        f"first {WITHIN} steps after, of the new sum | later | "
+        f"steps until {OF_THE_SUM} of the new sum |",
+        "|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    reached = []
+    turns = zip(figures["together"], figures["alone"], figures["halved"], strict=True)
+    for number, (run, alone, halved) in enumerate(turns, 1):
+        before, after = before_and_after(run, figures["skipped"])
+        full, new = total(alone), total(halved)
+        reached.append(median(after[WITHIN:]) / new)
+        taken = steps_until(after, OF_THE_SUM * new)
+        lines.append(
+            f"| {number} | {full:.0f} | {new:.0f} | {median(before) / full:.2f} "
+            f"| {median(after[:WITHIN]) / new:.2f} | {reached[-1]:.2f} "
+            f"| {'never' if taken is None else taken} |"
+        )
+    part = median(reached)
+    words = f"Back at {OF_THE_SUM} of the new sum within {WITHIN} steps"
+    return "\n".join([*lines, "", aim(words, part >= OF_THE_SUM, f"{part:.3f}")])
 
 
 if __name__ == "__main__":

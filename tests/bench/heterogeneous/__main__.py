@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from hearth_lab import plan
 from tests.bench.beside import parts
 from tests.bench.cluster import READY, UNEQUAL, Cluster, Figures, Trained
 from tests.bench.command import Bench, turns
@@ -43,8 +44,6 @@ MORE = 5
 
 
 class Machines(Cluster):
-    """The machines, and runs of so many steps of full rows over them."""
-
     def __init__(self, folder: Path, shares: Mapping[str, float], rows: int = GLOBAL_BATCH) -> None:
         self.rows = rows
         self.model, self.data = make_work(folder, 4 * rows)
@@ -53,7 +52,6 @@ class Machines(Cluster):
         super().__init__(folder, shares, "1gbit", [self.model, self.data, TUTORIAL])
 
     def speed(self, nodes: Sequence[str], steps: int, split: str = "auto") -> dict[str, Any]:
-        """Train on some nodes, and return how fast it went and what was predicted."""
         settings = {"split": split, "max_steps": steps, "global_batch": self.rows}
         return figures_of(self.train(nodes, **settings, **self._work))
 
@@ -63,9 +61,6 @@ class Machines(Cluster):
         return self.side_by_side(rows, SKIPPED, max_steps=steps, **self._work)
 
     def tutorial(self, steps: int) -> dict[str, Any]:
-        """Train with the script of the common tutorials, and return how fast it went."""
-        from hearth_lab import plan
-
         machines = plan.nodes(len(self.names))
         rows = self.rows // len(machines) // AT_ONCE * AT_ONCE
         work = f"{TUTORIAL} {self.model} {self.data} {rows} {AT_ONCE} {steps}"
@@ -98,7 +93,7 @@ def figures_of(trained: Trained) -> dict[str, Any]:
         "compute_seconds_by_rank",
         "wait_seconds_by_rank",
     )
-    steps = trained.lines("step")[SKIPPED:]
+    steps = [line for line in trained.record if line["kind"] == "step"][SKIPPED:]
     predicted = re.search(r"together (\d+) tokens/s", trained.said)
     return {
         "tokens_per_second": overall(steps),

@@ -72,7 +72,6 @@ class Contest:
         self.turn = 0
 
     def by_hand(self) -> dict[str, float]:
-        """Return the seconds with torchrun."""
         self.turn += 1
         name = f"hand{self.turn}"
         settings = {**TINY, "model": self.house.model, "dataset": self.house.data}
@@ -111,7 +110,6 @@ class Contest:
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the figures."""
     if not shutil.which("strace"):
         raise CommandFailed("strace is missing, which counts the programs")
     contest = Contest(folder)

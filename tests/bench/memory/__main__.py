@@ -19,19 +19,17 @@ from tests.bench.memory.measure import taken
 from tests.bench.memory.report import table
 from tests.bench.memory.sizes import SIZES
 
-CASES = {"small": (4, 512), "middle": (2, 512), "large": (1, 512)}
-"""Rows of a micro-batch and tokens of a row, by size."""
-
-SHARED = {"small": False, "middle": False, "large": True}
-"""Whether two ranks that share the weights out use gradient checkpointing, by size."""
+LENGTH = 512
+CASES = {"small": (4, False), "middle": (2, False), "large": (1, True)}
+"""By size, the rows of a micro-batch, and whether ranks that share weights use checkpointing."""
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the memory measurements of each model."""
     runs = []
     for size in [given.only] if given.only else SIZES:
-        for checkpointing, ranks in ((False, 1), (True, 1), (SHARED[size], 2)):
-            runs.append(taken(folder, size, *CASES[size], checkpointing, ranks))
+        rows, shared = CASES[size]
+        for checkpointing, ranks in ((False, 1), (True, 1), (shared, 2)):
+            runs.append(taken(folder, size, rows, LENGTH, checkpointing, ranks))
             print(f"bench: {runs[-1]}", flush=True)
     return {"libc": " ".join(platform.libc_ver()), "runs": runs}
 

@@ -33,7 +33,6 @@ def resident(what: str) -> int:
 
 
 def main() -> int:
-    """Train as the command line says and print what it took."""
     sys.path.insert(0, str(TRAINING))
     for name in _LATER:
         importlib.import_module(name)

@@ -61,7 +61,6 @@ def rows_of(way: str, load: Callable[[int, bool], Rows]) -> tuple[Rows | PaddedR
 def measured(
     model: TrainableModel, dataset: str | Path, cache: Path, repeat: int
 ) -> dict[str, list[dict[str, float]]]:
-    """Return the costs of each way on one data set, repeats in a list."""
 
     def load(length: int, packing: bool) -> Rows:
         return load_data(
@@ -80,7 +79,6 @@ def measured(
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the figures of each data set."""
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -20,7 +20,6 @@ WAYS = {
 
 
 def speed(costs: Sequence[Mapping[str, float]]) -> float:
-    """Return the median useful tokens a second over repeats."""
     return statistics.median(cost["tokens"] / cost["seconds"] for cost in costs)
 
 

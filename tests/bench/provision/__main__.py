@@ -32,8 +32,6 @@ RUNS = {
 
 
 class Machines(Lab):
-    """The machines, and what is timed on them."""
-
     def provision(self, *words: str) -> dict[str, float]:
         return self._timed(self.playbook("provision.yml", *words))
 
@@ -73,7 +71,6 @@ def sitting(machines: Machines, repeat: int) -> dict[str, Any]:
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the figures of each number of machines."""
     sittings = [
         sitting(Machines(count, folder, given.python), given.repeat) for count in given.machines
     ]

@@ -48,7 +48,6 @@ SETTINGS = {
 
 
 def shipped_texts() -> list[str]:
-    """Return the shipped questions and answers."""
     shipped = (ROOT / "training" / "datasets" / "homelab-qa.jsonl").read_text(encoding="utf-8")
     talks = [json.loads(line)["messages"] for line in shipped.splitlines()]
     return [message["content"] for talk in talks for message in talk]
@@ -93,8 +92,6 @@ def make_taught(folder: Path) -> Path:
 
 
 class Machines(Cluster):
-    """The machines, and runs over a text."""
-
     def __init__(self, folder: Path) -> None:
         self.model = make_taught(folder)
         self.data = make_rows(shipped_texts(), folder / "texts.jsonl")
@@ -115,7 +112,6 @@ class Machines(Cluster):
 
 
 def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
-    """Return the figures of each kind of run, repeats in a list."""
     alone: dict[str, Any] = {name: [] for name in machines.names}
     found: dict[str, Any] = {"alone": alone, "each": [], "rounds": []}
     with machines.up_and_ready():
@@ -128,7 +124,6 @@ def sitting(machines: Machines, steps: int, repeat: int) -> dict[str, Any]:
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the figures of the sitting, and what was measured."""
     return sitting(Machines(folder), given.steps, given.repeat) | {
         "shares": UNEQUAL,
         "link": LINK,

@@ -54,27 +54,25 @@ def test_continuous_integration_runs_what_a_person_runs():
 # ---- setup --------------------------------------------------------------------------------------
 
 
-def test_setup_explains_a_python_that_cannot_make_a_venv(tmp_path):
+WITHOUT_VENV = f'case "$*" in *ensurepip*) exit 1 ;; esac; exec {sys.executable} "$@"'
+OLD = 'case "$*" in *platform*) echo 3.10.13 ;; *"(3, 11)"*) exit 1 ;; esac'
+
+
+@pytest.mark.parametrize(
+    ("python", "facts"),
+    [
+        (WITHOUT_VENV, ["apt-get install python{}.{}-venv".format(*sys.version_info)]),
+        (OLD, ["is Python 3.10.13", "needs 3.11"]),
+    ],
+    ids=["without venv", "old"],
+)
+def test_setup_says_why_a_python_will_not_do(tmp_path, python, facts):
     copy = copy_of_the_scripts(tmp_path)
-    python = stand_in(
-        tmp_path / "python-without-venv",
-        f'case "$*" in *ensurepip*) exit 1 ;; esac\nexec {sys.executable} "$@"\n',
-    )
-    done = run(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(python))
+    named = stand_in(tmp_path / "python", python)
+    done = run(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(named))
     assert done.returncode == 1
-    assert_names(done.stderr, "apt-get install python{}.{}-venv".format(*sys.version_info))
+    assert_names(done.stderr, *facts)
     assert not (copy / ".venv").exists()
-
-
-def test_setup_refuses_an_old_python(tmp_path):
-    copy = copy_of_the_scripts(tmp_path)
-    python = stand_in(
-        tmp_path / "python-3.10",
-        'case "$*" in *platform*) echo 3.10.13 ;; *"(3, 11)"*) exit 1 ;; esac\n',
-    )
-    done = run(copy / "scripts" / "setup", "--cpu", HEARTH_PYTHON=str(python))
-    assert done.returncode == 1
-    assert_names(done.stderr, "is Python 3.10.13", "needs 3.11")
 
 
 def test_setup_takes_the_processor_where_the_driver_is_too_old_for_cuda_13(tmp_path, program):
