@@ -25,7 +25,7 @@ _MARKUP = re.compile(r"\b[CIMOV]\(([^)]*)\)")  # Ansible's documentation markup
 
 
 def with_options(readme: str, specs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a README with its `argument_specs` rendered between the marks, which are there once."""
+    """Return a README with its `argument_specs` rendered between the marks, there once."""
     table = "\n".join(_lines(specs))
     text, places = _PART.subn(lambda _: f"{_BEGIN}\n{table}\n{_END}", readme)
     if places != 1:
