@@ -120,6 +120,8 @@ def test_only_a_model_that_no_node_holds_is_fetched_from_the_hub(tmp_path, held,
     for each in looks.values():
         each["facts"]["copies"]["holds"] = {"model": held}
     assert launch(asked(tmp_path), looks).plan("", 32e6)["transfer"]["fetches"] == fetched
+    alone = launch(asked(tmp_path), {"desk": looks["desk"]})  # it fetches when it is prepared
+    assert alone.plan("", 32e6)["transfer"]["fetches"] == []
 
 
 # -- agree -----------------------------------------------------------------------------------------
