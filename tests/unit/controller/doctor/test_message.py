@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 from support.facts import assert_names
 
-from hearth_controller.doctor.message import (
-    as_message,
-    differing,
-    findings_of,
-    message,
-    shared,
-    way_out,
-)
+from hearth_controller.doctor.message import as_message, differing, message, shared, way_out
 
 
 def test_nodes_with_the_same_finding_are_named_together():
@@ -29,11 +22,6 @@ def test_facts_that_nodes_must_not_share_and_those_that_they_must_are_found():
     (finding,) = differing(facts, ["id", "data"])
     assert_names(finding, "a 1f", "b 1e")
     assert "data" not in finding
-
-
-def test_an_unreachable_node_is_a_finding():
-    found = findings_of([{"unreachable": True, "msg": "Task failed: no route"}, {"skipped": True}])
-    assert [each.partition(": ")[2] for each in found] == ["no route"]
 
 
 AWAY, THERE = [{"skipped": True}, {"unreachable": True, "msg": "timed out"}], [{"facts": {}}]

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import refuses
 from support.house import ROOT
-from support.role_pages import (
-    COMMAND,
-    folders_in,
-    main,
-    page_of,
-    with_options,
-)
+from support.role_pages import COMMAND, folders_in, main, page_of, with_options
 
 from hearth.base.errors import HearthError
 
@@ -24,23 +18,8 @@ PLACE = f"""\
 <!-- made up to here -->
 """
 SPECS = {
-    "main": {
-        "short_description": "Do it",
-        "options": {
-            "kiln_mode": {
-                "description": ["Whether C(a|b) counts.", "By O(kiln_mode=hot) it does."],
-                "type": "str",
-                "choices": ["hot", "cold"],
-                "default": "hot",
-            },
-            "kiln_on": {"description": "On.", "type": "bool", "default": False},
-            "kiln_names": {"description": "Names.", "type": "list", "elements": "str"},
-            "kiln_place": {"description": "Where.", "type": "path", "default": "runs/ beside it"},
-            "kiln_rank": {"description": "Rank.", "type": "int", "required": True},
-            "kiln_dns": {"description": "Servers.", "type": "list", "default": []},
-        },
-    },
-    "cool": {"short_description": "Let it cool", "options": {}},
+    "main": {"options": {"kiln_mode": {"description": "Whether C(a|b) counts."}}},
+    "cool": {"short_description": "Let it cool"},
 }
 
 
@@ -55,37 +34,18 @@ def test_every_role_is_there():
     assert len(roles) > 10
 
 
-def test_a_table_says_type_choices_default_and_what_it_is():
-    assert with_options(f"# kiln\n\n{PLACE}\nAfter.\n", SPECS) == (
-        f"""\
-# kiln
-
-<!-- Made from meta/argument_specs.yml; do not edit:
-     {COMMAND} -->
-
-| option | type | default | |
-|---|---|---|---|
-| `kiln_mode` | str: `hot`, `cold` | `hot` | Whether `a\\|b` counts. By `kiln_mode=hot` it does. |
-| `kiln_on` | bool | `false` | On. |
-| `kiln_names` | list of str | – | Names. |
-| `kiln_place` | path | runs/ beside it | Where. |
-| `kiln_rank` | int | required | Rank. |
-| `kiln_dns` | list of str | empty | Servers. |
+def test_no_cell_is_split_and_each_entry_has_its_table():
+    assert with_options(PLACE, SPECS).endswith(
+        """\
+| `kiln_mode` | str | – | Whether `a\\|b` counts. |
 
 With `tasks_from: cool` (let it cool):
 
 There are no options.
 
 <!-- made up to here -->
-
-After.
 """
     )
-
-
-def test_each_verb_has_a_table():
-    verbs = {"bake": SPECS["main"] | {"options": {"bake_on": {"description": "On."}}}}
-    assert "\n**bake**: Do it\n\n| option |" in with_options(PLACE, verbs)
 
 
 @given(before=st.text(), after=st.text())

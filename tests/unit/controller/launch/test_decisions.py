@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from support.facts import refuses
 from support.lines import assert_line
+from support.nodes import talk
 
 from hearth.base.errors import LaunchError
 from hearth.config import run_of
-from hearth_controller.launch.decisions import Launch, common
+from hearth_controller.launch.decisions import Launch
 from hearth_controller.launch.request import requested
 
 ADDRESSES = {"desk": "10.0.0.1", "laptop": "10.0.0.2", "oldbox": "10.0.0.3"}
@@ -25,8 +26,8 @@ def asked(tmp_path, **typed):
     return run
 
 
-def look(free_mib=64 * GIB, one_computer=False, nproc=0, threads=0, gpus=(), **facts):
-    own = {"python": "/p", "workspace": "/w", "models": "/m", "threads": threads}
+def look(free_mib=64 * GIB, nproc=0, threads=0, gpus=(), **facts):
+    own = {"python": "/p", "workspace": "/w", "models": "/m", "one_computer": False}
     memory = {"gpus": list(gpus), "free_mib": free_mib, "cuda": bool(gpus)}
     places = {
         name: dict.fromkeys(("model", "data"), f"{name}") for name in ("folders", "places", "disks")
@@ -44,7 +45,7 @@ def look(free_mib=64 * GIB, one_computer=False, nproc=0, threads=0, gpus=(), **f
     return {
         "findings": [],
         "facts": {
-            "own": own | {"nproc": nproc, "one_computer": one_computer},
+            "own": own | {"nproc": nproc, "threads": threads},
             "memory": memory,
             "home": {"on_battery": False, "gpus": [], "gpu_trouble": "no nvidia-smi"},
             "copies": copies,
@@ -70,15 +71,6 @@ def prepared(nproc=1, **facts):
             **facts,
         },
     }
-
-
-LINKS = {
-    "findings": [],
-    "facts": {
-        "mbit": dict.fromkeys(ADDRESSES, 940.0),
-        "milliseconds": dict.fromkeys(ADDRESSES, 0.2),
-    },
-}
 
 
 def launch(run, looks, **steps):
@@ -128,6 +120,8 @@ def test_only_a_model_that_no_node_holds_is_fetched_from_the_hub(tmp_path, held,
     for each in looks.values():
         each["facts"]["copies"]["holds"] = {"model": held}
     assert launch(asked(tmp_path), looks).plan("", 32e6)["transfer"]["fetches"] == fetched
+    alone = launch(asked(tmp_path), {"desk": looks["desk"]})  # it fetches when it is prepared
+    assert alone.plan("", 32e6)["transfer"]["fetches"] == []
 
 
 # -- agree -----------------------------------------------------------------------------------------
@@ -138,7 +132,6 @@ def test_only_a_model_that_no_node_holds_is_fetched_from_the_hub(tmp_path, held,
     [(["abc", "abc"], "abc"), (["abc", "def"], None), ([None, None], None), (["abc", None], None)],
 )
 def test_a_revision_is_recorded_where_all_nodes_have_the_same(tmp_path, revisions, recorded):
-    assert common(revisions) == recorded
     nodes = {
         name: prepared(model_revision=revision)
         for name, revision in zip(ADDRESSES, revisions, strict=False)
@@ -150,12 +143,9 @@ def test_a_revision_is_recorded_where_all_nodes_have_the_same(tmp_path, revision
 def test_each_node_tests_its_links_to_the_nodes_that_answer(tmp_path):
     looks = {"desk": look(), "laptop": look()}
     nodes = {"desk": prepared(port=11), "laptop": prepared(port=12)}
-    talk = launch(asked(tmp_path), looks, prepared=nodes).agree()["talk"]
-    assert {name: spec["own"] for name, spec in talk.items()} == {
-        "desk": "desk",
-        "laptop": "laptop",
-    }
-    peers = [(peer["address"], peer["port"]) for peer in talk["desk"]["peers"]]
+    specs = launch(asked(tmp_path), looks, prepared=nodes).agree()["talk"]
+    assert [(name, spec["own"]) for name, spec in specs.items()] == [(each, each) for each in looks]
+    peers = [(peer["address"], peer["port"]) for peer in specs["desk"]["peers"]]
     assert peers == [("10.0.0.1", 11), ("10.0.0.2", 12)]
     alone = launch(asked(tmp_path), {"desk": look()}, prepared={"desk": prepared()}).agree()
     assert alone["talk"] == {}
@@ -174,8 +164,8 @@ def test_a_node_on_battery_is_warned_of_by_name(tmp_path):
 
 
 def chosen(run, looks, nodes):
-    steps = {"prepared": nodes, "links": dict.fromkeys(looks, LINKS)}
-    return launch(run, looks, **steps).choose(TIMEOUTS)
+    links = {name: {"facts": talk(*ADDRESSES)} for name in looks}
+    return launch(run, looks, prepared=nodes, links=links).choose(TIMEOUTS)
 
 
 def test_each_node_gets_its_own_part_of_the_run(tmp_path):
@@ -183,10 +173,8 @@ def test_each_node_gets_its_own_part_of_the_run(tmp_path):
     choice = chosen(asked(tmp_path, nodes="all"), looks, dict.fromkeys(looks, prepared(2)))
     desk, laptop = choice["specs"]["desk"], choice["specs"]["laptop"]
     assert choice["names"] == ["desk", "laptop"]
-    assert [(spec["node"], spec["rank"]) for spec in (desk, laptop)] == [
-        ("desk", 0),
-        ("laptop", 1),
-    ]
+    assert (desk["node"], desk["rank"]) == ("desk", 0)
+    assert (laptop["node"], laptop["rank"]) == ("laptop", 1)
     assert (desk["address"], laptop["address"]) == ("10.0.0.1", "10.0.0.2")
     assert desk["meeting"] == laptop["meeting"] == {"address": "10.0.0.1", "port": 2001}
     assert desk["generation"] == laptop["generation"] == 4
@@ -225,11 +213,8 @@ def test_a_script_has_one_rank_per_usable_gpu_or_as_many_as_the_inventory_says(t
     looks = {"desk": look(gpus=[card, card]), "laptop": look(), "oldbox": look(nproc=3)}
     looks["laptop"]["facts"]["memory"] |= {"gpus": [card], "cuda": False}
     choice = launch(run, looks).choose(TIMEOUTS)
-    assert {name: spec["nproc"] for name, spec in choice["specs"].items()} == {
-        "desk": 2,
-        "laptop": 1,
-        "oldbox": 3,
-    }
+    ranks = {name: spec["nproc"] for name, spec in choice["specs"].items()}
+    assert ranks == {"desk": 2, "laptop": 1, "oldbox": 3}
     assert choice["specs"]["desk"]["folder"]
 
 

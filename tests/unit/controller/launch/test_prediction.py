@@ -4,114 +4,10 @@ from __future__ import annotations
 
 import pytest
 from support.facts import assert_names
+from support.lines import assert_line
 
-from hearth.plan.prediction import Traffic
 from hearth.plan.sharded import fetch_seconds
-from hearth.plan.split import by_speed, in_shares
-from hearth_controller.launch.prediction import (
-    NodeFacts,
-    choose_nodes,
-    contenders_of,
-    describe_prediction,
-    select,
-)
-
-TOKENS, GRADIENTS = 256, 20_000_000
-
-
-def home(**nodes: tuple[float, float]) -> dict[str, NodeFacts]:
-    """Return the reports of nodes by name: seconds a row, and the speed of their links."""
-    return {
-        name: NodeFacts(
-            {
-                "held_out_rows": 12,
-                "ranks": [
-                    {
-                        "speed": {"sizes": [1], "seconds": [seconds]},
-                        "row_tokens": TOKENS,
-                        "exchange_bytes": GRADIENTS,
-                    }
-                ],
-            },
-            {
-                "mbit": {peer: min(mbit, nodes[peer][1]) for peer in nodes if peer != name},
-                "milliseconds": {peer: 0.3 for peer in nodes if peer != name},
-            },
-        )
-        for name, (seconds, mbit) in nodes.items()
-    }
-
-
-HOME = home(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 940))
-SLOW_CABLE = home(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 94))
-
-
-def chosen(facts, wanted=("auto",), rows=70, division=by_speed, sync_every=1):
-    nodes = contenders_of(facts, rows)
-    traffic = Traffic.of(GRADIENTS, sync_every)
-    prediction = select(wanted, nodes, rows, traffic, division)
-    return prediction, describe_prediction(nodes, prediction, rows, TOKENS, traffic, division)
-
-
-def test_each_node_and_all_together_are_told():
-    prediction, lines = chosen(HOME)
-    assert prediction.nodes == ("tower", "laptop", "oldbox")
-    speeds = {"tower": 2560, "laptop": 1280, "oldbox": 640}
-    for line, (name, speed) in zip(lines, speeds.items(), strict=False):
-        assert line.split()[0] == name
-        assert_names(line, f"{speed} tokens/s", "940 Mbit/s")
-    (together,) = lines[3:]
-    assert_names(
-        together, "4239 tokens/s", "1.66 times tower", "takes 4.23 s", "0.23 s of it", "20.0 MB"
-    )
-
-
-def test_an_exchange_every_so_many_steps_is_told_as_such():
-    _, lines = chosen(HOME, sync_every=16)
-    assert_names(lines[-1], "0.04 s", "60.0 MB", "16 steps")
-
-
-def test_links_that_cost_a_third_of_a_step_get_the_advice_to_exchange_seldom():
-    wifi = home(tower=(0.1, 50), laptop=(0.2, 50), oldbox=(0.4, 50))
-    prediction, lines = chosen(wifi, ["all"], rows=14)
-    assert prediction.exchange_seconds > prediction.step_seconds / 3
-    assert_names(lines[-1], "sync_every=16", "2240 tokens/s", "approximate")
-    assert not any("sync_every" in line for line in chosen(wifi, ["all"], 14, sync_every=2)[1])
-    assert not any("sync_every" in line for line in chosen(HOME)[1])
-
-
-def test_a_node_on_a_bad_cable_is_left_out_by_name_with_the_way_to_take_it():
-    prediction, lines = chosen(SLOW_CABLE)
-    assert prediction.nodes == ("tower", "laptop")
-    (said,) = (line for line in lines if line.startswith("LEFT OUT"))
-    assert_names(said, "oldbox", "take 6.27 s", "-e nodes=all")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "division", "names"),
-    [
-        (["all"], by_speed, ("tower", "laptop", "oldbox")),
-        (["auto"], in_shares(None), ("tower", "laptop", "oldbox")),
-        (["oldbox", "tower"], by_speed, ("tower", "oldbox")),
-    ],
-)
-def test_a_person_can_take_all_or_some(wanted, division, names):
-    prediction, lines = chosen(SLOW_CABLE, wanted, division=division)
-    assert prediction.nodes == names
-    assert not any("LEFT OUT" in line for line in lines)
-
-
-def test_a_step_of_too_few_rows_gets_advice():
-    assert any("global_batch=7" in line for line in chosen(HOME, rows=8)[1])
-
-
-def test_a_node_with_nothing_to_measure_links_to_has_none():
-    alone = home(tower=(0.1, 940))
-    prediction, lines = chosen(alone)
-    assert prediction.nodes == ("tower",)
-    assert_names(*lines, "tower", "2560 tokens/s")
-    assert "link" not in lines[0]
-
+from hearth_controller.launch.prediction import NodeFacts, choose_nodes
 
 SETTINGS = {
     "micro_batch": "auto",
@@ -120,6 +16,22 @@ SETTINGS = {
     "eval_every": None,
     "replay": None,
 }
+
+
+def home(**nodes: tuple[float, float]) -> dict[str, NodeFacts]:
+    """Return the reports of nodes by name: seconds a row, and the speed of their links."""
+    reports = {}
+    for name, (seconds, mbit) in nodes.items():
+        speed = {"sizes": [1], "seconds": [seconds]}
+        rank = {"speed": speed, "row_tokens": 256, "exchange_bytes": 20_000_000}
+        slower = {peer: min(mbit, its) for peer, (_, its) in nodes.items() if peer != name}
+        links = {"mbit": slower, "milliseconds": dict.fromkeys(slower, 0.3)}
+        reports[name] = NodeFacts({"held_out_rows": 12, "ranks": [rank]}, links)
+    return reports
+
+
+HOME = home(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 940))
+SLOW_CABLE = home(tower=(0.1, 940), laptop=(0.2, 940), oldbox=(0.4, 94))
 
 
 def answered(facts, **choices):
@@ -135,6 +47,62 @@ def answered(facts, **choices):
         "settings": SETTINGS,
     }
     return choose_nodes(run | choices, facts)
+
+
+def test_each_node_and_all_together_are_told():
+    answer = answered(HOME)
+    assert answer["names"] == ["tower", "laptop", "oldbox"]
+    *alone, together = answer["say"].splitlines()
+    speeds = {"tower": 2560, "laptop": 1280, "oldbox": 640}
+    for line, (name, speed) in zip(alone, speeds.items(), strict=True):
+        assert line.split()[0] == name
+        assert_names(line, f"{speed} tokens/s", "940 Mbit/s")
+    assert_names(together, "4239 tokens/s", "1.66 times tower", "takes 4.23 s", "20.0 MB")
+    assert_names(together, "0.23 s of it")
+
+
+def test_an_exchange_every_so_many_steps_is_told_as_such():
+    together = answered(HOME, sync_every=16)["say"].splitlines()[-1]
+    assert_names(together, "0.04 s", "60.0 MB", "16 steps")
+
+
+def test_links_that_cost_a_third_of_a_step_get_the_advice_to_exchange_seldom():
+    wifi = home(tower=(0.1, 50), laptop=(0.2, 50), oldbox=(0.4, 50))
+    said = answered(wifi, nodes=["all"], global_batch=14)["say"]
+    assert_names(said.splitlines()[-1], "sync_every=16", "2240 tokens/s", "approximate")
+    assert "sync_every" not in answered(wifi, nodes=["all"], global_batch=14, sync_every=2)["say"]
+    assert "sync_every" not in answered(HOME)["say"]
+
+
+def test_a_node_on_a_bad_cable_is_left_out_by_name_with_the_way_to_take_it():
+    answer = answered(SLOW_CABLE)
+    assert answer["names"] == ["tower", "laptop"]
+    assert_line(answer["say"], "LEFT OUT", "oldbox", "take 6.27 s", "-e nodes=all")
+
+
+@pytest.mark.parametrize(
+    ("choices", "names"),
+    [
+        ({"nodes": ["all"]}, ["tower", "laptop", "oldbox"]),
+        ({"by_speed": False}, ["tower", "laptop", "oldbox"]),
+        ({"nodes": ["oldbox", "tower"]}, ["tower", "oldbox"]),
+    ],
+)
+def test_a_person_can_take_all_or_some(choices, names):
+    answer = answered(SLOW_CABLE, **choices)
+    assert answer["names"] == names
+    assert "LEFT OUT" not in answer["say"]
+
+
+def test_a_step_of_too_few_rows_gets_advice():
+    assert_names(answered(HOME, global_batch=8)["say"], "global_batch=7")
+
+
+def test_a_node_with_nothing_to_measure_links_to_has_none():
+    answer = answered(home(tower=(0.1, 940)))
+    assert answer["names"] == ["tower"]
+    assert_names(answer["say"], "tower", "2560 tokens/s")
+    assert "link" not in answer["say"]
 
 
 def test_shares_that_were_given_are_what_is_predicted():
@@ -164,10 +132,8 @@ def test_half_the_bytes_leave_a_node_in_that_all_of_them_would_not():
 
 def test_micro_batches_are_predicted_no_larger_than_they_will_be():
     facts = home(tower=(0.1, 940))
-    facts["tower"].prepared["ranks"][0]["speed"] = {
-        "sizes": [1, 2, 4],
-        "seconds": [0.1, 0.15, 0.2],
-    }
+    (rank,) = facts["tower"].prepared["ranks"]
+    rank["speed"] = {"sizes": [1, 2, 4], "seconds": [0.1, 0.15, 0.2]}
     small = answered(facts, settings=SETTINGS | {"micro_batch": 2})
     assert small["stop_grace"] == max(60, 3 * 35 * 0.15 + 30)
     slow = answered(home(oldbox=(4.0, 940)))

@@ -15,41 +15,21 @@ from hearth_controller.runs.outcome import Outcome
 
 
 def test_settings_launch_words_and_options_are_told_apart():
-    settings, launch, findings = sort_out(
-        {
-            "model": "m",
-            "wait": "no",
-            "hearth_python": "x",
-            "ansible_user": "u",
-            "train": {"seed": 1},
-        },
-        {"hearth_python"},
-    )
-    assert settings == {"model": "m", "seed": 1}
+    typed = {"model": "m", "wait": "no", "hearth_python": "x", "ansible_user": "u"}
+    # A setting inside `train` that does not exist is left to the resolver.
+    settings, launch, findings = sort_out(typed | {"train": {"sed": 1}}, {"hearth_python"})
+    assert settings == {"model": "m", "sed": 1}
     assert launch == {"wait": False, "meeting_port": 0}
     assert not findings
 
 
 def test_what_launches_a_run_again_is_kept_of_what_was_typed():
-    typed = {
-        "model": "m",
-        "elastic": "yes",
-        "nodes": "desk",
-        "min_nodes": "1",
-        "wait": "no",
-        "launch_return_timeout": "90",
-        "hearth_nproc": "2",
-        "dashboard_port": "80",
-        "ansible_user": "me",
-    }
+    other = {"model": "m", "wait": "no", "dashboard_port": "80", "ansible_user": "me"}
+    words = {"elastic": "yes", "nodes": "desk", "min_nodes": "1"}
+    options = {"launch_return_timeout": "90", "hearth_nproc": "2"}
+    typed = other | words | options
     _, launch, _ = sort_out(typed, typed)
-    assert launch_words(typed, launch) == {
-        "elastic": True,
-        "nodes": "desk",
-        "min_nodes": 1,
-        "launch_return_timeout": "90",
-        "hearth_nproc": "2",
-    }
+    assert launch_words(typed, launch) == words | options | {"elastic": True, "min_nodes": 1}
     assert launch_words({"model": "m"}, sort_out({"model": "m"}, ())[1]) == {}
 
 
@@ -58,12 +38,6 @@ def test_unknown_words_are_refused_with_the_nearest_known():
     setting, option = findings
     assert_names(setting, "-e modle", "'model'?")
     assert_names(option, "-e hearth_pyton", "'hearth_python'?")
-
-
-def test_an_unknown_setting_inside_train_is_left_to_the_resolver():
-    settings, _, findings = sort_out({"train": {"sed": 1}}, ())
-    assert settings == {"sed": 1}
-    assert not findings
 
 
 @pytest.mark.parametrize(
@@ -102,9 +76,9 @@ def test_a_node_that_is_none_is_refused_with_the_likely_one():
     assert_names(finding, "-e nodes", "tover", "'tower'?", "tower, laptop")
 
 
-@pytest.mark.parametrize("wanted", [["all"], ["auto"], ["laptop"], ["laptop", "tower"]])
-def test_all_the_best_or_some_nodes_can_be_asked_for(wanted):
-    assert not strangers(wanted, ["tower", "laptop"])
+def test_all_the_best_or_some_nodes_can_be_asked_for():
+    for wanted in (["all"], ["auto"], ["laptop"], ["laptop", "tower"]):
+        assert not strangers(wanted, ["tower", "laptop"])
 
 
 @pytest.mark.parametrize(
