@@ -56,6 +56,7 @@ def test_the_side_of_a_document_depends_on_its_content_and_not_on_its_place(
     twice = np.concatenate([hashes, hashes])
     shuffled = random.sample(range(len(twice)), len(twice))
     mask = held_out_mask(twice, unmarked(twice), fraction)
+    assert (mask[: len(hashes)] == mask[len(hashes) :]).all()
     assert (mask[shuffled] == held_out_mask(twice[shuffled], unmarked(twice), fraction)).all()
 
 

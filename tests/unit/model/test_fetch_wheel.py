@@ -68,11 +68,10 @@ def write_gguf(path: Path) -> None:
         "blk.0.ffn_gate": (hidden, width),
         "blk.0.ffn_up": (hidden, width),
         "blk.0.ffn_down": (width, hidden),
+        **dict.fromkeys(("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"), (width,)),
     }
     for name, shape in shapes.items():
         writer.add_tensor(f"{name}.weight", random.normal(0, 0.1, shape).astype(np.float32))
-    for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
-        writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

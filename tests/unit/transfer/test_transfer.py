@@ -110,9 +110,6 @@ def test_what_nobody_has_is_said_to_be_downloaded_once():
     assert chain == "tiny: a → b"
 
 
-# -- room ------------------------------------------------------------------------------------------
-
-
 def below(free: int, data_disk: str, arrived: int) -> NodeCopies:
     """Return a node whose two folders have `free` bytes each, and a model that arrives."""
     return replace(
@@ -250,9 +247,6 @@ def test_what_the_disk_made_of_it_is_read_again_before_it_counts(tmp_path):
     assert holding.resume() == 0
 
 
-# -- a folder that all nodes share -----------------------------------------------------------------
-
-
 def test_a_shared_folder_is_marked_once_and_known_by_its_mark(tmp_path):
     with refuses(SupplyError, tmp_path / "none", "no folder"):
         own_copies.mark(tmp_path / "none")
@@ -263,10 +257,9 @@ def test_a_shared_folder_is_marked_once_and_known_by_its_mark(tmp_path):
     assert own_copies.mark_of(tmp_path) == own_copies.mark_of(tmp_path)
 
 
-# -- a data set of the Hub -------------------------------------------------------------------------
-
-
-def test_its_rows_are_kept_as_a_file_and_read_from_it_as_from_the_hub(tmp_path, monkeypatch):
+def test_a_hub_data_sets_rows_are_kept_as_a_file_and_read_from_it_as_from_the_hub(
+    tmp_path, monkeypatch
+):
     rows = datasets.Dataset.from_list(
         [{"prompt": f"say {n}", "completion": "x" * n} for n in range(1, 9)]
     )
@@ -282,9 +275,6 @@ def test_its_rows_are_kept_as_a_file_and_read_from_it_as_from_the_hub(tmp_path, 
         return [record.fields for record in opened.read(Findings(opened.name))]
 
     assert records(locate(path)) == records(HubDataset("owner/words", "small"))
-
-
-# -- what a node has -------------------------------------------------------------------------------
 
 
 def test_what_a_download_left_behind_counts_for_the_node_that_downloads(tmp_path):
