@@ -87,7 +87,7 @@ def test_what_a_peer_prints_when_another_rank_is_gone_is_an_echo(name, part):
         ("rank 1 was killed by signal 15 (SIGTERM)", True),
         ("rank 1 was killed by signal 9 (SIGKILL)", False),
         ("OSError: [Errno 28] No space left on device", False),
-        ("ConnectionResetError(104, 'Connection reset by peer') https://huggingface.co", False),
+        ("ConnectionResetError(104, 'Connection reset by peer') https://example.org", False),
         ("HTTPSConnectionPool(host='hub'): Connection reset by peer", False),
         ("", False),
     ],

@@ -193,20 +193,23 @@ def test_rounds_are_taken_by_several_ranks_and_never_with_an_optimizer_of_8_bits
     assert not case_of(Settings(model="any"), True, True, True, 2).rounds
 
 
-def test_ranks_that_share_the_weights_hold_a_part_two_layers_and_the_head():
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_that_share_the_weights_hold_a_part_two_layers_and_the_head(ranks):
     whole = estimate(LLAMA_7B, PLAIN)
-    third = estimate(LLAMA_7B, changed(PLAIN, parallel="fsdp", ranks=3))
+    part = estimate(LLAMA_7B, changed(PLAIN, parallel="fsdp", ranks=ranks))
     layer, head = LLAMA_7B.linear_parameters / 32, 32_000 * 4096
-    assert third.weights == pytest.approx(whole.weights / 3 + 2 * (2 * layer + head), abs=1)
-    assert third.activations == whole.activations
-    assert third.optimizer == whole.optimizer
+    assert part.weights == pytest.approx(whole.weights / ranks + 2 * (2 * layer + head), abs=1)
+    assert part.activations == whole.activations
+    assert part.optimizer == whole.optimizer
 
 
 def test_on_a_cpu_the_layers_that_were_gathered_leave_holes_in_the_heap():
     card = changed(PLAIN, precision="fp32", parallel="fsdp", ranks=2)
     small, large = load_preset("smollm2-135m").shape, LLAMA_7B
-    lost = estimate(small, changed(card, gpu=False)).weights - estimate(small, card).weights
+    on_card, on_cpu = (estimate(small, changed(card, gpu=gpu)) for gpu in (True, False))
+    lost = on_cpu.weights - on_card.weights
     assert lost == pytest.approx(0.65 * 4 * small.linear_parameters, abs=1)
+    assert on_cpu.imports > on_card.imports == 0
     # Blocks of more than 32 MiB are pages of their own.
     assert estimate(large, changed(card, gpu=False)).weights == estimate(large, card).weights
 
@@ -253,10 +256,12 @@ EIGHT = {"micro_batch": 8, "load_in_4bit": True, "backend": "transformers"}
     [
         (LEAN | {"load_in_4bit": True}, [12, 3], "fit=warn", "parallel=fsdp"),  # a half of 12.6 GiB
         (LEAN, [10, 10, 10], "parallel=fsdp", "models.yml"),
+        (LEAN | {"load_in_4bit": True}, [5] * 8, "=fsdp and load_in_4bit=false", "models.yml"),
         (LEAN | FSDP, [24, 4], "fit=warn", "-e nodes="),
         (LEAN | FSDP, [24, 4], "fit=warn", "load_in_4bit"),
         (EIGHT, [12], "gradient_checkpointing=true", "load_in_4bit=true"),
         (EIGHT, [12], "gradient_checkpointing=true", "-e nodes"),
+        (EIGHT, [12], "micro_batch=1", "micro_batch=1 and"),
         ({}, [1], "playbooks/models.yml", "it would fit"),
     ],
 )
