@@ -42,7 +42,7 @@ def test_a_hundred_thousand_documents_take_seconds_at_most():
 HASHES = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=60).map(
     lambda drawn: np.array(drawn, dtype=np.uint64)
 )
-FRACTIONS = st.floats(0.01, 0.99)
+FRACTIONS = st.sampled_from([1e-18, 0.1, 0.5, 0.99])  # of the first none is chosen by its hash
 
 
 def unmarked(hashes: np.ndarray) -> np.ndarray:

@@ -45,9 +45,13 @@ QUANTISED = {"quant_method": "bitsandbytes", "load_in_4bit": True}
 @pytest.mark.parametrize(
     ("changed", "settings", "facts"),
     [
-        ({"vocab_size": 40, "pad_token_id": None}, SCRATCH, ["vocab_size", "40", "257"]),
+        (
+            {"vocab_size": 40, "pad_token_id": None},
+            SCRATCH,
+            ["config.json: vocab_size", "40", "257"],
+        ),
         ({"num_attention_heads": 7}, SCRATCH, ["config.json", "heads"]),
-        ({"quantization_config": QUANTISED}, {"lora": False}, ["quantised", "lora=on"]),
+        ({"quantization_config": QUANTISED}, {"lora": False}, ["quantised", "lora=off", "lora=on"]),
     ],
     ids=["too few tokens", "no model", "quantised weights"],
 )

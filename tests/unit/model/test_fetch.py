@@ -278,9 +278,11 @@ def test_a_model_folder_is_used_where_it_lies_and_left_alone(folder, tmp_path, m
     before = sorted(path.name for path in folder.iterdir())
     model, _ = fetch(local(folder), tmp_path)
     assert (model.path, model.origin, model.revision) == (folder, "folder", None)
-    make_read_only(monkeypatch)
-    assert fetch(local(folder), tmp_path) == (model, [])
     assert sorted(path.name for path in folder.iterdir()) == before
+    make_read_only(monkeypatch)
+    shutil.rmtree(tmp_path / "models")
+    assert fetch(local(folder), tmp_path) == (model, [])
+    assert not list((tmp_path / "models").iterdir())
 
 
 def test_the_fingerprint_is_of_the_content_wherever_it_comes_from(hub, folder, tmp_path):

@@ -39,18 +39,12 @@ def asked_for(model: Path | str, layout: Layout, tmp_path: Path, **settings: obj
     return resolve_run(given, layout.results)
 
 
-def test_a_model_that_transformers_knows_needs_none_whatever_it_brings():
-    assert code_of({"model_type": "phi3", "auto_map": MAP}) == []
-    assert code_of({"model_type": "unheard-of"}) == []
-
-
-def test_the_files_are_those_that_the_model_and_its_tokenizer_name():
+def test_the_files_are_those_that_a_model_of_an_unknown_kind_and_its_tokenizer_name():
     tokenizer = {"auto_map": {"AutoTokenizer": ["tokenization_x.Slow", None]}}
-    assert code_of({"model_type": "unheard-of", "auto_map": MAP}, tokenizer) == [
-        "configuration_x.py",
-        "modeling_x.py",
-        "tokenization_x.py",
-    ]
+    files = ["configuration_x.py", "modeling_x.py", "tokenization_x.py"]
+    assert code_of({"model_type": "unheard-of", "auto_map": MAP}, tokenizer) == files
+    assert code_of({"model_type": "unheard-of"}) == []
+    assert code_of({"model_type": "phi3", "auto_map": MAP}) == []
 
 
 def test_code_of_another_repository_and_a_file_that_is_missing_are_refused(hermit):

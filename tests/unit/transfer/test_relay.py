@@ -123,12 +123,12 @@ class Held(Holding):
 @pytest.fixture
 def held(nodes) -> Iterator[tuple[Table, Held]]:
     """Give the first node's model from this process; return what is given."""
-    giving = Giving(nodes[0].address, nodes[0].port, SECRET, ADDRESSES)
-    thread = threading.Thread(target=giving.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
     table = made(["model"], {"model": str(nodes[0].target)})
     held = Held(table, nodes[0].target)
+    giving = Giving(nodes[0].address, nodes[0].port, SECRET, ADDRESSES)
     giving.show(table, [held])
+    thread = threading.Thread(target=giving.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
     yield table, held
     giving.shutdown()
     giving.server_close()
