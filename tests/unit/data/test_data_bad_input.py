@@ -137,31 +137,21 @@ USER = {"role": "user", "content": "x"}
 
 
 @pytest.mark.parametrize(
-    ("messages", "facts"),
-    [
-        ("hello", ["messages", "is text"]),
-        ([], ["messages", "a list"]),
-        ({"role": "user"}, ["messages", "a list"]),
-        (["hello"], ["message 1", "role", "content"]),
-        ([{"role": "user"}], ["message 1", "role", "content"]),
-        ([{"from": "human"}], ["message 1", "role", "content", "from"]),
-        ([{"role": "bot", "content": "x"}], ["message 1", "'bot'", "user", "assistant"]),
-        ([{"role": ["user"], "content": "x"}], ["message 1", "role ['user']"]),
-        ([{"from": ["gpt"], "value": "x"}], ["message 1", "role ['gpt']"]),
-        ([{"from": "tool", "value": "x"}], ["message 1", "'tool'", "user", "assistant"]),
-        ([USER], ["no message", "assistant"]),
-        ([USER, {"role": "assistant", "content": ["y"]}], ["message 2", "a list"]),
-        ([USER | {"content": None}, {"role": "assistant", "content": "y"}], ["message 1", "null"]),
-    ],
-)
-def test_wrong_messages_are_named_by_line_and_message(findings, messages, facts):
-    (finding,) = findings("x.jsonl", f"{GOOD}\n{json.dumps({'messages': messages})}\n")
-    assert_names(finding, "x.jsonl:2", *facts)
-
-
-@pytest.mark.parametrize(
     ("record", "facts"),
     [
+        ({"messages": "hello"}, ["messages", "is text"]),
+        ({"messages": []}, ["messages", "a list"]),
+        ({"messages": {"role": "user"}}, ["messages", "a list"]),
+        ({"messages": ["hello"]}, ["message 1", "role", "content"]),
+        ({"messages": [{"role": "user"}]}, ["message 1", "role", "content"]),
+        ({"messages": [{"from": "human"}]}, ["message 1", "role", "content", "from"]),
+        ({"messages": [USER | {"role": "bot"}]}, ["message 1", "'bot'", "user", "assistant"]),
+        ({"messages": [USER | {"role": ["user"]}]}, ["message 1", "role ['user']"]),
+        ({"messages": [{"from": ["gpt"], "value": "x"}]}, ["message 1", "role ['gpt']"]),
+        ({"messages": [{"from": "tool", "value": "x"}]}, ["message 1", "'tool'"]),
+        ({"messages": [USER]}, ["no message", "assistant"]),
+        ({"messages": [USER, USER | {"content": ["y"]}]}, ["message 2", "a list"]),
+        ({"messages": [USER | {"content": None}]}, ["message 1", "null"]),
         ({"text": 5}, ["text", "int"]),
         ({"prompt": "a", "completion": True}, ["completion", "true"]),
         ({"instruction": "a", "input": {}, "output": "b"}, ["input", "object"]),
@@ -169,7 +159,7 @@ def test_wrong_messages_are_named_by_line_and_message(findings, messages, facts)
         ({"text": "a\ud800b"}, ["text", "surrogate", "character 2"]),
     ],
 )
-def test_wrong_types_are_named_by_line_and_column(findings, record, facts):
+def test_a_wrong_record_is_named_by_line_and_message_or_column(findings, record, facts):
     (finding,) = findings("x.jsonl", f"{GOOD}\n{json.dumps(record)}\n")
     assert_names(finding, "x.jsonl:2", *facts)
 

@@ -83,12 +83,6 @@ def test_jsonl_passes_over_blank_lines_and_keeps_the_count(read):
     assert read("x.jsonl", f"\n{line}\n\n{line}") == [(2, example), (4, example)]
 
 
-def test_jsonl_may_speak_of_a_column_between_commas(read, tmp_path):
-    (tmp_path / "x.jsonl").write_text('{"prompt": "voice, text, or video?", "completion": "no"}\n')
-    ((line, example),) = read("x.jsonl")
-    assert (line, example.messages[0][1]) == (1, "voice, text, or video?")
-
-
 def test_a_byte_order_mark_and_windows_line_ends_change_nothing(read):
     line = json.dumps({"prompt": "a", "completion": "b"})
     wanted = [(1, Example(messages=CHAT)), (2, Example(messages=CHAT))]

@@ -60,19 +60,7 @@ def test_every_token_that_can_be_learned_is_learned_once(documents, longest, pac
 
 
 @given(DOCUMENTS, LONGEST)
-def test_the_counts_of_a_row_are_those_of_its_batch(documents, longest):
-    rows = make_rows(documents, longest)
-    for row in range(len(rows)):
-        batch = rows.batch([row])
-        # After the shift the label of position 0 is never used.
-        assert rows.label_tokens[row] == (batch.labels[:, 1:] != IGNORED).sum()
-        assert batch.labels[0, 0] == IGNORED
-        assert batch.input_ids.shape == (1, rows.tokens[row])
-        assert rows.tokens[row] <= longest
-
-
-@given(DOCUMENTS, LONGEST)
-def test_a_batch_is_consistent(documents, longest):
+def test_a_batch_is_consistent_and_has_as_many_tokens_as_its_rows_count(documents, longest):
     rows = make_rows(documents, longest)
     if not len(rows):
         return
@@ -88,7 +76,9 @@ def test_a_batch_is_consistent(documents, longest):
     assert (batch.labels[batch.input_ids == PAD] == IGNORED).all()
     seen = batch.labels != IGNORED
     assert (batch.labels[seen] == batch.input_ids[seen]).all()
+    assert (seen.sum(axis=1) == rows.label_tokens).all()
     assert ((batch.input_ids != PAD).sum(axis=1) == rows.tokens).all()
+    assert (rows.tokens <= longest).all()
 
 
 @given(DOCUMENTS, LONGEST)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
+
 import pytest
 from support.facts import assert_names, refuses
 from support.tiny_model import CHAT_TEMPLATE, make_tokenizer
@@ -54,13 +57,8 @@ def tokenizer():
 def learned(tokenizer, *messages: tuple[str, str]) -> list[str]:
     """Return the stretches of text that carry loss."""
     (tokens,) = encode(tokenizer, [Example(messages=messages)])
-    stretches, before = [], False
-    for token, flag in zip(tokens.ids, tokens.learned, strict=True):
-        if flag:
-            stretches += [] if before else [[]]
-            stretches[-1].append(token)
-        before = flag
-    return [tokenizer.decode(stretch) for stretch in stretches]
+    stretches = groupby(zip(tokens.ids, tokens.learned, strict=True), key=itemgetter(1))
+    return [tokenizer.decode([token for token, _ in each]) for flag, each in stretches if flag]
 
 
 @pytest.mark.parametrize(

@@ -79,29 +79,16 @@ def test_what_a_peer_prints_when_another_rank_is_gone_is_an_echo(name, part):
 @pytest.mark.parametrize(
     ("message", "echo"),
     [
-        (
-            "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [10.0.0.2]:1: Connection "
-            "reset by peer",
-            True,
-        ),
-        (
-            "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a "
-            "network error",
-            True,
-        ),
+        ("RuntimeError: Read error [10.0.0.2]:1: Connection reset by peer", True),
+        ("NCCL error: remote process exited or there was a network error", True),
         ("[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)", True),
         ("BrokenPipeError: [Errno 32] Broken pipe", True),
         ("KeyboardInterrupt", True),
         ("rank 1 was killed by signal 15 (SIGTERM)", True),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", False),
-        ("OSError: [Errno 28] No space left on device", False),
-        (
-            "requests.exceptions.ConnectionError: ('Connection aborted.', "
-            "ConnectionResetError(104, 'Connection reset by peer')) https://huggingface.co",
-            False,
-        ),
         ("rank 1 was killed by signal 9 (SIGKILL)", False),
-        ("ConnectionError: HTTPSConnectionPool(host='hub'): Connection reset by peer", False),
+        ("OSError: [Errno 28] No space left on device", False),
+        ("ConnectionResetError(104, 'Connection reset by peer') https://example.org", False),
+        ("HTTPSConnectionPool(host='hub'): Connection reset by peer", False),
         ("", False),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections import namedtuple
 
 import pytest
 from support.facts import refuses
@@ -39,37 +38,35 @@ def prepared(tmp_path, tiny):
     return act
 
 
-WHOLE = {"lora": False}
 SCRATCH = {"lora": False, "scratch": True}
+QUANTISED = {"quant_method": "bitsandbytes", "load_in_4bit": True}
 
 
-def test_a_model_that_is_drawn_must_know_every_token_of_the_data(prepared):
-    with refuses(HearthError, "config.json: vocab_size", "40", "257"):
-        prepared({"vocab_size": 40, "pad_token_id": None}, **SCRATCH)
+@pytest.mark.parametrize(
+    ("changed", "settings", "facts"),
+    [
+        (
+            {"vocab_size": 40, "pad_token_id": None},
+            SCRATCH,
+            ["config.json: vocab_size", "40", "257"],
+        ),
+        ({"num_attention_heads": 7}, SCRATCH, ["config.json", "heads"]),
+        ({"quantization_config": QUANTISED}, {"lora": False}, ["quantised", "lora=off", "lora=on"]),
+    ],
+    ids=["too few tokens", "no model", "quantised weights"],
+)
+def test_a_configuration_that_does_not_suit_the_run_is_named(prepared, changed, settings, facts):
+    with refuses(HearthError, *facts):
+        prepared(changed, **settings)
 
 
-def test_a_configuration_that_describes_no_model_is_named(prepared):
-    with refuses(HearthError, "config.json", "heads"):
-        prepared({"num_attention_heads": 7}, **SCRATCH)
-
-
-def test_quantised_weights_cannot_learn_themselves(prepared):
-    quantised = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
-    with refuses(HearthError, "quantised", "lora=off", "lora=on"):
-        prepared(quantised, **WHOLE)
-
-
+# 280 million weights.
 LARGE = {"hidden_size": 1024, "intermediate_size": 8192, "num_hidden_layers": 10}
 
 
-@pytest.fixture
-def small_disk(monkeypatch):
-    """A stand-in of a disk with 2 GiB left, where LARGE has 280 million weights."""
-    disk = namedtuple("disk", "total used free")
-    monkeypatch.setattr("shutil.disk_usage", lambda _: disk(1 << 40, 0, 2 << 30))
-
-
-def test_checkpoints_of_a_whole_model_need_room(prepared, small_disk):
+def test_checkpoints_of_a_whole_model_need_room(prepared, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2 << 30))
     needs = []
     for every in (1, 4):
         with refuses(HearthError, "2048 MiB left") as refused:

@@ -17,6 +17,7 @@ import pytest
 import torch
 from gguf import GGUFWriter
 from support.facts import assert_names
+from support.stand_in_index import make_wheel
 from support.tiny_model import CHAT_TEMPLATE
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -30,7 +31,6 @@ from hearth.model.fetch import fetch_model
 pytestmark = pytest.mark.slow
 
 MEMBER = "tiny_model/tiny.gguf"
-METADATA = "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
@@ -68,11 +68,10 @@ def write_gguf(path: Path) -> None:
         "blk.0.ffn_gate": (hidden, width),
         "blk.0.ffn_up": (hidden, width),
         "blk.0.ffn_down": (width, hidden),
+        **dict.fromkeys(("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"), (width,)),
     }
     for name, shape in shapes.items():
         writer.add_tensor(f"{name}.weight", random.normal(0, 0.1, shape).astype(np.float32))
-    for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
-        writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -89,15 +88,11 @@ def package(tmp_path_factory) -> tuple[Path, WheelSource]:
     folder = tmp_path_factory.mktemp("registry")
     write_gguf(folder / "tiny.gguf")
     gguf = (folder / "tiny.gguf").read_bytes()
-    wheel = folder / "tiny_model-1.0-py3-none-any.whl"
-    info = "tiny_model-1.0.dist-info"
-    with zipfile.ZipFile(wheel, "w") as archive:
+    ((name, content),) = make_wheel("tiny-model", "1.0").items()
+    wheel = folder / name
+    wheel.write_bytes(content)
+    with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr(MEMBER, gguf)
-        archive.writestr(f"{info}/METADATA", METADATA)
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{info}/RECORD", "")
     source = WheelSource("tiny-model", "1.0", sha256(wheel.read_bytes()), MEMBER, sha256(gguf))
     return folder, source
 
@@ -158,9 +153,6 @@ def test_the_model_is_bf16_and_stops(fetched):
     assert not hasattr(network.config, "quantization_config")
 
 
-INFO = "tiny_model-1.0.dist-info/METADATA"
-
-
 @pytest.mark.parametrize(
     ("changes", "facts"),
     [
@@ -169,7 +161,7 @@ INFO = "tiny_model-1.0.dist-info/METADATA"
         ({"member_sha256": "0" * 64}, [MEMBER, "checksum", "wanted 000000000000"]),
         ({"member": "x.gguf"}, ["tiny_model-1.0-py3-none-any.whl", "x.gguf"]),
         (
-            {"member": INFO, "member_sha256": sha256(METADATA.encode())},
+            {"member": "tiny_model/data.bin", "member_sha256": sha256(b"")},
             ["tiny-model==1.0", "converted"],
         ),
     ],

@@ -11,7 +11,7 @@ from support.own_code import CODE, make_hermit
 from support.stand_in_hub import stand_in_hub
 from support.tiny_model import make_dataset, make_model
 
-from hearth.base.errors import ConfigError, HearthError, ModelError
+from hearth.base.errors import HearthError, ModelError
 from hearth.config import resolve_run
 from hearth.config.layout import Layout
 from hearth.fit.published import shape_beforehand
@@ -39,21 +39,12 @@ def asked_for(model: Path | str, layout: Layout, tmp_path: Path, **settings: obj
     return resolve_run(given, layout.results)
 
 
-# What a model needs
-
-
-def test_a_model_that_transformers_knows_needs_none_whatever_it_brings():
-    assert code_of({"model_type": "phi3", "auto_map": MAP}) == []
-    assert code_of({"model_type": "unheard-of"}) == []
-
-
-def test_the_files_are_those_that_the_model_and_its_tokenizer_name():
+def test_the_files_are_those_that_a_model_of_an_unknown_kind_and_its_tokenizer_name():
     tokenizer = {"auto_map": {"AutoTokenizer": ["tokenization_x.Slow", None]}}
-    assert code_of({"model_type": "unheard-of", "auto_map": MAP}, tokenizer) == [
-        "configuration_x.py",
-        "modeling_x.py",
-        "tokenization_x.py",
-    ]
+    files = ["configuration_x.py", "modeling_x.py", "tokenization_x.py"]
+    assert code_of({"model_type": "unheard-of", "auto_map": MAP}, tokenizer) == files
+    assert code_of({"model_type": "unheard-of"}) == []
+    assert code_of({"model_type": "phi3", "auto_map": MAP}) == []
 
 
 def test_code_of_another_repository_and_a_file_that_is_missing_are_refused(hermit):
@@ -77,9 +68,6 @@ def test_a_model_of_a_folder_counts_as_another_once_its_code_has_changed(hermit,
     (plain / "train.py").write_text("pass\n")
     assert print_of(hermit) != before[0]
     assert print_of(plain) == before[1]  # a script of the user's, which is no part of the model
-
-
-# What may run
 
 
 def test_it_is_refused_and_not_run_until_somebody_allows_it(hermit, tmp_path, layout):
@@ -113,9 +101,7 @@ def test_code_that_is_not_needed_does_not_run_where_it_is_allowed(tmp_path, layo
 def test_the_hub_says_that_a_model_needs_code_before_it_is_downloaded(
     hermit, tmp_path, layout, monkeypatch
 ):
-    import huggingface_hub.constants as constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     with stand_in_hub() as hub:
         hub.models["owner/hermit"] = hermit
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
@@ -124,11 +110,3 @@ def test_the_hub_says_that_a_model_needs_code_before_it_is_downloaded(
         allowed = asked_for("owner/hermit", layout, tmp_path, trust_remote_code=True)
         assert shape_beforehand(allowed, layout) is None
     assert not any("safetensors" in path for path in hub.asked)
-
-
-def test_unsloth_has_no_use_for_it(tmp_path, layout):
-    plain = make_model(tmp_path / "plain")
-    with refuses(ConfigError, "trust_remote_code", "Unsloth"):
-        asked_for(plain, layout, tmp_path, trust_remote_code=True, backend="unsloth")
-    allowed = asked_for(plain, layout, tmp_path, trust_remote_code=True)
-    assert not allowed.settings.suits_unsloth

@@ -37,38 +37,33 @@ def node(tmp_path):
     return layout, run
 
 
+def file_of(node, nproc=0, gpus=(), **given):
+    """Return the file of the outcome of a run with these inputs."""
+    layout, run = node
+    return outcome_file(run(**given), layout, nproc, gpus)
+
+
 def test_the_same_inputs_find_it_under_another_name_of_the_run(node):
-    layout, run = node
-    write_outcome(outcome_file(run(), layout, 0, []), FACTS)
-    assert read_outcome(outcome_file(run(run="morning", wandb="off"), layout, 0, [])) == FACTS
+    write_outcome(file_of(node), FACTS)
+    assert read_outcome(file_of(node, run="morning", wandb="off")) == FACTS
 
 
-@pytest.mark.parametrize(
-    ("given", "nproc", "gpus"),
-    [
-        ({"sequence_length": 32}, 0, []),
-        ({"micro_batch": 1}, 0, []),
-        ({"dataset": "homelab-qa"}, 0, []),
-        ({}, 2, []),
-        ({}, 0, [{"name": "RTX 4070", "memory_mib": 8188}]),
-    ],
-)
-def test_other_inputs_do_not_find_it(node, given, nproc, gpus):
-    layout, run = node
-    write_outcome(outcome_file(run(), layout, 0, []), FACTS)
-    assert read_outcome(outcome_file(run(**given), layout, nproc, gpus)) == {}
-
-
-def test_another_model_another_package_and_more_threads_do_not_find_it(node, tmp_path, monkeypatch):
-    layout, run = node
-    files = {outcome_file(run(), layout, 0, [])}
+def test_other_inputs_another_package_and_another_model_do_not_find_it(node, tmp_path, monkeypatch):
+    files = {
+        file_of(node),
+        file_of(node, sequence_length=32),
+        file_of(node, micro_batch=1),
+        file_of(node, dataset="homelab-qa"),
+        file_of(node, nproc=2),
+        file_of(node, gpus=[{"name": "RTX 4070", "memory_mib": 8188}]),
+    }
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    files.add(outcome_file(run(), layout, 0, []))
+    files.add(file_of(node))
     monkeypatch.setattr(outcome, "distributions", lambda: [])
-    files.add(outcome_file(run(), layout, 0, []))
+    files.add(file_of(node))
     (tmp_path / "tiny" / "generation_config.json").write_text("{}")
-    files.add(outcome_file(run(), layout, 0, []))
-    assert len(files) == 4
+    files.add(file_of(node))
+    assert len(files - {None}) == 9
 
 
 def test_without_its_data_or_model_a_run_has_none(node, tmp_path):
@@ -82,8 +77,7 @@ def test_without_its_data_or_model_a_run_has_none(node, tmp_path):
 
 
 def test_what_cannot_be_read_is_prepared_anew_and_only_the_newest_are_kept(node):
-    layout, run = node
-    path = outcome_file(run(), layout, 0, [])
+    path = file_of(node)
     path.parent.mkdir(parents=True)
     path.write_text("torn {")
     assert read_outcome(path) == {}

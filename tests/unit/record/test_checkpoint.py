@@ -81,16 +81,14 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(tmp_path, damage):
     assert_names(line, "step-00000010")
 
 
-def full_disk_by_python(folder):
-    (folder / "state.pt").write_bytes(b"x")
-    with open("/dev/full", "wb", buffering=0) as full:
-        full.write(b"x")
-
-
 def test_a_full_disk_leaves_the_last_good_one_and_says_so(tmp_path):
+    def fill(folder):
+        (folder / "state.pt").write_bytes(b"x")
+        Path("/dev/full").write_bytes(b"x")
+
     keep(tmp_path, 5)
     with refuses(CheckpointError, "step 10", "full", "step-00000005"):
-        keep(tmp_path, 10, write=full_disk_by_python)
+        keep(tmp_path, 10, write=fill)
     assert names(tmp_path) == ["step-00000005"]
 
 
@@ -141,9 +139,6 @@ def test_an_end_while_a_checkpoint_takes_the_place_of_the_only_one_loses_nothing
 def test_what_was_kept_from_its_name_counts_among_those_kept(judged):
     keep(judged, 10)
     assert names(judged) == ["step-00000005", "step-00000010"]
-
-
-# -- from node to node -----------------------------------------------------------------------------
 
 
 def shared(nodes):

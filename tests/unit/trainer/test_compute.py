@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -50,10 +51,11 @@ class SomeRows:
         )
 
 
-def computed(model, most, say=print, turns=0):
+def computed(model, most, say=print, turns=0, rows=range(1, 12)):
     torch.nn.init.ones_(model.network.weight)
-    compute = Compute(model, SomeRows(), nullcontext, model.network.zero_grad, lambda loss: loss)
-    result = compute.gradients(np.arange(1, 12), most, 100, int, say, turns)
+    zero = partial(model.network.zero_grad, set_to_none=False)
+    compute = Compute(model, SomeRows(), nullcontext, zero, lambda loss: loss)
+    result = compute.gradients(np.array(rows, int), most, 100, int, say, turns)
     return result, model.network.weight.grad.clone()
 
 
@@ -112,16 +114,9 @@ def test_another_error_is_not_taken_for_a_lack_of_memory():
 def test_a_rank_without_rows_has_no_loss_and_no_gradient():
     model = SmallMemory(9, MemoryError())
     model.network.weight.grad = torch.ones(1, 4, dtype=torch.float64)
-    compute = Compute(
-        model,
-        SomeRows(),
-        nullcontext,
-        lambda: model.network.zero_grad(set_to_none=False),
-        lambda loss: loss,
-    )
-    result = compute.gradients(np.array([], dtype=int), 4, 100, int, print)
+    result, gradient = computed(model, 4, rows=[])
     assert result.loss == 0
-    assert not model.network.weight.grad.any()
+    assert not gradient.any()
     assert model.seen == []
 
 

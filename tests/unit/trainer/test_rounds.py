@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import several
 from support.facts import refuses
 
@@ -118,21 +116,6 @@ def test_where_nobody_learned_anything_nothing_moves():
     assert torch.equal(once.numbers(), twice.numbers())
     momentum = [each.rounds.outer.state_dict()["state"] for each in (once, twice)]
     assert torch.equal(momentum[0][0]["momentum_buffer"], momentum[1][0]["momentum_buffer"])
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.floats(-1, 1), st.integers(0, 50)), min_size=1, max_size=4))
-def test_all_ranks_end_at_the_same_place_between_those_they_came_to(learned):
-    of_all = max(1, sum(labels for _, labels in learned))
-    work = [
-        lambda rank, moved=moved, labels=labels: rank.round(moved if labels else 0, labels, of_all)
-        for moved, labels in learned
-    ]
-    ranks = on_ranks(*work)
-    assert all(torch.equal(rank.numbers(), ranks[0].numbers()) for rank in ranks)
-    went = (ranks[0].numbers() - start()) / (OUTER_RATE * (1 + OUTER_MOMENTUM))
-    moves = [moved for moved, labels in learned if labels] or [0.0]
-    assert min(moves) - 1e-9 <= went.min() <= went.max() <= max(moves) + 1e-9
 
 
 def test_the_norm_that_is_recorded_is_the_mean_by_label_tokens():

@@ -6,7 +6,6 @@ import time
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from hearth.plan.planner import Fixed
 from hearth.plan.row_order import RowOrder
@@ -17,56 +16,30 @@ COMPUTED, UPDATED = 10.0, 0.02
 """Seconds; the second ones really pass."""
 
 
-class Learner:
-    rate, may_lower_scale = 1e-3, False
-
-    def update(self) -> float:
-        time.sleep(UPDATED)
-        return 1.0
-
-    def advance_schedule(self) -> None:
-        """Nothing changes it here."""
+def slow_update() -> float:
+    time.sleep(UPDATED)
+    return 1.0
 
 
-class Exchanged:
-    """An exchange of one rank with itself, and the end of its rounds."""
+def exchange(heard: list[float]) -> SimpleNamespace:
+    """Return an exchange of one rank with itself, and the end of its rounds; both note seconds."""
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
+    def reported(seconds: float) -> SimpleNamespace:
+        heard.append(seconds)
+        shared = {"micro_batch": [1], "tokens": [2], "skipped": [0], "labels": [1], "norm": [1]}
+        return SimpleNamespace(**shared, compute_seconds=[seconds])
 
-    def run(
-        self, flags: dict[str, bool], compute_seconds: float, **others: object
-    ) -> SimpleNamespace:
-        return self._reported(compute_seconds)
-
-    def begin(self) -> None:
-        """A round leaves nothing to note here."""
-
-    def end(
-        self, local: SimpleNamespace, flags: dict[str, bool], **others: object
-    ) -> SimpleNamespace:
-        return self._reported(local.seconds)
-
-    def _reported(self, seconds: float) -> SimpleNamespace:
-        self.seconds.append(seconds)
-        return SimpleNamespace(
-            micro_batch=[1],
-            tokens=[2],
-            compute_seconds=[seconds],
-            skipped=[0],
-            labels=[1],
-            norm=[1],
-        )
+    return SimpleNamespace(
+        run=lambda flags, compute_seconds, **others: reported(compute_seconds),
+        begin=lambda: None,
+        end=lambda local, flags, **others: reported(local.seconds),
+    )
 
 
-@pytest.fixture
-def exchanged() -> Exchanged:
-    return Exchanged()
-
-
-def stepper(exchanged: Exchanged, sync_every: int) -> Stepper:
+def stepper(heard: list[float], sync_every: int) -> Stepper:
     """Return a stepper of one rank with steps of two rows."""
     rows = SimpleNamespace(tokens=np.ones(8, int), label_tokens=np.ones(8, int))
+    exchanged = exchange(heard)
     return Stepper(
         SimpleNamespace(sync_every=sync_every, seed=0, packing=True),
         rows,
@@ -75,22 +48,22 @@ def stepper(exchanged: Exchanged, sync_every: int) -> Stepper:
         Fixed((1,), [1]),
         SimpleNamespace(gradients=lambda *a, **k: Computed(1.0, COMPUTED, 1)),
         exchanged,
-        Learner(),
+        SimpleNamespace(rate=1e-3, update=slow_update, advance_schedule=lambda: None),
         lambda: {"stop": False, "keep": False},
         lambda *plans: None,
         exchanged if sync_every > 1 else None,
     )
 
 
-def test_the_others_hear_how_long_a_ranks_optimizer_took_in_the_step_before(exchanged):
-    steps = stepper(exchanged, sync_every=1)
+def test_the_others_hear_how_long_a_ranks_optimizer_took_in_the_step_before():
+    steps = stepper(heard := [], sync_every=1)
     steps.take(0, 2)
     steps.take(1, 1)
-    first, second = exchanged.seconds
+    first, second = heard
     assert first == COMPUTED  # no step was before it
     assert second >= COMPUTED + UPDATED
 
 
-def test_the_others_hear_how_long_it_took_in_all_steps_of_a_round(exchanged):
-    stepper(exchanged, sync_every=3).take(0, 3)
-    assert exchanged.seconds[0] >= 3 * (COMPUTED + UPDATED)
+def test_the_others_hear_how_long_it_took_in_all_steps_of_a_round():
+    stepper(heard := [], sync_every=3).take(0, 3)
+    assert heard[0] >= 3 * (COMPUTED + UPDATED)

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -81,15 +80,9 @@ class Node:
 
     def kill(self) -> None:
         """End the courier as a power cut would."""
-        os.kill(self.pid, signal.SIGKILL)
-        until(lambda: gone(self.pid))
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+        courier = psutil.Process(self.pid)
+        courier.kill()
+        until(lambda: courier.status() == psutil.STATUS_ZOMBIE)
 
 
 def weights(folder: Path) -> str:
@@ -128,24 +121,18 @@ class Held(Holding):
 
 
 @pytest.fixture
-def giving(nodes) -> Iterator[Giving]:
-    """The first node as a giver in this process."""
+def held(nodes) -> Iterator[tuple[Table, Held]]:
+    """Give the first node's model from this process; return what is given."""
+    table = made(["model"], {"model": str(nodes[0].target)})
+    held = Held(table, nodes[0].target)
     giving = Giving(nodes[0].address, nodes[0].port, SECRET, ADDRESSES)
+    giving.show(table, [held])
     thread = threading.Thread(target=giving.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
-    yield giving
+    yield table, held
     giving.shutdown()
     giving.server_close()
     thread.join(10)
-
-
-@pytest.fixture
-def held(nodes, giving) -> tuple[Table, Held]:
-    """Return the files that the first node gives."""
-    table = made(["model"], {"model": str(nodes[0].target)})
-    held = Held(table, nodes[0].target)
-    giving.show(table, [held])
-    return table, held
 
 
 def test_a_model_goes_down_the_chain_and_is_whole_at_every_node(nodes):
@@ -189,33 +176,22 @@ def test_a_node_killed_in_the_middle_goes_on_where_it_was(nodes, held):
     assert weights(nodes[1].target) == weights(nodes[0].target)
 
 
-TAKE = """
-import json, os, sys
-from pathlib import Path
-from hearth.verify.pairs import Peer
-from hearth.transfer.relay import Task, start
-task = json.loads(sys.argv[1])
-givers = tuple(Peer(**giver) for giver in task.pop("givers"))
-print(start(Task(**task, givers=givers), Path(task["record"]).with_name("log")))
-os.wait()
-print(Path(task["record"]).read_text())
-print(*os.listdir(Path(task["record"]).parent))
-"""
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root")
-def test_a_disk_that_fills_up_is_what_the_record_says(nodes, held):
+def test_a_disk_that_fills_up_is_what_the_record_says(nodes, held, tmp_path):
     table, _ = held
-    node = nodes[1]
-    node.folder.mkdir()
-    task = asdict(node.task(table.digest, [nodes[0].giver]))
-    command = (sys.executable, "-c", TAKE, json.dumps(task))
-    disk = f"mount -t tmpfs -o size=8m tmpfs {node.folder}"
-    done = run("unshare", "--mount", "sh", "-c", f'{disk} && exec "$@"', "sh", *command)
-    record, left = done.stdout.splitlines()[-2:]
+    folder = nodes[1].folder
+    folder.mkdir()
+    task = nodes[1].task(table.digest, [nodes[0].giver])
+    (tmp_path / "task").write_text(json.dumps(asdict(task)))
+    script = (
+        f"mount -t tmpfs -o size=8m tmpfs {folder} && "
+        f"{sys.executable} -m hearth.transfer courier < {tmp_path}/task > /dev/null; "
+        f"cat {folder}/transfer.json; echo; ls -A {folder}"
+    )
+    record, *left = run("unshare", "--mount", "sh", "-c", script).stdout.splitlines()
     assert json.loads(record)["state"] == "failed"
     assert_names(json.loads(record)["findings"][0], "No space left")
-    assert sorted(left.split()) == ["log", "models", "transfer.json"]
+    assert left == ["models", "transfer.json"]
 
 
 def test_a_second_call_takes_the_place_of_the_first(nodes, held):
@@ -226,7 +202,7 @@ def test_a_second_call_takes_the_place_of_the_first(nodes, held):
     first.most = 1000
     nodes[1].port = free_port(nodes[1].address)
     nodes[1].begin(table.digest, [nodes[0].giver])
-    assert gone(earlier)
+    assert not psutil.pid_exists(earlier)
     nodes[1].until("done")
 
 
