@@ -300,7 +300,7 @@ def test_a_controller_that_dies_before_it_confirms_leaves_nothing_behind(bare, t
             started.kill()
         is_as_before(node, bare)
         check = ("--check",) if node == TRIED[0] else ()
-        return play(tmp_path / node, node, *check, "-e", "network_mode=verify").end()[1]
+        return play(tmp_path / node, node, *check, "-e", "network_mode=verify").end()
 
     for node, screen in at_once(try_it, THROUGH_NETPLAN).items():
         assert_line(screen, "confirmed", NODES[node].card)

@@ -24,8 +24,7 @@ def play(tmp_path_factory) -> Iterator[Callable[..., str]]:
     controller = Controller(tmp_path_factory.mktemp("home"))
 
     def run(*arguments: object, status: int = 0) -> str:
-        ended, screen = controller.play(*arguments)
-        assert ended == status
+        screen = controller.play(*arguments, status=status)
         assert not (controller.folder / "home/.ssh").exists()
         return screen
 
