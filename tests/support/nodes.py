@@ -31,10 +31,10 @@ def facts(**changes: Any) -> dict[str, Any]:
     }
 
 
-def talk(*others: str) -> dict[str, Any]:
+def talk(*others: str, mbit: float = 940.0) -> dict[str, Any]:
     """Return the measurements of a node with these others."""
     return {
         "milliseconds": dict.fromkeys(others, 0.2),
-        "mbit": dict.fromkeys(others, 940.0),
+        "mbit": dict.fromkeys(others, mbit),
         "failed": {},
     }

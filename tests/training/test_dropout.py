@@ -5,15 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
-from support.ranks import (
-    figures,
-    furthest,
-    learned,
-    stopped,
-    succeeded,
-    train_forked,
-    trained,
-)
+from support.ranks import figures, furthest, learned, stopped, succeeded, train_forked, trained
 from support.tiny_model import make_model
 from transformers import GPT2Config
 

@@ -42,7 +42,6 @@ def attempt(command: list[str], seconds: float) -> str:
             text=True,
             errors="replace",
             timeout=seconds,
-            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"no answer within {seconds:g} s"

@@ -56,8 +56,6 @@ class Launch:
         """Whether the ranks run a person's script."""
         return "spec" in self.run
 
-    # -- plan ------------------------------------------------------------------------------------
-
     def plan(self, shared: str, direct: float) -> dict[str, Any]:
         """Return `found` (findings by node), the `transfer` and whether the nodes may `fetch`.
 
@@ -104,8 +102,6 @@ class Launch:
         )
         return bool(self.facts("look")[name]) and not wrong
 
-    # -- agree -----------------------------------------------------------------------------------
-
     def agree(self) -> dict[str, Any]:
         """Return the run's `file` with the model's revision, and the spec of the link tests.
 
@@ -133,8 +129,6 @@ class Launch:
             )
         ]
         return {"file": file, "talk": talk, "say": "\n".join(f"  {line}" for line in lines)}
-
-    # -- choose ----------------------------------------------------------------------------------
 
     def choose(self, timeouts: Mapping[str, float]) -> dict[str, Any]:
         """Return the `names` that train and their `specs`.

@@ -35,7 +35,6 @@ def bring_code(
     arguments["code"] = {
         name.as_posix(): hashlib.sha256((source / name).read_bytes()).hexdigest() for name in files
     }
-    # In check mode the module only inspects; otherwise it also creates the folders.
     answer = action._execute_module(module, arguments, task_vars=task_vars)
     sends = answer.get("differing") and not answer.get("under_way")
     if sends and not action._task.check_mode:

@@ -74,12 +74,7 @@ class Wheelhouse:
     ) -> dict[str, Wheel]:
         """Return the wheels of all pins for `target`, after downloading missing ones.
 
-        Args:
-            pins: Packages to fetch.
-            target: The platform.
-            builds_from: Index for builds such as `2.13.0+cpu` that the configured index does not
-                have.
-            show: Progress callback.
+        `builds_from` is the index for builds such as `2.13.0+cpu` that the configured one lacks.
 
         Raises:
             SupplyError: A wheel is not available.

@@ -79,22 +79,7 @@ class ActionModule(ActionBase):
     """Runs on the controller."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the run, or its findings.
-
-        The run's `name`, `title` (a line for people), `file` (text of its run.yml), `settings`,
-        `model` (name), `shape` (sizes of the model, as far as known here) and `dataset` (`source`
-        and `staged` name of a local data file, or empty). The nodes that were asked for (`nodes`;
-        `all` or `auto` alone), those among which the ones that train are chosen (`asked`, in order
-        of rank), `elastic`, `min_nodes` (0: more than half) and the supervisors' `meeting_port` (0:
-        rank 0 chooses). The `split` set by hand (shares by rank) or whether it is `by_speed`, the
-        `global_batch` (rows), `parallel` (`ddp` or `fsdp`), `sync_every` (steps between two
-        exchanges), and whether anything `measures` nodes or links before the run. Whether it
-        `resumes`, and the step of the newest checkpoint `recorded` here (None without one).
-
-        For a person's script also: `told` (lines on what goes to the nodes), `code` and `data`
-        (`source`, `files` with checksums, `size` in bytes, `place` in the workspace), and `spec`
-        for the supervisors.
-        """
+        """Return the run as `requested` describes it, or its findings."""
         result = super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)

@@ -25,9 +25,7 @@ options:
     type: list
     elements: str
   code:
-    description: >-
-      What C(scripts/) holds, checksum (SHA-256) by relative path. The action plugin fills this in
-      from O(source).
+    description: Checksums of the code, as for M(hearth_workspace). From the action plugin.
     type: dict
   source:
     description: Folder of the controller that holds the training code. For the action plugin only.

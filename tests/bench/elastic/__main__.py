@@ -18,15 +18,7 @@ from typing import Any
 import torch
 
 from tests.bench.command import Bench, at_least, turns
-from tests.bench.elastic.engines import (
-    LEAST,
-    NODES,
-    ROWS,
-    Hearth,
-    Torchft,
-    install_torchft,
-    until,
-)
+from tests.bench.elastic.engines import LEAST, NODES, ROWS, Hearth, Torchft, install_torchft, until
 from tests.bench.elastic.report import figures_of, table
 from tests.bench.heterogeneous.work import LENGTH, make_work
 

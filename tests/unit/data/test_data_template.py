@@ -12,12 +12,7 @@ from support.tiny_model import CHAT_TEMPLATE, make_tokenizer
 from hearth.base.errors import ModelError
 from hearth.data.columns import Example
 from hearth.data.findings import Problem
-from hearth.data.template import (
-    encode,
-    encode_prompt,
-    ensure_chat_template,
-    tokenizer_fingerprint,
-)
+from hearth.data.template import encode, encode_prompt, ensure_chat_template, tokenizer_fingerprint
 
 # Shortened forms of published templates; each shows one way in which they differ.
 TRIMMING = (  # Llama 3, Gemma

@@ -308,10 +308,6 @@ def test_a_folder_without_weights_will_do_where_they_are_drawn(folder, tmp_path)
     refused(local(folder), tmp_path, folder, "tokenizer", "missing", weights=False)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    refused(local(tmp_path / "nowhere"), tmp_path, tmp_path / "nowhere", "no such")
-
-
 INDEX = {"weight_map": {"a": "model-1.safetensors", "b": "model.safetensors"}}
 
 
@@ -330,8 +326,9 @@ INDEX = {"weight_map": {"a": "model-1.safetensors", "b": "model.safetensors"}}
             ["model-1.safetensors", "missing"],
         ),
         (lambda at: (at / CONFIG).write_text("[]"), [CONFIG, "configuration"]),
+        (shutil.rmtree, ["no such"]),
     ],
-    ids=["pickle", "adapter", "torn", "pointer", "part missing", "no configuration"],
+    ids=["pickle", "adapter", "torn", "pointer", "part missing", "no configuration", "no folder"],
 )
 def test_a_folder_that_is_not_a_whole_model_is_refused_with_the_reason(
     folder, tmp_path, spoil, facts

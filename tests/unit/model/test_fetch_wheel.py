@@ -61,10 +61,7 @@ def write_gguf(path: Path) -> None:
     random = np.random.default_rng(0)
     shapes = {
         "token_embd": (len(tokens), width),
-        "blk.0.attn_q": (width, width),
-        "blk.0.attn_k": (width, width),
-        "blk.0.attn_v": (width, width),
-        "blk.0.attn_output": (width, width),
+        **{f"blk.0.attn_{part}": (width, width) for part in ("q", "k", "v", "output")},
         "blk.0.ffn_gate": (hidden, width),
         "blk.0.ffn_up": (hidden, width),
         "blk.0.ffn_down": (width, hidden),

@@ -14,14 +14,7 @@ from support.facts import refuses
 from hearth.base.errors import ConfigError
 from hearth.plan.row_order import RowOrder
 from hearth.plan.speed import Speed, micro_batches, pieces_of
-from hearth.plan.split import (
-    Plan,
-    better_global_batch,
-    by_shares,
-    by_speed,
-    seconds_of,
-    shares_for,
-)
+from hearth.plan.split import Plan, better_global_batch, by_shares, by_speed, seconds_of, shares_for
 
 shares = st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any)
 seconds = st.floats(0.01, 10) | st.integers(1, 3)  # of these many are alike

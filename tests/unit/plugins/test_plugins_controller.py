@@ -328,8 +328,6 @@ def test_the_archive_is_the_same_bytes_each_time_and_leaves_out_what_no_node_nee
         assert [(each.name, each.mode) for each in tar] == [("go", 0o755), ("hearth/a.py", 0o644)]
 
 
-# -- which Ansible --------------------------------------------------------------------------------
-
 LOCK = "ansible==12.3.0 \\\n    --hash=x\nansible-core==2.19.14 \\\n    --hash=y\n"
 
 

@@ -91,11 +91,8 @@ def cut_to_length(documents: Documents, chosen: np.ndarray, longest: int) -> Cut
 class Rows:
     """Packed rows over a flat store of tokens, which may be memory-mapped.
 
-    Args:
-        documents: the store.
-        pieces: the slices of the store that make up the rows.
-        rows: piece numbers of each row.
-        name: the data set's name, for `sources`.
+    `rows` has the numbers of the `pieces` of the store `documents` that make up each row, and
+    `name` is the data set's, for `sources`.
 
     Attributes:
         tokens: int64 (rows,), tokens of each row.

@@ -40,6 +40,11 @@ class ErrorSample(BaseModel):
     source: str = Field(pattern=r"^(https://\S+|tests/\S+\.py::test_\w+)$")
     kernel: str = ""
 
+    @property
+    def provoked(self) -> bool:
+        """Whether a test provokes the error."""
+        return self.source.startswith("tests/")
+
 
 class Entry(BaseModel):
     """One known error: patterns that match it, its cause and its cure."""

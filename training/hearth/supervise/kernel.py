@@ -42,9 +42,7 @@ def kills_so_far(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")
 async def kernel_said(since: float, kills_before: int) -> list[str]:
     """Return the kernel messages since a time (seconds since the epoch) that may concern a run.
 
-    Args:
-        since: when the launch began.
-        kills_before: `kills_so_far` at that time.
+    `since` is when the launch began, `kills_before` are the `kills_so_far` at that time.
     """
     lines = telling(await _journal(since))
     kills = kills_so_far() - kills_before

@@ -20,9 +20,7 @@ _UFW_RULE = re.compile(r"ufw allow from (\S+)(?: comment '(.*)')?")
 def ufw_commands(added: str, peers: Sequence[str]) -> list[list[str]]:
     """Return the commands that make ufw admit exactly the current peers.
 
-    Args:
-        added: what `ufw show added` prints.
-        peers: addresses of the other nodes.
+    `added` is what `ufw show added` prints, `peers` are the addresses of the other nodes.
     """
     rules = [match for line in added.splitlines() if (match := _UFW_RULE.fullmatch(line.strip()))]
     ours = [rule[1] for rule in rules if rule[2] == MARK]
@@ -64,10 +62,7 @@ def firewalld_sources(active: str) -> dict[str, str]:
 def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str], card: str) -> list[str]:
     """Return a finding for each chain that blocks peers.
 
-    Args:
-        listed: what `nft --json list ruleset` prints, parsed.
-        peers: addresses of the other nodes.
-        card: network interface on which they come in.
+    `listed` is what `nft --json list ruleset` prints, parsed; the peers come in on `card`.
     """
     items = listed.get("nftables", [])
     rules = [item["rule"] for item in items if "rule" in item]

@@ -24,14 +24,11 @@ def place_workspace(
     """
     scripts = os.path.join(path, "scripts")
     try:
-        missing = [
-            folder
-            for folder in (path, *(os.path.join(path, name) for name in folders))
-            if not os.path.isdir(folder)
-        ]
+        places = [path, *(os.path.join(path, name) for name in folders)]
+        missing = [place for place in places if not os.path.isdir(place)]
         if not module.check_mode:
-            for folder in missing:
-                os.makedirs(folder, exist_ok=True)
+            for place in missing:
+                os.makedirs(place, exist_ok=True)
         wrong = differing(scripts, code, let_be=["__pycache__"])
         under_way = run_under_way(path) if wrong else ""
         if wrong and not under_way and archive and not module.check_mode:

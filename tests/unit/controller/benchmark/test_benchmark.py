@@ -319,9 +319,6 @@ def test_versions_that_a_node_has_told_are_compared_too():
     assert changed_versions(twice(), now) == ["tower: torch 2.13.0 → 2.14.0"]
 
 
-# -- the learning rate -----------------------------------------------------------------------------
-
-
 def test_a_larger_step_scales_the_rate_by_its_rows():
     _, larger = advice(SETTINGS, 1.8)
     assert_names(larger, "global_batch=29", "learning_rate=0.00027", "0.00036")

@@ -339,9 +339,6 @@ def test_the_nodes_and_the_options_of_the_launch_are_repeated(tmp_path):
     assert "nodes" not in repeat_command(run, None)  # by hand it is torchrun that has them
 
 
-# -- on demand -------------------------------------------------------------------------------------
-
-
 def test_on_demand_it_is_written_into_the_folder_of_the_run(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["report", str(run)])
     assert main() == 0

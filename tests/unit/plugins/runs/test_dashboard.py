@@ -66,6 +66,7 @@ def test_without_curves_there_is_nothing_to_show_and_a_script_never_has_any(work
         *("", "{", "[]", '"x"'),
         json.dumps({**RUNNING, "pid": os.getpid(), "logdir": "/"}),  # a process that is none
     ],
+    ids=["empty", "torn", "list", "text", "another process"],
 )
 def test_what_is_no_record_of_a_tensorboard_is_none(workspace, record):
     (workspace / "config" / "tensorboard.json").write_text(record)
