@@ -23,7 +23,7 @@ def test_a_move_names_who_slowed_down_and_what_it_means():
     [
         ((1.0, 1.1, 1.2), (9, 9, 9), ""),
         ((1.0, 2.0, 4.0), (9, 9, 9), "oldbox"),
-        ((1.0, 3.9, 4.0), (9, 9, 9), "laptop, oldbox"),
+        ((1.0, 3.6, 4.0), (9, 9, 9), "laptop, oldbox"),
         ((2.0, 2.0, 0.1), (9, 9, 0), ""),  # without rows in this step
         ((4.0, 2.0, 0.1), (9, 9, 0), "tower"),
         ((3.0, 0.1, 0.1), (9, 0, 0), ""),

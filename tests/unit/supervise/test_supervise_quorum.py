@@ -159,11 +159,13 @@ def test_a_stop_waits_for_all_and_names_who_was_asked():
 
 def test_a_silent_node_is_lost():
     council = started()
+    council.heard("laptop", 1)
     for node in ("desk", "shelf"):
-        council.heard(node, 15)
-    assert council.decide(15) is None
-    verdict = cause(council.decide(15.1))
+        council.heard(node, 16)
+    assert council.decide(16) is None
+    verdict = cause(council.decide(16.1))
     assert (verdict.node, verdict.kind) == ("laptop", "node_lost")
+    assert_names(verdict.message, "laptop", "15 s")
 
 
 @given(

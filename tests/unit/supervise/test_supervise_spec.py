@@ -100,7 +100,8 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
         assert word not in told
     # torchrun needs them to find Hearth, and takes them from the ranks.
     assert told[NOT_FOR_RANKS].split() == ["PYTHONPATH", "PYTHONSAFEPATH"]
-    own = environment(load(), 0)
+    own = environment(load(models="/srv/models"), 0)
+    assert own["HEARTH_MODELS"] == "/srv/models"
     assert own["PYTHONPATH"] == told["PYTHONPATH"] == str(spec.workspace / "scripts")
     assert not {"HEARTH_RESULTS", NOT_FOR_RANKS} & own.keys()
 

@@ -135,6 +135,8 @@ def test_fewer_points_tell_the_same_in_sum(known, most):
     fewer = thinned(windows, most)
     assert len(fewer) <= most + len(known.story.launches)
     assert sum(each.steps for each in fewer) == 80
+    loss, whole_loss = (sum(each.loss * each.steps for each in some) for some in (fewer, windows))
+    assert loss == pytest.approx(whole_loss)
     for node, (part, seconds) in totals(fewer).items():
         whole, whole_seconds = totals(windows)[node]
         assert seconds == pytest.approx(whole_seconds)

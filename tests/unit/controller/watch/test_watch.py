@@ -107,7 +107,7 @@ def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(write, stream):
     lines = Lines()
     follower = follow(stream(metrics=None), lines)
     begin = written(start_line("desk", time=SINCE))
-    fifth = written(step_line(10, step=5, time=SINCE))
+    fifth = written(step_line(10, step=5, steps=10, time=SINCE))
     earlier = fifth.replace("2026", "2025")
     write("results/r1/metrics.jsonl", earlier + begin + fifth[:-9])
     write("results/r1/supervisor.json", record())
@@ -120,7 +120,7 @@ def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(write, stream):
     assert len(lines) == 1
     write("results/r1/metrics.jsonl", earlier + begin + fifth)
     until(lambda: shown(2))
-    assert_names(lines[1], "step 5/60", "1.250", "10 tokens/s")
+    assert_names(lines[1], "step 5/10", "1.250", "10 tokens/s")
     write("results/r1/supervisor.json", record("finished"))
     assert outcome_of(follower) == {"state": "finished", "cause": None}
     assert (follower.facts["rank"], follower.facts["since"]) == (0, SINCE)
