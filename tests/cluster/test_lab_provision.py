@@ -13,16 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.lab import (
-    PYTHON,
-    Play,
-    inside,
-    inventory,
-    lab,
-    machines,
-    short_run,
-    tree,
-)
+from support.lab import PYTHON, Play, inside, inventory, lab, machines, short_run, tree
 from support.lines import assert_line
 from support.rotated import ALL, SEED
 from support.waiting import HANG

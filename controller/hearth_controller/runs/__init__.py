@@ -1,1 +1,1 @@
-"""The runs of a cluster, merged from the records of its nodes. Pure, except for the clock and collect.py."""
+"""The runs of a cluster, from the records of its nodes. Pure, but for the clock and collect.py."""

@@ -51,7 +51,7 @@ def describe_dashboard(
         *_wandb(answer, variables, local),
     ]
     return [
-        f"{board['run']}: TensorBoard runs on {node} (process {board['pid']}), at its loopback alone",
+        f"{board['run']}: TensorBoard runs on {node} (process {board['pid']}), on loopback alone",
         *(f"  {line}" for line in aligned(rows)),
     ]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hearth_controller.runs.observed import ObservedRun
 from hearth.base.errors import LaunchError
 from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
+from hearth_controller.runs.observed import ObservedRun
 
 _PROGRESS = ("run", "state", "step", "loss", "perplexity")
 # The name of a run and the run that it resumes do not affect training.
@@ -97,7 +97,9 @@ def compare(one: ObservedRun, other: ObservedRun) -> list[str]:
     first, second = (cells(run, digits=4) for run in (one, other))
     results = [(name if name != "run" else "", first[name], second[name]) for name in first]
     settings = differing(one, other)
-    differences = ["settings that differ:", *aligned(settings)] if settings else ["no setting differs"]
+    differences = (
+        ["settings that differ:", *aligned(settings)] if settings else ["no setting differs"]
+    )
     return [line.rstrip() for line in [*aligned(results), "", *differences]]
 
 

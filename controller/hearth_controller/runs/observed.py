@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from hearth.base.errors import ConfigError, LaunchError, did_you_mean
 from hearth.config import Run, run_of
+from hearth.supervise.cause import ENDS, generation_of, telling
 from hearth_controller.runs.story import Story
 from hearth_controller.script.run import ScriptRun, script_of
-from hearth.base.errors import ConfigError, LaunchError, did_you_mean
-from hearth.supervise.cause import ENDS, generation_of, telling
 
 T = TypeVar("T")
 
@@ -180,7 +180,8 @@ def observed_run(
     # A node that still runs an earlier launch, whose end it has not heard of, takes part too.
     names += [node for node in known if node not in names and _alive(known[node])]
     parts = {
-        node: _part(rank, known.get(node), _no_answer(node, nodes)) for rank, node in enumerate(names)
+        node: _part(rank, known.get(node), _no_answer(node, nodes))
+        for rank, node in enumerate(names)
     }
     of_parts = {node: records[node] for node in names if node in records}
     state, decisive = _state(parts, of_parts)

@@ -162,7 +162,7 @@ class Outcome:
         return "" if 0 in there else next(iter(there.values()), "")
 
     def files(self, node: str, run: str) -> dict[str, str]:
-        """Return the files to bring from a node: path in its workspace, by path in the run's folder.
+        """Return the files to bring from a node: path in its workspace by path in the run's folder.
 
         Every node has a log, and the files of a script; rank 0's has the record and the results.
         """

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hearth_controller.runs.observed import ObservedRun
 from hearth_controller.base.verdict import Verdict, overall
+from hearth_controller.runs.observed import ObservedRun
 
 NO_NVIDIA_SMI = "no nvidia-smi"
 """The answer of `hearth_examine` for a node without the driver's tool."""
@@ -37,7 +37,9 @@ def status(
     return {"time": time, "verdict": verdict, "reasons": reasons, "runs": entries, "nodes": nodes}
 
 
-def judge(runs: Sequence[ObservedRun], nodes: Sequence[Mapping[str, Any]]) -> tuple[Verdict, list[str]]:
+def judge(
+    runs: Sequence[ObservedRun], nodes: Sequence[Mapping[str, Any]]
+) -> tuple[Verdict, list[str]]:
     """Return the overall verdict and the reasons why it is not good.
 
     Broken: the newest run failed or was lost, or no node answers. Degraded: a run waits for a node

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hearth_controller.runs.listing import local_time, number, progress
-from hearth_controller.base.verdict import MARKS
 from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
+from hearth_controller.base.verdict import MARKS
+from hearth_controller.runs.listing import local_time, number, progress
 
 MOST_RUNS = 8
 """Number of runs to show; active runs come first and are always included."""

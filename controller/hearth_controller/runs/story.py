@@ -232,9 +232,8 @@ class Story:
             node: NodeWork(**{name: numbers[node] for name, numbers in work.items()})
             for node in work["rows"]
         }
-        self.windows.append(
-            Window(len(self.launches) - 1, line["step"], steps, at, seconds, line.get("loss"), parts)
-        )
+        launch, loss = len(self.launches) - 1, line.get("loss")
+        self.windows.append(Window(launch, line["step"], steps, at, seconds, loss, parts))
 
     def _plan(self, line: Mapping[str, Any], at: float) -> None:
         """Process a `plan` line."""

@@ -71,9 +71,7 @@ def summary(
     return "\n".join([_headline(run, _steps(story, outcome), outcome, elapsed), *table(rows)])
 
 
-def script_summary(
-    script: ScriptRun, outcome: Outcome, folder: str, files: Collection[str]
-) -> str:
+def script_summary(script: ScriptRun, outcome: Outcome, folder: str, files: Collection[str]) -> str:
     """Return the closing text of a run of a person's script; see `summary` for the arguments."""
     rows = _interruptions(outcome) + _unreported(outcome)
     rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]

@@ -83,14 +83,5 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
-        return (
-            result
-            | {"changed": False}
-            | requested(
-                typed,
-                Path(arguments["runs"]),
-                arguments["known"],
-                arguments["nodes"],
-                arguments["resume"],
-            )
-        )
+        runs, *others = (arguments[name] for name in ("runs", "known", "nodes", "resume"))
+        return result | {"changed": False} | requested(typed, Path(runs), *others)

@@ -40,6 +40,7 @@ options:
     elements: dict
 """
 
+
 class ActionModule(ActionBase):
     """Fetches from one node."""
 
@@ -54,7 +55,8 @@ class ActionModule(ActionBase):
         )
         files, copies = options["files"], ()
         if options["run"]:
-            node, outcome = task_vars["inventory_hostname"], Outcome.from_answers(options["answers"])
+            node = task_vars["inventory_hostname"]
+            outcome = Outcome.from_answers(options["answers"])
             files, copies = outcome.files(node, options["run"]), outcome.copies(node)
         if not files:
             return result | {"skipped": True, "msg": "this node has nothing of the run"}

@@ -20,6 +20,7 @@ options:
     default: ansible-playbook
 """
 
+
 class ActionModule(ActionBase):
     """Runs its module on a node."""
 

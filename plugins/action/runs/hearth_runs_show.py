@@ -10,11 +10,11 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.base.errors import LaunchError
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.runs.listing import compare, listing, removal, removal_objection
 from hearth_controller.runs.observed import ObservedRun, digests_of, observed_runs, pick
-from hearth.base.errors import LaunchError
 
 DOCUMENTATION = r"""
 module: hearth_runs_show
@@ -52,9 +52,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the text (`say`), or fail with the reason.
 
-        `removal`, `pick` and `pick_alive` return the run's `name`, its `nodes` in order of rank,
-        whether somebody asked for its end (`stopping`), and the name of the person's `script` ('' for
-        Hearth's trainer).
+        All verbs but `list` and `compare` return the run's `name`, its `nodes` in order of rank,
+        whether somebody asked for its end (`stopping`), and the name of the `script`, if any.
         """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
@@ -63,7 +62,9 @@ class ActionModule(ActionBase):
         if known.keys() == set(silent):
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
         try:
-            return result | self._answer(given["verb"], observed_runs(known), given["names"], silent)
+            return result | self._answer(
+                given["verb"], observed_runs(known), given["names"], silent
+            )
         except LaunchError as error:
             return result | {"failed": True, "msg": str(error)}
 
@@ -71,7 +72,8 @@ class ActionModule(ActionBase):
         self, verb: str, runs: Sequence[ObservedRun], names: Sequence[str], silent: Sequence[str]
     ) -> Mapping[str, Any]:
         if verb == "list":
-            return _said([*listing(runs, TABLE_WIDTH), *_not_answered(silent)])
+            missing = ["", f"not answered: {', '.join(silent)}"] if silent else []
+            return _said([*listing(runs, TABLE_WIDTH), *missing])
         if verb == "compare":
             if len(names) != 2:
                 raise LaunchError(
@@ -94,7 +96,3 @@ class ActionModule(ActionBase):
 
 def _said(lines: Sequence[str]) -> dict[str, Any]:
     return {"say": "\n".join(f"  {line}".rstrip() for line in lines)}
-
-
-def _not_answered(silent: Sequence[str]) -> list[str]:
-    return ["", f"not answered: {', '.join(silent)}"] if silent else []

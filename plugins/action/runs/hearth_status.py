@@ -12,12 +12,12 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.base.files import write_whole
 from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.unreachable import describe_failure
 from hearth_controller.runs.observed import digests_of, observed_runs
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
-from hearth.base.files import write_whole
 
 DOCUMENTATION = r"""
 module: hearth_status
@@ -38,6 +38,7 @@ options:
     default: ""
 """
 
+
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
@@ -54,7 +55,8 @@ class ActionModule(ActionBase):
             observed_runs(digests),
             {name: known[name].get("status_health", {}).get("facts") for name in given["nodes"]},
             {
-                name: describe_failure(known[name].get("runs_look", {})) or "failed without saying why"
+                name: describe_failure(known[name].get("runs_look", {}))
+                or "failed without saying why"
                 for name, answer in digests.items()
                 if answer is None
             },

@@ -35,6 +35,7 @@ options:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth_node.base import absolute, text_of
 from ansible.module_utils.hearth_node.runs.dashboard import (
     DashboardError,
     answers,
@@ -46,7 +47,6 @@ from ansible.module_utils.hearth_node.runs.dashboard import (
     start,
     stop,
 )
-from ansible.module_utils.hearth_node.base import absolute, text_of
 
 
 def main() -> None:
