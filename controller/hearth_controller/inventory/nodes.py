@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 EXAMPLE = "inventory/homelab.example shows how it looks"
+
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,12 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
     given = [_parsed(variables.get("cluster_address")) for variables in members.values()]
     one_computer = all(address is None or address.is_loopback for address in given)
     for position, (name, variables) in enumerate(members.items()):
+        # The name becomes a host name, a part of paths and of ssh's command line.
+        if not _NAME.fullmatch(name):
+            findings.append(
+                f"{name!r} is no host name; give it up to 253 letters, digits, '-', '_' and '.', "
+                "at most 63 between two dots, none of them beginning or ending with '-'"
+            )
         rank = variables.get("node_rank", position)
         if isinstance(rank, bool) or not str(rank).isdecimal():
             findings.append(f"{name}: node_rank is {rank!r}; a whole number from 0 is wanted")

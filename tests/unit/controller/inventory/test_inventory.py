@@ -86,6 +86,9 @@ FIRST = {"first_address": "x.lan"}
         (at(a="FD00:0::12"), ["a", "FD00:0::12", "write it fd00::12"]),
         (at(a="fe80::1", b="fe80:0::1"), ["a and b", "cluster_address fe80::1"]),
         (at(a="10.0.0.1", b="fd00::1"), ["b are IPv6"]),
+        (members(a={}, **{"../../evil": {}}), ["../../evil"]),
+        (members(**{"a b": {}, "-x": {}, "a..b": {}, "a\n": {}}), ["a b", "-x", "a..b", "a\\n"]),
+        (members(**{"n" * 64: {}, ".".join(["n" * 63] * 4): {}}), ["n" * 64, "n" * 63 + "."]),
         (members(a={}, b={"first_address": "10.0.0.1"}), ["b", "10.0.0.1", "cluster_address of a"]),
         (members(a=FIRST, b=FIRST), ["a and b", "first_address x.lan"]),
     ],
@@ -94,6 +97,10 @@ def test_what_is_wrong_with_nodes_is_said(hosts, facts):
     _, findings = read_nodes(hosts)
     assert findings
     assert_names("\n".join(findings), *facts)
+
+
+def test_a_host_name_of_labels_and_underscores_is_taken():
+    assert read_nodes(members(**{"Old_Box.lan": {}, "3070": {}, "n" * 63: {}}))[1] == []
 
 
 def test_loopback_of_one_computer_and_a_first_address_that_is_kept_are_let_be():
