@@ -194,3 +194,21 @@ def test_of_one_launchs_checkpoints_of_one_step_all_take_the_same_best(tmp_path)
     keep(nodes[1], 10, best=2.5)
 
     assert [found.facts["best"] for found, _ in shared(nodes)] == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["/evil", "../evil", "adapter/../../evil", "", ".", "a\0b"])
+def test_a_file_that_another_node_names_outside_the_checkpoint_is_refused(tmp_path, name):
+    folder = tmp_path / "checkpoints"
+    keep(folder, 5)
+    name = name.replace("/evil", f"{tmp_path}/evil") if name.startswith("/") else name
+    with refuses(CheckpointError, repr(name), "step-00000010"):
+        checkpoint._store(folder, 10, [("state.pt", b"state"), (name, b"evil")])
+    assert not list(tmp_path.rglob("evil"))
+    keep(folder, 15)
+    assert names(folder) == ["step-00000005", "step-00000015"]
+    manifest = folder / "step-00000015" / "checkpoint.json"
+    facts = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(facts | {"files": {name: "0" * 64}}))
+    said = []
+    assert newest(folder, said.append).step == 5
+    assert_names(said[0], repr(name))

@@ -152,8 +152,14 @@ def test_a_table_travels_as_text_and_cannot_name_a_file_elsewhere(tmp_path):
     assert Table.of(table.text()) == table
     assert Table.of(table.text()).digest == table.digest
     assert table.items[0].about == {"id": "owner/bulky", "origin": "hub", "revision": "0123abcd"}
-    with refuses(SupplyError, "../config.json"):
-        Table.of(table.text().replace("config.json", "../config.json"))
+    item = table.items[0]
+    for name in ("../config.json", "..", ".", "", "a\0b"):
+        file = replace(item.files[0], name=name)
+        for odd in (replace(item, name=name), replace(item, files=(file,))):
+            with refuses(SupplyError, repr(name)):
+                Table.of(replace(table, items=(odd,)).text())
+    for name in (".a", "..a", "...", "a..b"):
+        assert Table.of(replace(table, items=(replace(item, name=name),)).text())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"piece": 1, "items": [{}]}'])

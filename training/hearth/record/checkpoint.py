@@ -15,7 +15,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from safetensors import SafetensorError
@@ -132,11 +132,22 @@ def _read(path: Path) -> Checkpoint:
     try:
         facts = json.loads((path / _MANIFEST).read_text())
         for name, expected in facts["files"].items():
-            if sha256_of(path / name) != expected:
+            if sha256_of(_inside(path, name)) != expected:
                 raise CheckpointError(f"{path / name} does not have its recorded checksum")
         return Checkpoint(path, facts["step"], facts)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is not complete: {error}") from error
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return the path of a checkpoint's file; raise `CheckpointError` if it is not in `folder`."""
+    place = PurePosixPath(name)
+    if not place.parts or place.is_absolute() or ".." in place.parts or "\0" in name:
+        raise CheckpointError(
+            f"{folder}: {name!r} does not name a file in this checkpoint, and Hearth writes no "
+            "such name; look for the node that sent it, and delete that node's checkpoint"
+        )
+    return folder / place
 
 
 def newest(
@@ -217,7 +228,7 @@ def _store(folder: Path, step: int, pieces: Iterable[tuple[str, bytes]]) -> None
     temporary = folder / f"{_TEMPORARY}{final.name}"
     shutil.rmtree(temporary, ignore_errors=True)
     for name, content in pieces:
-        path = temporary / name
+        path = _inside(temporary, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(content)

@@ -19,6 +19,9 @@ from hearth.base.errors import SupplyError
 
 Key = Literal["model", "data"]
 
+Name = Annotated[str, Field(pattern=r"^(\.{0,2}[^./\x00]|\.{3})[^/\x00]*$")]
+"""Name of a file in a folder: neither empty nor `.` nor `..`, without a slash or NUL."""
+
 PIECE = 2 << 20
 """Bytes of a piece: smaller ones make the table large, larger ones fill a chain slowly."""
 
@@ -27,7 +30,7 @@ PIECE = 2 << 20
 class File:
     """A file by its plain name: size in bytes, checksum of the whole and of each piece."""
 
-    name: Annotated[str, Field(pattern=r"^[^/]+$")]
+    name: Name
     size: int
     sha256: str
     pieces: tuple[str, ...]
@@ -38,7 +41,7 @@ class Item:
     """A model or a data file. `about` is the origin of a model, from its manifest."""
 
     key: Key
-    name: str
+    name: Name
     files: tuple[File, ...]
     about: Mapping[str, str | None]
 
