@@ -165,6 +165,16 @@ def test_another_model_under_the_same_name_is_fetched(hub, tmp_path, tiny):
     assert fetch(replace(SOURCE, id="owner/other"), tmp_path)[1]
 
 
+def test_a_folder_of_the_models_name_that_hearth_did_not_make_stays(hub, folder, tmp_path):
+    own = tmp_path / "models" / SOURCE.folder
+    own.parent.mkdir()
+    shutil.move(folder, own)
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+    refused(SOURCE, tmp_path, own, "HEARTH_MODELS")
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
+    assert not unfinished_of(own).exists()
+
+
 def test_a_model_without_safe_weights_is_refused_before_the_download(hub, folder, tmp_path):
     (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
     hub.models[ID] = folder

@@ -14,7 +14,7 @@ from support.cached_model import make_cached
 from support.facts import assert_names, refuses
 
 import datasets
-from hearth.base.errors import SupplyError
+from hearth.base.errors import ModelError, SupplyError
 from hearth.base.places import MANIFEST
 from hearth.config import resolve_run
 from hearth.config.layout import Layout
@@ -234,6 +234,24 @@ def test_the_files_of_an_old_model_stay_until_all_of_the_new_one_are_there(tmp_p
     assert not arriving(old).exists()
     (old / MANIFEST).unlink()
     assert not holding.is_whole()
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "while it arrives"])
+def test_a_folder_of_the_models_name_that_hearth_did_not_make_stays(tmp_path, late):
+    new, own = make_cached(tmp_path / "there", 1 << 20), tmp_path / "models" / "bulky"
+    table = made(["model"], {"model": str(new)})
+    holding = Holding(table.items[0], table.piece, own)
+    if late:
+        holding.resume()
+        for number, piece in holding.missing():
+            path = new / table.items[0].files[number].name
+            holding.add(number, path.read_bytes()[piece * table.piece :][: table.piece])
+    own.mkdir(parents=True)
+    (own / "model.safetensors").write_bytes(b"mine")
+    with refuses(ModelError, own, "HEARTH_MODELS"):
+        holding.land() if late else holding.resume()
+    assert [path.read_bytes() for path in own.iterdir()] == [b"mine"]
+    assert arriving(own).exists() == late
 
 
 def test_what_the_disk_made_of_it_is_read_again_before_it_counts(tmp_path):

