@@ -15,15 +15,22 @@ def place_workspace(
 ) -> dict[str, Any]:
     """Create the folders of the workspace at `path`, and its code from the `archive` if any.
 
-    Code that a run under way may start again with stays. `code` has the checksums by relative path;
+    Code that a run under way may start again with stays, and so does a `scripts/` that is not
+    Hearth's: then nothing is changed. `code` has the checksums by relative path;
     in the check mode of `module` nothing is written.
 
     Returns:
         `changed`; the `differing` files of the code; the run for which they stayed (`under_way`, or
         ''); and `findings`.
     """
-    scripts = os.path.join(path, "scripts")
+    scripts, fresh = os.path.join(path, "scripts"), os.path.join(path, ".hearth-scripts")
     try:
+        if _is_foreign(scripts):
+            finding = (
+                f"{scripts} is there already and is not Hearth's; move it away, or set "
+                "hearth_workspace to another folder"
+            )
+            return {"changed": False, "differing": [], "under_way": "", "findings": [finding]}
         places = [path, *(os.path.join(path, name) for name in folders)]
         missing = [place for place in places if not os.path.isdir(place)]
         if not module.check_mode:
@@ -32,8 +39,8 @@ def place_workspace(
         wrong = differing(scripts, code, let_be=["__pycache__"])
         under_way = run_under_way(path) if wrong else ""
         if wrong and not under_way and archive and not module.check_mode:
-            unpack(archive, f"{scripts}.new")
-            take_place(f"{scripts}.new", scripts, module.tmpdir)
+            unpack(archive, fresh)
+            take_place(fresh, scripts, module.tmpdir)
     except OSError as error:
         finding = (
             f"the workspace {path} cannot be written ({error.strerror}: {error.filename}); "
@@ -46,3 +53,10 @@ def place_workspace(
         "under_way": under_way,
         "findings": [],
     }
+
+
+def _is_foreign(scripts: str) -> bool:
+    """Return whether the folder of the code holds something, but not Hearth's package."""
+    if not os.path.isdir(scripts):
+        return os.path.lexists(scripts)
+    return bool(os.listdir(scripts)) and not os.path.isdir(os.path.join(scripts, "hearth"))
