@@ -47,6 +47,7 @@ def main(name: str, about: str | None, lines: str) -> int:
     )
     given, more = parser.parse_known_args()
     enter_venv(name)
+    from hearth.base.text import plain
     from hearth_controller.base.verdict import EXIT
 
     with tempfile.TemporaryDirectory() as folder:
@@ -66,5 +67,5 @@ def main(name: str, about: str | None, lines: str) -> int:
             return EXIT["broken"]
         results = json.loads(file.read_text(encoding="utf-8"))
     table = pkgutil.resolve_name(lines)
-    print(json.dumps(results, indent=1) if given.json else "\n".join(table(results)))
+    print(json.dumps(results, indent=1) if given.json else plain("\n".join(table(results))))
     return EXIT[results["verdict"]]

@@ -118,8 +118,10 @@ class CallbackModule(Default):
         if refused := refusal(ansible_version, lock, find_spec("hearth") is not None):
             sys.exit(refused)
         super().__init__()
+        from hearth.base.text import plain
         from hearth_controller.base.pulse import Pulse
 
+        self._plain = plain
         # Progress must not wait in a buffer when the output goes to a file or a pipe.
         sys.stdout.reconfigure(line_buffering=True)
         self._live = sys.stdout.isatty()
@@ -137,7 +139,7 @@ class CallbackModule(Default):
     # -- output ----------------------------------------------------------------------------------
 
     def _say(self, text: str, color: str | None = None) -> None:
-        self._display.display(text, color=color)
+        self._display.display(self._plain(text), color=color)
 
     def _listen(self) -> None:
         """Note all output: this callback's, and what workers hand to Ansible's display."""

@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Protocol
 
+from hearth.base.text import plain
+
 # Evaluated on import in Ansible's main process, because the worker processes that run plugins have
 # no terminal.
 ON_TERMINAL = sys.stdout.isatty()
@@ -48,7 +50,7 @@ class Screen:
 
     def line(self, text: str) -> None:
         """Print a permanent line."""
-        self._display.display(f"{_CLEAR if self._live else ''}  {text}")
+        self._display.display(f"{_CLEAR if self._live else ''}  {plain(text)}")
 
     def end(self) -> None:
         """Clear the progress line for further output."""
@@ -56,5 +58,5 @@ class Screen:
             self._display.display(_CLEAR, newline=False, screen_only=True)
 
     def _draw(self, text: str) -> None:
-        text = text[: COLUMNS - 3]
+        text = plain(text)[: COLUMNS - 3]
         self._display.display(f"{_CLEAR}  {text}", newline=False, screen_only=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from hearth.base.text import plain
 from hearth.supervise.cause import ENDS
 from hearth_controller.watch.node_stream import NodeStream
 
@@ -16,14 +16,10 @@ _QUIET = 2.0
 _PATIENCE = 180.0
 """Seconds without an answer after which a node is no longer followed."""
 
-# A terminal's commands: colours, movements, titles.
-_COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
-
 
 def shown(line: str) -> str:
     """Return a line of a log without control codes; of a progress bar only its last state."""
-    last = _COMMAND.sub("", line).rstrip("\r").rpartition("\r")[2].expandtabs()
-    return "".join(c for c in last if c.isprintable()).rstrip()
+    return plain(line.rstrip("\r").rpartition("\r")[2]).expandtabs().rstrip()
 
 
 class Log:

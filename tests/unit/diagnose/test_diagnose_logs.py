@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from support.facts import assert_names
 from support.house import ROOT
 from support.ranks import python, succeeded
 
+from hearth.diagnose import is_echo
 from hearth.diagnose.__main__ import main
 from hearth.diagnose.catalogue import diagnosis
 from hearth.diagnose.logs import Failure, failure_of
@@ -71,6 +74,24 @@ def test_findings_of_several_lines_stay_together():
     log = began("desk") + said("10:20", "failed: laptop: it lacks a\n    and lacks b")
     told = "\n".join(("it lacks a", "and lacks b"))
     assert failure_of({"desk": log}) == Failure("laptop", told, has_cure=True)
+
+
+def test_a_line_of_a_megabyte_hides_no_error_and_costs_little_of_it():
+    dump = "gloo \\x89PNG" * 100_000
+    error = f"[rank1]: Traceback (most recent call last):\n[rank1]: {LOSS}\n"
+    began = time.process_time()
+    assert failure_of({"desk": dump}) is None
+    assert diagnosis(dump) is None
+    assert not is_echo(dump)
+    assert failure_of({"desk": f"{dump}\n{error}{dump}\n"}) == Failure("desk", LOSS)
+    assert time.process_time() - began < 20 * calibrated()
+
+
+def calibrated() -> float:
+    """Return the CPU seconds of work that takes a tenth of a second or less on any computer."""
+    began = time.process_time()
+    sum(range(2_000_000))
+    return time.process_time() - began
 
 
 def test_other_texts_are_searched_line_by_line():

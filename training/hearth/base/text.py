@@ -1,13 +1,25 @@
-"""Text formatting for messages: durations, byte counts, aligned tables."""
+"""Text formatting for messages: durations, byte counts, aligned tables, text of strangers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 NOT_KNOWN = "–"
 """Placeholder in a table for an unknown value."""
 
 _GAP = "  "
+
+# A terminal's commands: colours, movements, titles.
+_COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
+
+
+def plain(text: str) -> str:
+    """Return a text of any origin without control characters other than line ends and tabs.
+
+    An error, a file name or a node's answer could otherwise command the terminal that shows it.
+    """
+    return "".join(c for c in _COMMAND.sub("", text) if c.isprintable() or c in "\n\t")
 
 
 def duration(seconds: float) -> str:

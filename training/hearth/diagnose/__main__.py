@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from hearth.base.text import plain
 from hearth.diagnose.catalogue import diagnosis, explained
 from hearth.diagnose.logs import failure_of
 
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("no error in these logs")
         return 1
     found = None if failure.has_cure else diagnosis(failure.message, logs.get(failure.node, ""))
-    print(f"{failure.node}: {failure.message}")
+    print(plain(f"{failure.node}: {failure.message}"))
     if not failure.has_cure:
         print(*(f"    {line}" for line in explained(found)), sep="\n")
     return 0 if found or failure.has_cure else 1

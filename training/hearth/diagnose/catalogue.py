@@ -14,7 +14,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from hearth.diagnose.log import kernel_lines
+from hearth.diagnose.log import beginnings, kernel_lines
 
 CATALOGUE = Path(__file__).with_name("catalogue.yml")
 
@@ -86,7 +86,7 @@ def diagnosis(error: str, log: str = "") -> Entry | None:
     kernel lines are searched too if a rank ended without an error, since a killed process cannot
     print why; for a GPU error, only the kernel's lines about the GPU.
     """
-    said = kernel_lines(log)
+    error, said = "\n".join(beginnings(error)), kernel_lines(log)
     if not _WITHOUT_A_WORD.search(error):
         said = [line for line in said if "NVRM:" in line and _OF_A_GPU.search(error)]
     text = "\n".join([error, *said])

@@ -17,6 +17,9 @@ from typing import Any
 MESSAGE_LIMIT = 1000
 """Longest message in characters; some libraries raise whole pages."""
 
+LINE_LIMIT = 2000
+"""Characters of a line that are searched: a dump of a megabyte without a blank is no error text."""
+
 _ECHO = re.compile(
     r"""
       connection\ (closed|reset)\ by\ (remote\ )?peer      # gloo, sockets
@@ -83,6 +86,7 @@ class RankError:
 
 def is_echo(message: str) -> bool:
     """Return whether an error only reports a lost peer or a requested end."""
+    message = message[:MESSAGE_LIMIT]
     return bool(_ECHO.search(message)) and not _DOWNLOAD.search(message)
 
 
@@ -105,7 +109,7 @@ def last_error(text: str, script: str = "") -> RankError | None:
     In order of trust: Hearth's own error; a signal that a rank does not send itself; the last
     exception that is not an echo; an abort; an echo; a rank that ended without a message.
     """
-    lines = text.splitlines()
+    lines = beginnings(text)
     report = _torchrun_report(lines)
     found = (
         _reported(lines) or _killed(report) or _last_raised(lines, script) or _ended(report, lines)
@@ -113,6 +117,11 @@ def last_error(text: str, script: str = "") -> RankError | None:
     if found and found.rank is None and report:
         return dataclasses.replace(found, rank=report.rank)
     return found
+
+
+def beginnings(text: str) -> list[str]:
+    """Return the lines of a text, each cut to LINE_LIMIT."""
+    return [line[:LINE_LIMIT] for line in text.splitlines()]
 
 
 def last_launch(text: str) -> str:

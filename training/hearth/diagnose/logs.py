@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hearth.diagnose.catalogue import diagnosis
-from hearth.diagnose.log import first_failure, is_echo, last_error, last_launch
+from hearth.diagnose.log import beginnings, first_failure, is_echo, last_error, last_launch
 
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 _OF_RANKS = re.compile(rf"^hearth: {_TIME} ", re.MULTILINE)
@@ -67,7 +67,7 @@ def _known_line(logs: Mapping[str, str]) -> Failure | None:
     Logs of ranks are skipped: a line after which a rank continued is no failure.
     """
     for node, text in logs.items():
-        for line in [] if _OF_RANKS.search(text) else text.splitlines():
+        for line in [] if _OF_RANKS.search(text) else beginnings(text):
             if diagnosis(line):
                 return Failure(node, line.strip())
     return None

@@ -261,7 +261,8 @@ class _Supervisor:
                 if self._asked() == STOP and not self._stopping:
                     # The trainer saw the stop file before this supervisor did.
                     await self._handle(_StopAsked(now=False))
-                self._link.send(self._report(status))
+                # In a thread: while a long log is read, the other nodes must hear from this one.
+                self._link.send(await asyncio.to_thread(self._report, status))
                 if status and not self._stopping:
                     for line in await kernel_said(self._launched, self._kills_before):
                         self._say(f"kernel: {line}")
