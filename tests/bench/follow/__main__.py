@@ -107,8 +107,8 @@ def table(figures: Mapping[str, Any]) -> str:
         "|--:|--:|--:|--:|--:|--:|--:|",
     ]
     reached = []
-    turns = zip(figures["together"], figures["alone"], figures["halved"], strict=True)
-    for number, (run, alone, halved) in enumerate(turns, 1):
+    runs = zip(figures["together"], figures["alone"], figures["halved"], strict=True)
+    for number, (run, alone, halved) in enumerate(runs, 1):
         before, after = before_and_after(run, figures["skipped"])
         full, new = total(alone), total(halved)
         reached.append(median(after[WITHIN:]) / new)
