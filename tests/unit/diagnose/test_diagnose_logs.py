@@ -94,6 +94,13 @@ def calibrated() -> float:
     return time.process_time() - began
 
 
+def test_an_error_commands_no_terminal(tmp_path, capsys):
+    log = tmp_path / "desk.log"
+    log.write_text(RAISED.replace("loss is nan", "loss is \x1b]0;title\x07\x1b[2Jnan"))
+    main([str(log)])
+    assert LOSS in capsys.readouterr().out
+
+
 def test_other_texts_are_searched_line_by_line():
     log = "PLAY [all]\nfatal: [oldbox]: UNREACHABLE! => ssh: connect to host 10.0.0.9 port 22: x\n"
     assert_names(failure_of({"ansible": log}).message, "10.0.0.9 port 22")

@@ -64,7 +64,7 @@ def test_without_a_terminal_a_line_comes_at_each_tenth():
     page = Page()
     screen = Screen(page, live=False)
     for step in range(1, 101):
-        screen.progress(f"step {step}", step // 10)
+        screen.progress(f"step \x1b[2J{step}", step // 10)
     lines = page.text.split("\n")
     assert [line.strip() for line in lines[:3]] == ["step 1", "step 10", "step 20"]
     assert "\r" not in page.text
@@ -387,14 +387,17 @@ def test_what_comes_of_a_task_stands_under_its_play(tmp_path):
     node, empty = "{{ inventory_hostname }}", play("Nothing to say")
     copy = {"content": f"lamp of {node}\n", "dest": f"{tmp_path}/{node}", "mode": "0644"}
     settings, light = play("Settings", {"copy": copy}), play("Light", {"light": {}})
-    (tmp_path / "play.yml").write_text(json.dumps([empty, settings, empty, light, empty]))
+    colours = play("Colours", {"debug": {"msg": "\x1b]0;title\x07a \x1b[31mred\x1b[0m lamp\x08"}})
+    plays = [empty, settings, empty, light, empty, colours]
+    (tmp_path / "play.yml").write_text(json.dumps(plays))
     words = (sys.executable, "-m", "ansible", "playbook", "--connection", "local", "--diff")
     interpreter = f"ansible_python_interpreter={sys.executable}"
     more = ("--extra-vars", interpreter, "--inventory", "desk,laptop,", tmp_path / "play.yml")
     done = programs.run(*words, *more, cwd=PLUGINS.parent)
     assert done.returncode == 0, done.stdout + done.stderr
     desk, laptop = ("on desk", "lamp of desk"), ("on laptop", "lamp of laptop")
-    said = ("Settings", *desk, *laptop, "Light", "lamp 1 of 2", "changed=1")
+    said = ("Settings", *desk, *laptop, "Light", "lamp 1 of 2", "a red lamp\n", "changed=1")
     places = [done.stdout.index(part) for part in said]
     assert places == sorted(places)
     assert "Nothing to say" not in done.stdout
+    assert not {*done.stdout} & {*"\x1b\x07\x08"}, "a task's words command no terminal"
