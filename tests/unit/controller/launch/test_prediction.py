@@ -59,6 +59,7 @@ def test_each_node_and_all_together_are_told():
         assert_names(line, f"{speed} tokens/s", "940 Mbit/s")
     assert_names(together, "4239 tokens/s", "1.66 times tower", "takes 4.23 s", "20.0 MB")
     assert_names(together, "0.23 s of it")
+    assert "every" not in together
 
 
 def test_an_exchange_every_so_many_steps_is_told_as_such():
@@ -96,13 +97,15 @@ def test_a_person_can_take_all_or_some(choices, names):
 
 def test_a_step_of_too_few_rows_gets_advice():
     assert_names(answered(HOME, global_batch=8)["say"], "global_batch=7")
+    assert "global_batch" not in answered(HOME, global_batch=8, by_speed=False)["say"]
 
 
 def test_a_node_with_nothing_to_measure_links_to_has_none():
     answer = answered(home(tower=(0.1, 940)))
     assert answer["names"] == ["tower"]
-    assert_names(answer["say"], "tower", "2560 tokens/s")
-    assert "link" not in answer["say"]
+    (line,) = answer["say"].splitlines()
+    assert_names(line, "tower", "2560 tokens/s")
+    assert "link" not in line
 
 
 def test_shares_that_were_given_are_what_is_predicted():
