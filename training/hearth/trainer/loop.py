@@ -106,12 +106,12 @@ class Trainer:
             check_isolation(
                 self.model, run.source.id, autocast, lambda here: any(world.gather(here))
             )
-        learner = Learner(self.chosen_optimizer, settings, self.parameters, scaler, self.steps)
-        self.changing: dict[str, Any] = learner.changing
+        self.learner = Learner(self.chosen_optimizer, settings, self.parameters, scaler, self.steps)
+        self.changing: dict[str, Any] = self.learner.changing
         self.rounds: rounds.Rounds | None = None
         if learns_alone:
             rounds.check(self.precision)
-            self.rounds = rounds.Rounds(self.parameters, learner.optimizer, self.exchange)
+            self.rounds = rounds.Rounds(self.parameters, self.learner.optimizer, self.exchange)
             self.changing = self.changing | {"outer": self.rounds.outer}
         self.stepper = Stepper(
             settings,
@@ -121,7 +121,7 @@ class Trainer:
             self.planner,
             Compute(self.model, self.rows, autocast, self.exchange.clear, scaler.scale),
             self.exchange,
-            learner,
+            self.learner,
             self._flags,
             self._on_plans,
             self.rounds,
@@ -161,7 +161,10 @@ class Trainer:
         return outcome
 
     def _train(self) -> str:
-        """Train from the current step; return `finished` or `stopped`."""
+        """Train from the current step; return `finished` or `stopped`.
+
+        Raises `HearthError` if the run ends without a single optimizer step.
+        """
         began = time.monotonic()
         self._announce()
         if self.step == 0:
@@ -170,6 +173,12 @@ class Trainer:
             self._evaluate("during")
             self._checkpoint()  # a further resume then skips this evaluation
         stopped = self._steps()
+        if not stopped and not self.learner.stepped:
+            raise HearthError(
+                f"run {self.run.name}: nothing was learned: the gradient was not finite in any of "
+                f"its {self.steps} steps; check the data and the model, or start a new run with a "
+                "lower learning_rate or precision=fp32"
+            )
         self._checkpoint()
         if not stopped:
             best = self.evaluator.best
