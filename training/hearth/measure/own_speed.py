@@ -18,7 +18,7 @@ from hearth.measure.probe import Measured
 from hearth.model import precision
 from hearth.model.load import backend_here
 from hearth.plan.speed import UNKNOWN
-from hearth.prepare.node import Prepared, facts_of
+from hearth.prepare.node import Prepared, inputs_of
 from hearth.ranks.world import own_device
 
 _UNMEASURED = Measured(UNKNOWN, row_tokens=0, exchange_bytes=0, saturated=True)
@@ -39,9 +39,8 @@ def case_of(
     """
     device, settings = own_device(environment), run.settings
     chosen = precision.choose(settings.precision, [("here", precision.supported(device))])
-    facts = {name: str(value) for name, value in facts_of(prepared).items() if name != "torch"}
     backend = backend_here(settings, device)
-    return kept.case(settings, facts, device, backend, chosen, environment)
+    return kept.case(settings, inputs_of(prepared), device, backend, chosen, environment)
 
 
 def measured_here(

@@ -214,10 +214,9 @@ def prepare(
     return Prepared(model, data)
 
 
-def facts_of(prepared: Prepared) -> dict[str, Any]:
-    """Return the facts that must be equal on every node: versions and fingerprints, by name."""
+def inputs_of(prepared: Prepared) -> dict[str, str]:
+    """Return the fingerprints of the data and the model, which must be equal on every node."""
     return {
-        "torch": torch.__version__.split("+")[0],
         "data": prepared.data.report.fingerprint[:16],
         "model": prepared.model.fingerprint[:16],
     }

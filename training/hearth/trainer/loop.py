@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import secrets
 import time
 from collections import deque
@@ -12,13 +11,13 @@ from typing import Any
 import torch
 
 from hearth.base.errors import HearthError
+from hearth.base.software import software_here
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.data.rows import Rows
 from hearth.data.template import ensure_chat_template
 from hearth.measure.probe import Measured
 from hearth.model import precision
-from hearth.model.backend import TrainableModel
 from hearth.model.load import load_model
 from hearth.model.optimizer import choose_optimizer, means_here
 from hearth.model.packing_isolation import check_isolation
@@ -28,7 +27,7 @@ from hearth.plan.row_order import RowOrder
 from hearth.plan.sharded import network_cost
 from hearth.plan.split import Plans
 from hearth.plan.straggler import moves
-from hearth.prepare.node import Prepared, facts_of, versions_here
+from hearth.prepare.node import Prepared, inputs_of, versions_here
 from hearth.ranks.memory import limit_memory
 from hearth.ranks.world import World, agree
 from hearth.record.checkpoint import DISK_ERRORS, Checkpoint, not_written
@@ -62,8 +61,8 @@ class Trainer:
         self.checkpoints = layout.checkpoint_dir(run.name)
         self.checkpointer = Checkpointer(run, layout, world)
         self.rows: Rows = prepared.data.train
-        self.inputs = facts_of(prepared)
-        agree(world, {"run": run.name} | self.inputs)
+        self.inputs = inputs_of(prepared)
+        agree(world, {"run": run.name} | software_here() | self.inputs)
         self.launch = world.from_leader(secrets.token_hex(8))
         found = self.checkpointer.newest()
         if found:
@@ -94,7 +93,7 @@ class Trainer:
         else:
             self.model = load_model(settings, folder, world.device, self.precision)
         ensure_chat_template(self.model.tokenizer)
-        agree(world, {"trainable tensors": _described(self.model)})
+        agree(world, self.model.learning())
         self.parameters = [parameter for _, parameter in self.model.trainable()]
         sync_weights(self.parameters, world)
         parts = rounds.PARTS if learns_alone else 1
@@ -411,9 +410,3 @@ class Trainer:
     def _checkpoint(self) -> None:
         """Write a checkpoint after this step, on every node."""
         self.checkpointer.keep(self.step, self._facts(), self.model, self.changing, self.telemetry)
-
-
-def _described(model: TrainableModel) -> str:
-    """Return a checksum of the names, shapes and types of all trainable parameters."""
-    tensors = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.trainable()]
-    return hashlib.sha256(repr(tensors).encode()).hexdigest()[:16]
