@@ -59,7 +59,7 @@ QUANTISED = {"quant_method": "bitsandbytes", "load_in_4bit": True}
             ["config.json: vocab_size", "40", "257"],
         ),
         ({"model_type": "nosuch"}, {}, ["config.json", "nosuch"]),
-        ({}, {"sequence_length": 513}, ["sequence_length", "513", "512"]),
+        ({}, {"sequence_length": 2049}, ["sequence_length", "2049", "2048"]),
         ({"num_attention_heads": 7}, SCRATCH, ["config.json", "heads"]),
         ({"quantization_config": QUANTISED}, {"lora": False}, ["quantised", "lora=off", "lora=on"]),
     ],
@@ -142,8 +142,8 @@ def test_packed_weights_of_a_quantised_model_are_no_finding(prepared, folder):
 
 def test_a_tokenizer_that_cannot_be_read_is_named_with_the_other_findings(prepared, folder):
     (folder / "tokenizer.json").write_text("{")
-    with refuses(HearthError, folder, "tokenizer.json", "sequence_length", "513"):
-        prepared({}, sequence_length=513)
+    with refuses(HearthError, folder, "tokenizer.json", "sequence_length", "2049"):
+        prepared({}, sequence_length=2049)
 
 
 def test_a_tokenizer_larger_than_the_embedding_is_named(prepared, folder):
@@ -154,17 +154,17 @@ def test_a_tokenizer_larger_than_the_embedding_is_named(prepared, folder):
         prepared({"vocab_size": 40, "pad_token_id": None})
 
 
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
 
 
 @pytest.mark.parametrize(
     ("changed", "backend", "most"),
     [
-        ({}, "transformers", 512),
-        ({"rope_scaling": YARN}, "transformers", 1024),
-        ({"rope_scaling": YARN}, "unsloth", 512),
-        ({"rope_scaling": YARN | {"factor": 1.5}}, "transformers", 512),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "transformers", 1024),
+        ({}, "transformers", 2048),
+        ({"rope_scaling": YARN}, "transformers", 4096),
+        ({"rope_scaling": YARN}, "unsloth", 2048),
+        ({"rope_scaling": YARN | {"factor": 1.5}}, "transformers", 2048),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "transformers", 4096),
     ],
 )
 def test_rows_are_as_long_as_the_models_own_scaling_allows(folder, changed, backend, most):
