@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,13 +155,17 @@ def _crash(
     module: Any, python: str, name: str, status: int, errors: str, variables: dict[str, str]
 ) -> str:
     """Return the finding for a command that failed: its diagnosis, else the end of its output."""
-    known, diagnosis, _ = module.run_command(
-        [python, "-m", "hearth.diagnose", "/dev/stdin"],
-        data=errors,
-        environ_update=variables,
-        handle_exceptions=True,
-    )
-    said = diagnosis.removeprefix("stdin: ") if known == 0 else ""
+    with tempfile.TemporaryDirectory() as folder:
+        # Not through a pipe: a Python that cannot start closes it, and Ansible fails on that.
+        path = os.path.join(folder, "error.log")
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.write(errors)
+        known, diagnosis, _ = module.run_command(
+            [python, "-m", "hearth.diagnose", path],
+            environ_update=variables,
+            handle_exceptions=True,
+        )
+    said = diagnosis.removeprefix("error: ") if known == 0 else ""
     last = "\n".join((said or errors).strip().splitlines()[-12:]) or "it said nothing"
     return f"{name} ended with status {status}:\n{last}"
 
