@@ -12,6 +12,7 @@ from peft import PeftModel
 from support.facts import refuses
 from support.plainly import held_out_loss
 from support.ranks import loaded, metrics, python, succeeded, train
+from support.several import on_ranks
 from support.tiny_model import make_model, make_seeing_model, make_tokenizer
 from transformers import (
     AutoModelForCausalLM,
@@ -22,11 +23,13 @@ from transformers import (
     Qwen3Config,
 )
 
+from hearth.base.errors import HearthError
 from hearth.config import ConfigError, Settings, load_preset
 from hearth.data.load import load_data
 from hearth.data.rows import Batch
 from hearth.model import precision
 from hearth.model.load import backend_here
+from hearth.ranks.world import agree
 
 
 def packed(first, second, padding=0):
@@ -78,6 +81,19 @@ def test_a_model_that_also_sees_trains_on_text_and_keeps_documents_apart(tmp_pat
     model.loss(packed([5, 6, 7, 8], [9, 10, 11]), 5).backward()
     reached = {"vision" in name for name, p in model.trainable() if p.grad is not None}
     assert reached == {False}
+
+
+def test_ranks_on_which_other_layers_learn_are_named_with_them(tmp_path):
+    folder = make_model(tmp_path / "phi3", family=Phi3Config)
+    models = [
+        loaded(folder, lora_targets=targets) for targets in ("all-linear", ("o_proj", "down_proj"))
+    ]
+
+    def rank(world):
+        with refuses(HearthError, "node1", "down_proj, o_proj", "node0", "qkv_proj"):
+            agree(world, models[world.rank].learning())
+
+    on_ranks(2, rank)
 
 
 def test_two_packed_documents_lose_what_they_lose_alone(tiny_model):

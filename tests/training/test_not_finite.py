@@ -83,6 +83,13 @@ def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned, how, f
     assert len(metrics(tmp_path / "runs" / "night", "skip")) == 3
 
 
+@pytest.mark.parametrize("how", [(), ("--sync-every", 2)], ids=["steps", "rounds"])
+def test_a_run_in_which_no_step_was_taken_has_failed(tmp_path, poisoned, how):
+    done = trained(tmp_path, poisoned, set(range(1, 25)), "--global-batch", 12, *how)
+    assert done.returncode != 0
+    assert_names(done.stderr, "night", "nothing was learned", "2 steps")
+
+
 def test_a_rank_that_learns_by_itself_skips_by_itself_and_names_its_line(tmp_path, poisoned):
     skip, said = the_skip(tmp_path, trained(tmp_path, poisoned, {7}, "--sync-every", 2))
     assert_names(said, "1 local step", "the 2", f"step {skip['step'] + 1}")

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from hearth.base.software import LIBRARIES
 from hearth_controller.inventory.unreachable import describe_failure
+
+_CURES = {
+    **dict.fromkeys(
+        LIBRARIES, "run provision.yml --tags python, which installs the locked version"
+    ),
+    "Hearth": "run provision.yml --tags workspace, which brings this computer's code",
+    "model": "remove the folder of the model, so that it is brought again, or copy your own again",
+    "data": "remove data/ in the workspace, so that it is brought and tokenised again",
+}
 
 
 def message(
@@ -54,16 +65,24 @@ def findings_of(results: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def differing(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
-    """Return a finding for each fact of `names` that differs between nodes.
+    """Return a finding for each fact of `names` that differs between nodes, with its cure.
 
     `facts` are by node; a node that does not have the fact is left out.
     """
     findings = []
     for name in names:
-        values = {node: known[name] for node, known in facts.items() if name in known}
-        if len(set(map(str, values.values()))) > 1:
-            each = ", ".join(f"{node} {value}" for node, value in values.items())
-            findings.append(f"{name} is not the same on all nodes: {each}")
+        values = {node: str(known[name]) for node, known in facts.items() if name in known}
+        counts = Counter(values.values())
+        if len(counts) < 2:
+            continue
+        each = ", ".join(f"{node} {value}" for node, value in values.items())
+        usual, count = counts.most_common(1)[0]
+        odd = [node for node, value in values.items() if value != usual]
+        there = ", ".join(odd) if 2 * count > len(values) else "the node that is wrong"
+        cure = _CURES.get(name, "")
+        findings.append(
+            f"{name} is not the same on all nodes: {each}{cure and f'; on {there} {cure}'}"
+        )
     return findings
 
 

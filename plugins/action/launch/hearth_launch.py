@@ -7,6 +7,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.base.errors import LaunchError
+from hearth.base.software import LIBRARIES
 from hearth_controller.base.options import argument_spec
 from hearth_controller.doctor.message import message
 from hearth_controller.launch.decisions import Launch
@@ -92,7 +93,7 @@ class ActionModule(ActionBase):
         text = message(
             results,
             task_vars["ansible_play_hosts"],
-            same=["torch", "data", "model", "shared"],
+            same=[*LIBRARIES, "Hearth", "data", "model", "shared"],
             then=_NOTHING,
             without=True,
         )

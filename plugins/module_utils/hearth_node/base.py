@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,7 +128,7 @@ def environment(
 def hearth(module: Any, python: str, arguments: list[str], variables: dict[str, str]) -> Report:
     """Run `python -m ARGUMENTS` and return the JSON object in its last line of output.
 
-    Any other outcome becomes a finding: a missing Python, a crash.
+    Any other outcome becomes a finding: a missing Python, a crash with its diagnosis.
     """
     if not os.access(python, os.X_OK):
         return Report([f"there is no Python at {python}; ansible-playbook provision.yml makes it"])
@@ -142,13 +143,31 @@ def hearth(module: Any, python: str, arguments: list[str], variables: dict[str, 
         if not isinstance(said, dict):
             raise TypeError
     except (IndexError, ValueError, TypeError):
-        last = "\n".join(errors.strip().splitlines()[-12:]) or "it said nothing"
-        return Report([f"{arguments[0]} ended with status {status}:\n{last}"])
+        return Report([_crash(module, python, arguments[0], status, errors, variables)])
     findings = [str(finding) for finding in said.get("findings", [])]
     if status != 0 and not findings:
-        last = "\n".join(errors.strip().splitlines()[-12:])
-        findings = [f"{arguments[0]} {arguments[1]} ended with status {status}:\n{last}"]
+        name = " ".join(arguments[:2])
+        findings = [_crash(module, python, name, status, errors, variables)]
     return Report(findings, said.get("facts", {}), said)
+
+
+def _crash(
+    module: Any, python: str, name: str, status: int, errors: str, variables: dict[str, str]
+) -> str:
+    """Return the finding for a command that failed: its diagnosis, else the end of its output."""
+    with tempfile.TemporaryDirectory() as folder:
+        # Not through a pipe: a Python that cannot start closes it, and Ansible fails on that.
+        path = os.path.join(folder, "error.log")
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.write(errors)
+        known, diagnosis, _ = module.run_command(
+            [python, "-m", "hearth.diagnose", path],
+            environ_update=variables,
+            handle_exceptions=True,
+        )
+    said = diagnosis.removeprefix("error: ") if known == 0 else ""
+    last = "\n".join((said or errors).strip().splitlines()[-12:]) or "it said nothing"
+    return f"{name} ended with status {status}:\n{last}"
 
 
 def write_private(path: str, text: str) -> bool:

@@ -126,6 +126,20 @@ def test_all_bad_lines_are_told_at_once_and_the_many_are_counted(findings):
     assert_names(told[3], "x.jsonl:5", "bare value")
 
 
+def test_a_file_in_another_encoding_is_one_finding_with_its_lines(findings):
+    lines = [f"{'a' * number}caf\xe9" for number in range(20)]
+    (finding,) = findings("x.txt", "\n\n".join(lines).encode("windows-1252"))
+    assert_names(finding, "x.txt:1", "byte 4", "0xe9", "UTF-8", "3, 5, 7", "14 more")
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "mine"])
+def test_a_link_to_a_missing_file_is_named_with_where_it_leads(findings, tmp_path, name):
+    (tmp_path / name).symlink_to(tmp_path / "gone.jsonl")
+    (finding,) = findings(name, None)
+    assert_names(finding, name, "gone.jsonl", "link")
+    assert "did you mean" not in finding
+
+
 def test_more_than_five_different_problems_are_counted(findings):
     lines = [json.dumps({f"column{number}": "x"}) for number in range(9)]
     told = findings("x.jsonl", "\n".join(lines))

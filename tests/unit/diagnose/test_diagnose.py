@@ -52,6 +52,14 @@ def test_the_end_of_a_rank_without_an_exception_is_told_by_its_signal_or_status(
     assert not is_echo(error.message)
 
 
+def test_a_wrong_option_of_a_script_is_its_error():
+    usage = "usage: mine.py [-h] --rate RATE\nmine.py: error: argument --rate: invalid float value"
+    silent = sample("ended-silently")
+    error = last_error(f"{usage}\n{silent.replace(': 5', ': 2')}")
+    assert error == RankError(0, "mine.py: error: argument --rate: invalid float value")
+    assert_names(last_error(f"{usage}\n{silent}").message, "status 5")
+
+
 def test_a_name_that_nobody_knows_is_told_with_the_time_out_that_it_ended_in():
     error = last_error(sample("name-unknown"))
     _, reason = error.message.splitlines()

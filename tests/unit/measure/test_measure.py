@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import subprocess
+import sys
 
+import pytest
+from support.facts import assert_names
+
+from hearth.base.errors import HearthError
+from hearth.config import resolve_run
+from hearth.config.layout import Layout
+from hearth.measure import own_speed
 from hearth.measure.__main__ import part_of_free
 
 
@@ -17,3 +25,33 @@ from hearth.measure.__main__ import part_of_free
 )
 def test_ranks_that_are_measured_at_once_share_the_free_memory(environment, part):
     assert part_of_free(10.0, environment) == pytest.approx(part)
+
+
+@pytest.mark.parametrize(
+    ("ends", "facts", "advised"),
+    [
+        ("raise RuntimeError('Failed to find C compiler.')", ["C compiler", "apt-get"], False),
+        ("raise RuntimeError('of a new kind')", ["of a new kind", "not known"], False),
+        ("print('hearth: error: model: gone; fetch it', file=sys.stderr); sys.exit(1)",
+         ["model: gone"], False),
+        ("sys.exit(7)", ["status 7"], False),
+        ("os.kill(os.getpid(), 9)", ["SIGKILL", "memory"], True),
+    ],
+    ids=["compiler", "unknown", "own", "silent", "killed"],
+)  # fmt: skip
+def test_a_measurement_that_fails_names_its_cause(monkeypatch, tmp_path, ends, facts, advised):
+    run = subprocess.run
+    monkeypatch.setattr(
+        own_speed.subprocess,
+        "run",
+        lambda _, **more: run([sys.executable, "-c", f"import os, sys\n{ends}"], **more),
+    )
+    monkeypatch.setattr(own_speed, "case_of", lambda *_: {})
+    layout = Layout(*(tmp_path / name for name in ("runs", "runs", "data", "models")), False)
+    night = resolve_run({"model": "smollm2-135m", "dataset": "homelab-qa"}, layout.results)
+    with pytest.raises(HearthError) as refused:
+        own_speed.measured_here(night, layout, None, print)
+    (finding,) = refused.value.findings
+    assert_names(finding, *facts)
+    assert ("split=equal" in finding) == advised
+    assert "\n" not in finding

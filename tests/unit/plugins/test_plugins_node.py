@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ def answering(tmp_path):
     """Return a function that makes a stand-in for the node's Python; it says what it is told."""
 
     def make(says: str, status: int = 0) -> Path:
-        notes = f'env > {tmp_path}/environment\necho "$@" > {tmp_path}/arguments'
+        unknown = '[ "$2" = hearth.diagnose ] && exit 1'
+        notes = f'{unknown}\nenv > {tmp_path}/environment\necho "$@" > {tmp_path}/arguments'
         answer = f"cat <<'TEXT'\n{says}\nTEXT\necho trouble >&2\nexit {status}"
         return stand_in(tmp_path / "python", f"{notes}\n{answer}")
 
@@ -171,6 +173,31 @@ def command(tmp_path, workspace):
     node = {"node": "a", "workspace": str(workspace), "python": f"{tmp_path}/python"}
     task = {"command": ["hearth.measure", "node"], "run_file": "run: r\n", "spec": {"nproc": 2}}
     return lambda **more: call("hearth_command", **node | task | more)
+
+
+LACKS = "ImportError: libtorch_python.so: cannot open shared object file: No such file or directory"
+LOCKED = "PermissionError: [Errno 13] Permission denied: 'model.safetensors'"
+
+
+@pytest.mark.parametrize(
+    ("error", "facts"),
+    [
+        (LACKS, ["cause:", "cure:", "provision.yml --tags python"]),
+        (LOCKED, ["cause:", "cure:", "chown"]),
+        ("SomethingError: new", []),
+    ],
+    ids=["library", "file", "unknown"],
+)
+def test_a_process_that_crashes_is_diagnosed(tmp_path, workspace, command, error, facts):
+    (workspace / "scripts" / "hearth").rmdir()
+    (workspace / "scripts").rmdir()
+    (workspace / "scripts").symlink_to(ROOT / "training")
+    crash = f"cat >&2 <<'TEXT'\nTraceback (most recent call last):\n  File \"x.py\"\n{error}\nTEXT"
+    known = f'[ "$2" = hearth.diagnose ] && exec {sys.executable} "$@"'
+    stand_in(tmp_path / "python", f"{known}\n{crash}\nexit 1")
+    (finding,) = command()["findings"]
+    assert_names(finding, "hearth.measure", "status 1", error, *facts)
+    assert ("Traceback" in finding) == (not facts)
 
 
 @pytest.mark.parametrize(

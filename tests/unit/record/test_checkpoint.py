@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,28 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with refuses(CheckpointError, tmp_path / "file", "no checkpoint"):
         keep(tmp_path / "file", 5)
+
+
+def removing(tmp_path, times):
+    """Return a writer during whose first calls somebody removes the run's checkpoints."""
+    left = [None] * times
+
+    def write(folder):
+        if left:
+            left.pop()
+            shutil.rmtree(tmp_path)
+        write_something(folder)
+
+    return write
+
+
+def test_checkpoints_that_somebody_removes_meanwhile_are_written_again(tmp_path):
+    keep(tmp_path, 5)
+    keep(tmp_path, 10, write=removing(tmp_path, 1))
+    assert names(tmp_path) == ["step-00000010"]
+    with refuses(CheckpointError, "step 15", "removed", "this node", "any node") as refused:
+        keep(tmp_path, 15, write=removing(tmp_path, 2))
+    assert "space" not in str(refused.value)
 
 
 def test_a_bug_keeps_its_traceback_and_leaves_nothing_behind(tmp_path):

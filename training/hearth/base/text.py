@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 
 NOT_KNOWN = "–"
 """Placeholder in a table for an unknown value."""
@@ -20,6 +21,18 @@ def plain(text: str) -> str:
     An error, a file name or a node's answer could otherwise command the terminal that shows it.
     """
     return "".join(c for c in _COMMAND.sub("", text) if c.isprintable() or c in "\n\t")
+
+
+def brief(error: Exception) -> str:
+    """Return a library's error, which may go on for a page, as at most 200 characters of a line."""
+    return textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
+
+
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """Format names as a sorted list: the first `most` and the number of the others."""
+    known = sorted(names)
+    rest = f" and {len(known) - most} more" if len(known) > most else ""
+    return ", ".join(known[:most]) + rest
 
 
 def duration(seconds: float) -> str:

@@ -113,7 +113,9 @@ def _text_lines(path: Path, findings: Findings) -> Iterator[tuple[int, str]]:
                 findings.add(
                     number,
                     f"byte {error.start + 1} of this line (0x{line[error.start]:02x}) is not "
-                    "UTF-8; save the file as UTF-8",
+                    "UTF-8; save the file as UTF-8 (an old one of Windows: iconv -f WINDOWS-1252 "
+                    "-t UTF-8)",
+                    cause="not UTF-8",
                 )
 
 

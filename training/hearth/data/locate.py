@@ -54,7 +54,12 @@ def locate(dataset: str | Path) -> LocalFile | HubDataset:
         return LocalFile(SHIPPED / f"{text}.jsonl", f"{text}.jsonl")
     path = Path(text).expanduser()
     written_as_path = text.startswith(("/", "./", "../", "~")) or isinstance(dataset, Path)
-    if path.is_file() or written_as_path or path.suffix.lower() in _FILE_SUFFIXES:
+    if (
+        path.is_file()
+        or path.is_symlink()
+        or written_as_path
+        or path.suffix.lower() in _FILE_SUFFIXES
+    ):
         return LocalFile(_checked(path), text)
     if path.is_dir():
         raise _is_folder(path)
@@ -73,6 +78,11 @@ def _checked(path: Path) -> Path:
     """Return `path` after checking that it is readable, not empty and of a supported format."""
     if path.is_dir():
         raise _is_folder(path)
+    if path.is_symlink() and not path.exists():
+        raise DataError(
+            f"{path}: this link leads to {path.readlink()}, which is not there; bring that file "
+            "back, or give another"
+        )
     if not path.exists():
         raise DataError(f"{path}: there is no such file{_near(path)}; check the path")
     suffix = path.suffix.lower()

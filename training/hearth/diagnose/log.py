@@ -52,6 +52,7 @@ _FATAL = re.compile(r"^Fatal Python error: .+")
 _LAST_WORDS = re.compile(r"(?<=what\(\):).+")  # of a C++ exception that nobody caught
 _NOT_STARTED = re.compile(r"^\S*python\S*: (?P<message>can't open file .+|No module named .+)")
 _EXCEPTION = re.compile(r"^(?!Failures:)[A-Za-z_][\w.]*(?:: .*|:?\s*)$")  # not torchrun's heading
+_USAGE, _USAGE_STATUS = re.compile(r"^\S+: error: .+"), 2  # of argparse
 _TORCHRUN_LINE = re.compile(r"^[EWI]\d{4} [\d:.]+ \d+ \S+:\d+\]")
 _OWN_LINE = re.compile(r"^hearth: ")
 _LAUNCH = re.compile(
@@ -261,7 +262,10 @@ def _ended(report: _Report | None, lines: list[str]) -> RankError | None:
     """Return the error of a rank that ended without an exception: its signal or status."""
     if report is None:
         return None
-    if report.status > 0:
+    usage = [bare for line in lines if _USAGE.match(bare := _split(line)[1])]
+    if report.status == _USAGE_STATUS and usage:
+        message = usage[-1]
+    elif report.status > 0:
         message = f"rank {report.rank} ended with status {report.status} and without an error"
     else:
         message = f"rank {report.rank} was {killed_by(-report.status)}"

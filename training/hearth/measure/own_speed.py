@@ -13,12 +13,14 @@ from pathlib import Path
 from hearth.base.errors import HearthError
 from hearth.config import Run, Settings, write_run
 from hearth.config.layout import Layout
+from hearth.diagnose.catalogue import diagnosis, explained
+from hearth.diagnose.log import killed_by, last_error
 from hearth.measure import kept
 from hearth.measure.probe import Measured
 from hearth.model import precision
 from hearth.model.load import backend_here
 from hearth.plan.speed import UNKNOWN
-from hearth.prepare.node import Prepared, facts_of
+from hearth.prepare.node import Prepared, inputs_of
 from hearth.ranks.world import own_device
 
 _UNMEASURED = Measured(UNKNOWN, row_tokens=0, exchange_bytes=0, saturated=True)
@@ -39,9 +41,8 @@ def case_of(
     """
     device, settings = own_device(environment), run.settings
     chosen = precision.choose(settings.precision, [("here", precision.supported(device))])
-    facts = {name: str(value) for name, value in facts_of(prepared).items() if name != "torch"}
     backend = backend_here(settings, device)
-    return kept.case(settings, facts, device, backend, chosen, environment)
+    return kept.case(settings, inputs_of(prepared), device, backend, chosen, environment)
 
 
 def measured_here(
@@ -77,13 +78,23 @@ def measured_here(
     try:
         findings = json.loads(done.stdout.splitlines()[-1])["findings"]
     except (IndexError, ValueError, KeyError, TypeError):
-        last = (done.stderr.strip().splitlines() or ["the process was killed"])[-1]
-        findings = [
-            f"the speed of this rank could not be measured: {last}; "
-            "set split=equal and micro_batch=1 to train without"
-        ]
+        findings = [f"the speed of this rank could not be measured: {_crash(done)}"]
     if findings:
         raise HearthError(*findings)
     if found := kept.read(layout.speeds, case, most):
         return found
     raise HearthError(f"{layout.speeds} does not keep what is written there; make it writable")
+
+
+def _crash(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the error that ended the measuring process, with its cause and cure, on one line."""
+    if done.returncode < 0:
+        # The probe tries larger micro-batches than a run may need.
+        without = "set split=equal and micro_batch=1 to train without measuring"
+        return f"the process was {killed_by(-done.returncode)}; {without}"
+    error = last_error(done.stderr)
+    if error is None:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return f"the process ended with status {done.returncode}: {last}"
+    cure = [] if error.has_cure else explained(diagnosis(error.message))
+    return "; ".join([" ".join(error.message.split()), *cure])

@@ -6,6 +6,7 @@ runs on a GPU with Unsloth's kernels and on a CPU without them.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,19 @@ class TrainableModel(ABC):
     def trainable(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Yield name and parameter of all trainable parameters, in a fixed order."""
         return ((name, p) for name, p in self.network.named_parameters() if p.requires_grad)
+
+    def learning(self) -> dict[str, str]:
+        """Return the kinds of layers that learn by LoRA, and a checksum of what is trainable.
+
+        Ranks compare them: backends differ in the layers that `all-linear` means. The checksum is
+        of names, shapes and types.
+        """
+        tensors = [(name, tuple(p.shape), str(p.dtype)) for name, p in self.trainable()]
+        kinds = {name.partition(".lora_")[0].rpartition(".")[2] for name, *_ in tensors}
+        return {
+            **({"lora_targets": ", ".join(sorted(kinds))} if self.learned == "adapter" else {}),
+            "trainable tensors": hashlib.sha256(repr(tensors).encode()).hexdigest()[:16],
+        }
 
     @torch.no_grad()
     def generate(self, prompt: list[int], max_new_tokens: int) -> str:

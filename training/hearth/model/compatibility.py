@@ -6,11 +6,13 @@ With `own_code`, code that comes with the model may run (see `hearth.model.code`
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from hearth.base.errors import ModelError, did_you_mean
+from hearth.base.text import brief, listed
 from hearth.data.load import TokenData
 
 
@@ -25,8 +27,99 @@ def outline(folder: Path, own_code: bool) -> PreTrainedModel:
             return AutoModelForCausalLM.from_config(config, trust_remote_code=own_code)
     except Exception as error:  # each model family raises its own errors for bad values
         raise ModelError(
-            f"{folder}/config.json: it does not describe a model ({error}); correct it"
+            f"{folder}/config.json: it does not describe a model ({brief(error)}); correct it"
         ) from error
+
+
+def tokenizer_in(folder: Path, own_code: bool) -> Any:
+    """Return the tokenizer in `folder`. Raises `ModelError` if it cannot be read."""
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=own_code)
+    except Exception as error:  # the tokenizers library raises bare exceptions
+        raise ModelError(
+            f"{folder}: its tokenizer cannot be read ({brief(error)}); copy tokenizer.json "
+            "and tokenizer_config.json of the model again"
+        ) from error
+
+
+def check_weights(folder: Path, own_code: bool) -> None:
+    """Raise `ModelError` if the weights in `folder` are not those that config.json describes.
+
+    Transformers draws missing tensors at random and drops unexpected ones. On the meta device it
+    reads the files' headers only, and knows which tensors are shared or may be ignored.
+    """
+    expected = outline(folder, own_code)
+    # Its quantiser would want the weights themselves.
+    quantised = expected.config.__dict__.pop("quantization_config", None) is not None
+    try:
+        _, found = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=expected.config,
+            dtype="auto",
+            device_map="meta",
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            local_files_only=True,
+            trust_remote_code=own_code,
+        )
+    except Exception as error:  # as in `outline`
+        raise ModelError(
+            f"{folder}: its weights cannot be loaded ({brief(error)}); copy the model again"
+        ) from error
+    missing, unexpected = found["missing_keys"], found["unexpected_keys"]
+    shapes = sorted(found["mismatched_keys"])
+    if quantised:
+        # Packed weights have other shapes, and other tensors beside or instead of them.
+        layers = {name for name, module in expected.named_modules() if not any(module.children())}
+        packed = {_layer_of(name, layers) for name in unexpected}
+        missing = {name for name in missing if _layer_of(name, layers) not in packed}
+        unexpected = {name for name in unexpected if not _layer_of(name, layers)}
+        shapes = []
+    cure = "copy config.json and the weights of the same model again"
+    findings = [
+        f"{folder}: {what}: {listed(names)}; {cure}"
+        for what, names in (
+            ("tensors of the model are missing from its weights", missing),
+            ("its weights have tensors that the model in config.json lacks", unexpected),
+        )
+        if names
+    ]
+    if shapes:
+        each = [f"{name} {list(here)}, but {list(there)}" for name, here, there in shapes]
+        findings.append(
+            f"{folder}: tensors have other shapes than in config.json: {listed(each)}; {cure}"
+        )
+    if findings:
+        raise ModelError(*findings)
+
+
+def _layer_of(tensor: str, layers: set[str]) -> str:
+    """Return the name of the layer that a tensor belongs to, or ''."""
+    while tensor and tensor not in layers:
+        tensor = tensor.rpartition(".")[0]
+    return tensor
+
+
+def check_length(folder: Path, own_code: bool, sequence_length: int, backend: str) -> None:
+    """Raise `ModelError` if a row can be longer than the model's positions.
+
+    Unsloth would scale RoPE for longer rows without a word, and Transformers would not: neither is
+    what the model has learned. A model's own scaling counts, but Unsloth replaces it.
+    """
+    config = outline(folder, own_code).config.get_text_config()
+    limit = getattr(config, "max_position_embeddings", None)
+    if not limit:
+        return
+    if backend != "unsloth":
+        rope = getattr(config, "rope_parameters", None) or {}
+        for each in (rope, *(part for part in rope.values() if isinstance(part, dict))):
+            original = each.get("original_max_position_embeddings") or limit
+            limit = max(limit, int(original * (each.get("factor") or 1)))
+    if sequence_length > limit:
+        raise ModelError(
+            f"sequence_length: {sequence_length} is more than the {limit} positions that the model "
+            f"knows ({folder}/config.json: max_position_embeddings); take sequence_length={limit}"
+        )
 
 
 def weights_in(folder: Path, own_code: bool) -> int:
@@ -60,12 +153,20 @@ def check_can_learn(folder: Path, own_code: bool) -> None:
         )
 
 
-def check_vocabulary(folder: Path, own_code: bool, data: TokenData) -> None:
-    """Raise `ModelError` if `data` contains token ids beyond the model's vocabulary."""
+def check_vocabulary(folder: Path, own_code: bool, data: TokenData, drawn: bool) -> None:
+    """Raise `ModelError` if `data` contains token ids beyond the model's vocabulary.
+
+    `drawn`: its weights are drawn for the run, so that the vocabulary can still be chosen.
+    """
     known = outline(folder, own_code).config.get_text_config().vocab_size
     largest = max(data.train.largest_token, data.held_out.largest_token)
     if largest >= known:
         raise ModelError(
             f"{folder}/config.json: vocab_size is {known}, but the tokenizer numbers the tokens of "
-            f"the data up to {largest}; set it to the size of the tokenizer's vocabulary"
+            f"the data up to {largest}; "
+            + (
+                "set it to the size of the tokenizer's vocabulary"
+                if drawn
+                else "copy the tokenizer that belongs to these weights"
+            )
         )

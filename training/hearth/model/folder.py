@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -99,6 +100,10 @@ def check_folder(folder: Path, weights: bool = True) -> None:
     """
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder; check the path")
+    if unreadable := [p for p in (folder, *model_files(folder)) if not os.access(p, os.R_OK)]:
+        raise ModelError(
+            *(f"{path}: this user may not read it; run chmod a+rX {path}" for path in unreadable)
+        )
     findings = []
     if not (folder / "config.json").is_file():
         findings.append(

@@ -13,6 +13,7 @@ from hearth.base.errors import ConfigError
 from hearth.base.imports import loading
 from hearth.config import Settings
 from hearth.model.backend import TrainableModel
+from hearth.model.finite import check_finite
 from hearth.ranks.world import has_nvidia_gpu
 
 
@@ -76,7 +77,9 @@ def load_model(
 
     The model gets a fresh adapter; with `lora: off` its own weights train, and with `scratch` those
     are drawn by torch's random numbers. `precision` is the same on all ranks: bf16, fp16, fp32 or
-    fp64. Raises `ModelError` if the weights cannot be trained.
+    fp64. Raises `ModelError` if the weights cannot be trained, or are not finite.
     """
     backend = import_backend(backend_here(settings, device))
-    return backend.load(settings, folder, device, precision)
+    model = backend.load(settings, folder, device, precision)
+    check_finite(model.network, folder)
+    return model

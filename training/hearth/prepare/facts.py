@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
+from hearth.base.software import software_here
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.model.cache import ModelFolder
 from hearth.model.code import code_in, may_run
 from hearth.model.compatibility import weights_in
 from hearth.model.precision import DTYPES, choose, supported
-from hearth.prepare.node import Prepared, device_kind, facts_of
+from hearth.prepare.node import Prepared, device_kind, inputs_of
 from hearth.record.checkpoint import newest
 
 
@@ -48,7 +49,9 @@ def _told(run: Run, model: ModelFolder) -> str:
 
 def prepared_facts(run: Run, layout: Layout, prepared: Prepared) -> dict[str, Any]:
     """Return the facts about this prepared node that the play shows and compares."""
-    return facts_of(prepared) | {
+    return {
+        **software_here(),
+        **inputs_of(prepared),
         "gpus": torch.cuda.device_count(),
         "model_revision": prepared.model.commit,
         "summary": [_told(run, prepared.model), str(prepared.data.report)],

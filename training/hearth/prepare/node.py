@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, dynamic_module_utils
+from transformers import dynamic_module_utils
 
 from hearth.base.errors import HearthError
 from hearth.base.files import sha256_of
@@ -25,9 +25,12 @@ from hearth.model.cache import ModelFolder
 from hearth.model.code import code_to_run
 from hearth.model.compatibility import (
     check_can_learn,
+    check_length,
     check_targets,
     check_vocabulary,
+    check_weights,
     outline,
+    tokenizer_in,
     weights_in,
 )
 from hearth.model.fetch import fetch_model
@@ -49,6 +52,12 @@ class Prepared:
 def device_kind() -> torch.device:
     """Return the device type of this node: `cuda` with an NVIDIA GPU, else `cpu`."""
     return torch.device("cuda" if has_nvidia_gpu() else "cpu")
+
+
+def _check_name(run: Run, layout: Layout) -> None:
+    """Raise if another run of this name lies in the run's folder."""
+    if findings := another_run(layout.run_dir(run.name), run.created, layout.in_workspace):
+        raise HearthError(*findings)
 
 
 def _check_machine(run: Run) -> None:
@@ -76,7 +85,7 @@ def _allow_code(run: Run, model: Path, say: Callable[[str], None]) -> bool:
     place.mkdir(parents=True, exist_ok=True)
     with locked(place / ".hearth.lock", say, "model: another process is loading its code"):
         outline(model, own_code)
-        AutoTokenizer.from_pretrained(model, trust_remote_code=own_code)
+        tokenizer_in(model, own_code)
     return own_code
 
 
@@ -100,6 +109,32 @@ def _check_whole_model(run: Run, model: Path, own_code: bool, layout: Layout) ->
     check_folder(checkpoints, _room(run.settings, model, own_code) - held)
 
 
+def _check_model(run: Run, model: Path, own_code: bool, layout: Layout) -> None:
+    """Raise if `model` does not suit the settings of `run`, with all problems found."""
+    settings = run.settings
+    backend = backend_here(settings, device_kind())
+    checks = [lambda: check_length(model, own_code, settings.sequence_length, backend)]
+    if settings.lora:
+        checks.append(lambda: check_targets(settings.lora_targets, model, own_code))
+    else:
+        checks.append(lambda: _check_whole_model(run, model, own_code, layout))
+    if not settings.scratch:
+        checks.append(lambda: check_weights(model, own_code))
+    _run_all(checks)
+
+
+def _run_all(checks: Iterable[Callable[[], None]]) -> None:
+    """Run all checks. Raises `HearthError` with the findings of those that fail, each once."""
+    findings: list[str] = []
+    for check in checks:
+        try:
+            check()
+        except HearthError as error:
+            findings += error.findings
+    if findings:
+        raise HearthError(*dict.fromkeys(findings))
+
+
 def _check_dataset(run: Run, layout: Layout) -> None:
     """Raise if the local data file is missing or not the one that the run was created with."""
     if not run.dataset_sha256:
@@ -116,18 +151,14 @@ def check(run: Run, layout: Layout) -> None:
 
     Raises `HearthError` with all problems found.
     """
-    findings = another_run(layout.run_dir(run.name), run.created, layout.in_workspace)
-    for look in (
-        lambda: _check_machine(run),
-        lambda: check_folder(layout.run_dir(run.name)),
-        lambda: check_folder(layout.checkpoint_dir(run.name)),
-    ):
-        try:
-            look()
-        except HearthError as error:
-            findings += error.findings
-    if findings:
-        raise HearthError(*dict.fromkeys(findings))
+    _run_all(
+        [
+            lambda: _check_name(run, layout),
+            lambda: _check_machine(run),
+            lambda: check_folder(layout.run_dir(run.name)),
+            lambda: check_folder(layout.checkpoint_dir(run.name)),
+        ]
+    )
 
 
 def prepare(
@@ -163,15 +194,15 @@ def prepare(
     )
     model = attempt(fetch) if fits else None
     own_code = attempt(lambda: _allow_code(run, model.path, say)) if model else None
-    if own_code is not None and settings.lora:
-        attempt(lambda: check_targets(settings.lora_targets, model.path, own_code))
-    elif own_code is not None:
-        attempt(lambda: _check_whole_model(run, model.path, own_code, layout))
+    tokenizer = None
+    if own_code is not None:
+        tokenizer = attempt(lambda: tokenizer_in(model.path, own_code))
+        attempt(lambda: _check_model(run, model.path, own_code, layout))
     if findings or model is None or own_code is None:
         raise HearthError(*dict.fromkeys(findings))
     data = load_data(
         layout.dataset(run),
-        AutoTokenizer.from_pretrained(model.path, trust_remote_code=own_code),
+        tokenizer,
         cache=layout.tokens,
         sequence_length=settings.sequence_length,
         packing=settings.packing,
@@ -179,15 +210,13 @@ def prepare(
         seed=settings.seed,
         say=say,
     )
-    if settings.scratch:
-        check_vocabulary(model.path, own_code, data)
+    check_vocabulary(model.path, own_code, data, settings.scratch)
     return Prepared(model, data)
 
 
-def facts_of(prepared: Prepared) -> dict[str, Any]:
-    """Return the facts that must be equal on every node: versions and fingerprints, by name."""
+def inputs_of(prepared: Prepared) -> dict[str, str]:
+    """Return the fingerprints of the data and the model, which must be equal on every node."""
     return {
-        "torch": torch.__version__.split("+")[0],
         "data": prepared.data.report.fingerprint[:16],
         "model": prepared.model.fingerprint[:16],
     }

@@ -19,6 +19,7 @@ from typing import Any
 
 from hearth.base.errors import HearthError
 from hearth.base.files import read_object, sha256_of, write_whole
+from hearth.base.software import code_checksum
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
@@ -46,7 +47,7 @@ def outcome_file(run: Run, layout: Layout, nproc: int, gpus: Any) -> Path | None
         "settings": {key: settings[key] for key in settings if key not in _NOT_OF_THE_INPUTS},
         "model": model,
         "data": data,
-        "code": _code(Path(__file__).resolve().parents[2]),
+        "code": code_checksum(),
         "packages": sorted(f"{each.name} {each.version}" for each in distributions()),
         "machine": [platform.node(), platform.machine(), os.cpu_count(), gpus],
         "ranks": [nproc, os.environ.get("OMP_NUM_THREADS", "")],
@@ -91,12 +92,3 @@ def _data(run: Run, layout: Layout) -> str | None:
         path = layout.kept(run.settings.dataset)
         return f"{path.stat().st_size} {path.stat().st_mtime_ns}" if path.is_file() else None
     return "shipped"  # with the code
-
-
-def _code(folder: Path) -> str:
-    """Return a checksum of the training code and the data sets that come with it."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    digest = hashlib.sha256()
-    for path in sorted(path for path in files if "__pycache__" not in path.parts):
-        digest.update(f"{path.relative_to(folder)} {sha256_of(path)}\n".encode())
-    return digest.hexdigest()

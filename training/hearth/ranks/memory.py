@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 
 import psutil
@@ -11,15 +12,20 @@ from hearth.base.errors import HearthError
 
 GIB = 1 << 30
 
-# Messages of torch's CPU allocator, which has no error class of its own.
-_CPU_MESSAGES = ("can't allocate memory", "not enough memory", "std::bad_alloc")
+# Most libraries have no error class for it: torch's CPU allocator, CUDA itself, cuBLAS, Triton,
+# Unsloth. (Triton's "out of resource" is a block of a kernel, not the card's memory.)
+_MESSAGE = re.compile(
+    r"can't allocate memory|not enough memory|std::bad_alloc|out of memory|_STATUS_ALLOC_FAILED"
+    r"|negligible GPU memory",
+    re.IGNORECASE,
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` is an out-of-memory error, of a GPU or of the computer."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _CPU_MESSAGES)
+    return isinstance(error, RuntimeError) and bool(_MESSAGE.search(str(error)))
 
 
 def limit_memory(gib: float) -> None:

@@ -130,18 +130,23 @@ def leave(world: World) -> None:
 
 
 def agree(world: World, facts: Mapping[str, Any]) -> None:
-    """Check that `facts` are the same on every rank.
+    """Check that each of `facts` is the same on all ranks that have it.
 
-    Raises `HearthError` on all ranks, naming the nodes that differ from rank 0.
+    Raises `HearthError` on all ranks, naming the nodes that differ from the first rank.
     """
     everyone = world.gather((world.node, dict(facts)))
-    leader, expected = everyone[0]
-    findings = [
-        f"{name}: rank {rank} ({node}) has {found[name]}, but rank 0 ({leader}) has "
-        f"{expected[name]}; they must be equal on all nodes"
-        for rank, (node, found) in enumerate(everyone)
-        for name in expected
-        if found[name] != expected[name]
-    ]
+    findings = []
+    for name in dict.fromkeys(key for _, found in everyone for key in found):
+        (first, leader, expected), *others = (
+            (rank, node, found[name])
+            for rank, (node, found) in enumerate(everyone)
+            if name in found
+        )
+        findings += [
+            f"{name}: rank {rank} ({node}) has {own}, but rank {first} ({leader}) has {expected}; "
+            "they must be equal on all nodes"
+            for rank, node, own in others
+            if own != expected
+        ]
     if findings:
         raise HearthError(*findings)

@@ -51,17 +51,28 @@ def save(
     identify the run by `created` and the launch of the run by `launch`. The newest `keep`
     checkpoints up to `step` stay.
 
+    If the folder is removed meanwhile, it is written once more.
+
     Raises `CheckpointError` if the disk is full or cannot be written; earlier checkpoints stay.
     """
     final = folder / f"step-{step:08d}"
-    temporary = folder / f"{_TEMPORARY}{final.name}"
-    try:
+
+    def attempt() -> None:
+        temporary = folder / f"{_TEMPORARY}{final.name}"
         folder.mkdir(parents=True, exist_ok=True)
         _recover(folder)
         _write_complete(temporary, step, facts, write)
         _publish(temporary, final)
         for old in sorted(path for path in folder.glob("step-*") if path <= final)[:-keep]:
             shutil.rmtree(old)
+
+    try:
+        try:
+            attempt()
+        except DISK_ERRORS as error:
+            if not _is(errno.ENOENT, error):
+                raise
+            attempt()  # somebody removed the folder meanwhile
     except DISK_ERRORS as error:
         raise not_written(folder, f"the checkpoint after step {step}", error) from error
     return final
@@ -73,13 +84,29 @@ def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointErr
     It names the newest complete checkpoint in `checkpoints`, from which the run can be resumed.
     """
     kept = newest(checkpoints, warn=lambda _: None)
-    # safetensors raises its own error for a full disk, with the system's message inside.
-    full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
     place = getattr(error, "filename", None) or checkpoints
-    why = getattr(error, "strerror", None) or error
-    cause = f"the disk of {place} is full" if full else f"{place} cannot be written ({why})"
-    last = f"the last good checkpoint is {kept.path.name}" if kept else "there is no checkpoint yet"
-    return CheckpointError(f"{what} was not written: {cause}; {last}. Free some space, then resume")
+    if _is(errno.ENOSPC, error):
+        cause, cure = f"the disk of {place} is full", "Free some space, then resume"
+    elif _is(errno.ENOENT, error):
+        cause, cure = f"{place} was removed meanwhile", "Resume the run"
+    else:
+        why = getattr(error, "strerror", None) or error
+        cause, cure = f"{place} cannot be written ({why})", "Make it writable, then resume"
+    last = (
+        f"the last good checkpoint is {kept.path.name}" if kept else "this node has no checkpoint"
+    )
+    return CheckpointError(
+        f"{what} was not written: {cause}; {last}. {cure}: the newest checkpoint of any node is "
+        "taken"
+    )
+
+
+def _is(number: int, error: Exception) -> bool:
+    """Return whether `error` is the system's error of this number.
+
+    safetensors raises an error of its own, with the system's message inside.
+    """
+    return getattr(error, "errno", None) == number or os.strerror(number) in str(error)
 
 
 def _write_complete(

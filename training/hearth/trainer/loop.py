@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import secrets
 import time
 from collections import deque
@@ -12,13 +11,13 @@ from typing import Any
 import torch
 
 from hearth.base.errors import HearthError
+from hearth.base.software import software_here
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.data.rows import Rows
 from hearth.data.template import ensure_chat_template
 from hearth.measure.probe import Measured
 from hearth.model import precision
-from hearth.model.backend import TrainableModel
 from hearth.model.load import load_model
 from hearth.model.optimizer import choose_optimizer, means_here
 from hearth.model.packing_isolation import check_isolation
@@ -28,7 +27,7 @@ from hearth.plan.row_order import RowOrder
 from hearth.plan.sharded import network_cost
 from hearth.plan.split import Plans
 from hearth.plan.straggler import moves
-from hearth.prepare.node import Prepared, facts_of, versions_here
+from hearth.prepare.node import Prepared, inputs_of, versions_here
 from hearth.ranks.memory import limit_memory
 from hearth.ranks.world import World, agree
 from hearth.record.checkpoint import DISK_ERRORS, Checkpoint, not_written
@@ -62,8 +61,8 @@ class Trainer:
         self.checkpoints = layout.checkpoint_dir(run.name)
         self.checkpointer = Checkpointer(run, layout, world)
         self.rows: Rows = prepared.data.train
-        self.inputs = facts_of(prepared)
-        agree(world, {"run": run.name} | self.inputs)
+        self.inputs = inputs_of(prepared)
+        agree(world, {"run": run.name} | software_here() | self.inputs)
         self.launch = world.from_leader(secrets.token_hex(8))
         found = self.checkpointer.newest()
         if found:
@@ -94,7 +93,7 @@ class Trainer:
         else:
             self.model = load_model(settings, folder, world.device, self.precision)
         ensure_chat_template(self.model.tokenizer)
-        agree(world, {"trainable tensors": _described(self.model)})
+        agree(world, self.model.learning())
         self.parameters = [parameter for _, parameter in self.model.trainable()]
         sync_weights(self.parameters, world)
         parts = rounds.PARTS if learns_alone else 1
@@ -106,12 +105,12 @@ class Trainer:
             check_isolation(
                 self.model, run.source.id, autocast, lambda here: any(world.gather(here))
             )
-        learner = Learner(self.chosen_optimizer, settings, self.parameters, scaler, self.steps)
-        self.changing: dict[str, Any] = learner.changing
+        self.learner = Learner(self.chosen_optimizer, settings, self.parameters, scaler, self.steps)
+        self.changing: dict[str, Any] = self.learner.changing
         self.rounds: rounds.Rounds | None = None
         if learns_alone:
             rounds.check(self.precision)
-            self.rounds = rounds.Rounds(self.parameters, learner.optimizer, self.exchange)
+            self.rounds = rounds.Rounds(self.parameters, self.learner.optimizer, self.exchange)
             self.changing = self.changing | {"outer": self.rounds.outer}
         self.stepper = Stepper(
             settings,
@@ -121,7 +120,7 @@ class Trainer:
             self.planner,
             Compute(self.model, self.rows, autocast, self.exchange.clear, scaler.scale),
             self.exchange,
-            learner,
+            self.learner,
             self._flags,
             self._on_plans,
             self.rounds,
@@ -161,7 +160,10 @@ class Trainer:
         return outcome
 
     def _train(self) -> str:
-        """Train from the current step; return `finished` or `stopped`."""
+        """Train from the current step; return `finished` or `stopped`.
+
+        Raises `HearthError` if the run ends without a single optimizer step.
+        """
         began = time.monotonic()
         self._announce()
         if self.step == 0:
@@ -170,6 +172,12 @@ class Trainer:
             self._evaluate("during")
             self._checkpoint()  # a further resume then skips this evaluation
         stopped = self._steps()
+        if not stopped and not self.learner.stepped:
+            raise HearthError(
+                f"run {self.run.name}: nothing was learned: the gradient was not finite in any of "
+                f"its {self.steps} steps; check the data and the model, or start a new run with a "
+                "lower learning_rate or precision=fp32"
+            )
         self._checkpoint()
         if not stopped:
             best = self.evaluator.best
@@ -402,9 +410,3 @@ class Trainer:
     def _checkpoint(self) -> None:
         """Write a checkpoint after this step, on every node."""
         self.checkpointer.keep(self.step, self._facts(), self.model, self.changing, self.telemetry)
-
-
-def _described(model: TrainableModel) -> str:
-    """Return a checksum of the names, shapes and types of all trainable parameters."""
-    tensors = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.trainable()]
-    return hashlib.sha256(repr(tensors).encode()).hexdigest()[:16]

@@ -43,6 +43,11 @@ class Learner:
         return self.optimizer.param_groups[0]["lr"]
 
     @property
+    def stepped(self) -> bool:
+        """Whether an optimizer step was ever taken, before this run was resumed included."""
+        return any(state["step"] > 0 for state in self.optimizer.state.values())
+
+    @property
     def may_lower_scale(self) -> bool:
         """Whether fp16's loss scaler may still lower its scale (down to 1) by skipping steps."""
         return self._scaler.is_enabled() and self._scaler.get_scale() >= 1

@@ -24,6 +24,19 @@ def test_facts_that_nodes_must_not_share_and_those_that_they_must_are_found():
     assert "data" not in finding
 
 
+@pytest.mark.parametrize(
+    ("name", "versions", "where", "cure"),
+    [
+        ("peft", {"tower": 1, "laptop": 2, "oldbox": 1}, "on laptop", "--tags python"),
+        ("peft", {"tower": 1, "laptop": 2}, "the node that is wrong", "--tags python"),
+        ("model", {"tower": 1, "laptop": 2, "oldbox": 1}, "on laptop", "remove the folder"),
+    ],
+)
+def test_the_odd_one_out_is_named_where_it_is_known_and_with_its_cure(name, versions, where, cure):
+    (finding,) = differing({node: {name: v} for node, v in versions.items()}, [name])
+    assert_names(finding, name, *(f"{node} {v}" for node, v in versions.items()), where, cure)
+
+
 AWAY, THERE = [{"skipped": True}, {"unreachable": True, "msg": "timed out"}], [{"facts": {}}]
 
 

@@ -1,0 +1,45 @@
+"""Out-of-memory errors in the words of each library, and errors that only resemble them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hearth.ranks.memory import is_out_of_memory
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        MemoryError(),
+        *map(
+            RuntimeError,
+            [
+                "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory",
+                "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+                "CUDA driver error: out of memory",
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+                "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+                "Triton Error [CUDA]: out of memory",
+                "Unsloth: No or negligible GPU memory available for fused cross entropy.",
+            ],
+        ),
+    ],
+    ids=str,
+)
+def test_an_error_of_memory_is_known_in_each_librarys_words(error):
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("out of resource: shared memory, Required: 114944, Hardware limit: 101376."),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        ValueError("out of memory"),
+    ],
+    ids=str,
+)
+def test_other_errors_are_not_of_memory(error):
+    assert not is_out_of_memory(error)
