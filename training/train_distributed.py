@@ -58,8 +58,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     run = pinned(run, prepared.model.commit)
     measured = measured_here(run, layout, prepared, say)
     world = join()
-    # By hand every rank derived its own run name from the time; all use rank 0's.
-    run = run_of(world.from_leader(run_text(run)), "the run of rank 0")
+    if by_hand:  # every rank derived its own run name from the time; all use rank 0's
+        run = run_of(world.from_leader(run_text(run)), "the run of rank 0")
     folder = layout.run_dir(run.name)
     trainer = Trainer(run, layout, prepared, measured, world)
     if by_hand and world.local_rank == 0:
