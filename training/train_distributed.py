@@ -18,7 +18,16 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from hearth.base.errors import ConfigError, HearthError
 from hearth.base.imports import loading
-from hearth.config import Run, describe_settings, pinned, read_run, resolve_run, write_run
+from hearth.config import (
+    Run,
+    describe_settings,
+    pinned,
+    read_run,
+    resolve_run,
+    run_of,
+    run_text,
+    write_run,
+)
 from hearth.config.cli import CommandLine, parse_command_line, rank_from_environment
 from hearth.config.layout import Layout
 from hearth.fit.catalogue import listing
@@ -49,8 +58,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     run = pinned(run, prepared.model.commit)
     measured = measured_here(run, layout, prepared, say)
     world = join()
-    # By hand every rank derived its own run name from the time; all use rank 0's.
-    run = world.from_leader(run)
+    if by_hand:  # every rank derived its own run name from the time; all use rank 0's
+        run = run_of(world.from_leader(run_text(run)), "the run of rank 0")
     folder = layout.run_dir(run.name)
     trainer = Trainer(run, layout, prepared, measured, world)
     if by_hand and world.local_rank == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -51,18 +52,29 @@ class ThreadWorld:
         print(text)
 
     def sum_(self, buffer: torch.Tensor) -> None:
-        buffer.copy_(torch.stack(self.gather(buffer.clone())).sum(dim=0))
+        buffer.copy_(torch.stack(self._everyones(buffer.clone())).sum(dim=0))
 
-    def gather(self, value: Any) -> list[Any]:
+    def _everyones(self, value: Any) -> list[Any]:
         self.table.said[self.rank] = value
         self.table.everyone.wait()
         values = [self.table.said[rank] for rank in range(self.table.size)]
         self.table.everyone.wait()
         return values
 
+    def gather(self, value: Any) -> list[Any]:
+        return self._everyones(json.loads(json.dumps(value)))
+
     def from_rank(self, rank: int, value: Any) -> Any:
         self.sent.append(self.gather(value)[rank])
         return self.sent[-1]
+
+    def bytes_from(self, rank: int, content: bytes) -> bytes:
+        self.sent.append(self._everyones(content)[rank])
+        return self.sent[-1]
+
+    def broadcast_(self, buffer: torch.Tensor) -> None:
+        self.sent.append(self._everyones(buffer.clone())[0])
+        buffer.copy_(self.sent[-1])
 
     def from_leader(self, value: Any) -> Any:
         return self.from_rank(0, value)

@@ -82,7 +82,7 @@ class Nodes:
                 "node": name,
                 "rank": rank,
                 "nodes": self.names,
-                "address": f"127.0.0.{rank + 1}",
+                "addresses": [f"127.0.0.{number}" for number in range(1, count + 1)],
                 "meeting": {"address": "127.0.0.1", "port": port},
                 "nproc": 1,
                 "python": str(stand_in),
@@ -124,7 +124,8 @@ class Nodes:
         """Inspect a node for the run of its spec, as a launch does first."""
         spec = json.loads(self.spec(node).read_text())
         port = spec["meeting"]["port"]
-        wanted = {"run": spec["run"], "address": spec["address"], "port": port}
+        address = spec["addresses"][spec["rank"]]
+        wanted = {"run": spec["run"], "address": address, "port": port}
         run_file, wants = self._folder / "run.yml", self._folder / "wanted.json"
         run_file.write_text(f"run: {spec['run']}\ncreated: '{self.created}'\n")
         wants.write_text(json.dumps(wanted))

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from support.facts import assert_names
 from support.ranks import python, refused
+from support.strangers import answers
 from support.supervisors import LOOP, TRAINING, Nodes
 from support.waiting import until
 
@@ -82,14 +83,19 @@ def test_under_torchrun_everything_listens_on_the_cluster_addresses_only(nodes):
     run.start()
     run.until_steps()
     listening = {
-        (connection.laddr.ip, process.pid)
+        (*connection.laddr, process.pid)
         for node in run.names
         for process in (psutil.Process(run.supervisor(node).pid), *run.processes(node))
         for connection in process.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     }
-    assert {address for address, _ in listening} <= {"127.0.0.1", "127.0.0.2"}
-    assert len({pid for _, pid in listening}) > 1  # the hub and the store at least
+    assert {address for address, *_ in listening} <= {"127.0.0.1", "127.0.0.2"}
+    hub, store = run.supervisor("node0").pid, run.torchrun("node0").pid
+    ours = {pid: (address, port) for address, port, pid in listening if pid in (hub, store)}
+    assert ours.keys() == {hub, store}
+    for place in ours.values():
+        assert answers(place, "127.0.0.1")  # from which both nodes connect here
+        assert not answers(place, "127.0.0.9")
 
 
 def test_under_torchrun_a_port_that_was_taken_in_the_last_moment_is_named(tmp_path):
@@ -180,11 +186,13 @@ def test_a_stranger_at_the_meeting_point_disturbs_nobody(nodes):
     run.start("node0")
     until(lambda: run.record("node0")["missing"] == ["node1"])
     port = run.status("node0") and int(run.log("node0").split("port ")[1].split()[0])
+    assert not answers(("127.0.0.1", port), "127.0.0.9")
     for words in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 200_000 + b"\n", b'{"type":"Hello"}\n', b""):
         with socket.create_connection(("127.0.0.1", port)) as stranger:
             stranger.sendall(words)
     run.start("node1")
     assert [record["state"] for record in run.wait().values()] == ["finished"] * 2
+    assert run.log("node0").count("away 127.0.0.1") == 1
 
 
 # Failing
@@ -467,7 +475,7 @@ def test_after_a_crash_the_next_run_starts_and_ends_what_was_left(nodes):
 
 def test_a_look_reports_everything_at_once_and_changes_nothing(nodes):
     run = nodes(1)
-    run.change("node0", address="192.0.2.7")
+    run.change("node0", addresses=["192.0.2.7"])
     place = run.workspace("node0")
     (place / "results" / "first").mkdir(parents=True)
     (place / "results" / "first" / "run.yml").write_text("created: '2026-11-19T07:00:00Z'\n")

@@ -18,12 +18,13 @@ def node_specs(
 
     `facts` are those of the module `hearth_look`, also of nodes that do not train: none of them may
     know a later generation of the run. Of other nodes a spec says no more than their names and
-    where rank 0 is; `timeouts` are in seconds. See `hearth.supervise.spec.Spec`.
+    addresses; `timeouts` are in seconds. See `hearth.supervise.spec.Spec`.
     """
     first = names[0]
     common = {
         "run": run["name"],
         "nodes": list(names),
+        "addresses": [addresses[name] for name in names],
         "meeting": {
             "address": addresses[first],
             "port": run["meeting_port"] or facts[first]["port"],
@@ -36,19 +37,16 @@ def node_specs(
         **run.get("spec", {}),
     }
     return {
-        name: common | _own_part(name, rank, addresses[name], facts[name]["own"], nproc[name])
+        name: common | _own_part(name, rank, facts[name]["own"], nproc[name])
         for rank, name in enumerate(names)
     }
 
 
-def _own_part(
-    name: str, rank: int, address: str, own: Mapping[str, Any], nproc: int
-) -> dict[str, Any]:
+def _own_part(name: str, rank: int, own: Mapping[str, Any], nproc: int) -> dict[str, Any]:
     """Return the part of a spec that is about its node."""
     return {
         "node": name,
         "rank": rank,
-        "address": address,
         "nproc": nproc,
         **{place: own[place] for place in ("python", "workspace", "models")},
         # Two nodes on one computer would share the unit, and it is not ours to change.

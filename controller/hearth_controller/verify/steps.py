@@ -38,7 +38,7 @@ def spec_of(
         "node": own.name,
         "rank": usable.index(own),
         "nodes": [node.name for node in usable],
-        "address": own.address,
+        "addresses": [node.address for node in usable],
         "meeting": {"address": usable[0].address, "port": usable[0].facts["meeting_port"]},
         "nproc": nproc or max(1, own.facts["devices"]),
         "ready_timeout": limit / 2,

@@ -11,11 +11,7 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK
-
-# Removed from a command's environment, so that a controller's shell does not leak them into runs
-# on this computer: a command that needs a token gets it explicitly.
-_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN")
+from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK, TOKENS
 
 TIMED_OUT = 124
 """Status of a command that did not end in time, as of timeout(1)."""
@@ -132,7 +128,9 @@ def hearth(module: Any, python: str, arguments: list[str], variables: dict[str, 
     """
     if not os.access(python, os.X_OK):
         return Report([f"there is no Python at {python}; ansible-playbook provision.yml makes it"])
-    for name in _SECRETS:
+    # A controller's shell must not leak them into commands on this computer: one that needs a token
+    # gets it explicitly.
+    for name in TOKENS:
         os.environ.pop(name, None)
     status, out, errors = module.run_command(
         [python, "-m", *arguments], environ_update=variables, handle_exceptions=True

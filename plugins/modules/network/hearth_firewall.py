@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Ansible module: let the other nodes through an active firewall."""
+"""Ansible module: let the other nodes through an active firewall, and nobody else if wanted."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hearth_firewall
-short_description: Let in the other nodes where a firewall is active
+short_description: Let in the other nodes where a firewall is active, and keep others out if wanted
 description:
   - NCCL and Gloo listen on ports that the kernel picks, so everything from the other nodes' cluster
     addresses is let in. What the controller may do is not touched, and no firewall is
@@ -15,18 +15,30 @@ description:
     are never edited; if they turn a node away that is a finding, with the rule to add, and fails.
 options:
   peers:
-    description: Cluster addresses of the other nodes. None takes back what was done before.
+    description: Cluster addresses of the other nodes.
     type: list
     elements: str
     required: true
+  open:
+    description: Whether to let them in. V(false) takes back what was done before.
+    type: bool
+    default: true
+  restrict:
+    description:
+      - Whether to drop what others send to the ports of a run, by an nftables table of Hearth's own
+        that a systemd unit loads at boot. V(false) takes it back.
+    type: bool
+    default: false
 """
 
 import json
+import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import output, text_of
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
+from ansible.module_utils.hearth_node.network import restriction
 from ansible.module_utils.hearth_node.network.firewall import (
     firewalld_sources,
     firewalld_zone,
@@ -37,6 +49,12 @@ from ansible.module_utils.hearth_node.network.firewall import (
 
 _ZONE = "/etc/firewalld/zones/hearth.xml"
 _RELOAD = ["firewall-cmd", "--reload"]
+
+_RULES = "/etc/hearth/firewall.nft"
+_UNITS = "/etc/systemd/system"
+_UNIT = "hearth-firewall.service"
+_AGAIN = ["systemctl", "daemon-reload"]
+_PORTS = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
 def ufw_is_active() -> bool:
@@ -56,10 +74,7 @@ def with_firewalld(peers: list[str], check: bool) -> tuple[list[str], list[str]]
     """Bring firewalld's zone up to date; return the changes, and findings."""
     record = Journal("firewall", check)
     if not peers:
-        ours = [entry.path for entry in record.entries() if entry.path == _ZONE]
-        for path in ours:
-            record.restore(path)
-        return ours, [] if check else record.settle()
+        return taken_back(record, [_ZONE])
     zones = firewalld_sources(output("firewall-cmd", "--get-active-zones"))
     findings = [
         f"firewalld has {peer} in the zone {zones[peer]}, where Hearth lets it be; for the other "
@@ -75,6 +90,43 @@ def with_firewalld(peers: list[str], check: bool) -> tuple[list[str], list[str]]
     if changed or not loaded:
         return [_ZONE], [] if check else run_all([_RELOAD])
     return [], []
+
+
+def taken_back(record: Journal, paths: list[str]) -> tuple[list[str], list[str]]:
+    """Undo the changes of these paths; return those that were changed, and findings."""
+    ours = [entry.path for entry in record.entries() if entry.path in paths]
+    for path in reversed(ours):
+        record.restore(path)
+    return ours, [] if record.check else record.settle()
+
+
+def restricted(peers: list[str], wanted: bool, check: bool) -> tuple[list[str], list[str]]:
+    """Keep others than the peers from the ports of a run, or no longer; return as above."""
+    record = Journal("firewall", check)
+    unit = os.path.join(_UNITS, _UNIT)
+    wants = [
+        os.path.join(_UNITS, f"{target}.wants", _UNIT)
+        for target in ("multi-user.target", "nftables.service")
+    ]
+    if not wanted:
+        return taken_back(record, [_RULES, unit, *wants])
+    if not output("nft", "--version"):
+        return [], [
+            "firewall_restrict needs nft, which is not installed here: apt install nftables"
+        ]
+    logins = restriction.logins_ports(output("sshd", "-T"))
+    rules = restriction.restriction(
+        peers, restriction.kernels_ports(text_of(_PORTS)), logins
+    ).encode()
+    changes = {
+        _RULES: record.write(_RULES, rules, then=[["nft", restriction.REMOVE]]),
+        unit: record.write(unit, restriction.unit(_RULES).encode(), then=[_AGAIN]),
+        **{path: record.link(path, unit) for path in wants},
+    }
+    changed = [path for path, change in changes.items() if change.changed]
+    if not changed and output("nft", "list", "table", *restriction.TABLE):
+        return [], []
+    return changed or [_RULES], [] if check else run_all([_AGAIN, ["systemctl", "start", _UNIT]])
 
 
 def with_own_rules(peers: list[str]) -> tuple[str, list[str]]:
@@ -93,10 +145,14 @@ def with_own_rules(peers: list[str]) -> tuple[str, list[str]]:
 def main() -> None:
     """Run the module; return which `firewall` decides here, and `findings` on failure."""
     module = AnsibleModule(
-        argument_spec={"peers": {"type": "list", "elements": "str", "required": True}},
+        argument_spec={
+            "peers": {"type": "list", "elements": "str", "required": True},
+            "open": {"type": "bool", "default": True},
+            "restrict": {"type": "bool", "default": False},
+        },
         supports_check_mode=True,
     )
-    peers, check = module.params["peers"], module.check_mode
+    peers, check = module.params["peers"] if module.params["open"] else [], module.check_mode
     changed: list[str] = []
     try:
         if ufw_is_active():
@@ -107,6 +163,8 @@ def main() -> None:
             changed, findings = with_firewalld(peers, check)
         else:
             firewall, findings = with_own_rules(peers)
+        more, others = restricted(module.params["peers"], module.params["restrict"], check)
+        changed, findings = changed + more, findings + others
     except (RecordError, OSError) as error:
         module.fail_json(msg=f"the firewall cannot be opened for the other nodes: {error}")
     answer = {"changed": bool(changed), "firewall": firewall}

@@ -60,7 +60,8 @@ def supervise(tmp_path, workspace):
 def test_start_lays_down_a_private_spec_and_says_whether_it_started(
     tmp_path, workspace, answering, supervise, monkeypatch
 ):
-    monkeypatch.setenv("HF_TOKEN", SECRET)
+    for name in ("HF_TOKEN", "WANDB_API_KEY"):
+        monkeypatch.setenv(name, SECRET)
     answering(STARTED)
     secrets = {"KEY": "another-secret", "EMPTY": ""}
     answer = supervise(secrets=secrets)

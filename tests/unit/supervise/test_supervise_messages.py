@@ -19,7 +19,7 @@ from hearth.supervise.messages import (
     welcome_proof,
 )
 
-HELLO = Hello("laptop", "nonce")
+HELLO = Hello("laptop", "10.0.0.2", "nonce")
 
 
 @given(st.from_type(Message))
@@ -48,7 +48,7 @@ def test_only_the_token_proves_membership(token, other):
     assert same(proof, hello_proof(other, HELLO, "challenge")) == (token == other)
 
 
-@pytest.mark.parametrize("change", [{"node": "desk"}, {"nonce": "old"}])
+@pytest.mark.parametrize("change", [{"node": "desk"}, {"source": "10.0.0.9"}, {"nonce": "old"}])
 def test_a_proof_fits_one_hello_and_one_challenge(change):
     proof = hello_proof("token", HELLO, "challenge")
     assert not same(proof, hello_proof("token", dataclasses.replace(HELLO, **change), "challenge"))

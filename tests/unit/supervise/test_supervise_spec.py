@@ -12,20 +12,21 @@ from hearth.base.errors import LaunchError
 from hearth.supervise import torchrun
 from hearth.supervise.messages import Go
 from hearth.supervise.spec import load_spec
-from hearth.supervise.workers import NOT_FOR_RANKS, command, environment
+from hearth.supervise.workers import NOT_FOR_RANKS, STORE_CLIENTS, command, environment
 
 GOOD = {
     "run": "r1",
     "node": "laptop",
     "rank": 1,
     "nodes": ["desk", "laptop"],
-    "address": "10.0.0.2",
+    "addresses": ["10.0.0.1", "10.0.0.2"],
     "meeting": {"address": "10.0.0.1", "port": 29400},
     "nproc": 1,
     "python": "/opt/env/bin/python",
     "workspace": "~/ai-cluster",
     "token": "0123456789abcdef",
 }
+GO = Go(29500, 0, ("desk", "laptop"), ("10.0.0.1", "10.0.0.9"))
 
 
 @pytest.fixture
@@ -42,6 +43,7 @@ def test_a_spec_is_read_and_what_has_a_default_may_be_left_out(load):
     spec = load()
     assert spec.nodes == ("desk", "laptop")
     assert spec.meeting.port == 29400
+    assert spec.address == "10.0.0.2"
     assert spec.record == spec.workspace / "results/r1/supervisor.json"
     assert spec.log == spec.workspace / "logs/r1.log"
     assert spec.workspace.is_absolute()
@@ -66,7 +68,7 @@ def test_a_persons_script_gets_its_own_words_with_the_places_of_this_node(load):
 
 def test_behind_the_dashes_torchrun_takes_no_word_of_the_script_for_its_own(load):
     spec = load(script="code/r1/a.py", folder="code/r1", arguments=["--run", "x"])
-    words = command(spec, Go(29500, 0, spec.nodes))
+    words = command(spec, GO)
     script = str(spec.workspace / "code/r1/a.py")
     assert words[words.index("--") :] == ["--", script, "--run", "x"]
 
@@ -92,7 +94,7 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     monkeypatch.setenv("TORCH_ELASTIC_WORKER_IDENTICAL", "1")
     spec = load(interface="enp5s0", script="code/r1/a.py", folder="code/r1", data="data/1f/rows")
-    told = environment(spec, 0)
+    told = environment(spec, GO)
     assert told["HEARTH_RESULTS"] == str(spec.files)
     assert told["HEARTH_DATA"] == str(spec.workspace / "data/1f/rows")
     assert told["GLOO_SOCKET_IFNAME"] == "enp5s0"
@@ -100,7 +102,8 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
         assert word not in told
     # torchrun needs them to find Hearth, and takes them from the ranks.
     assert told[NOT_FOR_RANKS].split() == ["PYTHONPATH", "PYTHONSAFEPATH"]
-    own = environment(load(models="/srv/models"), 0)
+    own = environment(load(models="/srv/models"), GO)
+    assert own[STORE_CLIENTS].split() == [*GO.sources]
     assert own["HEARTH_MODELS"] == "/srv/models"
     assert own["PYTHONPATH"] == told["PYTHONPATH"] == str(spec.workspace / "scripts")
     assert not {"HEARTH_RESULTS", NOT_FOR_RANKS} & own.keys()

@@ -24,7 +24,7 @@ def spec(tmp_path) -> Spec:
         node="laptop",
         rank=1,
         nodes=("tower", "laptop"),
-        address="127.0.0.2",
+        addresses=("127.0.0.1", "127.0.0.2"),
         meeting=Meeting("127.0.0.1", 4711),
         nproc=1,
         python="/env/bin/python",

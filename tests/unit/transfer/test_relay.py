@@ -6,9 +6,12 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from http.client import HTTPConnection
 from pathlib import Path
@@ -19,6 +22,7 @@ import pytest
 from support.cached_model import NAME, make_cached
 from support.facts import assert_names
 from support.programs import run
+from support.strangers import answers
 from support.waiting import until
 
 from hearth.base.places import MANIFEST
@@ -121,18 +125,24 @@ class Held(Holding):
 
 
 @pytest.fixture
-def held(nodes) -> Iterator[tuple[Table, Held]]:
-    """Give the first node's model from this process; return what is given."""
-    table = made(["model"], {"model": str(nodes[0].target)})
-    held = Held(table, nodes[0].target)
+def giving(nodes) -> Iterator[Giving]:
+    """Serve at the first node's address from this process."""
     giving = Giving(nodes[0].address, nodes[0].port, SECRET, ADDRESSES)
-    giving.show(table, [held])
     thread = threading.Thread(target=giving.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
-    yield table, held
+    yield giving
     giving.shutdown()
     giving.server_close()
     thread.join(10)
+
+
+@pytest.fixture
+def held(nodes, giving) -> tuple[Table, Held]:
+    """Give the first node's model from this process; return what is given."""
+    table = made(["model"], {"model": str(nodes[0].target)})
+    held = Held(table, nodes[0].target)
+    giving.show(table, [held])
+    return table, held
 
 
 def test_a_model_goes_down_the_chain_and_is_whole_at_every_node(nodes):
@@ -249,12 +259,33 @@ def test_another_table_than_the_expected_one_is_refused(nodes, held):
     assert_names(finding, "node0", "table", "wrong checksum")
 
 
-def test_a_stranger_gets_nothing(nodes, held):
-    for own, given in ((ADDRESSES[1], "wrong"), ("127.0.0.9", SECRET)):
-        line = HTTPConnection(nodes[0].address, nodes[0].port, 5, source_address=(own, 0))
-        line.request("GET", "/table", headers={"Authorization": proof(given, "/table")})
-        assert line.getresponse().status == 403
-        line.close()
+def test_a_stranger_gets_nothing_and_keeps_no_courier_alive(nodes, giving):
+    assert not answers((nodes[0].address, nodes[0].port), "127.0.0.9")
+    time.sleep(0.5)
+    line = HTTPConnection(nodes[0].address, nodes[0].port, 5, source_address=(ADDRESSES[1], 0))
+    line.request("GET", "/table", headers={"Authorization": proof("wrong", "/table")})
+    assert line.getresponse().status == 403
+    line.close()
+    assert giving.idle > 0.5
+
+
+def test_idle_connections_take_no_more_threads_than_the_nodes_need(nodes, giving):
+    before = threading.active_count()
+    place = (nodes[0].address, nodes[0].port)
+    with ExitStack() as lines:
+        for _ in range(60):
+            lines.enter_context(socket.create_connection(place, source_address=(ADDRESSES[1], 0)))
+        until(lambda: threading.active_count() > before)
+        time.sleep(0.5)
+        assert threading.active_count() - before <= 4 * len(ADDRESSES)
+    until(lambda: threading.active_count() == before)
+    assert answers(place, ADDRESSES[2])
+
+
+def test_a_courier_knows_no_token(nodes, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "planted")
+    nodes[0].begin()
+    assert "planted" not in psutil.Process(nodes[0].pid).environ().values()
 
 
 def test_a_port_that_is_taken_is_said(nodes, held):

@@ -16,6 +16,9 @@ SUPERVISOR_LOCK = "config/supervisor.lock"
 SUPERVISED = "HEARTH_SUPERVISED"
 """Environment variable of all processes that a supervisor starts: the workspace they work for."""
 
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
+"""Environment variables with a person's tokens, which only processes that need them get."""
+
 TORCHRUN = "hearth.supervise.torchrun"
 """Module that starts torchrun; its name on the command line identifies those processes."""
 

@@ -1,23 +1,24 @@
 """The ranks of a run and their communication.
 
-Python objects (facts, names, checkpoints' bytes) always travel over gloo. Gradients use NCCL if
-every rank has an NVIDIA GPU of its own, else gloo, so that a CPU or a shared card can join.
+Values (facts, names, files) travel over gloo, as JSON or bytes: torch would pickle objects, and
+unpickling runs code of whoever sent them. Gradients use NCCL if every rank has an NVIDIA GPU of its
+own, else gloo, so that a CPU or a shared card can join.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from hearth.base.errors import HearthError
-
-T = TypeVar("T")
 
 # Timeouts of the process groups. Under supervisors a heartbeat detects a lost peer, so theirs need
 # only exceed the longest wait for a healthy one: with `sync_every` a whole round of a slow rank.
@@ -49,25 +50,36 @@ class World:
         """Print a line that begins with this rank's node."""
         print(f"{self.node}: {text}", flush=True)
 
-    def gather(self, value: T) -> list[T]:
-        """Return the `value` of every rank, in rank order, on every rank."""
-        if self.size == 1:
-            return [value]
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
+    def gather(self, value: Any) -> list[Any]:
+        """Return the JSON `value` of every rank, in rank order, on every rank.
 
-    def from_leader(self, value: T) -> T:
-        """Return rank 0's `value` on every rank."""
+        Tuples become lists, here and in the other methods.
+        """
+        return _gathered(value, self.size)
+
+    def from_leader(self, value: Any) -> Any:
+        """Return rank 0's JSON `value` on every rank."""
         return self.from_rank(0, value)
 
-    def from_rank(self, rank: int, value: T) -> T:
-        """Return the `value` of `rank` on every rank."""
+    def from_rank(self, rank: int, value: Any) -> Any:
+        """Return the JSON `value` of `rank` on every rank."""
+        own = json.dumps(value).encode() if self.rank == rank else b""
+        return json.loads(self.bytes_from(rank, own))
+
+    def bytes_from(self, rank: int, content: bytes) -> bytes:
+        """Return the `content` of `rank` on every rank."""
         if self.size == 1:
-            return value
-        box: list[Any] = [value]
-        dist.broadcast_object_list(box, src=rank)
-        return box[0]
+            return content
+        length = torch.tensor(len(content))
+        dist.broadcast(length, src=rank)
+        buffer = _tensor(content if self.rank == rank else bytes(int(length)))
+        dist.broadcast(buffer, src=rank)
+        return buffer.numpy().tobytes()
+
+    def broadcast_(self, buffer: torch.Tensor) -> None:
+        """Replace `buffer`, a contiguous tensor on the CPU, by rank 0's."""
+        if self.size > 1:
+            dist.broadcast(buffer, src=0)
 
     def sum_(self, buffer: torch.Tensor) -> None:
         """Replace `buffer`, a tensor on `gradient_device`, by its sum over all ranks."""
@@ -78,6 +90,24 @@ class World:
         """Wait until every rank has called this."""
         if self.size > 1:
             dist.barrier()
+
+
+def _gathered(value: Any, size: int) -> list[Any]:
+    """Return the JSON `value` of each of `size` ranks."""
+    own = json.dumps(value).encode()
+    if size == 1:
+        return [json.loads(own)]
+    lengths = [torch.tensor(0) for _ in range(size)]
+    dist.all_gather(lengths, torch.tensor(len(own)))
+    longest = int(max(lengths))
+    buffers = [torch.empty(longest, dtype=torch.uint8) for _ in range(size)]
+    dist.all_gather(buffers, _tensor(own.ljust(longest)))
+    return [json.loads(buffer.numpy().tobytes()) for buffer in buffers]
+
+
+def _tensor(content: bytes) -> torch.Tensor:
+    """Return a tensor (bytes,) with a copy of `content`."""
+    return torch.tensor(np.frombuffer(content, dtype=np.uint8))
 
 
 def has_nvidia_gpu() -> bool:
@@ -108,9 +138,8 @@ def join(environment: Mapping[str, str] = os.environ) -> World:
         timeout = _SUPERVISED if "HEARTH_GENERATION" in environment else _BY_HAND
         dist.init_process_group("gloo", timeout=timeout)
         on_gpu = device.type == "cuda"
-        gpus: list[Any] = [None] * size
         own = str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None
-        dist.all_gather_object(gpus, own)
+        gpus = _gathered(own, size)
         if all(gpus) and len(set(gpus)) == size:
             gradients = dist.new_group(backend="nccl", timeout=timeout)
         else:

@@ -235,8 +235,11 @@ def share_newest(
 def _broadcast(path: Path | None, source: int, world: World) -> Iterator[tuple[str, bytes]]:
     """Broadcast the checkpoint at `path` on rank `source`; yield its pieces on every rank."""
     pieces = _pieces(path) if path and world.rank == source else iter(())
-    while (piece := world.from_rank(source, next(pieces, None))) is not None:
-        yield piece
+    while True:
+        name, content = next(pieces, (None, b""))
+        if (name := world.from_rank(source, name)) is None:
+            return
+        yield name, world.bytes_from(source, content)
 
 
 def _pieces(folder: Path) -> Iterator[tuple[str, bytes]]:

@@ -63,12 +63,12 @@ class Copies:
 
     def update(self) -> None:
         """Append rank 0's lines since the last call on every node; all ranks take part."""
-        news = None
+        news = b""
         if self._world.leads:
             with self._metrics.open("rb") as file:
                 file.seek(self._given)
                 news = file.read()
-        news = self._world.from_leader(news) or b""
+        news = self._world.bytes_from(0, news)
         if self._world.local_rank == 0 and not self._world.leads:
             with self._metrics.open("ab") as file:
                 file.truncate(self._given)  # remove lines of an earlier launch

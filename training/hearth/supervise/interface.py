@@ -51,6 +51,13 @@ def family_of(address: str) -> str:
     return "AF_INET6" if ipaddress.ip_address(address).version == 6 else "AF_INET"
 
 
+def source_towards(address: str) -> str:
+    """Return the address from which this machine connects to `address`. Sends no packet."""
+    with socket.socket(getattr(socket, family_of(address)), socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))
+        return str(probe.getsockname()[0])
+
+
 def free_port(address: str, port: int = 0) -> int:
     """Return `port` if it is free at `address`, or any free port for 0.
 

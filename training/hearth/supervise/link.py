@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 
 from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.interface import source_towards
 from hearth.supervise.messages import (
     Beat,
     Challenge,
@@ -128,7 +129,7 @@ class Link:
             if not isinstance(challenge, Challenge):
                 raise ProtocolError("it is no supervisor of a run")
             nonce = secrets.token_hex(16)
-            hello = Hello(spec.node, nonce)
+            hello = Hello(spec.node, source_towards(spec.meeting.address), nonce)
             proof = hello_proof(spec.token, hello, challenge.nonce)
             hello = dataclasses.replace(hello, proof=proof)
             writer.write(encode(hello))

@@ -3,7 +3,7 @@
 Member and hub each prove that they know the run's token without sending it:
 
     hub     Challenge(nonce)
-    member  Hello(node, its own nonce, proof)           or the hub answers Refused
+    member  Hello(node, its source, nonce, proof)           or the hub answers Refused
     hub     Welcome(proof)
     hub     Waiting(missing) …  Go(port, …)  Stop(node)  Pause()  Verdict(state, cause)
     member  Stop(node)  Ended(exit_code, failure)
@@ -34,9 +34,13 @@ class Challenge:
 
 @dataclass(frozen=True)
 class Hello:
-    """A member's answer: its name, and its proof."""
+    """A member's answer: its name, and its proof.
+
+    `source` is the address from which its machine connects to rank 0's where a program binds none.
+    """
 
     node: str
+    source: str
     nonce: str
     proof: str = ""
 
@@ -65,11 +69,15 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Go:
-    """Start torchrun over these nodes, in rank order, with its store on this port of rank 0."""
+    """Start torchrun over these nodes, in rank order, with its store on this port of rank 0.
+
+    `sources` are the addresses from which they connect to the store.
+    """
 
     port: int
     generation: int
     nodes: tuple[str, ...]
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True)

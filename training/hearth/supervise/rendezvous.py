@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 
+from hearth.base.packet_filter import listening
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.interface import free_port, port_error
 from hearth.supervise.messages import (
@@ -46,8 +47,9 @@ FUTILE = 4
 class Hub:
     """Admits the members of one run, sends heartbeats, and sends the verdict to all.
 
-    It listens on the cluster address only. `generation` is that of the next launch, and `lost` the
-    cause that ended the previous one, if this machine went down. `say` takes lines for the log.
+    It listens on the cluster address only and answers those of the nodes only. `generation` is that
+    of the next launch, and `lost` the cause that ended the previous one, if this machine went down.
+    `say` takes lines for the log.
     """
 
     def __init__(
@@ -58,6 +60,8 @@ class Hub:
         self._say = say
         self._council = self._call(lost)
         self._writers: dict[str, asyncio.StreamWriter] = {}
+        self._sources: dict[str, str] = {}
+        self._turned_away: set[str] = set()
         self._server: asyncio.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
@@ -86,9 +90,10 @@ class Hub:
         """
         meeting = self._spec.meeting
         try:
-            self._server = await asyncio.start_server(self._serve, meeting.address, meeting.port)
+            listener = listening(meeting.address, meeting.port, self._spec.addresses)
         except OSError as error:
             raise port_error(meeting.address, meeting.port, error) from error
+        self._server = await asyncio.start_server(self._serve, sock=listener)
         self._ticking = asyncio.create_task(self._tick())
 
     async def close(self) -> None:
@@ -116,8 +121,7 @@ class Hub:
                 self._hear(node, message)
         except (ProtocolError, OSError, TimeoutError) as error:
             if node is None:
-                peer = writer.get_extra_info("peername") or ("somebody",)
-                self._say(f"turned away {peer[0]}: {error}")
+                self._report(writer, error)
         finally:
             if node and self._writers.get(node) is writer:
                 del self._writers[node]
@@ -125,6 +129,13 @@ class Hub:
                 self._left.set()
                 self._decide()
             writer.close()
+
+    def _report(self, writer: asyncio.StreamWriter, error: Exception) -> None:
+        """Log that a peer was turned away, once for each address: it may try again without end."""
+        address = (writer.get_extra_info("peername") or ("somebody",))[0]
+        if address not in self._turned_away:
+            self._turned_away.add(address)
+            self._say(f"turned away {address}: {error} (said once for this address)")
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Authenticate a member and return its name.
@@ -142,6 +153,7 @@ class Hub:
             self._decide()
             await _refuse(writer, Refused(reason, for_good=over))
         self._writers[hello.node] = writer
+        self._sources[hello.node] = hello.source
         writer.write(encode(Welcome(welcome_proof(self._spec.token, hello))))
         self._greet()
         return hello.node
@@ -173,7 +185,8 @@ class Hub:
             self._kept = kept
             council.start(team)
             port = free_port(self._spec.meeting.address)
-            self._tell(Go(port, self._generation, team), team)
+            sources = tuple(self._sources[node] for node in team)
+            self._tell(Go(port, self._generation, team, sources), team)
         else:
             self._tell(Waiting(council.missing))
 

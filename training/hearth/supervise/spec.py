@@ -28,8 +28,8 @@ class Meeting:
 class Spec:
     """One node's part in one run. Times are seconds.
 
-    `nodes` lists the names in rank order, `address` is this node's cluster address and `token`
-    the secret that this run's supervisors share. `generation` is higher than that of any launch
+    `nodes` lists the names in rank order, `addresses` their cluster addresses, and `token` is the
+    secret that this run's supervisors share. `generation` is higher than that of any launch
     before. `return_timeout` is the time a run waits for a lost node; 0 ends it at the first
     loss. With `elastic` the others go on meanwhile, if they are at least `min_nodes`. `stop_grace`
     is the time a SIGTERM leaves the ranks to end after their step. `unit` is whether the user's
@@ -46,7 +46,7 @@ class Spec:
     node: str
     rank: int
     nodes: tuple[str, ...]
-    address: str
+    addresses: tuple[str, ...]
     meeting: Meeting
     nproc: int
     python: str
@@ -67,6 +67,11 @@ class Spec:
     data: str = ""
     unit: bool = True
     environment: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def address(self) -> str:
+        """The cluster address of this node."""
+        return self.addresses[self.rank]
 
     @property
     def scripted(self) -> bool:
@@ -174,7 +179,7 @@ def spec_of(given: Mapping[str, Any], where: str) -> Spec:
     parsed = {
         "meeting": Meeting(**given["meeting"]),
         "workspace": Path(given["workspace"]).expanduser(),
-        **{key: tuple(given[key]) for key in ("nodes", "arguments") if key in given},
+        **{key: tuple(given[key]) for key in ("nodes", "addresses", "arguments") if key in given},
     }
     return Spec(**{**given, **parsed})
 

@@ -300,7 +300,7 @@ class _Supervisor:
         self._log_start = self._spec.log.stat().st_size if self._spec.log.exists() else 0
         self._launched, self._kills_before = time.time(), kills_so_far()
         try:
-            await self._workers.start(words, go.generation)
+            await self._workers.start(words, go)
         except OSError as error:
             self._say(f"cannot start {words[0]}: {error.strerror}")
             self._link.send(Ended(127, message=f"cannot start {words[0]}: {error.strerror}"))

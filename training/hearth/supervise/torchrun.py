@@ -1,4 +1,4 @@
-"""torchrun with a store that listens on rank 0's cluster address only.
+"""torchrun with a store that listens on rank 0's cluster address and answers the nodes only.
 
     python -m hearth.supervise.torchrun …      takes the options of python -m torch.distributed.run
 
@@ -6,8 +6,9 @@ Given `--start-method fork`, if torch is a build for CPUs, it imports once what 
 and forks them. Environment variables that it needs to import Hearth are not passed on to a user's
 script.
 
-The ranks find each other through that store, which has no authentication. torch's own listens on
-every interface of the machine, including those of a VPN or of a guest Wi-Fi.
+The ranks find each other through that store, which has no authentication: who reaches it can take a
+rank's place. torch's own listens on every interface of the machine, including those of a VPN or of
+a guest Wi-Fi. HEARTH_STORE_CLIENTS holds the addresses that this one answers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import os
 import runpy
 import signal
-import socket
 import sys
 from argparse import Namespace
 from importlib import import_module
@@ -28,12 +28,15 @@ from torch.distributed.launcher.api import elastic_launch
 
 from hearth.base.errors import LaunchError
 from hearth.base.imports import loading
-from hearth.supervise.interface import family_of, port_error
-from hearth.supervise.workers import NOT_FOR_RANKS
+from hearth.base.packet_filter import listening
+from hearth.supervise.interface import port_error
+from hearth.supervise.workers import NOT_FOR_RANKS, STORE_CLIENTS
 
 
 class AtOneAddress(static_tcp_rendezvous.StaticTCPRendezvous):
-    """The static rendezvous with a store that listens on `master_addr` only."""
+    """The static rendezvous with a store on `master_addr` that answers only `clients`."""
+
+    clients: tuple[str, ...] = ()
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Return the ranks' rendezvous; on rank 0's node the store is opened first.
@@ -49,19 +52,17 @@ class AtOneAddress(static_tcp_rendezvous.StaticTCPRendezvous):
                 is_master=True,
                 timeout=self.timeout,
                 multi_tenant=True,
-                master_listen_fd=_listening(self.master_addr, self.master_port),
+                master_listen_fd=self._listening(),
                 use_libuv=False,  # libuv does not accept a listening socket (torch 2.13)
             )
         return super().next_rendezvous()
 
-
-def _listening(address: str, port: int) -> int:
-    """Return the descriptor of a socket that listens on an IP address."""
-    family = getattr(socket, family_of(address))
-    try:
-        return socket.create_server((address, port), family=family, backlog=1024).detach()
-    except OSError as error:
-        raise port_error(address, port, error) from error
+    def _listening(self) -> int:
+        """Return the descriptor of the store's socket."""
+        try:
+            return listening(self.master_addr, self.master_port, self.clients).detach()
+        except OSError as error:
+            raise port_error(self.master_addr, self.master_port, error) from error
 
 
 def _fork_ranks(options: Namespace) -> None:
@@ -97,6 +98,7 @@ def main() -> int:
     """Run torchrun; return 2 if the store cannot listen."""
     for name in os.environ.pop(NOT_FOR_RANKS, "").split():
         os.environ.pop(name, None)
+    AtOneAddress.clients = tuple(os.environ.pop(STORE_CLIENTS, "").split())
     # torchrun looks up the handler of `--rdzv-backend static` by this name.
     static_tcp_rendezvous.StaticTCPRendezvous = AtOneAddress
     options = torchrun.parse_args(None)

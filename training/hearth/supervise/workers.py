@@ -21,6 +21,9 @@ from hearth.supervise.spec import Spec
 NOT_FOR_RANKS = "HEARTH_NOT_FOR_RANKS"
 """Environment variable of torchrun: names of variables to hide from the ranks (see `torchrun`)."""
 
+STORE_CLIENTS = "HEARTH_STORE_CLIENTS"
+"""Environment variable of torchrun: the addresses that rank 0's store answers."""
+
 UNKILLABLE = 10.0
 """Seconds after SIGKILL before a process counts as unkillable."""
 
@@ -62,8 +65,8 @@ def command(spec: Spec, go: Go) -> list[str]:
     return [*torchrun, *flags, "--", str(spec.workspace / spec.script), *spec.words]
 
 
-def environment(spec: Spec, generation: int) -> dict[str, str]:
-    """Return the environment of this node's ranks: its own interface, nothing of another node's.
+def environment(spec: Spec, go: Go) -> dict[str, str]:
+    """Return the environment of this node's torchrun and ranks: nothing of another node's.
 
     NCCL takes a name as a prefix unless it starts with `=`; Gloo wants the bare name.
     """
@@ -77,7 +80,8 @@ def environment(spec: Spec, generation: int) -> dict[str, str]:
     own = {
         "HEARTH_WORKSPACE": str(spec.workspace),
         "HEARTH_NODE": spec.node,
-        "HEARTH_GENERATION": str(generation),
+        "HEARTH_GENERATION": str(go.generation),
+        STORE_CLIENTS: " ".join(go.sources),
         SUPERVISED: str(spec.workspace),
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": str(spec.workspace / "scripts"),
@@ -112,8 +116,8 @@ class Workers:
         # Ranks of a killed torchrun become children of this process, so that it finds them.
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    async def start(self, words: list[str], generation: int) -> None:
-        """Start torchrun in a session of its own, writing to the run's log."""
+    async def start(self, words: list[str], go: Go) -> None:
+        """Start torchrun for a launch in a session of its own, writing to the run's log."""
         supervisor = os.getpid()
 
         def die_with_supervisor() -> None:
@@ -127,7 +131,7 @@ class Workers:
             self._process = await asyncio.create_subprocess_exec(
                 *words,
                 cwd=self._spec.place,
-                env=environment(self._spec, generation),
+                env=environment(self._spec, go),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

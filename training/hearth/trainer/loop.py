@@ -6,6 +6,7 @@ import functools
 import secrets
 import time
 from collections import deque
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from hearth.data.template import ensure_chat_template
 from hearth.measure.probe import Measured
 from hearth.model import precision
 from hearth.model.load import load_model
-from hearth.model.optimizer import choose_optimizer, means_here
+from hearth.model.optimizer import Means, choose_optimizer, means_here
 from hearth.model.packing_isolation import check_isolation
 from hearth.model.sharded import load_sharded, weight_bytes
 from hearth.plan.follow import AdaptivePlanner
@@ -80,7 +81,9 @@ class Trainer:
         everyone = world.gather((world.node, precision.supported(world.device)))
         self.nodes = [node for node, _ in everyone]
         self.precision = precision.choose(begun.get("precision", settings.precision), everyone)
-        means = world.gather(means_here(world.node, world.device))
+        means = [
+            Means(**each) for each in world.gather(asdict(means_here(world.node, world.device)))
+        ]
         # A single rank has nothing to average.
         learns_alone = settings.sync_every > 1 and world.size > 1
         self.chosen_optimizer = choose_optimizer(

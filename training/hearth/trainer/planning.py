@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
@@ -28,7 +31,7 @@ def choose_planner(settings: Settings, measured: Measured, layout: Layout, world
         plans, steps = _recorded(settings.replay, path, world)
         plans = [(step, replace(plan, together=together)) for step, plan in plans]
         return Replayed(settings.replay, plans, world.size, steps)
-    everyone = world.gather(measured)
+    everyone = TypeAdapter(list[Measured]).validate_python(world.gather(asdict(measured)))
     speeds = [each.speed.no_larger_than(most_rows(settings)) for each in everyone]
     if settings.split == "auto" and not together:
         return AdaptivePlanner(speeds, everyone[0].row_tokens or None)
@@ -42,16 +45,18 @@ def choose_planner(settings: Settings, measured: Measured, layout: Layout, world
 
 def _recorded(run: str, path: Path, world: World) -> tuple[list[tuple[int, Plan]], int]:
     """Read `recorded_plans` of an earlier run on rank 0; return them, or raise, on every rank."""
-    found: tuple[list[tuple[int, Plan]], int] | ConfigError = ([], 0)
+    found: dict[str, Any] = {"findings": []}
     if world.leads:
         try:
-            found = recorded_plans(run, path)
+            plans, steps = recorded_plans(run, path)
+            found |= {"steps": steps, "plans": [(at, p.rows, p.micro_batch) for at, p in plans]}
         except ConfigError as error:
-            found = error
+            found["findings"] = error.findings
     found = world.from_leader(found)
-    if isinstance(found, ConfigError):
-        raise found
-    return found
+    if found["findings"]:
+        raise ConfigError(*found["findings"])
+    plans = [(at, Plan(tuple(rows), tuple(sizes))) for at, rows, sizes in found["plans"]]
+    return plans, found["steps"]
 
 
 def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:

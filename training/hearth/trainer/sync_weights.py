@@ -24,8 +24,9 @@ def sync_weights(parameters: Sequence[torch.nn.Parameter], world: World) -> int:
         if len(set(sums)) > 1
     ]
     for parameter in differing:
-        # Only rank 0's value is sent, so the others pass None.
-        parameter.copy_(world.from_leader(parameter.cpu() if world.leads else None))
+        value = parameter.detach().cpu().contiguous()
+        world.broadcast_(value)
+        parameter.copy_(value)
     return len(differing)
 
 

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 
 from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
-from hearth.base.places import MANIFEST
+from hearth.base.places import MANIFEST, TOKENS
 from hearth.model.folder import read_manifest
 from hearth.transfer.fetching import PATIENCE, Asking
 from hearth.transfer.holding import Holding
@@ -279,6 +279,7 @@ def start(task: Task, log: Path) -> dict[str, Any]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
+            env={name: value for name, value in os.environ.items() if name not in TOKENS},
             start_new_session=True,
             text=True,
         )

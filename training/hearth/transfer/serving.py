@@ -14,11 +14,14 @@ import hmac
 import socket
 import socketserver
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
+from hearth.base.packet_filter import admit_only
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import Table
 
@@ -27,6 +30,9 @@ WAIT = 1.0
 
 _IDLE_LINE = 60.0
 
+_LINES = 4
+"""Connections for each allowed address; a node needs one, and a lost one may linger."""
+
 
 def proof(secret: str, path: str) -> str:
     """Return the authentication code of a request for `path`."""
@@ -34,7 +40,7 @@ def proof(secret: str, path: str) -> str:
 
 
 class Giving(socketserver.ThreadingTCPServer):
-    """HTTP server on one address for the nodes of the chain only.
+    """HTTP server on one address for the nodes of the chain only; a connection takes a thread.
 
     Raises `OSError` if it cannot listen there.
     """
@@ -45,11 +51,31 @@ class Giving(socketserver.ThreadingTCPServer):
 
     def __init__(self, address: str, port: int, secret: str, allowed: Iterable[str]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self.secret, self.allowed = secret, frozenset(allowed)
+        self.secret, self._allowed = secret, tuple(allowed)
         self.holdings: dict[str, Holding] = {}
         self.text: bytes | None = None
         self._last = time.monotonic()
+        self._lines = threading.BoundedSemaphore(_LINES * len(self._allowed))
         super().__init__((address, port), _Handler)
+
+    def server_bind(self) -> None:
+        """Bind the socket, which answers the allowed addresses only."""
+        admit_only(self.socket, self._allowed)
+        super().server_bind()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own, or close it if too many are open."""
+        if self._lines.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._lines.release()
 
     def show(self, table: Table, holdings: Iterable[Holding]) -> None:
         """Start serving the table and the available pieces of these holdings."""
@@ -79,11 +105,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one request."""
-        self.server.asked()
         given = self.headers.get("Authorization", "")
-        known = self.client_address[0] in self.server.allowed
-        if not known or not hmac.compare_digest(given, proof(self.server.secret, self.path)):
+        if not hmac.compare_digest(given, proof(self.server.secret, self.path)):
             return self._answer(HTTPStatus.FORBIDDEN)
+        self.server.asked()
         match self.path.split("/")[1:]:
             case ["table"]:
                 body = self.server.text
@@ -99,13 +124,13 @@ class _Handler(BaseHTTPRequestHandler):
         if body is None:
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
         self._answer(HTTPStatus.OK, body)
+        self.server.asked()
 
     def _answer(self, status: HTTPStatus, body: bytes = b"") -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        self.server.asked()
 
     def log_message(self, *_: object) -> None:
         """Log nothing: the courier records its progress."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +20,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hearth.base.errors import LaunchError
+from hearth.base.packet_filter import listening
+from hearth.base.places import TOKENS
 
 LONGEST = 600.0
 """Seconds after which a listener exits, even with clients connected."""
@@ -26,16 +30,15 @@ CHUNK = 1 << 18
 
 
 class _Listener:
-    def __init__(self, allowed: Sequence[str], idle: float) -> None:
-        self._allowed = frozenset(allowed)
+    def __init__(self, idle: float) -> None:
         self._idle = idle
         self._free = asyncio.Lock()
         self._open = 0
         self._last = time.monotonic()
 
-    async def serve(self, address: str) -> None:
+    async def serve(self, listener: socket.socket) -> None:
         """Print the port, then serve clients until none has connected for the idle time."""
-        server = await asyncio.start_server(self._answer, address, 0)
+        server = await asyncio.start_server(self._answer, sock=listener)
         print(server.sockets[0].getsockname()[1], flush=True)
         until = time.monotonic() + LONGEST
         while time.monotonic() < until:
@@ -47,12 +50,10 @@ class _Listener:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
-            peer = writer.get_extra_info("peername")
-            if peer and peer[0] in self._allowed:
-                wanted = await asyncio.wait_for(reader.readline(), 10)
-                handler = {b"echo\n": _echo, b"hold\n": self._hold, b"sink\n": _sink}.get(wanted)
-                if handler:
-                    await handler(reader, writer)
+            wanted = await asyncio.wait_for(reader.readline(), 10)
+            handler = {b"echo\n": _echo, b"hold\n": self._hold, b"sink\n": _sink}.get(wanted)
+            if handler:
+                await handler(reader, writer)
         except (OSError, TimeoutError, ValueError):
             pass  # A client that disconnects or sends nonsense must not stop the server.
         finally:
@@ -96,6 +97,7 @@ def start(address: str, allowed: Sequence[str], idle: float) -> int:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if name not in TOKENS},
         start_new_session=True,
         text=True,
     )
@@ -106,4 +108,5 @@ def start(address: str, allowed: Sequence[str], idle: float) -> int:
 
 
 if __name__ == "__main__":
-    asyncio.run(_Listener(sys.argv[3:], float(sys.argv[2])).serve(sys.argv[1]))
+    _, own, seconds, *others = sys.argv
+    asyncio.run(_Listener(float(seconds)).serve(listening(own, 0, others)))

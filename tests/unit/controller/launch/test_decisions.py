@@ -175,7 +175,7 @@ def test_each_node_gets_its_own_part_of_the_run(tmp_path):
     assert choice["names"] == ["desk", "laptop"]
     assert (desk["node"], desk["rank"]) == ("desk", 0)
     assert (laptop["node"], laptop["rank"]) == ("laptop", 1)
-    assert (desk["address"], laptop["address"]) == ("10.0.0.1", "10.0.0.2")
+    assert desk["addresses"] == laptop["addresses"] == ["10.0.0.1", "10.0.0.2"]
     assert desk["meeting"] == laptop["meeting"] == {"address": "10.0.0.1", "port": 2001}
     assert desk["generation"] == laptop["generation"] == 4
     assert (desk["environment"], laptop["environment"]) == ({}, {"OMP_NUM_THREADS": "3"})

@@ -79,8 +79,8 @@ def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank, look):
 def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace, supervised, look):
     meeting = Meeting("127.0.0.1", 29500)
     place = (sys.executable, workspace, "a token")
-    spec = Spec("evening", "desk", 0, ("desk",), "127.0.0.1", meeting, 1, *place)
-    words = command(spec, Go(port=29500, generation=1, nodes=("desk",)))
+    spec = Spec("evening", "desk", 0, ("desk",), ("127.0.0.1",), meeting, 1, *place)
+    words = command(spec, Go(29500, 1, ("desk",), ("127.0.0.1",)))
     # What it is told by is its command line, under which anything may run here.
     torchrun = supervised("import time; time.sleep(60)", *words[1:])
     assert look()["orphans"] == [{"pid": torchrun.pid, "what": "torchrun"}]

@@ -1,0 +1,88 @@
+"""Listening sockets that answer the given addresses only: a packet filter on each, in the kernel.
+
+The filter is a classic BPF program (SO_ATTACH_FILTER, which needs no root). It reads the source
+address of every packet that arrives at the socket, from the first packet of a connection on.
+Accepted connections inherit it. Strangers get no answer at all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterable
+
+Instruction = tuple[int, int, int, int]
+"""Opcode, instructions to skip if true and if false, operand: `struct sock_filter`."""
+
+_SO_ATTACH_FILTER = 26
+
+_LOAD_WORD, _LOAD_BYTE, _SHIFT_RIGHT = 0x20, 0x30, 0x74
+_IF_EQUAL, _SKIP, _RETURN = 0x15, 0x05, 0x06
+
+_IP_HEADER = 0xFFF00000
+"""SKF_NET_OFF: offsets from here count from the IP header; a TCP socket's data begin behind it."""
+
+_SOURCE = {4: 12, 6: 8}
+_WHOLE, _NOTHING = 0xFFFFFFFF, 0
+
+
+def listening(address: str, port: int, allowed: Iterable[str]) -> socket.socket:
+    """Return a socket that listens at an IP address and answers the `allowed` addresses only.
+
+    Raises `OSError` if the port is taken or may not be used.
+    """
+    family, kind, _, _, place = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+    )[0]
+    listener = socket.socket(family, kind)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        admit_only(listener, allowed)
+        listener.bind(place)
+        listener.listen(1024)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def admit_only(listener: socket.socket, allowed: Iterable[str]) -> None:
+    """Make a socket that does not listen yet drop packets from all but the `allowed` addresses.
+
+    Raises `OSError` if the kernel takes no such filter.
+    """
+    code = [struct.pack("=HBBI", *instruction) for instruction in program(allowed)]
+    text = ctypes.create_string_buffer(b"".join(code))
+    filters = struct.pack("HP", len(code), ctypes.addressof(text))
+    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filters)
+
+
+def program(allowed: Iterable[str]) -> list[Instruction]:
+    """Return the program that passes packets from the `allowed` IPv4 and IPv6 addresses."""
+    drop = (_RETURN, 0, 0, _NOTHING)
+    sections: dict[int, list[Instruction]] = {4: [], 6: []}
+    for address in sorted({ipaddress.ip_address(each).packed for each in allowed}):
+        sections[4 if len(address) == 4 else 6] += _pass_from(address)
+    return [
+        (_LOAD_BYTE, 0, 0, _IP_HEADER),  # its upper half is the IP version
+        (_SHIFT_RIGHT, 0, 0, 4),
+        (_IF_EQUAL, 0, 1, 6),
+        (_SKIP, 0, 0, len(sections[4]) + 1),
+        *sections[4],
+        drop,
+        *sections[6],
+        drop,
+    ]
+
+
+def _pass_from(address: bytes) -> list[Instruction]:
+    """Return the instructions that pass a packet from `address`, and go on with any other."""
+    start = _IP_HEADER + _SOURCE[4 if len(address) == 4 else 6]
+    found: list[Instruction] = []
+    for at in range(0, len(address), 4):
+        rest = (len(address) - at) // 2 - 1
+        found.append((_LOAD_WORD, 0, 0, start + at))
+        found.append((_IF_EQUAL, 0, rest, int.from_bytes(address[at : at + 4])))
+    return [*found, (_RETURN, 0, 0, _WHOLE)]
