@@ -17,6 +17,8 @@ from hearth_lab.plan import LabError
 PACKAGES = "/opt/lab/packages"
 # Read-only mount point of this computer's models.
 MODELS = "/opt/lab/models"
+# The Python of this computer's release, which the training packages are built for.
+PYTHON = "/opt/lab/python"
 _VENV = "/opt/lab/venv"
 _DEBS = (
     "systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
@@ -29,7 +31,8 @@ useradd --create-home --shell /bin/bash --groups sudo {plan.USER}
 echo {plan.USER}:{plan.PASSWORD} | chpasswd
 mkdir -p {PACKAGES} {MODELS}
 chown {plan.USER}: {MODELS}
-python3 -m venv --without-pip {_VENV}
+ln -s /usr/bin/{{python}} {PYTHON}
+{PYTHON} -m venv --without-pip {_VENV}
 for folder in {_VENV}/lib/python3*/site-packages; do echo {PACKAGES} >$folder/lab.pth; done
 rm -f /etc/ssh/ssh_host_*
 systemctl --quiet enable lab-keys.service lab-seal.service lab-gpu.service
@@ -87,28 +90,43 @@ ExecStart=-/bin/udevadm trigger --type=devices --action=add --subsystem-match=ne
 }
 
 
-def release() -> str:
-    """Return the code name of this computer's release, which the machines use too."""
+def own_release() -> str:
+    """Return the code name of this computer's release."""
     name = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     if not name:
         raise LabError("/etc/os-release names no release; the lab needs Debian or Ubuntu.")
     return name
 
 
-def ensure(say: Callable[[str], None] = print) -> Path:
-    """Return the base image's folder; build it if it is not there or its recipe has changed."""
-    suite = release()
-    recipe = repr((suite, _DEBS, _HOOK, sorted(_FILES.items())))
+def ensure(release: str, say: Callable[[str], None] = print) -> Path:
+    """Return the base image's folder of a release; build it if it or its recipe is new.
+
+    `release` is a code name of this computer's distribution. Raises LabError if it has none such.
+    """
+    own = own_release()
+    python, lent = "python3", []
+    if release != own:
+        # As conda would, lend the Python that the training packages are built for.
+        base = ensure(own, say)
+        library = next((base / "usr" / "lib").glob("python3.*"))
+        python = library.name
+        lent = [
+            f"--customize-hook=copy-in {base}/usr/bin/{python} /usr/bin",
+            f"--customize-hook=copy-in {library} /usr/lib",
+            f"--customize-hook=copy-in {base}/usr/share/python-wheels /usr/share",
+        ]
+    hook_text = _HOOK.format(python=python)
+    recipe = repr((release, own, _DEBS, hook_text, sorted(_FILES.items())))
     kernel = repository.kernel(repository.ensure())
 
     def build(work: Path) -> None:
-        say(f"Building the base image ({suite}, once; a minute or two) in {work.parent}")
+        say(f"Building the base image ({release}, once; a minute or two) in {work.parent}")
         files, hook = work / "files", work / "hook"
         for name, text in _FILES.items():
             path = files / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        hook.write_text(f"#!/bin/sh\nset -e\nchroot \"$1\" /bin/sh -ec '{_HOOK}'\n")
+        hook.write_text(f"#!/bin/sh\nset -e\nchroot \"$1\" /bin/sh -ec '{hook_text}'\n")
         hook.chmod(0o755)
         run(
             "mmdebstrap",
@@ -116,13 +134,14 @@ def ensure(say: Callable[[str], None] = print) -> Path:
             f"--include={_DEBS}",
             f"--customize-hook=copy-in {files}/etc /",
             f"--customize-hook=copy-in {kernel} /root",
+            *lent,
             f"--customize-hook={hook}",
-            suite,
+            release,
             work / "top",
             timeout=900,
         )
 
-    return built(f"image-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}", build)
+    return built(f"image-{release}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}", build)
 
 
 def shared(image: Path) -> dict[str, Path]:
