@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from hearth_lab import gpu, plan, repository
@@ -21,7 +23,7 @@ MODELS = "/opt/lab/models"
 PYTHON = "/opt/lab/python"
 _VENV = "/opt/lab/venv"
 _DEBS = (
-    "systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
+    "apt,systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
     "netplan.io,network-manager,iproute2,iputils-ping,procps,pciutils,kmod,ca-certificates,"
     "systemd-timesyncd,python3-apt,ufw"
 )
@@ -90,6 +92,42 @@ ExecStart=-/bin/udevadm trigger --type=devices --action=add --subsystem-match=ne
 }
 
 
+@dataclass(frozen=True)
+class _Distribution:
+    """Where a computer of another distribution gets its packages, and the key that signs them."""
+
+    releases: tuple[str, ...]
+    sources: tuple[str, ...]
+    keyring: str
+    keyring_sha256: str
+
+
+_DISTRIBUTIONS = {
+    "debian": _Distribution(
+        ("bookworm", "trixie"),
+        (
+            "http://deb.debian.org/debian {release} main",
+            "http://deb.debian.org/debian {release}-updates main",
+            "http://deb.debian.org/debian-security {release}-security main",
+        ),
+        "http://deb.debian.org/debian/pool/main/d/debian-archive-keyring/"
+        "debian-archive-keyring_2023.3+deb12u2_all.deb",
+        "f699e2f88dca05212f2a452b58475f2993cb6993dfbafb1d0205a3291eb8b4b8",
+    ),
+    "ubuntu": _Distribution(
+        ("jammy", "noble", "resolute"),
+        (
+            "http://archive.ubuntu.com/ubuntu {release} main universe",
+            "http://archive.ubuntu.com/ubuntu {release}-updates main universe",
+            "http://security.ubuntu.com/ubuntu {release}-security main universe",
+        ),
+        "http://archive.ubuntu.com/ubuntu/pool/main/u/ubuntu-keyring/"
+        "ubuntu-keyring_2023.11.28.1_all.deb",
+        "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8",
+    ),
+}
+
+
 def own_release() -> str:
     """Return the code name of this computer's release."""
     name = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
@@ -98,10 +136,39 @@ def own_release() -> str:
     return name
 
 
+def _sources(release: str, work: Path) -> list[str]:
+    """Return the apt sources of a release; none if this computer's own distribution has it.
+
+    The key of another distribution's archive is fetched into `work`. Raises LabError if no
+    distribution is known to have the release.
+    """
+    own = platform.freedesktop_os_release().get("ID", "")
+    having = [name for name, each in _DISTRIBUTIONS.items() if release in each.releases]
+    if release == own_release() or own in having:
+        return []
+    if not having:
+        known = ", ".join(name for each in _DISTRIBUTIONS.values() for name in each.releases)
+        raise LabError(f"--release {release}: the lab knows {known}.")
+    distribution = _DISTRIBUTIONS[having[0]]
+    try:
+        with urllib.request.urlopen(distribution.keyring, timeout=60) as answer:
+            package = answer.read()
+    except OSError as error:
+        raise LabError(f"{distribution.keyring} cannot be fetched ({error}).") from None
+    if hashlib.sha256(package).hexdigest() != distribution.keyring_sha256:
+        raise LabError(f"{distribution.keyring} has another checksum than it should.")
+    (work / "keyring.deb").write_bytes(package)
+    run("dpkg-deb", "--extract", work / "keyring.deb", work / "keyring")
+    key = work / "keyring" / f"usr/share/keyrings/{having[0]}-archive-keyring.gpg"
+    return [
+        f"deb [signed-by={key}] {each.format(release=release)}" for each in distribution.sources
+    ]
+
+
 def ensure(release: str, say: Callable[[str], None] = print) -> Path:
     """Return the base image's folder of a release; build it if it or its recipe is new.
 
-    `release` is a code name of this computer's distribution. Raises LabError if it has none such.
+    Raises LabError if the lab does not know the release or its packages cannot be had.
     """
     own = own_release()
     python, lent = "python3", []
@@ -116,8 +183,8 @@ def ensure(release: str, say: Callable[[str], None] = print) -> Path:
             f"--customize-hook=copy-in {base}/usr/share/python-wheels /usr/share",
         ]
     hook_text = _HOOK.format(python=python)
-    recipe = repr((release, own, _DEBS, hook_text, sorted(_FILES.items())))
-    kernel = repository.kernel(repository.ensure())
+    kernel = repository.kernel(repository.ensure(), release)
+    recipe = repr((release, own, _DEBS, kernel.name, hook_text, sorted(_FILES.items())))
 
     def build(work: Path) -> None:
         say(f"Building the base image ({release}, once; a minute or two) in {work.parent}")
@@ -138,6 +205,7 @@ def ensure(release: str, say: Callable[[str], None] = print) -> Path:
             f"--customize-hook={hook}",
             release,
             work / "top",
+            *_sources(release, work),
             timeout=900,
         )
 

@@ -19,7 +19,13 @@ from hearth_lab.host import built, run
 
 # Path of the repositories in a machine.
 PLACE = "/opt/lab/repository"
-KERNEL = "linux-image-amd64"
+# Kernel package of a release of Ubuntu, by its code name, and of all others.
+_UBUNTU_KERNELS = {
+    "jammy": "linux-image-generic-hwe-22.04",
+    "noble": "linux-image-generic-hwe-24.04",
+    "resolute": "linux-image-generic",
+}
+_KERNEL = "linux-image-amd64"
 
 _VERSIONS = {
     "distribution": ["580.126.09"],
@@ -87,13 +93,19 @@ _FROM_NVIDIA = (
 )
 # Debian's kernel, and Ubuntu's packages with Ubuntu's names.
 _FROM_DISTRIBUTION = (
-    Package(KERNEL, version="6.1.0-1"),
+    Package(_KERNEL, version="6.1.0-1"),
     Package("linux-headers-amd64", version="6.1.0-1"),
-    Package("linux-image-generic-hwe-24.04", version="6.14.0-37"),
     Package("libnvidia-compute-580", files=_library),
     Package("nvidia-utils-580", "libnvidia-compute-580, python3", _smi),
     Package("nvidia-headless-no-dkms-580-open", "libnvidia-compute-580"),
-    Package("linux-modules-nvidia-580-open-generic-hwe-24.04", files=_module(" Open")),
+    *(Package(name, version="6.14.0-37") for name in _UBUNTU_KERNELS.values()),
+    *(
+        Package(
+            f"linux-modules-nvidia-580-open-{name.removeprefix('linux-image-')}",
+            files=_module(" Open"),
+        )
+        for name in _UBUNTU_KERNELS.values()
+    ),
 )
 _CONTENT = {"distribution": _FROM_DISTRIBUTION, "nvidia": _FROM_NVIDIA, "later": _FROM_NVIDIA}
 
@@ -113,9 +125,10 @@ def ensure() -> Path:
     return built(f"repository-{recipe.hexdigest()[:12]}", build)
 
 
-def kernel(repositories: Path) -> Path:
-    """Return the package of the nominal kernel of every machine."""
-    return next((repositories / "distribution").glob(f"{KERNEL}_*.deb"))
+def kernel(repositories: Path, release: str) -> Path:
+    """Return the package of the nominal kernel of a release's machines."""
+    name = _UBUNTU_KERNELS.get(release, _KERNEL)
+    return next((repositories / "distribution").glob(f"{name}_*.deb"))
 
 
 def _build(folder: Path, packages: list[tuple[Package, str]]) -> None:

@@ -1,8 +1,8 @@
 """From bare machines to a cluster that trains, and back: the whole of provision.yml.
 
 The machines get fixed addresses. One day in three they get packages from a real wheelhouse, on
-others the image's Python has them; one day in three two of them are of Debian 13. The tests tell
-one story, so they run in order.
+others the image's Python has them and the machines are of several releases. The tests tell one
+story, so they run in order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.lab import PYTHON, Play, inside, inventory, lab, machines, short_run, tree
+from support.lab import PYTHON, Play, inside, inventory, lab, machines, on, short_run, tree
 from support.lines import assert_line
 from support.rotated import ALL, SEED
 from support.waiting import HANG
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 NODES = {node.name: node for node in plan.nodes(3)}
 INSTALLS = ALL or SEED % 3 == 0
-RELEASE = ("--release", "bookworm,trixie,trixie") if ALL or SEED % 3 == 1 else ()
+OF_A_DAY = ["bookworm", "trixie,bookworm,resolute", "noble,noble,jammy"]
 PASSWORD = "only-these-machines-know-it"
 EVERYTHING = "etc home opt root usr/local var/lib/hearth var/lib/systemd/linger boot srv"
 
@@ -79,10 +79,11 @@ class Cluster:
         return Play(self.inventory, "train.yml", *none, *arguments).end()
 
 
-@pytest.fixture(scope="module")
-def cluster(real_models, tmp_path_factory) -> Iterator[Cluster]:
-    with machines(3, *RELEASE):
+@pytest.fixture(scope="module", params=OF_A_DAY if ALL else [OF_A_DAY[SEED % 3]])
+def cluster(request, real_models, tmp_path_factory) -> Iterator[Cluster]:
+    with machines(3, "--release", request.param):
         for node in NODES:
+            on(node, "true")  # Ubuntu notes the first login in the home
             inside(node, f"echo {plan.USER}:{PASSWORD} | chpasswd")
         yield Cluster(tmp_path_factory.mktemp("person"))
 
