@@ -37,6 +37,13 @@ def parser() -> argparse.ArgumentParser:
 
     start = verb("up", "boot the machines; builds the base image the first time", node=False)
     start.add_argument("--nodes", type=int, default=3, metavar="N", help="how many (default: 3)")
+    start.add_argument(
+        "--release",
+        default="",
+        metavar="NAME",
+        help="their Debian or Ubuntu, such as trixie, or bookworm,trixie in turn "
+        "(default: this computer's)",
+    )
     verb("down", "end the machines and take the lab away, also after a crash", node=False)
     verb("status", "show the machines", node=False)
     login = verb("ssh", "log in on a machine, or run a command there")
@@ -59,10 +66,10 @@ def act(arguments: argparse.Namespace) -> int:
         return lab.ssh(arguments.node, arguments.command)
     with host.alone():
         if arguments.verb == "up":
-            up, seconds = lab.up(arguments.nodes)
+            up, seconds = lab.up(arguments.nodes, arguments.release)
             print(lab.status())
             print(f"\n{len(up.machines)} machines are up after {seconds:.1f} s.")
-            if image.packages(image.ensure()) is None:
+            if image.packages(image.ensure(image.own_release())) is None:
                 print(
                     "They have no training packages, since no .venv here fits their Python; "
                     "./scripts/setup makes one, `lab down` and `lab up` bring it in."

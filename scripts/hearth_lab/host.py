@@ -55,7 +55,7 @@ def built(name: str, build: Callable[[Path], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if target.is_dir():  # another lab built it meanwhile
             return target
-        kind = name.partition("-")[0]
+        kind = name.rpartition("-")[0]
         stale = [] if any(Path("/run").glob("hearth-lab*")) else common().glob(f"{kind}-*")
         for folder in (*stale, *common().glob("new-*")):
             shutil.rmtree(folder)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from hearth_lab import gpu, plan, repository
@@ -17,9 +19,11 @@ from hearth_lab.plan import LabError
 PACKAGES = "/opt/lab/packages"
 # Read-only mount point of this computer's models.
 MODELS = "/opt/lab/models"
+# The Python of this computer's release, which the training packages are built for.
+PYTHON = "/opt/lab/python"
 _VENV = "/opt/lab/venv"
 _DEBS = (
-    "systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
+    "apt,systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
     "netplan.io,network-manager,iproute2,iputils-ping,procps,pciutils,kmod,ca-certificates,"
     "systemd-timesyncd,python3-apt,ufw"
 )
@@ -29,7 +33,8 @@ useradd --create-home --shell /bin/bash --groups sudo {plan.USER}
 echo {plan.USER}:{plan.PASSWORD} | chpasswd
 mkdir -p {PACKAGES} {MODELS}
 chown {plan.USER}: {MODELS}
-python3 -m venv --without-pip {_VENV}
+ln -s /usr/bin/{{python}} {PYTHON}
+{PYTHON} -m venv --without-pip {_VENV}
 for folder in {_VENV}/lib/python3*/site-packages; do echo {PACKAGES} >$folder/lab.pth; done
 rm -f /etc/ssh/ssh_host_*
 systemctl --quiet enable lab-keys.service lab-seal.service lab-gpu.service
@@ -87,28 +92,108 @@ ExecStart=-/bin/udevadm trigger --type=devices --action=add --subsystem-match=ne
 }
 
 
-def release() -> str:
-    """Return the code name of this computer's release, which the machines use too."""
+@dataclass(frozen=True)
+class _Distribution:
+    """Where a computer of another distribution gets its packages, and the key that signs them."""
+
+    releases: tuple[str, ...]
+    sources: tuple[str, ...]
+    keyring: str
+    keyring_sha256: str
+
+
+_DISTRIBUTIONS = {
+    "debian": _Distribution(
+        ("bookworm", "trixie"),
+        (
+            "http://deb.debian.org/debian {release} main",
+            "http://deb.debian.org/debian {release}-updates main",
+            "http://deb.debian.org/debian-security {release}-security main",
+        ),
+        "http://deb.debian.org/debian/pool/main/d/debian-archive-keyring/"
+        "debian-archive-keyring_2023.3+deb12u2_all.deb",
+        "f699e2f88dca05212f2a452b58475f2993cb6993dfbafb1d0205a3291eb8b4b8",
+    ),
+    "ubuntu": _Distribution(
+        ("jammy", "noble", "resolute"),
+        (
+            "http://archive.ubuntu.com/ubuntu {release} main universe",
+            "http://archive.ubuntu.com/ubuntu {release}-updates main universe",
+            "http://security.ubuntu.com/ubuntu {release}-security main universe",
+        ),
+        "http://archive.ubuntu.com/ubuntu/pool/main/u/ubuntu-keyring/"
+        "ubuntu-keyring_2023.11.28.1_all.deb",
+        "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8",
+    ),
+}
+
+
+def own_release() -> str:
+    """Return the code name of this computer's release."""
     name = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     if not name:
         raise LabError("/etc/os-release names no release; the lab needs Debian or Ubuntu.")
     return name
 
 
-def ensure(say: Callable[[str], None] = print) -> Path:
-    """Return the base image's folder; build it if it is not there or its recipe has changed."""
-    suite = release()
-    recipe = repr((suite, _DEBS, _HOOK, sorted(_FILES.items())))
-    kernel = repository.kernel(repository.ensure())
+def _sources(release: str, work: Path) -> list[str]:
+    """Return the apt sources of a release; none if this computer's own distribution has it.
+
+    The key of another distribution's archive is fetched into `work`. Raises LabError if no
+    distribution is known to have the release.
+    """
+    own = platform.freedesktop_os_release().get("ID", "")
+    having = [name for name, each in _DISTRIBUTIONS.items() if release in each.releases]
+    if release == own_release() or own in having:
+        return []
+    if not having:
+        known = ", ".join(name for each in _DISTRIBUTIONS.values() for name in each.releases)
+        raise LabError(f"--release {release}: the lab knows {known}.")
+    distribution = _DISTRIBUTIONS[having[0]]
+    try:
+        with urllib.request.urlopen(distribution.keyring, timeout=60) as answer:
+            package = answer.read()
+    except OSError as error:
+        raise LabError(f"{distribution.keyring} cannot be fetched ({error}).") from None
+    if hashlib.sha256(package).hexdigest() != distribution.keyring_sha256:
+        raise LabError(f"{distribution.keyring} has another checksum than it should.")
+    (work / "keyring.deb").write_bytes(package)
+    run("dpkg-deb", "--extract", work / "keyring.deb", work / "keyring")
+    key = work / "keyring" / f"usr/share/keyrings/{having[0]}-archive-keyring.gpg"
+    return [
+        f"deb [signed-by={key}] {each.format(release=release)}" for each in distribution.sources
+    ]
+
+
+def ensure(release: str, say: Callable[[str], None] = print) -> Path:
+    """Return the base image's folder of a release; build it if it or its recipe is new.
+
+    Raises LabError if the lab does not know the release or its packages cannot be had.
+    """
+    own = own_release()
+    python, lent = "python3", []
+    if release != own:
+        # As conda would, lend the Python that the training packages are built for.
+        base = ensure(own, say)
+        library = next((base / "usr" / "lib").glob("python3.*"))
+        python = library.name
+        lent = [
+            f"--customize-hook=copy-in {base}/usr/bin/{python} /usr/bin",
+            f"--customize-hook=copy-in {library} /usr/lib",
+            f"--customize-hook=copy-in {base}/usr/share/python-wheels /usr/share",
+        ]
+    hook_text = _HOOK.format(python=python)
+    kernel = repository.kernel(repository.ensure(), release)
+    recipe = repr((release, own, _DEBS, kernel.name, hook_text, sorted(_FILES.items())))
 
     def build(work: Path) -> None:
-        say(f"Building the base image ({suite}, once; a minute or two) in {work.parent}")
+        say(f"Building the base image ({release}, once; a minute or two) in {work.parent}")
         files, hook = work / "files", work / "hook"
         for name, text in _FILES.items():
             path = files / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        hook.write_text(f"#!/bin/sh\nset -e\nchroot \"$1\" /bin/sh -ec '{_HOOK}'\n")
+        hook.write_text(f"#!/bin/sh\nset -e\nchroot \"$1\" /bin/sh -ec '{hook_text}'\n")
         hook.chmod(0o755)
         run(
             "mmdebstrap",
@@ -116,13 +201,15 @@ def ensure(say: Callable[[str], None] = print) -> Path:
             f"--include={_DEBS}",
             f"--customize-hook=copy-in {files}/etc /",
             f"--customize-hook=copy-in {kernel} /root",
+            *lent,
             f"--customize-hook={hook}",
-            suite,
+            release,
             work / "top",
+            *_sources(release, work),
             timeout=900,
         )
 
-    return built(f"image-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}", build)
+    return built(f"image-{release}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}", build)
 
 
 def shared(image: Path) -> dict[str, Path]:

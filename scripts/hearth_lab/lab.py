@@ -61,10 +61,10 @@ class Lab:
 
     def power_on(self, *names: str) -> float:
         """Switch machines on, wait until they are up and return the elapsed seconds."""
-        base = image.ensure()
         nodes = [self.find(name) for name in names]
         for node in nodes:
             if not machine.is_on(node):
+                base = image.ensure(self.machines[node.name].release)
                 network.plug(node)
                 machine.power_on(node, base, image.shared(base))
             self.machines[node.name].power = True
@@ -85,29 +85,36 @@ class Lab:
         node = self.find(name)
         self.power_off(name)
         machine.install(node)
-        self.machines[name] = plan.MachineSettings()
+        self.machines[name] = plan.MachineSettings(self.machines[name].release)
         _forget_key(node)
         return self.power_on(name)
 
 
-def up(count: int) -> tuple[Lab, float]:
+def up(count: int, release: str = "") -> tuple[Lab, float]:
     """Start the lab with `count` machines and return it with the elapsed seconds.
 
-    Machines that are on stay on. Raises LabError if the lab is up with another number of them, or
-    if a machine does not start; a partly started lab is then removed.
+    `release` names the releases as `plan.releases` reads them; by default this computer's.
+    Machines that are on stay on. Raises LabError if the lab is up with other machines, or if a
+    machine does not start; a partly started lab is then removed.
     """
     nodes = plan.nodes(count)
+    releases = plan.releases(release or image.own_release(), count)
     if _RECORD.exists() and NETWORK.exists():
         lab = Lab.read()
-        if len(lab.machines) != count:
+        there = [settings.release for settings in lab.machines.values()]
+        if there != releases:
             raise LabError(
-                f"The lab is up with {len(lab.machines)} machines; first:  scripts/lab down"
+                f"The lab is up with {len(there)} machines ({', '.join(dict.fromkeys(there))}); "
+                "first:  scripts/lab down"
             )
         return lab, lab.power_on(*lab.machines)
     down()
-    image.ensure()
+    for each in dict.fromkeys(releases):
+        image.ensure(each)
     STATE.mkdir(mode=0o700)
-    lab = Lab({node.name: plan.MachineSettings() for node in nodes})
+    lab = Lab(
+        {node.name: plan.MachineSettings(its) for node, its in zip(nodes, releases, strict=True)}
+    )
     try:
         lab.write()
         network.up(nodes)
@@ -153,7 +160,7 @@ def ssh(name: str, command: list[str]) -> int:
 def status() -> str:
     """Return a table of the machines."""
     lab = Lab.read()
-    rows = [("machine", "power", "address", "card", "cable", "link", "cores", "ssh")]
+    rows = [("machine", "power", "address", "card", "cable", "link", "cores", "release", "ssh")]
     for node in lab.nodes:
         settings = lab.machines[node.name]
         rows.append(
@@ -165,6 +172,7 @@ def status() -> str:
                 "joined" if settings.cable else "cut",
                 settings.link or "off",
                 "all" if settings.cores is None else f"{settings.cores:g}",
+                settings.release,
                 "answers" if network.answers(node) else "silent",
             )
         )

@@ -146,8 +146,12 @@ def power_on(node: plan.LabNode, image: Path, shared: Mapping[str, Path]) -> Non
         for group in groups:
             (group / "cgroup.procs").write_text("0")
 
-    # udev needs a writable /sys, and netplan does nothing without udev.
-    environment = os.environ | {"SYSTEMD_NSPAWN_API_VFS_WRITABLE": "1"}
+    environment = os.environ | {
+        # udev needs a writable /sys, and netplan does nothing without udev.
+        "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "1",
+        # systemd from version 256 on (Debian 13) refuses to boot with control groups of version 1.
+        "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1",
+    }
     with (STATE / f"{node.name}.log").open("w") as log:
         subprocess.Popen(
             command,

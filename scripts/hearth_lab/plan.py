@@ -46,9 +46,10 @@ class MachineSettings:
     """The current settings of a machine.
 
     `link` is a speed such as `1gbit`, or None for no limit; `cores` is the share of the processor
-    in cores, or None for all.
+    in cores, or None for all; `release` is the code name of its Debian or Ubuntu.
     """
 
+    release: str
     power: bool = True
     cable: bool = True
     link: str | None = None
@@ -65,6 +66,17 @@ def nodes(count: int = MOST_NODES) -> list[LabNode]:
         )
         for n, each in enumerate(zip(_NAMES[:count], _CARDS, _RENDERERS, strict=False), start=1)
     ]
+
+
+def releases(text: str, count: int) -> list[str]:
+    """Return the releases of so many machines, from code names with commas between, in turn.
+
+    Raises LabError for anything that is no code name.
+    """
+    names = text.split(",")
+    if not all(re.fullmatch("[a-z]+", name) for name in names):
+        raise LabError(f"--release {text}: give code names, such as trixie or bookworm,trixie.")
+    return [names[n % len(names)] for n in range(count)]
 
 
 def megabits(rate: str) -> int:

@@ -2,7 +2,7 @@
 
 They hold stand-ins of driver packages under their real names. Versions end in `+standin`, and the
 installed files say so too. `distribution` replaces a machine's own apt sources, `nvidia` replaces
-NVIDIA's repository, and `later` is NVIDIA's repository a month later.
+NVIDIA's repository, which has two driver branches, and `later` is that a month later.
 """
 
 from __future__ import annotations
@@ -19,9 +19,19 @@ from hearth_lab.host import built, run
 
 # Path of the repositories in a machine.
 PLACE = "/opt/lab/repository"
-KERNEL = "linux-image-amd64"
+# Kernel package of a release of Ubuntu, by its code name, and of all others.
+_UBUNTU_KERNELS = {
+    "jammy": "linux-image-generic-hwe-22.04",
+    "noble": "linux-image-generic-hwe-24.04",
+    "resolute": "linux-image-generic",
+}
+_KERNEL = "linux-image-amd64"
 
-_VERSIONS = {"distribution": "580.126.09", "nvidia": "580.126.09", "later": "580.142.02"}
+_VERSIONS = {
+    "distribution": ["580.126.09"],
+    "nvidia": ["580.126.09", "590.48.01"],
+    "later": ["580.142.02", "590.48.01"],
+}
 _FOLDER = f"usr/lib/{platform.machine()}-linux-gnu"
 
 # `modprobe nvidia` runs this, as configured in /usr/lib/modprobe.d.
@@ -36,7 +46,10 @@ TEXT
 
 @dataclass(frozen=True)
 class Package:
-    """A stand-in: its name, its dependencies, and the files it installs for a driver version."""
+    """A stand-in: its name, its dependencies, and the files it installs for a driver version.
+
+    `{branch}` in the name stands for the version's branch.
+    """
 
     name: str
     needs: str = ""
@@ -63,8 +76,14 @@ def _module(kind: str) -> Callable[[str], dict[str, str]]:
     return files
 
 
+def _pinning(version: str) -> dict[str, str]:
+    branch = version.partition(".")[0]
+    pin = f"Package: *nvidia* cuda-drivers\nPin: version {branch}.*\nPin-Priority: 1000\n"
+    return {f"etc/apt/preferences.d/nvidia-driver-pinning-{branch}": pin}
+
+
 _FROM_NVIDIA = (
-    Package("nvidia-driver-pinning-580"),
+    Package("nvidia-driver-pinning-{branch}", files=_pinning),
     Package("libnvidia-ml1", files=_library),
     Package("nvidia-driver-cuda", "libnvidia-ml1, python3", _smi),
     Package("nvidia-kernel-open-dkms", files=_module(" Open")),
@@ -74,13 +93,19 @@ _FROM_NVIDIA = (
 )
 # Debian's kernel, and Ubuntu's packages with Ubuntu's names.
 _FROM_DISTRIBUTION = (
-    Package(KERNEL, version="6.1.0-1"),
+    Package(_KERNEL, version="6.1.0-1"),
     Package("linux-headers-amd64", version="6.1.0-1"),
-    Package("linux-image-generic-hwe-24.04", version="6.14.0-37"),
     Package("libnvidia-compute-580", files=_library),
     Package("nvidia-utils-580", "libnvidia-compute-580, python3", _smi),
     Package("nvidia-headless-no-dkms-580-open", "libnvidia-compute-580"),
-    Package("linux-modules-nvidia-580-open-generic-hwe-24.04", files=_module(" Open")),
+    *(Package(name, version="6.14.0-37") for name in _UBUNTU_KERNELS.values()),
+    *(
+        Package(
+            f"linux-modules-nvidia-580-open-{name.removeprefix('linux-image-')}",
+            files=_module(" Open"),
+        )
+        for name in _UBUNTU_KERNELS.values()
+    ),
 )
 _CONTENT = {"distribution": _FROM_DISTRIBUTION, "nvidia": _FROM_NVIDIA, "later": _FROM_NVIDIA}
 
@@ -93,22 +118,24 @@ def ensure() -> Path:
 
     def build(work: Path) -> None:
         for name, packages in _CONTENT.items():
-            _build(work / "top" / name, packages, _VERSIONS[name])
+            folder = work / "top" / name
+            _build(folder, [(each, version) for version in _VERSIONS[name] for each in packages])
         run("chmod", "--recursive", "a+rX", work / "top")  # apt reads as a separate user
 
     return built(f"repository-{recipe.hexdigest()[:12]}", build)
 
 
-def kernel(repositories: Path) -> Path:
-    """Return the package of the nominal kernel of every machine."""
-    return next((repositories / "distribution").glob(f"{KERNEL}_*.deb"))
+def kernel(repositories: Path, release: str) -> Path:
+    """Return the package of the nominal kernel of a release's machines."""
+    name = _UBUNTU_KERNELS.get(release, _KERNEL)
+    return next((repositories / "distribution").glob(f"{name}_*.deb"))
 
 
-def _build(folder: Path, packages: tuple[Package, ...], version: str) -> None:
-    """Build a flat repository."""
+def _build(folder: Path, packages: list[tuple[Package, str]]) -> None:
+    """Build a flat repository of packages for driver versions."""
     folder.mkdir(parents=True)
     index = ""
-    for package in packages:
+    for package, version in packages:
         control = _control(package, version)
         file = folder / f"{package.name}_{package.version or version}_all.deb"
         _pack(file, control, package.files(version))
@@ -123,12 +150,13 @@ def _build(folder: Path, packages: tuple[Package, ...], version: str) -> None:
 
 
 def _control(package: Package, version: str) -> str:
+    name = package.name.format(branch=version.partition(".")[0])
     version = package.version or f"{version}-1"
     needs = f"Depends: {package.needs}\n" if package.needs else ""
     return (
-        f"Package: {package.name}\nVersion: {version}+standin\nArchitecture: all\n{needs}"
+        f"Package: {name}\nVersion: {version}+standin\nArchitecture: all\n{needs}"
         "Maintainer: Hearth's lab <lab@example.invalid>\n"
-        f"Description: stand-in for {package.name}\n It installs nothing of the real package.\n"
+        f"Description: stand-in for {name}\n It installs nothing of the real package.\n"
     )
 
 

@@ -194,11 +194,11 @@ def computer_before() -> dict[str, list[str]]:
 
 
 @contextmanager
-def machines(count: int = 3) -> Iterator[None]:
+def machines(count: int = 3, *options: str) -> Iterator[None]:
     """Have a lab of so many machines, where there can be one; it is taken down in any case."""
     need_the_lab()
     try:
-        lab("up", "--nodes", str(count), timeout=_UP_SECONDS)
+        lab("up", "--nodes", str(count), *options, timeout=_UP_SECONDS)
         yield
     finally:
         lab("down", timeout=_DOWN_SECONDS)

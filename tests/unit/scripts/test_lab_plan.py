@@ -34,6 +34,17 @@ def test_a_number_of_machines_that_the_lab_does_not_have_is_refused(count):
         plan.nodes(count)
 
 
+def test_releases_are_taken_in_turn():
+    assert plan.releases("trixie", 2) == ["trixie", "trixie"]
+    assert plan.releases("bookworm,trixie", 3) == ["bookworm", "trixie", "bookworm"]
+
+
+@pytest.mark.parametrize("text", ["", "13", "trixie,", "trixie bookworm", "--variant=x"])
+def test_what_is_no_release_is_refused(text):
+    with refuses(LabError, "--release"):
+        plan.releases(text, 3)
+
+
 def test_speeds_and_shares():
     assert plan.megabits("1gbit") == 1000
     assert plan.megabits("100mbit") == 100
