@@ -60,7 +60,7 @@ from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text
 from ansible.module_utils.hearth_node.driver import inspect
 
 # Supported systems, by id and version of /etc/os-release.
-KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
+KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04", "26.04")}
 # GB on disk for the environment of a lock file, including pip's temporary files.
 ENVIRONMENT_GB = {"cpu": 6, "gpu": 20}
 # GB for runs and logs if the environment already exists; models come on top.
@@ -71,7 +71,9 @@ def unknown_os(release: dict[str, str]) -> str:
     """Return the finding about an unsupported operating system, or ''."""
     if release["version"] in KNOWN.get(release["id"], ()):
         return ""
-    known = ", ".join(f"{name.title()} {' and '.join(each)}" for name, each in KNOWN.items())
+    known = ", ".join(
+        f"{name.title()} {', '.join(each[:-1])} and {each[-1]}" for name, each in KNOWN.items()
+    )
     return (
         f"runs {release['name'] or 'an unknown system'}; Hearth knows {known}. For a "
         "system that derives from one of them, preflight_other_os: true goes on"

@@ -19,6 +19,7 @@ UBUNTU = 'PRETTY_NAME="Ubuntu 24.04.1 LTS"\nID=ubuntu\nVERSION_ID="24.04"\nID_LI
     [
         (UBUNTU, True),
         (UBUNTU.replace("24.04", "22.04"), True),
+        (UBUNTU.replace("24.04", "26.04"), True),
         (UBUNTU.replace("24.04", "20.04"), False),
         ('ID=debian\nVERSION_ID="12"', True),
         ("ID=debian\nVERSION_ID=13", True),
@@ -34,7 +35,8 @@ def test_systems_that_hearth_knows(tmp_path, text, known):
     said = module.unknown_os(inspect.system(str(tmp_path)))
     assert bool(said) != known
     if "Mint" in text:
-        assert_names(said, "Linux Mint 22", "Debian 12 and 13", "22.04", "preflight_other_os")
+        assert_names(said, "Linux Mint 22", "Debian 12 and 13", "22.04, 24.04 and 26.04")
+        assert "preflight_other_os" in said
 
 
 def test_a_machine_that_does_not_fit_is_told_why():
