@@ -8,6 +8,7 @@ import pytest
 from ansible.module_utils.hearth_node.driver import inspect as look
 from ansible.module_utils.hearth_node.driver.openpgp import public_key
 from support.openpgp import FINGERPRINT, KEY
+from support.programs import stand_in
 
 EFI = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
@@ -80,10 +81,49 @@ def test_os_release_is_read_with_and_without_quotes(tmp_path):
     assert look.system(str(tmp_path)) == known
 
 
-def test_kernels_with_a_module_are_found_compressed_or_not(tmp_path):
+def test_modules_are_found_compressed_or_not_with_their_versions(tmp_path, monkeypatch):
+    stand_in(tmp_path / "bin" / "modinfo", "case $3 in */41/*) echo 580.126.09;; *) exit 1;; esac")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     for path in ("40/updates/dkms/nvidia.ko.xz", "41/nvidia.ko", "42/kernel/nvidia_wmi.ko"):
         put(tmp_path, f"lib/modules/{path}", "")
-    assert look.kernels_with_module(str(tmp_path)) == ["40", "41"]
+    assert look.module_versions(str(tmp_path)) == {"40": "", "41": "580.126.09"}
+
+
+def test_the_next_kernel_is_the_newest_in_boot(tmp_path):
+    assert look.next_kernel(str(tmp_path)) == ""
+    for kernel in ("6.8.0-60-generic", "6.11.0-9-oem", "6.8.0-124-generic", "6.12.0-1.old"):
+        put(tmp_path, f"boot/vmlinuz-{kernel}", "")
+    put(tmp_path, "boot/vmlinuz-rescue", "")
+    assert look.next_kernel(str(tmp_path)) == "6.11.0-9-oem"
+
+
+@pytest.mark.parametrize(("text", "off"), [("off\n", True), ("on-demand\n", False), (None, False)])
+def test_prime_select_intel_is_recognised(tmp_path, text, off):
+    if text:
+        put(tmp_path, "etc/prime-discrete", text)
+    assert look.prime_off(str(tmp_path)) is off
+
+
+@pytest.mark.parametrize(
+    ("taint", "signer", "enrolled"),
+    [
+        ("OE", "tower DKMS", False),  # loaded, and the kernel could not verify it
+        ("POE", "Canonical Ltd. Kernel Module Signing", False),
+        ("O", "somebody", True),  # loaded, and the kernel says that it did
+        (None, "", False),
+        (None, "tower DKMS", True),
+        (None, "tower", False),
+        (None, "Canonical Ltd. Kernel Module Signing", True),
+    ],
+)
+def test_a_module_is_signed_if_the_kernel_says_so_or_its_signer_is_enrolled(
+    tmp_path, monkeypatch, taint, signer, enrolled
+):
+    stand_in(tmp_path / "bin" / "mokutil", "echo '        Subject: CN=tower DKMS'")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    if taint:
+        put(tmp_path, "sys/module/nvidia/taint", f"{taint}\n")
+    assert look.signer_enrolled(signer, str(tmp_path)) is enrolled
 
 
 # ---- keys ---------------------------------------------------------------------------------------
