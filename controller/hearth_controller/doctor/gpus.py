@@ -99,7 +99,7 @@ def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 @check("torch and GPU", "facts")
 def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """This torch has code for the GPUs, and sees them."""
+    """This torch has code for the GPUs, sees them, and can build kernels for them."""
     facts = node.facts
     if not facts["gpus"]:
         return _NO_CARD if not facts["cards"] else not_checked("its driver does not answer")
@@ -122,6 +122,12 @@ def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
             "torch sees no GPU",
             "training would fall back to the processor",
             f"{cluster.playbook} playbooks/reboot.yml --limit {node.name}",
+        )
+    if lacking := facts["build_packages"]:
+        return broken(
+            f"{', '.join(lacking)} missing",
+            "Triton builds the GPU's kernels with a C compiler and Python's headers",
+            cluster.stage("python"),
         )
     return good(f"torch {facts['torch']} for the {short_gpu(facts['gpus'])}")
 

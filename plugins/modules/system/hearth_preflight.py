@@ -55,6 +55,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.compiler import has_compiler
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
 from ansible.module_utils.hearth_node.driver import inspect
@@ -169,6 +170,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "peers": sorted(name for name, answer in asked.items() if answer.result()),
         "index": index.result(),
         "nvidia": gpu,
+        "compiler": has_compiler(),
         # Last, so that the controller reads its own clock shortly afterwards.
         "time": time.time(),
     }

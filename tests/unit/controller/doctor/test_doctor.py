@@ -255,6 +255,7 @@ BROKEN = [
     ("Secure Boot", driver(secure_boot=True, signer="x", loaded=""), "x", "enroll-key"),
     ("torch and GPU", says(arch=["sm_80"]), "RTX 5070 Ti", "torch 2.13.0", "python_lock: cpu"),
     ("torch and GPU", says(devices=0), BOOT),
+    ("torch and GPU", says(build_packages=["gcc"]), "gcc", "--tags python"),
     ("versions", says(torch="2.12.0"), "torch 2.12.0, and 2.13.0", "--tags python"),
     ("versions", another(verify=NO_TORCH), "no torch", "--tags python"),
     ("lock file", another(packages=ABSENT), "--tags python"),

@@ -160,7 +160,7 @@ def test_apts_own_words_are_shown_and_the_branch_only_where_a_package_is_missing
 ):
     results = [{"failed": False, "msg": ""}, {"failed": True, "msg": words}]
     lists = {"failed": False} | lists
-    said = told("_driver_failure", driver_packages={"results": results}, driver_lists=lists)
+    said = told("_driver_failure", driver_packages={"results": results}, machine_lists=lists)
     assert_names(said, words, *facts)
     assert ("driver_branch" in said) == ("driver_branch" in facts)
     assert ("shop.example" in said) == lists["failed"]

@@ -87,6 +87,35 @@ def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_process
     assert answer["target"]["python"] == [3, 11]
 
 
+@pytest.mark.parametrize(
+    ("tools", "headers", "wants"),
+    [
+        ("gcc", True, []),
+        ("clang", True, []),
+        ("", True, ["gcc", "libc6-dev"]),
+        ("gcc", False, ["python3.12-dev"]),
+        ("", False, ["gcc", "libc6-dev", "python3.12-dev"]),
+    ],
+)
+@pytest.mark.parametrize("installs", [True, False])
+def test_what_triton_lacks_to_build_kernels_is_installed_or_a_finding(
+    tmp_path, monkeypatch, look, tools, headers, wants, installs
+):
+    for name in filter(None, ["apt-get", tools]):
+        stand_in(tmp_path / "bin" / name, "")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    monkeypatch.delenv("CC", raising=False)
+    probe = f'case "$2" in *Python.h*) exit {int(not headers)};; esac; echo 3 12'
+    base = str(stand_in(tmp_path / "python", probe))
+    answer = look(mode="venv", base=base, lock="gpu", build_packages=installs)
+    assert answer["build_packages"] == (wants if installs else [])
+    said = " ".join(answer["findings"])
+    assert_names(said, *([] if installs else wants))
+    assert bool(said) == bool(wants and not installs)
+    # The CPU's lock has no kernels, and an environment of conda's has its headers.
+    assert look(mode="venv", base=base, lock="cpu")["findings"] == []
+
+
 def test_an_environment_without_pip_cannot_be_mended_and_says_so(tmp_path, look):
     says = '{"version": [3, 11], "pip": false, "packages": []}'
     python = stand_in(tmp_path / "python", f"echo '{says}'")

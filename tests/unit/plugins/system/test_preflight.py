@@ -81,9 +81,13 @@ def test_an_environment_that_is_there_needs_no_room_for_another(tmp_path):
 
 def test_a_line_about_a_machine_names_the_peers_that_it_does_not_reach():
     machine = {"os": "Ubuntu 24.04.1 LTS", "python": "3.12.3", "free_gb": 412, "nvidia": True}
+    machine["compiler"] = True
     facts = {**machine, "has_address": False, "index": True, "peers": ["laptop"]}
     said = action.summary(facts, "10.0.0.1", ["laptop", "oldbox"])
     assert_names(said, "Ubuntu 24.04.1 LTS", "Python 3.12.3", "412 GB", "NVIDIA", "index")
     assert_names(said, "does not have 10.0.0.1", "no answer from oldbox")
     assert "laptop" not in said
+    assert "compiler" not in said
+    without = action.summary(facts | {"compiler": False}, "10.0.0.1", [])
+    assert_names(without, "no C compiler")
     assert "no answer" not in action.summary(facts, "10.0.0.1", ["laptop"])
