@@ -1,4 +1,4 @@
-"""What a rank's imports say: torchao's warnings about libraries for another CUDA are not shown."""
+"""Quiet imports: torchao's warnings about libraries for another CUDA are not shown."""
 
 from __future__ import annotations
 
