@@ -93,6 +93,7 @@ def _judge_driver(facts: Mapping[str, Any]) -> list[Finding]:
 
 
 def _judge_torch(facts: Mapping[str, Any]) -> list[Finding]:
+    from hearth.base.compiler import install_command
     from hearth.verify.judgement import unsupported_gpus
 
     torch, cuda, driver = facts["torch"], facts["cuda"], facts["driver"]
@@ -115,6 +116,11 @@ def _judge_torch(facts: Mapping[str, Any]) -> list[Finding]:
             f"{gpu['capability']}); it is built for {' '.join(facts['arch'])}.",
             "Cards before Turing (7.5) train on the CPU here or stay out of the cluster; a newer "
             "card needs a newer PyTorch than requirements/gpu.lock names.",
+        )
+    if facts["devices"] and facts["build_packages"]:
+        findings += _unused(
+            "No C compiler, or no headers of Python: Unsloth's kernels cannot be built.",
+            install_command(facts["build_packages"]),
         )
     return findings
 

@@ -147,7 +147,7 @@ def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, fi
     calls = on("laptop", f"cat {MINIFORGE}/calls").splitlines()
     assert calls[-1] == (
         "create --yes --quiet -n distributed-training --override-channels -c conda-forge "
-        "python=3.11 in /home/lab/.local/share/hearth/miniforge/envs"
+        "python=3.11 pip in /home/lab/.local/share/hearth/miniforge/envs"
     )
     assert on("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin") == before
     # The installer came once, for both plays; the wheels were there.

@@ -27,6 +27,7 @@ def facts(**changes: Any) -> dict[str, Any]:
         "nic_mbit": 1000,
         "wireless": False,
         "busy": None,
+        "build_packages": [],
         **changes,
     }
 

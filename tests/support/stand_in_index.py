@@ -19,14 +19,15 @@ from threading import Thread
 
 
 def make_wheel(
-    name: str, version: str, tag: str = "py3-none-any", size: int = 0
+    name: str, version: str, tag: str = "py3-none-any", size: int = 0, requires: str = ""
 ) -> dict[str, bytes]:
     """Return file name and content of a wheel with one module; `size` bytes of data come along."""
     module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-{version}.dist-info"
     files = {
         f"{module}/__init__.py": f'__version__ = "{version}"\n',
         f"{module}/data.bin": "x" * size,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + (f"Requires-Dist: {requires}\n" if requires else ""),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     files[f"{info}/RECORD"] = "".join(f"{each},,\n" for each in [*files, f"{info}/RECORD"])

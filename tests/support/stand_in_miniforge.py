@@ -1,8 +1,9 @@
 """A stand-in for Miniforge's installer, since no conda channel can be reached where tests run.
 
 It understands what Hearth asks of the real one: `bash INSTALLER -b -p FOLDER`, and then
-`FOLDER/bin/conda create --yes --quiet -n NAME --override-channels -c CHANNEL python=3.11`, for
-which it lays down a venv of the machine's own Python. Each call is noted in FOLDER/calls.
+`FOLDER/bin/conda create --yes --quiet -n NAME --override-channels -c CHANNEL python=3.11 pip`, for
+which it lays down a venv of the machine's own Python; without `pip` it has none, as with newer
+solvers. Each call is noted in FOLDER/calls.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ if [[ $8 != conda-forge ]]; then
     echo "UnavailableInvalidChannel: HTTP 404 NOT FOUND for channel $8" >&2
     exit 1
 fi
-python3 -m venv "$CONDA_ENVS_DIRS/$5"
+without=(--without-pip)
+[[ ${10:-} == pip ]] && without=()
+python3 -m venv "${without[@]}" "$CONDA_ENVS_DIRS/$5"
 CONDA
 chmod +x "$3/bin/conda"
 """

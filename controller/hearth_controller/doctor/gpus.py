@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hearth.base.nvidia import FLOOR
+from hearth.base.nvidia import FLOOR, enrol_command
 from hearth.verify.judgement import short_gpu, unsupported_gpus
 from hearth_controller.doctor.finding import (
     Finding,
@@ -41,12 +41,22 @@ _NO_CARD = not_applicable("no NVIDIA GPU")
 def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The loaded module and user space have the same, recent enough version, and answer."""
     its = node.inspection["driver"]
+    if its["prime_off"] and not its["works"]:
+        return broken(
+            "`prime-select intel` is set",
+            "it takes the NVIDIA GPU off the bus at every boot",
+            f"on {node.name}: sudo prime-select on-demand, then restart it",
+        )
     if not its["cards"]:
         return _NO_CARD
     provision = f"{cluster.stage('driver')} --limit {node.name}"
     restart = f"{cluster.playbook} playbooks/reboot.yml --limit {node.name}"
     if its["restart"]:
         return broken(its["restart"], "no program can use the GPU", restart)
+    if its["next_boot"]:
+        if its["works"]:
+            return degraded(its["next_boot"], "the next restart loses the GPU", its["remedy"])
+        return broken(its["next_boot"], "no restart changes that", its["remedy"])
     new = [each for each in map(card, its["cards"]) if each.needs_open]
     if its["loaded"] and its["modules"] == "proprietary" and new:
         return broken(
@@ -64,14 +74,22 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 @check("Secure Boot", "inspection")
 def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """If the firmware loads signed code only, the driver's module is signed."""
+    """If the firmware loads signed code only, the signer of the driver's module is enrolled."""
     its = node.inspection["driver"]
     if not its["cards"]:
         return _NO_CARD
     if not its["secure_boot"]:
         return good("off")
-    if its["loaded"] or its["signing_key_enrolled"]:
-        return good("on, and the module is signed")
+    if its["signer_enrolled"]:
+        return good(f"on, and the module is signed ({its['signer']})")
+    if its["loaded"] or its["signer"]:
+        by = f"its signer {its['signer']} is not enrolled" if its["signer"] else "it is not signed"
+        return (degraded if its["loaded"] else broken)(
+            f"on, and the kernel cannot verify the module: {by}",
+            "a kernel that enforces Secure Boot keeps it out",
+            f"on {node.name}: {enrol_command(its['system']['id'])}, then restart it and choose "
+            "Enroll MOK at its screen",
+        )
     return broken(
         "on, and no module is loaded",
         "it keeps out a module that is not signed by a key it knows",
@@ -81,7 +99,7 @@ def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 @check("torch and GPU", "facts")
 def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """This torch has code for the GPUs, and sees them."""
+    """This torch has code for the GPUs, sees them, and can build kernels for them."""
     facts = node.facts
     if not facts["gpus"]:
         return _NO_CARD if not facts["cards"] else not_checked("its driver does not answer")
@@ -104,6 +122,12 @@ def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
             "torch sees no GPU",
             "training would fall back to the processor",
             f"{cluster.playbook} playbooks/reboot.yml --limit {node.name}",
+        )
+    if lacking := facts["build_packages"]:
+        return broken(
+            f"{', '.join(lacking)} missing",
+            "Triton builds the GPU's kernels with a C compiler and Python's headers",
+            cluster.stage("python"),
         )
     return good(f"torch {facts['torch']} for the {short_gpu(facts['gpus'])}")
 

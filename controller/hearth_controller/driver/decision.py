@@ -46,6 +46,15 @@ def _one_branch(machines: list[Machine]) -> str:
 def _without_install(machine: Machine) -> DriverPlan | None:
     """Return the plan of a machine that needs no install, or cannot have one for its cards."""
     look, cards = machine.look, machine.cards
+    if look["prime_off"] and machine.install and not look["works"]:
+        return DriverPlan(
+            "refuse",
+            findings=[
+                "`prime-select intel` (/etc/prime-discrete says off) takes the NVIDIA GPU off the "
+                "bus at every boot: sudo prime-select on-demand, restart the machine, "
+                f"{THEN_AGAIN}; or set driver_install: false for it to train on its processor"
+            ],
+        )
     if not cards:
         return DriverPlan("none", "no NVIDIA GPU, so it trains on its processor" + _unused(look))
     if not machine.install:
@@ -62,7 +71,12 @@ def _without_install(machine: Machine) -> DriverPlan | None:
         )
     if look["works"]:
         kind = f" ({look['modules']} modules)" if look["modules"] else ""
-        return DriverPlan("keep", f"driver {look['loaded']}{kind} works and is left as it is")
+        loses = f"\nWARNING: {look['next_boot']}, so the next restart loses the GPU: "
+        return DriverPlan(
+            "keep",
+            f"driver {look['loaded']}{kind} works and is left as it is"
+            + (loses + look["remedy"] if look["next_boot"] else ""),
+        )
     if look["modules"] == "proprietary" and any(each.needs_open for each in cards):
         named = ", ".join(str(each) for each in cards if each.needs_open)
         return DriverPlan(
@@ -73,9 +87,10 @@ def _without_install(machine: Machine) -> DriverPlan | None:
                 f"{THEN_AGAIN}"
             ],
         )
-    stuck = look["loaded"] or look["restart"]  # then no package helps
+    stuck = look["restart"] or (look["loaded"] and look["loaded"] == look["library"])
     if major(look["library"]) >= FLOOR and not (
-        # Only Canonical ships prebuilt module packages, which may lag behind the kernel.
+        # Only Canonical ships prebuilt module packages, which may lag behind the kernel. They
+        # help unless a restart is all that is needed, or the right module is loaded and fails.
         look["system"]["id"] == "ubuntu" and look["library_package"] and not stuck
     ):
         return DriverPlan("load", branch=major(look["library"]))

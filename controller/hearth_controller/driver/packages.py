@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from hearth.base.nvidia import ENROL, FLOOR, THEN_AGAIN
+from hearth.base.nvidia import FLOOR, THEN_AGAIN, how_to_enrol
 from hearth_controller.driver.machine import DriverPlan, Machine
 
 # NVIDIA's repository for a release has no older branch.
@@ -87,7 +87,7 @@ def from_nvidia(machine: Machine, plan: DriverPlan) -> None:
             f"{FIRST_BRANCH[release]}: set driver_branch: auto or {FIRST_BRANCH[release]}"
         )
     if look["secure_boot"] and not look["signing_key_enrolled"]:
-        plan.findings.append(ENROL)
+        plan.findings.append(how_to_enrol(look["system"]["id"]))
     source = _source(machine)
     if not source:
         plan.findings.append(

@@ -18,6 +18,7 @@ from hearth.config import pinned, run_of, run_text
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import ExaminedNode
+from hearth_controller.launch.devices import device_of, unseen_gpu, unused_gpu
 from hearth_controller.launch.fit import check_fit
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
 from hearth_controller.launch.spec import node_specs
@@ -32,11 +33,13 @@ class Launch:
         run: as `hearth_controller.launch.request` returns it.
         addresses: cluster addresses by node.
         answers: by step (`look`, `prepared`, `links`) the results by node.
+        locks: `python_lock` by node; `cpu` means that its GPUs are not to be used.
     """
 
     run: Mapping[str, Any]
     addresses: Mapping[str, str]
     answers: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    locks: Mapping[str, str] = field(default_factory=dict)
 
     def facts(self, step: str) -> dict[str, dict[str, Any]]:
         """Return the facts of a step by node; empty for a node that has none."""
@@ -55,6 +58,22 @@ class Launch:
     def scripted(self) -> bool:
         """Whether the ranks run a person's script."""
         return "spec" in self.run
+
+    def idle_gpus(self) -> dict[str, list[str]]:
+        """Return a finding for each node that would train on its processor beside an idle GPU.
+
+        `cpu=true` takes them all, and so does a node's `python_lock: cpu`; on one computer alone
+        scripts/setup chooses that by itself, so there it is not a person's word.
+        """
+        prepared, found = self.prepared, {}
+        for name, facts in self.facts("look").items():
+            meant = self.locks.get(name) == "cpu" and not facts.get("own", {}).get("one_computer")
+            if not facts or meant or self.run["cpu"]:
+                continue
+            memory = facts["memory"]
+            if finding := unused_gpu(memory) or unseen_gpu(memory, prepared[name]):
+                found[name] = [finding]
+        return found
 
     def plan(self, shared: str, direct: float) -> dict[str, Any]:
         """Return `found` (findings by node), the `transfer` and whether the nodes may `fetch`.
@@ -78,6 +97,8 @@ class Launch:
                 lines += transfer.pop("say", "").splitlines()
                 for name, findings in transfer["found"].items():
                     found[name] = [*found.get(name, []), *findings]
+        for name, findings in self.idle_gpus().items():
+            found[name] = [*findings, *found.get(name, [])]
         brings = bool(
             transfer["lacks"] or transfer["fetches"] or (not self.scripted and run["dataset"])
         )
@@ -136,15 +157,21 @@ class Launch:
         Raises `LaunchError` with everything that keeps these nodes from training together.
         """
         prepared, looks = self.prepared, self.facts("look")
+        devices = {
+            name: device_of(facts["memory"], prepared[name]) for name, facts in looks.items()
+        }
         if self.scripted:
             # A person's script has a minute to end.
             choice: dict[str, Any] = {"names": list(self.addresses), "stop_grace": 60.0}
             nproc = {name: _ranks_of_script(facts) for name, facts in looks.items()}
-            each = ", ".join(f"{name} {count}" for name, count in nproc.items())
+            each = ", ".join(f"{name} {count} on {devices[name]}" for name, count in nproc.items())
             choice["say"] = f"  ranks: {each}"
         else:
             links = self.facts("links")
-            nodes = {name: NodeFacts(facts, links[name]) for name, facts in prepared.items()}
+            nodes = {
+                name: NodeFacts(facts, links[name], devices[name])
+                for name, facts in prepared.items()
+            }
             choice = choose_nodes(self.run, nodes)
             nproc = {name: facts["nproc"] for name, facts in prepared.items()}
         if choice.get("findings"):

@@ -27,10 +27,11 @@ from hearth_controller.launch.resume import add_resume_point
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """The reports of one node before a run: its data, model and measured speed, and its links."""
+    """The reports of one node before a run: data, model and measured speed; links; its device."""
 
     prepared: Mapping[str, Any] = field(default_factory=dict)
     links: Mapping[str, Any] = field(default_factory=dict)
+    device: str = ""
 
 
 def choose_nodes(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def choose_nodes(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict
         elif next(iter(nodes.values())).prepared.get("ranks"):
             answer = _predicted(run, nodes)
         else:
-            answer = {"names": named, "stop_grace": stop_grace()}
+            answer = {"names": named, "stop_grace": stop_grace(), "say": _devices(nodes, named)}
     except ConfigError as error:
         return {"findings": error.findings}
     answer = {"findings": []} | answer
@@ -54,6 +55,12 @@ def choose_nodes(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict
         return answer
     reached = {name: node.prepared["checkpoint"] for name, node in nodes.items()}
     return add_resume_point(answer, run, reached)
+
+
+def _devices(nodes: Mapping[str, NodeFacts], names: Sequence[str]) -> str:
+    """Return a line per node: what it computes on."""
+    wide = max(map(len, names))
+    return "\n".join(f"  {name:<{wide}}  {nodes[name].device}" for name in names)
 
 
 def _predicted(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[str, Any]:
@@ -67,7 +74,10 @@ def _predicted(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[s
     traffic = Traffic.of(gradients, run["sync_every"], settings["compress"] != "none")
     division = by_speed if run["by_speed"] else in_shares(run["split"] or None)
     chosen = select(run["nodes"], contenders, rows, traffic, division)
-    lines = describe_prediction(contenders, chosen, rows, rank["row_tokens"], traffic, division)
+    devices = {name: node.device for name, node in nodes.items()}
+    lines = describe_prediction(
+        contenders, chosen, rows, rank["row_tokens"], traffic, division, devices
+    )
     evaluates = settings["evaluate"] or settings["eval_every"]
     held_out_rows = first.prepared["held_out_rows"] if evaluates else 0
     return {
@@ -122,15 +132,19 @@ def describe_prediction(
     row_tokens: int,
     traffic: Traffic,
     division: Division,
+    devices: Mapping[str, str],
 ) -> list[str]:
-    """Describe the speed of each node and of the chosen ones together, with advice, in lines."""
+    """Describe device and speed of each node, and of the chosen ones together, with advice."""
     alone = fastest_alone(nodes, rows)
-    wide = max(len(node.name) for node in nodes)
+    wide, most = (max(map(len, words)) for words in (devices, devices.values()))
     lines = []
     for node in nodes:
         link = f"   link {speed(max(node.mbit.values()))}" if node.mbit else ""
         tokens = node.rows_per_second * row_tokens
-        lines.append(f"{node.name:<{wide}}  up to {tokens:.0f} tokens/s alone{link}")
+        device = devices[node.name]
+        lines.append(
+            f"{node.name:<{wide}}  {device:<{most}}  up to {tokens:.0f} tokens/s alone{link}"
+        )
     gain = chosen.rows_per_second / alone.rows_per_second
     together = f"{chosen.rows_per_second * row_tokens:.0f} tokens/s"
     if len(chosen.nodes) > 1:
@@ -177,7 +191,7 @@ def _sharded(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[str
             "or more nodes"
         )
     if len(names) == 1:
-        return {"names": names, "stop_grace": stop_grace()}
+        return {"names": names, "stop_grace": stop_grace(), "say": _devices(nodes, names)}
     links = [node.links.get("mbit", {}) for node in nodes.values()]
     slowest = min(
         (mbit for link in links for peer, mbit in link.items() if peer in nodes), default=None
@@ -188,7 +202,7 @@ def _sharded(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[str
     return {
         "names": names,
         "stop_grace": stop_grace(step_seconds),
-        "say": f"  {network_cost(weights, ranks, slowest)}",
+        "say": f"{_devices(nodes, names)}\n  {network_cost(weights, ranks, slowest)}",
     }
 
 

@@ -41,6 +41,7 @@ def requested(
         "requested": [name for name in names if nodes in (["all"], ["auto"]) or name in nodes],
         "elastic": launch.get("elastic", False),
         "min_nodes": launch.get("min_nodes", 0),
+        "cpu": launch.get("cpu", False),
     }
     file = launch.get("config")
     try:

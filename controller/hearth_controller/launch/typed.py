@@ -13,10 +13,10 @@ from hearth_controller.script.request import WORDS
 
 # The -e variables that control the launch; others are settings of the run or options of a role.
 LAUNCH_WORDS = frozenset(
-    {"train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", *WORDS}
+    {"train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", "cpu", *WORDS}
 )
 
-_REPEATED = frozenset({"nodes", "elastic", "min_nodes", "meeting_port"})
+_REPEATED = frozenset({"nodes", "elastic", "min_nodes", "meeting_port", "cpu"})
 _OF_ROLES = ("launch_", "hearth_")
 """Prefixes of role options that affect the launch of a run."""
 
@@ -87,7 +87,7 @@ def foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]
 def _misfits(launch: dict[str, Any]) -> list[str]:
     """Parse numbers and booleans in the launch words in place; return findings."""
     findings = []
-    for name in {"wait", "elastic"} & launch.keys():
+    for name in {"wait", "elastic", "cpu"} & launch.keys():
         try:
             launch[name] = _BOOLEAN.validate_python(str(launch[name]).strip())
         except ValidationError:

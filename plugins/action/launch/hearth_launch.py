@@ -82,11 +82,18 @@ class ActionModule(ActionBase):
             step: {name: known[name].get(variable, {}) for name in addresses}
             for step, variable in given["answers"].items()
         }
-        launch = Launch(run, addresses, answers)
+        locks = {name: str(known[name].get("python_lock", "auto")) for name in addresses}
+        launch = Launch(run, addresses, answers, locks)
         if given["verb"] == "plan":
             return result | launch.plan(given["shared"], given["direct_mb"] * 1e6)
+        idle = launch.idle_gpus()
         results = {
-            name: [{"findings": given["found"].get(name, []), "facts": launch.prepared[name]}]
+            name: [
+                {
+                    "findings": [*given["found"].get(name, []), *idle.get(name, [])],
+                    "facts": launch.prepared[name],
+                }
+            ]
             + [answer[name] for answer in answers.values()]
             for name in addresses
         }

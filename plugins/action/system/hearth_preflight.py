@@ -19,6 +19,7 @@ def summary(facts: Mapping[str, Any], address: str, peers: Iterable[str]) -> str
         f"Python {facts['python']}",
         f"{facts['free_gb']} GB free",
         "an NVIDIA GPU" if facts["nvidia"] else "no NVIDIA GPU",
+        *(["no C compiler yet"] if facts["nvidia"] and not facts["compiler"] else []),
         f"{'has' if facts['has_address'] else 'does not have'} {address}",
         f"{'reaches' if facts['index'] else 'does not reach'} the package index",
         *([f"gets no answer from {' and '.join(silent)}"] if silent else []),

@@ -89,8 +89,8 @@ def driver() -> dict:
     said = driver_look.look()
     cards = [each["device"] for each in said["cards"] if each["vendor"] == NVIDIA]
     names = (
-        *("works", "restart", "loaded", "modules", "library", "answers"),
-        *("secure_boot", "signing_key_enrolled"),
+        *("works", "restart", "next_boot", "remedy", "loaded", "modules", "library", "answers"),
+        *("secure_boot", "signer", "signer_enrolled", "prime_off", "system"),
     )
     return {"cards": cards, **{name: said[name] for name in names}}
 

@@ -37,7 +37,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth.base.nvidia import ENROL, THEN_AGAIN
+from ansible.module_utils.hearth.base.nvidia import THEN_AGAIN, how_to_enrol
 from ansible.module_utils.hearth_node.base import run, text_of
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.driver import inspect
@@ -78,7 +78,9 @@ def after_install(
             return ""
         return f"{reason}. Restart it ({how}) or set driver_reboot: true, {THEN_AGAIN}"
     if "Key was rejected" in output:
-        return ENROL
+        return how_to_enrol(look["system"]["id"])
+    if look["next_boot"]:
+        return f"{look['next_boot']}, and no restart changes that: {look['remedy']}, {THEN_AGAIN}"
     if look["loaded"]:
         return f"driver {look['loaded']} is loaded, but nvidia-smi does not answer: call it there"
     return (
@@ -110,8 +112,6 @@ def main() -> None:
     if given["installed"] is not None and not module.check_mode:
         changed, output = load(look)
         look = inspect.look()
-        look["module_kernels"] = inspect.kernels_with_module()
-        look["restart"] = inspect.restart_reason(look)
         if given["installed"]:
             try:
                 Journal("driver").note(note(given["installed"], look["installed"]))

@@ -84,7 +84,8 @@ def make_conda(given: dict, folder: str) -> None:
         "This machine must reach that channel once: connect it, name a mirror by "
         "python_channel, or set python_mode: venv. conda's last words",
         *(os.path.join(miniforge, "bin", "conda"), "create", "--yes", "--quiet", "-n", name),
-        *("--override-channels", "-c", channel, f"python={version}"),
+        # Newer solvers no longer install pip together with Python.
+        *("--override-channels", "-c", channel, f"python={version}", "pip"),
         **apart,
     )
 

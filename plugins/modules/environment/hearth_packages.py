@@ -83,6 +83,12 @@ options:
     description: Bytes that must be free to send and install them. From the action plugin.
     type: int
     default: 0
+  build_packages:
+    description: >-
+      Whether packages of Debian that Triton lacks to build kernels come back as
+      RV(build_packages), to be installed; otherwise they are a finding.
+    type: bool
+    default: false
   keep:
     description: Whether the wheels stay on the node after they were installed.
     type: bool
@@ -95,6 +101,11 @@ import platform
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.compiler import (
+    PROBE_HEADERS,
+    install_command,
+    missing_packages,
+)
 from ansible.module_utils.hearth_node.base import absolute, run, write_private
 from ansible.module_utils.hearth_node.driver.inspect import loaded
 from ansible.module_utils.hearth_node.environment.python import (
@@ -177,6 +188,18 @@ def do_look(module: AnsibleModule) -> dict:
     else:
         version, why = base_version(params["base"])
         findings = [why] if why else []
+    # An environment that conda is yet to make has its headers.
+    interpreter = python if here else params["base"] if params["mode"] == "venv" else ""
+    lacking = []
+    if kind == "gpu" and version:
+        headers = not interpreter or run(interpreter, "-c", PROBE_HEADERS).returncode == 0
+        lacking = missing_packages(version, headers)
+    if lacking and not (params["build_packages"] and shutil.which("apt-get")):
+        findings.append(
+            f"{', '.join(lacking)} missing: with a C compiler and Python's headers Triton builds "
+            f"the GPU's kernels: {install_command(lacking)}, or what is like them on this system"
+        )
+        lacking = []
     if wrong and not glibc():
         findings.append("this machine has no glibc, which all wheels of the lock are built for")
     return {
@@ -184,6 +207,7 @@ def do_look(module: AnsibleModule) -> dict:
         "kind": kind,
         "present": here is not None,
         "lacks_miniforge": lacks_miniforge,
+        "build_packages": lacking,
         "differing": wrong,
         "target": {"python": version, "machine": platform.machine(), "glibc": glibc()},
     }
@@ -250,8 +274,9 @@ def main() -> None:
     """Run the module.
 
     `look` returns `findings`, the `kind` of the lock that holds (cpu or gpu), whether there is an
-    environment (`present`), whether conda `lacks_miniforge`, the `differing` packages (`name`,
-    `has`, `wants`), and the `target` that wheels must fit (`python`, `machine`, minor `glibc`).
+    environment (`present`), whether conda `lacks_miniforge`, the `build_packages` to install, the
+    `differing` packages (`name`, `has`, `wants`), and the `target` that wheels must fit (`python`,
+    `machine`, minor `glibc`).
     `stock` returns the `missing` wheels and their `folder`, `install` what was `differing`.
     """
     module = AnsibleModule(
@@ -269,6 +294,7 @@ def main() -> None:
             "locked": {"type": "str", "default": ""},
             "folder": {"type": "str", "default": "~/.cache/hearth/incoming"},
             "needed": {"type": "int", "default": 0},
+            "build_packages": {"type": "bool", "default": False},
             "keep": {"type": "bool", "default": False},
         },
         supports_check_mode=True,

@@ -55,12 +55,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.compiler import has_compiler
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
 from ansible.module_utils.hearth_node.driver import inspect
 
 # Supported systems, by id and version of /etc/os-release.
-KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
+KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04", "26.04")}
 # GB on disk for the environment of a lock file, including pip's temporary files.
 ENVIRONMENT_GB = {"cpu": 6, "gpu": 20}
 # GB for runs and logs if the environment already exists; models come on top.
@@ -71,7 +72,9 @@ def unknown_os(release: dict[str, str]) -> str:
     """Return the finding about an unsupported operating system, or ''."""
     if release["version"] in KNOWN.get(release["id"], ()):
         return ""
-    known = ", ".join(f"{name.title()} {' and '.join(each)}" for name, each in KNOWN.items())
+    known = ", ".join(
+        f"{name.title()} {', '.join(each[:-1])} and {each[-1]}" for name, each in KNOWN.items()
+    )
     return (
         f"runs {release['name'] or 'an unknown system'}; Hearth knows {known}. For a "
         "system that derives from one of them, preflight_other_os: true goes on"
@@ -167,6 +170,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "peers": sorted(name for name, answer in asked.items() if answer.result()),
         "index": index.result(),
         "nvidia": gpu,
+        "compiler": has_compiler(),
         # Last, so that the controller reads its own clock shortly afterwards.
         "time": time.time(),
     }

@@ -82,9 +82,9 @@ def test_setup_takes_the_processor_where_the_driver_is_too_old_for_cuda_13(tmp_p
     assert_names(done.stderr, "is 550.163.01", "CUDA 13 needs 580", "no-python")
 
 
-def stand_in_wheel(folder, name, version):
+def stand_in_wheel(folder, name, version, requires=""):
     """A wheel of nearly nothing in the folder; returns its lines for a lock file."""
-    ((file, content),) = make_wheel(name, version).items()
+    ((file, content),) = make_wheel(name, version, requires=requires).items()
     (folder / file).write_bytes(content)
     return lock_line(name, version, content).replace(" --hash", " \\\n    --hash")
 
@@ -96,7 +96,7 @@ def small_project(tmp_path):
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     for lock, packages in {
-        "cpu": [("other", "1.0"), ("torch", "2.13.0+cpu")],
+        "cpu": [("other", "1.0", "xformers"), ("torch", "2.13.0+cpu")],
         "control": [("controls", "1.0")],
         "test": [("tests", "1.0")],
     }.items():

@@ -25,6 +25,7 @@ BARE = {
     "torch_error": "",
     "cuda_error": "",
     "smi_error": "",
+    "build_packages": [],
 }
 GOOD = BARE | {
     "torch": "2.13.0",
@@ -54,6 +55,7 @@ MACHINES = {
     "old driver": (BLIND | {"driver": "550.163.01"}, 1, "CUDA 13.0 needs 580"),
     "old GPU": (GOOD | {"gpus": [GTX_1080]}, 1, "NVIDIA GeForce GTX 1080"),
     "hidden GPU": (BLIND | {"cuda_error": "CUDA unknown error"}, 1, "CUDA unknown error"),
+    "no compiler": (GOOD | {"build_packages": ["gcc", "libc6-dev"]}, 1, "No C compiler"),
     "driver without its tools": (SILENT, 1, "580.65.06 is loaded, but PyTorch sees no GPU"),
 }
 

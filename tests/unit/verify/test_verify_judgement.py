@@ -95,6 +95,7 @@ def test_a_node_behind_a_firewall_is_told_not_its_callers(home):
         ({"nccl": "2.27.0"}, ["NCCL is 2.27.0", "and 2.28.3", "--tags python"]),
         ({"gpus": []}, ["NVIDIA driver", "--tags driver"]),
         ({"devices": 0}, ["torch", "GPU", "--tags driver,python"]),
+        ({"build_packages": ["gcc"]}, ["C compiler", "--tags python", "apt-get install gcc"]),
         ({"gpus": [CARD | {"capability": "6.1"}]}, ["2.13.0", "RTX 5070 Ti", "capability 6.1"]),
     ],
 )

@@ -16,16 +16,39 @@ FLOOR = 580
 THEN_AGAIN = "then run provision.yml again"
 """Ending of findings that tell a person what to do."""
 
-ENROL = f"""\
-Secure Boot is on, and modules that are built on this machine (DKMS) load only once you have
-enrolled its signing key, which a person must do at its own screen and keyboard:
+SIGNING_KEYS = {
+    "debian": "/var/lib/dkms/mok.pub",
+    "ubuntu": "/var/lib/shim-signed/mok/MOK.der",
+}
+"""The key that signs modules built on the machine, by system."""
+
+_MAKE_KEY = {
+    "debian": """\
   sudo apt-get install dkms mokutil openssl
   cd /var/lib/dkms && sudo test -e mok.pub || sudo openssl req -new -x509 -newkey rsa:2048 \\
-    -nodes -days 36500 -subj "/CN=$(hostname) DKMS/" -keyout mok.key -outform DER -out mok.pub
-  sudo mokutil --import /var/lib/dkms/mok.pub   # choose a password that you need once
+    -nodes -days 36500 -subj "/CN=$(hostname) DKMS/" -keyout mok.key -outform DER -out mok.pub""",
+    "ubuntu": """\
+  sudo apt-get install shim-signed mokutil
+  sudo test -e /var/lib/shim-signed/mok/MOK.der || sudo update-secureboot-policy --new-key""",
+}
+
+
+def enrol_command(system: str) -> str:
+    """Return the command that enrols the key on a system, by the id of os-release."""
+    if system == "ubuntu":
+        return "sudo update-secureboot-policy --enroll-key"
+    return f"sudo mokutil --import {SIGNING_KEYS['debian']}"
+
+
+def how_to_enrol(system: str) -> str:
+    """Return the steps that enrol the key for modules built on a machine of this system."""
+    return f"""\
+Secure Boot is on, and modules that are built on this machine (DKMS) load only once you have
+enrolled its signing key, which a person must do at its own screen and keyboard:
+{_MAKE_KEY.get(system, _MAKE_KEY["debian"])}
+  {enrol_command(system):<45} # choose a password that you need once
   sudo systemctl reboot                         # then at the screen: Enroll MOK, the password
 Or switch Secure Boot off in the firmware; {THEN_AGAIN}"""
-"""How a person enrols the key that signs modules built on the machine."""
 
 
 def major(version: str) -> int:

@@ -8,7 +8,8 @@ from transformers.utils import logging as transformers_logging
 
 
 def hush() -> None:
-    """Make the libraries log errors only; call it before bitsandbytes is imported."""
+    """Make the libraries log errors only; call it before bitsandbytes and torchao are imported."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    for name in ("bitsandbytes", "torchao"):
+        logging.getLogger(name).setLevel(logging.ERROR)

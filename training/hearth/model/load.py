@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 from pathlib import Path
 from types import ModuleType
 
@@ -43,6 +44,8 @@ def backend_here(settings: Settings, device: torch.device) -> str:
 def prime_backend(settings: Settings) -> None:
     """Import Unsloth if it is this node's backend: it patches transformers and must come first."""
     if has_nvidia_gpu() and backend_here(settings, torch.device("cuda")) == "unsloth":
+        # It imports torchao, which warns of each of its libraries that is built for another CUDA.
+        logging.getLogger("torchao").setLevel(logging.ERROR)
         importlib.import_module("unsloth")
 
 

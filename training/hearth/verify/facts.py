@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hearth.base.compiler import PROBE_HEADERS, missing_packages
 from hearth.base.errors import LaunchError
 from hearth.supervise.interface import interface_of
 from hearth.supervise.record import lock_holder
@@ -37,12 +38,15 @@ def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str
     Facts: `python`, `torch`, `cuda` and `nccl` versions (None: absent), `arch` that torch was
     built for, `devices` that torch can use, `gpus`, the number of NVIDIA `cards` on the bus,
     `interface`, its negotiated `nic_mbit` (None: unknown), `wireless`, and `busy`, the run that
-    occupies the node.
+    occupies the node. `build_packages` would bring what Triton's kernels lack to be built.
     """
     findings: list[str] = []
     facts: dict[str, Any] = {"python": platform.python_version(), **_torch(findings)}
     facts["gpus"] = gpus()
     facts["cards"] = _cards(system)
+    facts["build_packages"] = missing_packages(
+        sys.version_info[:2], _output([sys.executable, "-c", PROBE_HEADERS], seconds=30) is not None
+    )
     try:
         facts |= card(interface_of(address), system)
     except LaunchError as error:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hearth.base.compiler import install_command
+
 Level = Literal["good", "advice", "fault"]
 
 SLOW_MBIT = 200.0
@@ -208,6 +210,11 @@ def _own_faults(node: Observation, provision: str) -> Iterator[str]:
             )
         if not facts["devices"]:
             yield f"torch cannot use its GPU: {provision} --tags driver,python, then reboot it"
+        if lacking := facts["build_packages"]:
+            yield (
+                "no C compiler, or no headers of Python, with which Triton builds the GPU's "
+                f"kernels: {provision} --tags python, or there {install_command(lacking)}"
+            )
 
 
 def _common_faults(

@@ -10,16 +10,23 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping
 from typing import Any
 
-from ansible.module_utils.hearth.base.nvidia import FLOOR, NVIDIA, major
+from ansible.module_utils.hearth.base.nvidia import SIGNING_KEYS
 from ansible.module_utils.hearth_node.base import output, run, text_of
+from ansible.module_utils.hearth_node.driver.restart import (
+    next_boot,
+    release_key,
+    remedy,
+    restart_reason,
+    works,
+)
 
 _EFI_SECURE_BOOT = (
     "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"  # UEFI 2.10, 3.3
 )
-_MOK = "var/lib/dkms/mok.pub"
+# Canonical's key is built into its kernels, so mokutil does not list it.
+_CANONICAL = "Canonical Ltd. Kernel Module Signing"
 # With the server packages a desktop would lose its OpenGL.
 _DESKTOP = re.compile(
     r"(nvidia-driver(-\d+.*)?|libnvidia-gl-.*|xserver-xorg-core|xwayland|gdm3|sddm|lightdm)"
@@ -107,14 +114,44 @@ def secure_boot(root: str = "/") -> bool:
         return False
 
 
-def kernels_with_module(root: str = "/") -> list[str]:
-    """Return the releases of the kernels for which an NVIDIA module is installed."""
-    found = set()
+def module_versions(root: str = "/") -> dict[str, str]:
+    """Return the version of the installed NVIDIA module by kernel; '' if modinfo does not say."""
+    found = {}
     top = os.path.join(root, "lib/modules")
     for folder, _, files in os.walk(top):
-        if any(re.match(r"nvidia\.ko(\.|$)", name) for name in files):
-            found.add(os.path.relpath(folder, top).split(os.sep)[0])
-    return sorted(found)
+        for name in files:
+            if re.match(r"nvidia\.ko(\.|$)", name):
+                kernel = os.path.relpath(folder, top).split(os.sep)[0]
+                path = os.path.join(folder, name)
+                found[kernel] = output("modinfo", "--field", "version", path).strip()
+    return found
+
+
+def next_kernel(root: str = "/") -> str:
+    """Return the newest kernel in /boot, which a restart takes; '' if there is none."""
+    names = glob.glob(os.path.join(root, "boot/vmlinuz-[0-9]*"))
+    kernels = [os.path.basename(name).removeprefix("vmlinuz-") for name in names]
+    return max((each for each in kernels if not each.endswith(".old")), key=release_key, default="")
+
+
+def prime_off(root: str = "/") -> bool:
+    """Return whether `prime-select intel` takes the NVIDIA card off the bus at every boot."""
+    return _read(os.path.join(root, "etc/prime-discrete")) == "off"
+
+
+def signer_enrolled(signer: str, root: str = "/") -> bool:
+    """Return whether the kernel trusts the module's `signer`.
+
+    Of a loaded module the kernel itself says so: without a trusted signature it is tainted with E.
+    """
+    if taint := _read(os.path.join(root, "sys/module/nvidia/taint")):
+        return "E" not in taint
+    if not signer:
+        return False
+    if signer == _CANONICAL:
+        return True
+    enrolled = output("mokutil", "--list-enrolled")
+    return bool(re.search(rf"CN ?= ?{re.escape(signer)}\s*$", enrolled, re.MULTILINE))
 
 
 def _installed() -> dict[str, str]:
@@ -155,35 +192,23 @@ def look() -> dict[str, Any]:
         "answers": bool(text.strip()),
         "secure_boot": secure_boot(),
         "signing_key_enrolled": False,
+        "signer": "",
+        "signer_enrolled": False,
+        "module_versions": module_versions(),
+        "next_kernel": next_kernel(),
+        "prime_off": prime_off(),
     }
     answer["loaded"], answer["modules"] = loaded()
     if answer["secure_boot"]:
-        done = run("mokutil", "--test-key", f"/{_MOK}")
+        key = SIGNING_KEYS.get(answer["system"]["id"], SIGNING_KEYS["debian"])
+        done = run("mokutil", "--test-key", key)
         answer["signing_key_enrolled"] = "already enrolled" in done.stdout + done.stderr
-    return answer | {"works": works(answer), "restart": restart_reason(answer)}
-
-
-def works(look: Mapping[str, Any]) -> bool:
-    """Return whether the driver is new enough, loaded, of one version, and answers."""
-    return bool(
-        look["answers"] and look["loaded"] == look["library"] and major(look["loaded"]) >= FLOOR
-    )
-
-
-def restart_reason(look: Mapping[str, Any]) -> str:
-    """Return the reason why the installed driver needs a restart, or ''."""
-    if major(look["library"]) < FLOOR:
-        return ""
-    if look["loaded"] and look["loaded"] != look["library"]:
-        return (
-            f"the loaded module is {look['loaded']} and the installed driver {look['library']}, "
-            "which do not work together"
-        )
-    if not look["loaded"] and any(
-        found["vendor"] == NVIDIA and found["driver"] == "nouveau" for found in look["cards"]
-    ):
-        return "nouveau holds the card until the machine is restarted"
-    others = [each for each in look.get("module_kernels", []) if each != look["kernel"]]
-    if others and not look["loaded"] and look["kernel"] not in look["module_kernels"]:
-        return f"its module is built for kernel {others[-1]}, and {look['kernel']} runs"
-    return ""
+        answer["signer"] = output("modinfo", "--field", "signer", "nvidia").strip()
+        answer["signer_enrolled"] = signer_enrolled(answer["signer"])
+    trouble = next_boot(answer)
+    return answer | {
+        "works": works(answer),
+        "restart": restart_reason(answer),
+        "next_boot": trouble,
+        "remedy": remedy(answer) if trouble else "",
+    }

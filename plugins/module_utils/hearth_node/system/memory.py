@@ -1,12 +1,13 @@
-"""Memory of a node's GPUs and the host memory available to ranks."""
+"""Memory of a node's GPUs and the host memory available to ranks, and GPUs that do not answer."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import output
-from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi
+from ansible.module_utils.hearth_node.driver.inspect import cards, nvidia_smi, prime_off
 
 # Prints torch's CUDA version without importing torch, which takes seconds.
 _CUDA = """
@@ -16,15 +17,26 @@ print(runpy.run_path(str(pathlib.Path(place).with_name("version.py")))["cuda"])
 """
 
 
-def look(python: str, meminfo: Path = Path("/proc/meminfo")) -> dict[str, Any]:
-    """Return `gpus`, `free_mib` and `cuda` of this node; `python` is its environment's Python."""
-    said, _ = nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+def look(python: str, root: str = "/") -> dict[str, Any]:
+    """Return `gpus`, `free_mib` and `cuda` of this node; `python` is its environment's Python.
+
+    Also the NVIDIA `cards` on its bus by PCI id (none that a virtual machine holds), whether
+    `prime-select intel` has them off (`prime_off`), and why the driver lists no GPU (`trouble`).
+    """
+    said, trouble = nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
     gpus = [_gpu(line) for line in said.splitlines() if line.count(",") == 1]
-    memory = host_memory(meminfo.read_text())
+    memory = host_memory((Path(root) / "proc/meminfo").read_text())
     return {
         "gpus": gpus,
         "free_mib": memory["total_mib"] - memory["used_mib"],
         "cuda": bool(gpus) and output(python, "-c", _CUDA).strip() != "None",
+        "cards": [
+            found["device"]
+            for found in cards(root)
+            if found["vendor"] == NVIDIA and found["driver"] != "vfio-pci"
+        ],
+        "prime_off": prime_off(root),
+        "trouble": trouble,
     }
 
 

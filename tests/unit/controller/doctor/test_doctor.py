@@ -46,7 +46,12 @@ DRIVER = {
     "modules": "open",
     "answers": True,
     "secure_boot": False,
-    "signing_key_enrolled": False,
+    "next_boot": "",
+    "remedy": "",
+    "signer": "",
+    "signer_enrolled": False,
+    "prime_off": False,
+    "system": {"id": "ubuntu"},
 }
 TINY = {"fingerprint": "aa", "changed": []}
 OTHER_TINY = TINY | {"fingerprint": "bb"}
@@ -233,6 +238,8 @@ DEGRADED = [
     ("battery", looks(on_battery=True), "battery"),
     ("GPU shared", gpu(programs=[GAME], used_mib=6300), *GAME_SEEN),
     ("desktop", gpu(used_mib=2300), "2300 MiB", "GPU 0"),
+    ("driver", driver(next_boot="kernel 6.14", remedy="apt-get x"), "kernel 6.14", "apt-get x"),
+    ("Secure Boot", driver(secure_boot=True), "not signed", "update-secureboot-policy"),
     ("power cap", gpu(watts_limit=180), "GPU 0", "180 of 285 W", "nvidia-smi -i 0 -pl 285"),
 ]
 BROKEN = [
@@ -242,9 +249,13 @@ BROKEN = [
     ("driver", driver(works=False, modules="proprietary"), "580.126.09", "proprietary", INSTALL),
     ("driver", driver(works=False, loaded="550.1"), "550.1", INSTALL),
     ("driver", driver(works=False, loaded="", answers=False), INSTALL),
+    ("driver", driver(works=False, next_boot="kernel 6.14", remedy="apt-get x"), "apt-get x"),
+    ("driver", driver(works=False, cards=[], prime_off=True), "prime-select on-demand"),
     ("Secure Boot", driver(secure_boot=True, loaded=""), INSTALL),
+    ("Secure Boot", driver(secure_boot=True, signer="x", loaded=""), "x", "enroll-key"),
     ("torch and GPU", says(arch=["sm_80"]), "RTX 5070 Ti", "torch 2.13.0", "python_lock: cpu"),
     ("torch and GPU", says(devices=0), BOOT),
+    ("torch and GPU", says(build_packages=["gcc"]), "gcc", "--tags python"),
     ("versions", says(torch="2.12.0"), "torch 2.12.0, and 2.13.0", "--tags python"),
     ("versions", another(verify=NO_TORCH), "no torch", "--tags python"),
     ("lock file", another(packages=ABSENT), "--tags python"),
@@ -305,7 +316,7 @@ def test_the_page_says_of_every_check_what_is_good():
     ("check", "nodes", "outcome", "facts"),
     [
         ("driver", driver(cards=[]), "not applicable", ["NVIDIA"]),
-        ("Secure Boot", driver(secure_boot=True), "good", []),
+        ("Secure Boot", driver(secure_boot=True, signer="x", signer_enrolled=True), "good", ["x"]),
         ("torch and GPU", says(gpus=[], cards=0), "not applicable", ["NVIDIA"]),
         ("torch and GPU", says(gpus=[]), "not checked", []),
         ("torch and GPU", says(arch=["compute_90"]), "good", ["RTX 5070 Ti"]),

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.hearth_node.driver.inspect import restart_reason, works
+from ansible.module_utils.hearth_node.driver.restart import (
+    next_boot,
+    remedy,
+    restart_reason,
+    works,
+)
 from support.facts import assert_names, refuses
 from support.plugins import load
 
@@ -67,9 +72,14 @@ def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
         "answers": False,
         "secure_boot": False,
         "signing_key_enrolled": False,
+        "installed": {},
+        "module_versions": {},
+        "next_kernel": "",
+        "prime_off": False,
     }
     look |= known
-    look |= {"works": works(look), "restart": restart_reason(look)}
+    look |= {"works": works(look), "restart": restart_reason(look), "next_boot": next_boot(look)}
+    look["remedy"] = remedy(look)
     return Machine(name, look, **({"repository": "nvidia"} | options))
 
 
@@ -170,7 +180,7 @@ def test_a_repository_of_ones_own_needs_a_key_of_its_own_unless_it_is_a_folder()
 def test_secure_boot_matters_only_for_modules_built_on_the_machine(system, needs_person):
     its = plan("2482", system=system, secure_boot=True)
     assert (its.action == "refuse") == needs_person
-    assert ("mokutil --import" in said(its)) == needs_person
+    assert ("mokutil --import /var/lib/dkms/mok.pub" in said(its)) == needs_person
     enrolled = plan("2482", system=system, secure_boot=True, signing_key_enrolled=True)
     assert enrolled.action == "install"
 
@@ -223,6 +233,7 @@ def test_an_old_card_beside_one_that_trains(devices, wanted, open_modules, note)
         (("8086:a780", "1002:744c"), {}, ["AMD and Intel"]),
         (("1b06",), {"install": False}, []),
         (("2482",), {"holds": "vfio-pci"}, ["vfio-pci"]),  # a virtual machine's
+        ((), {"prime_off": True, "install": False}, []),
     ],
 )
 def test_a_machine_without_an_nvidia_card_for_hearth_is_left_alone(devices, known, facts):
@@ -236,6 +247,19 @@ def test_a_machine_without_an_nvidia_card_for_hearth_is_left_alone(devices, know
 WORKING = {"loaded": "590.48.01", "library": "590.48.01", "answers": True, "modules": "open"}
 TWO_VERSIONS = {"loaded": "580.95.05", "library": "580.126.09"}
 UNLOADED = {"library": "580.126.09"}
+NEWEST = "6.14.0-40-generic"
+NO_MODULE = {"next_kernel": NEWEST, "module_versions": {"6.14.0-37-generic": "580.126.09"}}
+UBUNTUS = {
+    "linux-modules-nvidia-580-open-6.14.0-37-generic": "1",
+    "linux-modules-nvidia-580-open-generic-hwe-24.04": "1",
+    "nvidia-driver-580-open": "1",
+    "nvidia-kernel-common-580": "1",
+}
+
+
+def _module(version: str) -> dict[str, Any]:
+    """Return the facts of a machine whose newest kernel has a module of this version."""
+    return {"next_kernel": NEWEST, "module_versions": {NEWEST: version}}
 
 
 @pytest.mark.parametrize("package", ["libnvidia-ml1", ""])  # "": NVIDIA's .run installer
@@ -286,18 +310,23 @@ def test_a_card_that_needs_open_modules_is_not_left_with_the_others(device, acti
     [
         (TWO_VERSIONS, "580.95.05"),
         (UNLOADED | {"holds": "nouveau"}, "nouveau"),
-        (UNLOADED | {"module_kernels": ["6.1.0-41-amd64"]}, "6.1.0-41-amd64"),
+        (UNLOADED | {"module_versions": {"6.1.0-41-amd64": ""}}, "6.1.0-41-amd64"),
         (UNLOADED, ""),
         ({"library": "535.261.03", "loaded": "535.247.01"}, ""),
         ({"holds": "nouveau"}, ""),
         (WORKING, ""),
+        # The newest kernel has no module, or one of another version: a restart does not help.
+        (TWO_VERSIONS | NO_MODULE, ""),
+        (UNLOADED | {"holds": "nouveau"} | NO_MODULE, ""),
+        (TWO_VERSIONS | _module("580.126.09"), "580.95.05"),
+        (TWO_VERSIONS | _module("580.142.02"), ""),
     ],
 )
 def test_only_a_loaded_module_of_another_version_or_nouveau_needs_a_restart(known, why):
     its = machine("2482", **known)
     assert why in restart_reason(its.look)
     assert bool(why) == bool(restart_reason(its.look))
-    if why and "module_kernels" not in known:
+    if why:
         assert decide([its])["tower"].action == "load"
 
 
@@ -311,6 +340,8 @@ def test_only_a_loaded_module_of_another_version_or_nouveau_needs_a_restart(know
         (UNLOADED, "modprobe: FATAL: Module nvidia not found", {}, "not found"),
         (UNLOADED | {"loaded": "580.126.09"}, "", {}, "nvidia-smi"),
         (WORKING, "", {}, ""),
+        (TWO_VERSIONS | NO_MODULE, "", {}, NEWEST),
+        (TWO_VERSIONS | _module("580.142.02"), "", {}, "580.142.02"),
     ],
 )
 def test_a_restart_is_done_only_if_allowed_and_what_does_not_load_is_explained(
@@ -321,6 +352,60 @@ def test_a_restart_is_done_only_if_allowed_and_what_does_not_load_is_explained(
     answer = after_install(machine("2482", **known).look, output, how, **options)
     assert finding in answer
     assert bool(finding) == bool(answer)
+
+
+@pytest.mark.parametrize(
+    ("installed", "command"),
+    [
+        (
+            UBUNTUS,
+            f"apt-get install linux-modules-nvidia-580-open-{NEWEST} nvidia-driver-580-open",
+        ),
+        ({"nvidia-kernel-open-dkms": "1"}, f"dkms autoinstall --force -k {NEWEST}"),
+        ({"nvidia-headless-no-dkms-580-open": "1"}, f"for kernel {NEWEST}"),
+        ({}, f"for kernel {NEWEST}"),
+    ],
+)
+def test_a_newest_kernel_without_a_module_is_told_what_helps(installed, command):
+    known = {"library": "580.126.09", "installed": installed} | NO_MODULE
+    look = machine("2482", **known).look
+    answer = after_install(look, "", "reboot", may_restart=True, controller=False)
+    assert_names(answer, NEWEST, command, "6.14.0-37-generic")
+    # A driver that works is warned of before the restart that loses it.
+    works = decide([machine("2482", **WORKING | known | {"library": "590.48.01"})])["tower"]
+    assert works.action == "keep"
+    assert_names(works.note, NEWEST, command)
+
+
+@pytest.mark.parametrize("known", [NO_MODULE, _module("580.142.02")])
+def test_on_ubuntu_module_and_user_space_are_brought_together_where_a_restart_does_not(known):
+    its = plan("2482", system=UBUNTU, **TWO_VERSIONS | known)
+    assert its.action == "install"
+    assert {"linux-modules-nvidia-580-open-generic-hwe-24.04", "nvidia-utils-580"} <= {
+        *its.packages
+    }
+
+
+def test_a_card_that_prime_select_takes_off_the_bus_is_named():
+    its = plan(prime_off=True)
+    assert its.action == "refuse"
+    assert_names(said(its), "prime-select intel", "prime-select on-demand", "driver_install: false")
+    assert plan("2482", prime_off=True, **WORKING).action == "keep"
+
+
+@pytest.mark.parametrize(
+    ("system", "command"),
+    [
+        ("ubuntu", "update-secureboot-policy --enroll-key"),
+        ("debian", "mokutil --import /var/lib/dkms/mok.pub"),
+    ],
+)
+def test_a_rejected_module_is_explained_in_the_systems_own_words(system, command):
+    look = machine("2482", **UNLOADED, system={"id": system}).look
+    output = "modprobe: ERROR: Key was rejected by service"
+    said = after_install(look, output, "", may_restart=False, controller=False)
+    assert_names(said, command)
+    assert ("/var/lib/dkms" in said) == (system == "debian")
 
 
 def test_a_driver_works_only_if_new_loaded_of_one_version_and_answering():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.facts import refuses
+from support.facts import assert_names, refuses
 from support.lines import assert_line
 from support.nodes import talk
 
@@ -29,6 +29,7 @@ def asked(tmp_path, **typed):
 def look(free_mib=64 * GIB, nproc=0, threads=0, gpus=(), **facts):
     own = {"python": "/p", "workspace": "/w", "models": "/m", "one_computer": False}
     memory = {"gpus": list(gpus), "free_mib": free_mib, "cuda": bool(gpus)}
+    memory |= {"cards": [], "prime_off": False, "trouble": "no nvidia-smi"}
     places = {
         name: dict.fromkeys(("model", "data"), f"{name}") for name in ("folders", "places", "disks")
     }
@@ -124,6 +125,54 @@ def test_only_a_model_that_no_node_holds_is_fetched_from_the_hub(tmp_path, held,
     assert alone.plan("", 32e6)["transfer"]["fetches"] == []
 
 
+# -- a GPU that does not answer --------------------------------------------------------------------
+
+RTX = {"name": "NVIDIA GeForce RTX 5070 Ti", "memory_mib": 16303}
+
+
+@pytest.mark.parametrize(
+    ("memory", "facts"),
+    [
+        ({"cards": ["2c05"]}, ["GeForce RTX 5070 Ti", "no nvidia-smi", "--tags driver"]),
+        ({"cards": ["2c05"], "gpus": [RTX]}, ["GeForce RTX 5070 Ti", "CUDA", "--tags python"]),
+        ({"prime_off": True}, ["prime-select intel", "prime-select on-demand"]),
+        ({"cards": ["2c05"], "gpus": [RTX], "cuda": True}, []),
+        ({"cards": ["1b06"]}, []),  # torch has no code for a GTX 1080 Ti
+        ({}, []),
+    ],
+)
+def test_a_gpu_that_does_not_answer_is_refused_by_name_unless_that_is_meant(
+    tmp_path, memory, facts
+):
+    looks = {"desk": look(), "laptop": look()}
+    looks["laptop"]["facts"]["memory"] |= memory
+    run = asked(tmp_path)
+    plan = launch(run, looks).plan("", 32e6)
+    assert ["laptop"] * bool(facts) == [name for name, found in plan["found"].items() if found]
+    assert plan["fetch"] != bool(facts)
+    for finding in plan["found"].get("laptop", []):
+        assert_names(finding, *facts, "-e cpu=true")
+    # Typed, or said by the inventory; what scripts/setup chose for this computer alone is neither.
+    assert launch(asked(tmp_path, cpu="true"), looks).idle_gpus() == {}
+    addresses = {name: ADDRESSES[name] for name in looks}
+    locked = Launch(run, addresses, {"look": looks}, {"laptop": "cpu"})
+    assert locked.idle_gpus() == {}
+    looks["laptop"]["facts"]["own"]["one_computer"] = True
+    assert bool(locked.idle_gpus()) == bool(facts)
+
+
+def test_a_gpu_that_torch_does_not_see_is_refused_and_its_node_computes_on_the_processor(tmp_path):
+    looks = {"desk": look(gpus=[RTX]), "laptop": look(gpus=[RTX])}
+    nodes = {"desk": prepared(gpus=1), "laptop": prepared(gpus=0)}
+    run = asked(tmp_path)
+    found = launch(run, looks, prepared=nodes).idle_gpus()
+    assert list(found) == ["laptop"]
+    assert_names(found["laptop"][0], "RTX 5070 Ti", "torch", "-e cpu=true")
+    said = chosen(asked(tmp_path, cpu=True, nodes="all"), looks, nodes)["say"]
+    assert_line(said, "desk", "RTX 5070 Ti", "tokens/s")
+    assert_line(said, "laptop", "processor", "RTX 5070 Ti idle", "tokens/s")
+
+
 # -- agree -----------------------------------------------------------------------------------------
 
 
@@ -215,6 +264,7 @@ def test_a_script_has_one_rank_per_usable_gpu_or_as_many_as_the_inventory_says(t
     choice = launch(run, looks).choose(TIMEOUTS)
     ranks = {name: spec["nproc"] for name, spec in choice["specs"].items()}
     assert ranks == {"desk": 2, "laptop": 1, "oldbox": 3}
+    assert_names(choice["say"], "desk 2 on 2× RTX", "laptop 1 on processor (RTX idle)")
     assert choice["specs"]["desk"]["folder"]
 
 

@@ -26,7 +26,7 @@ def home(**nodes: tuple[float, float]) -> dict[str, NodeFacts]:
         rank = {"speed": speed, "row_tokens": 256, "exchange_bytes": 20_000_000}
         slower = {peer: min(mbit, its) for peer, (_, its) in nodes.items() if peer != name}
         links = {"mbit": slower, "milliseconds": dict.fromkeys(slower, 0.3)}
-        reports[name] = NodeFacts({"held_out_rows": 12, "ranks": [rank]}, links)
+        reports[name] = NodeFacts({"held_out_rows": 12, "ranks": [rank]}, links, "RTX")
     return reports
 
 
@@ -56,7 +56,7 @@ def test_each_node_and_all_together_are_told():
     speeds = {"tower": 2560, "laptop": 1280, "oldbox": 640}
     for line, (name, speed) in zip(alone, speeds.items(), strict=True):
         assert line.split()[0] == name
-        assert_names(line, f"{speed} tokens/s", "940 Mbit/s")
+        assert_names(line, "RTX", f"{speed} tokens/s", "940 Mbit/s")
     assert_names(together, "4239 tokens/s", "1.66 times tower", "takes 4.23 s", "20.0 MB")
     assert_names(together, "0.23 s of it")
     assert "every" not in together
@@ -186,7 +186,7 @@ def test_a_part_each_needs_two_ranks():
     assert_names(finding, "parallel: fsdp", "tower")
     two_cards = {"tower": NodeFacts(alone["tower"].prepared | {"nproc": 2})}
     answer = answered(two_cards, parallel="fsdp")
-    assert answer == {"findings": [], "names": ["tower"], "stop_grace": 900}
+    assert (answer["findings"], answer["names"], answer["stop_grace"]) == ([], ["tower"], 900)
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,10 @@ def test_a_stop_waits_for_all_that_a_sharded_step_fetches(settings, split, turns
 
 
 def test_without_a_measurement_all_or_the_named_nodes_train():
-    unmeasured = {"tower": NodeFacts(), "laptop": NodeFacts()}
+    unmeasured = {"tower": NodeFacts(device="RTX"), "laptop": NodeFacts(device="processor")}
     assert answered(unmeasured)["names"] == ["tower", "laptop"]
     assert answered(unmeasured, nodes=["laptop"])["names"] == ["laptop"]
     everyone = answered(unmeasured, nodes=["all"])
-    assert everyone == {"findings": [], "names": ["tower", "laptop"], "stop_grace": 900}
+    assert (everyone["names"], everyone["stop_grace"]) == (["tower", "laptop"], 900)
+    assert_line(everyone["say"], "tower", "RTX")
+    assert_line(everyone["say"], "laptop", "processor")

@@ -7,7 +7,13 @@ import base64
 import pytest
 from ansible.module_utils.hearth_node.driver import inspect as look
 from ansible.module_utils.hearth_node.driver.openpgp import public_key
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader
+from ansible.template import Templar
+from support.facts import assert_names
+from support.house import ROOT
 from support.openpgp import FINGERPRINT, KEY
+from support.programs import stand_in
 
 EFI = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
@@ -80,10 +86,95 @@ def test_os_release_is_read_with_and_without_quotes(tmp_path):
     assert look.system(str(tmp_path)) == known
 
 
-def test_kernels_with_a_module_are_found_compressed_or_not(tmp_path):
+def test_modules_are_found_compressed_or_not_with_their_versions(tmp_path, monkeypatch):
+    stand_in(tmp_path / "bin" / "modinfo", "case $3 in */41/*) echo 580.126.09;; *) exit 1;; esac")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     for path in ("40/updates/dkms/nvidia.ko.xz", "41/nvidia.ko", "42/kernel/nvidia_wmi.ko"):
         put(tmp_path, f"lib/modules/{path}", "")
-    assert look.kernels_with_module(str(tmp_path)) == ["40", "41"]
+    assert look.module_versions(str(tmp_path)) == {"40": "", "41": "580.126.09"}
+
+
+def test_the_next_kernel_is_the_newest_in_boot(tmp_path):
+    assert look.next_kernel(str(tmp_path)) == ""
+    for kernel in ("6.8.0-60-generic", "6.11.0-9-oem", "6.8.0-124-generic", "6.12.0-1.old"):
+        put(tmp_path, f"boot/vmlinuz-{kernel}", "")
+    put(tmp_path, "boot/vmlinuz-rescue", "")
+    assert look.next_kernel(str(tmp_path)) == "6.11.0-9-oem"
+
+
+@pytest.mark.parametrize(("text", "off"), [("off\n", True), ("on-demand\n", False), (None, False)])
+def test_prime_select_intel_is_recognised(tmp_path, text, off):
+    if text:
+        put(tmp_path, "etc/prime-discrete", text)
+    assert look.prime_off(str(tmp_path)) is off
+
+
+@pytest.mark.parametrize(
+    ("taint", "signer", "enrolled"),
+    [
+        ("OE", "tower DKMS", False),  # loaded, and the kernel could not verify it
+        ("POE", "Canonical Ltd. Kernel Module Signing", False),
+        ("O", "somebody", True),  # loaded, and the kernel says that it did
+        (None, "", False),
+        (None, "tower DKMS", True),
+        (None, "tower", False),
+        (None, "Canonical Ltd. Kernel Module Signing", True),
+    ],
+)
+def test_a_module_is_signed_if_the_kernel_says_so_or_its_signer_is_enrolled(
+    tmp_path, monkeypatch, taint, signer, enrolled
+):
+    stand_in(tmp_path / "bin" / "mokutil", "echo '        Subject: CN=tower DKMS'")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    if taint:
+        put(tmp_path, "sys/module/nvidia/taint", f"{taint}\n")
+    assert look.signer_enrolled(signer, str(tmp_path)) is enrolled
+
+
+# ---- apt ----------------------------------------------------------------------------------------
+
+
+def told(name: str, **registered: object) -> object:
+    """Return a variable of the role, from the registered results of its tasks."""
+    init_plugin_loader()
+    loader = DataLoader()
+    file = str(ROOT / "roles" / "driver" / "vars" / "main.yml")
+    known = loader.load_from_file(file, trusted_as_template=True) | registered
+    return Templar(loader, variables=known).template(known[name])
+
+
+@pytest.mark.parametrize(
+    ("words", "lists", "facts"),
+    [
+        ("No package matching 'nvidia-driver-590' is available", {}, ["driver_branch", "590"]),
+        ("dpkg was interrupted", {}, ["dpkg was interrupted"]),
+        (
+            "No package matching 'x' is available",
+            {"failed": True, "msg": "Failed to update apt cache: shop.example 404"},
+            ["driver_branch", "shop.example 404"],
+        ),
+    ],
+)
+def test_apts_own_words_are_shown_and_the_branch_only_where_a_package_is_missing(
+    words, lists, facts
+):
+    results = [{"failed": False, "msg": ""}, {"failed": True, "msg": words}]
+    lists = {"failed": False} | lists
+    said = told("_driver_failure", driver_packages={"results": results}, machine_lists=lists)
+    assert_names(said, words, *facts)
+    assert ("driver_branch" in said) == ("driver_branch" in facts)
+    assert ("shop.example" in said) == lists["failed"]
+
+
+@pytest.mark.parametrize(("found", "extra"), [({"rc": 0}, ["x"]), ({"rc": 100}, []), ({}, [])])
+def test_modules_of_the_running_kernel_join_the_one_call_if_the_archive_has_them(found, extra):
+    assert told("_driver_extra", driver_plan={"extra": ["x"]}, driver_extra=found) == extra
+
+
+def test_upgrades_by_themselves_bring_driver_and_modules_together():
+    """Nothing keeps one of the two back, so no kernel comes without its module."""
+    written = [path for path in (ROOT / "roles" / "driver").rglob("*") if path.is_file()]
+    assert not [path for path in written if "Package-Blacklist" in path.read_text()]
 
 
 # ---- keys ---------------------------------------------------------------------------------------

@@ -9,10 +9,15 @@ import sys
 import pytest
 import yaml
 from ansible.module_utils.hearth_node.environment import python as node
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader
+from ansible.template import Templar
 from support.facts import assert_names
+from support.house import ROOT
 from support.modules import call
 from support.programs import stand_in
 from support.stand_in_index import lock_line, make_wheel
+from support.stand_in_miniforge import INSTALLER
 
 AS_LOCKED = {"cpu": {"pyyaml": yaml.__version__}, "gpu": {"pyyaml": "0.1"}}
 
@@ -82,10 +87,65 @@ def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_process
     assert answer["target"]["python"] == [3, 11]
 
 
+@pytest.mark.parametrize(
+    ("tools", "headers", "wants"),
+    [
+        ("gcc", True, []),
+        ("clang", True, []),
+        ("", True, ["gcc", "libc6-dev"]),
+        ("gcc", False, ["python3.12-dev"]),
+        ("", False, ["gcc", "libc6-dev", "python3.12-dev"]),
+    ],
+)
+@pytest.mark.parametrize("installs", [True, False])
+def test_what_triton_lacks_to_build_kernels_is_installed_or_a_finding(
+    tmp_path, monkeypatch, look, tools, headers, wants, installs
+):
+    for name in filter(None, ["apt-get", tools]):
+        stand_in(tmp_path / "bin" / name, "")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    monkeypatch.delenv("CC", raising=False)
+    probe = f'case "$2" in *Python.h*) exit {int(not headers)};; esac; echo 3 12'
+    base = str(stand_in(tmp_path / "python", probe))
+    answer = look(mode="venv", base=base, lock="gpu", build_packages=installs)
+    assert answer["build_packages"] == (wants if installs else [])
+    said = " ".join(answer["findings"])
+    assert_names(said, *([] if installs else wants))
+    assert bool(said) == bool(wants and not installs)
+    # The CPU's lock has no kernels, and an environment of conda's has its headers.
+    assert look(mode="venv", base=base, lock="cpu")["findings"] == []
+
+
 def test_an_environment_without_pip_cannot_be_mended_and_says_so(tmp_path, look):
     says = '{"version": [3, 11], "pip": false, "packages": []}'
     python = stand_in(tmp_path / "python", f"echo '{says}'")
     assert_names(look(python=str(python))["findings"][0], "pip")
+
+
+@pytest.mark.parametrize(
+    ("known", "python"),
+    [
+        ({}, "/usr/bin/python3"),
+        ({"ansible_connection": "ssh"}, "/usr/bin/python3"),
+        ({"ansible_connection": "local"}, "playing"),
+        ({"ansible_connection": "ansible.builtin.local"}, "playing"),
+    ],
+)
+def test_modules_run_in_the_systems_python_over_ssh_and_in_the_playing_one_here(known, python):
+    init_plugin_loader()
+    loader = DataLoader()
+    file = str(ROOT / "playbooks" / "group_vars" / "all.yml")
+    chosen = loader.load_from_file(file, trusted_as_template=True)["ansible_python_interpreter"]
+    variables = known | {"ansible_playbook_python": "playing"}
+    assert Templar(loader, variables=variables).template(chosen) == python
+
+
+def test_conda_is_asked_for_pip_by_name(tmp_path):
+    (tmp_path / "installer.sh").write_text(INSTALLER)
+    forge, python = tmp_path / "forge", tmp_path / "forge" / "envs" / "env" / "bin" / "python"
+    given = {"miniforge": str(forge), "installer": str(tmp_path / "installer.sh")}
+    assert call("hearth_interpreter", python=str(python), mode="conda", **given)["changed"]
+    assert node.look(str(python)).pip
 
 
 def test_an_environment_is_made_and_its_packages_installed_from_files_alone(tmp_path):

@@ -12,21 +12,41 @@ from hearth_controller.launch.fit import rooms_of
 
 def test_cards_and_free_memory_are_told(program, tmp_path):
     program("nvidia-smi", "echo RTX 4070 Laptop GPU, 8188; echo NVIDIA GB10, '[N/A]'")
-    meminfo = tmp_path / "meminfo"
+    meminfo = tmp_path / "proc" / "meminfo"
+    meminfo.parent.mkdir()
     meminfo.write_text("MemTotal: 16384000 kB\nMemAvailable: 12582912 kB\nHugePages_Total: 0\n")
     gpus = [
         {"name": "RTX 4070 Laptop GPU", "memory_mib": 8188},
         {"name": "NVIDIA GB10", "memory_mib": None},
     ]
     facts = {"gpus": gpus, "free_mib": 12_288, "cuda": True}
-    assert look("/nowhere/python", meminfo) == facts
+    facts |= {"cards": [], "prime_off": False, "trouble": ""}
+    assert look("/nowhere/python", str(tmp_path)) == facts
     # The tests' own torch is without CUDA, which leaves the card unused.
-    assert look(sys.executable, meminfo) == facts | {"cuda": False}
+    assert look(sys.executable, str(tmp_path)) == facts | {"cuda": False}
 
 
 def test_a_driver_that_fails_is_none(program):
     program("nvidia-smi", "echo Failed to initialize NVML; exit 9")
-    assert look("/nowhere/python")["gpus"] == []
+    said = look("/nowhere/python")
+    assert said["gpus"] == []
+    assert "Failed to initialize NVML" in said["trouble"]
+
+
+def test_cards_on_the_bus_are_those_of_this_machine_that_are_nvidias(program, tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal: 1 kB\nMemAvailable: 1 kB\n")
+    for slot, vendor, device, driver in (
+        ("01:00.0", "10de", "2c05", "nouveau"),
+        ("02:00.0", "10de", "2482", "vfio-pci"),
+        ("00:02.0", "8086", "a780", "i915"),
+    ):
+        folder = tmp_path / "sys/bus/pci/devices" / f"0000:{slot}"
+        folder.mkdir(parents=True)
+        for name, text in {"vendor": vendor, "device": device, "class": "030000"}.items():
+            (folder / name).write_text(f"0x{text}\n")
+        (folder / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+    assert look("/nowhere/python", str(tmp_path))["cards"] == ["2c05"]
 
 
 def test_nodes_of_one_computer_share_it_and_who_is_silent_is_left_out():

@@ -19,6 +19,7 @@ UBUNTU = 'PRETTY_NAME="Ubuntu 24.04.1 LTS"\nID=ubuntu\nVERSION_ID="24.04"\nID_LI
     [
         (UBUNTU, True),
         (UBUNTU.replace("24.04", "22.04"), True),
+        (UBUNTU.replace("24.04", "26.04"), True),
         (UBUNTU.replace("24.04", "20.04"), False),
         ('ID=debian\nVERSION_ID="12"', True),
         ("ID=debian\nVERSION_ID=13", True),
@@ -34,7 +35,8 @@ def test_systems_that_hearth_knows(tmp_path, text, known):
     said = module.unknown_os(inspect.system(str(tmp_path)))
     assert bool(said) != known
     if "Mint" in text:
-        assert_names(said, "Linux Mint 22", "Debian 12 and 13", "22.04", "preflight_other_os")
+        assert_names(said, "Linux Mint 22", "Debian 12 and 13", "22.04, 24.04 and 26.04")
+        assert "preflight_other_os" in said
 
 
 def test_a_machine_that_does_not_fit_is_told_why():
@@ -79,9 +81,13 @@ def test_an_environment_that_is_there_needs_no_room_for_another(tmp_path):
 
 def test_a_line_about_a_machine_names_the_peers_that_it_does_not_reach():
     machine = {"os": "Ubuntu 24.04.1 LTS", "python": "3.12.3", "free_gb": 412, "nvidia": True}
+    machine["compiler"] = True
     facts = {**machine, "has_address": False, "index": True, "peers": ["laptop"]}
     said = action.summary(facts, "10.0.0.1", ["laptop", "oldbox"])
     assert_names(said, "Ubuntu 24.04.1 LTS", "Python 3.12.3", "412 GB", "NVIDIA", "index")
     assert_names(said, "does not have 10.0.0.1", "no answer from oldbox")
     assert "laptop" not in said
+    assert "compiler" not in said
+    without = action.summary(facts | {"compiler": False}, "10.0.0.1", [])
+    assert_names(without, "no C compiler")
     assert "no answer" not in action.summary(facts, "10.0.0.1", ["laptop"])

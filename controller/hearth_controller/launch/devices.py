@@ -1,0 +1,60 @@
+"""What each node of a run computes on, and GPUs that should and do not. Pure.
+
+`memory` are the facts of a node from the module `hearth_look`: its `gpus` as the driver lists them,
+whether its torch has `cuda`, the NVIDIA `cards` on its bus by PCI id, whether `prime-select intel`
+has them off (`prime_off`), and why its driver lists none (`trouble`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hearth.verify.judgement import short_gpu
+from hearth_controller.driver.cards import card
+
+_TAKEN = "; -e cpu=true trains on its processor all the same"
+
+
+def unused_gpu(memory: Mapping[str, Any]) -> str:
+    """Return the finding on a GPU of a node that torch could train on and will not, or ''."""
+    if memory["gpus"] and memory["cuda"]:
+        return ""
+    if memory["prime_off"]:
+        return (
+            "`prime-select intel` takes its NVIDIA GPU off the bus: sudo prime-select on-demand "
+            f"there, then restart it{_TAKEN}"
+        )
+    names = ", ".join(str(each) for each in map(card, memory["cards"]) if each.trains)
+    if not names:
+        return ""
+    if not memory["gpus"]:
+        return (
+            f"{names} is on its bus, and its driver does not answer ({memory['trouble']}): "
+            f"provision.yml --tags driver,python mends that{_TAKEN}"
+        )
+    return (
+        f"{names} answers, and the torch of its environment is built without CUDA: "
+        f"provision.yml --tags python mends that{_TAKEN}"
+    )
+
+
+def unseen_gpu(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
+    """Return the finding on a GPU that the driver lists and torch does not see, or ''."""
+    if not (memory["gpus"] and memory["cuda"]) or prepared.get("gpus") != 0:
+        return ""
+    return (
+        f"its driver lists {short_gpu(memory['gpus'])}, and torch sees no GPU there: "
+        f"./scripts/doctor says why{_TAKEN}"
+    )
+
+
+def device_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
+    """Return what a node computes on: its GPUs, or `processor` with any GPUs left idle."""
+    cuda = memory["cuda"] and prepared.get("gpus") != 0
+    if memory["gpus"] and cuda:
+        return short_gpu(memory["gpus"])
+    idle = short_gpu(memory["gpus"]) or short_gpu(
+        [{"name": each.name} for each in map(card, memory["cards"]) if each.trains]
+    )
+    return f"processor ({idle} idle)" if idle else "processor"

@@ -1,0 +1,36 @@
+"""The C compiler and Python's headers, with which Triton builds its launcher at the first kernel.
+
+Standard library only: modules ship this file to machines that have no Hearth yet.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+
+PROBE_HEADERS = """
+import os, sys, sysconfig
+folder = sysconfig.get_path("include", "posix_prefix")
+sys.exit(not os.path.exists(os.path.join(folder, "Python.h")))
+"""
+"""Code that exits with 0 if the Python that runs it has its headers."""
+
+
+def has_compiler() -> bool:
+    """Return whether Triton finds a C compiler: $CC, gcc or clang."""
+    return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
+
+
+def missing_packages(python: Sequence[int], headers: bool) -> list[str]:
+    """Return the packages of Debian and Ubuntu that bring what Triton lacks here.
+
+    `python` is the version of the environment's Python, `headers` whether it has its own.
+    """
+    compiler = [] if has_compiler() else ["gcc", "libc6-dev"]
+    return compiler + ([] if headers else ["python{}.{}-dev".format(*python)])
+
+
+def install_command(packages: Sequence[str]) -> str:
+    """Return the command that installs these packages."""
+    return f"sudo apt-get install {' '.join(packages)}"
