@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.release import __version__ as ansible_version
+from ansible.utils.path import cleanup_tmp_file
 
 if TYPE_CHECKING:  # missing in an older Ansible, which is refused below
     from ansible.executor.task_result import CallbackTaskResult
@@ -128,6 +129,7 @@ class CallbackModule(Default):
         self._heading = ""
         self._task_name = ""
         self._pulse = Pulse(self._live)
+        self._leave_nothing_when_ended()
         self._lock = threading.RLock()
         self._listen()
         threading.Thread(target=self._beat, daemon=True).start()
@@ -205,6 +207,20 @@ class CallbackModule(Default):
     def _label(result: CallbackTaskResult) -> str:
         """Return the host that labels a result, or '' if the task runs once for all hosts."""
         return "" if result.task.run_once else result.host.get_name()
+
+    @staticmethod
+    def _leave_nothing_when_ended() -> None:
+        """Remove Ansible's temporary folder on SIGTERM, then leave the signal to Ansible.
+
+        Ansible ends itself by the signal, and so never comes to remove the folder.
+        """
+        ansibles = signal.getsignal(signal.SIGTERM)
+
+        def ended(number: int, frame: Any) -> None:
+            cleanup_tmp_file(C.DEFAULT_LOCAL_TMP)
+            ansibles(number, frame)
+
+        signal.signal(signal.SIGTERM, ended)
 
     # -- events from Ansible ---------------------------------------------------------------------
 

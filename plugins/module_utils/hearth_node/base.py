@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK, TOKENS
+
+_LACKS_PACKAGE = re.compile(r"^ModuleNotFoundError: No module named '(?!hearth\b)(.+)'\Z", re.M)
 
 TIMED_OUT = 124
 """Status of a command that did not end in time, as of timeout(1)."""
@@ -153,6 +156,11 @@ def _crash(
     module: Any, python: str, name: str, status: int, errors: str, variables: dict[str, str]
 ) -> str:
     """Return the finding for a command that failed: its diagnosis, else the end of its output."""
+    if lacks := _LACKS_PACKAGE.search(errors.strip()):
+        return (
+            f"{python} lacks the package {lacks[1]}; `provision.yml --tags python` installs "
+            "what a node needs (for the nodes on this computer alone: ./scripts/setup)"
+        )
     with tempfile.TemporaryDirectory() as folder:
         # Not through a pipe: a Python that cannot start closes it, and Ansible fails on that.
         path = os.path.join(folder, "error.log")

@@ -54,7 +54,7 @@ def main() -> None:
 
     The facts are the `memory` for ranks, other uses of the machine (`home`), absolute paths and
     options of the node (`own`), and what `hearth.prepare` found. There are none before the code is
-    in place; then the module returns what `place_workspace` does.
+    in place, when the module returns what `place_workspace` does, nor if `hearth.prepare` crashed.
     """
     module = AnsibleModule(
         argument_spec=COMMAND_OPTIONS
@@ -84,7 +84,9 @@ def main() -> None:
     bare = not given["spec"] or (module.check_mode and lacks_code(own["workspace"]))
     given["spec"] |= {"nproc": given["nproc"], "gpus": facts["memory"]["gpus"]}
     report = Report([]) if bare else run_command(module, ["hearth.prepare", "look"])
-    module.exit_json(**state | {"findings": report.findings, "facts": facts | report.facts})
+    # Without an answer of this node's Python, no other command can work there either.
+    facts = {} if report.findings and not report.record else facts | report.facts
+    module.exit_json(**state | {"findings": report.findings, "facts": facts})
 
 
 if __name__ == "__main__":

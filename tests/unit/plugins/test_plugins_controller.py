@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
+import subprocess
 import sys
 import tarfile
 from io import BytesIO
@@ -15,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import programs
 from support.facts import assert_names
+from support.house import ROOT
 from support.plugins import PLUGINS, load
+from support.waiting import HANG, until
 
 from hearth.base.text import duration
 from hearth.diagnose.catalogue import entries
@@ -401,3 +405,32 @@ def test_what_comes_of_a_task_stands_under_its_play(tmp_path):
     assert places == sorted(places)
     assert "Nothing to say" not in done.stdout
     assert not {*done.stdout} & {*"\x1b\x07\x08"}, "a task's words command no terminal"
+
+
+# -- a play that is ended --------------------------------------------------------------------------
+
+
+def test_a_play_that_is_ended_by_a_signal_leaves_no_temporary_files(tmp_path):
+    """Nor does what it waits for on this computer, such as the process that measures."""
+    home, began = tmp_path / "home", tmp_path / "began"
+    (tmp_path / "ws/scripts/hearth").mkdir(parents=True)
+    home.mkdir()
+    programs.stand_in(tmp_path / "python", f"touch {began}\nexec sleep {HANG}")
+    task = {"command": ["hearth.measure", "node"], "run_file": "run: r", "spec": {}, "node": "a"}
+    task |= {"workspace": f"{tmp_path}/ws", "python": f"{tmp_path}/python"}
+    book = tmp_path / "play.yml"
+    book.write_text(
+        json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [{"hearth_command": task}]}])
+    )
+    words = ["-i", "desk,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"]
+    play = subprocess.Popen(
+        ["ansible-playbook", *words, book],
+        cwd=ROOT,
+        env=os.environ | {"HOME": str(home), "TMPDIR": str(home)},
+        stdin=subprocess.DEVNULL,
+    )
+    until(began.exists)
+    assert list(home.rglob("run-file"))
+    play.terminate()
+    assert play.wait(HANG) == -signal.SIGTERM
+    until(lambda: not [path for path in home.rglob("*") if path.is_file()])

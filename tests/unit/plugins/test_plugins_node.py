@@ -201,6 +201,20 @@ def test_a_process_that_crashes_is_diagnosed(tmp_path, workspace, command, error
     assert ("Traceback" in finding) == (not facts)
 
 
+def test_an_environment_without_a_package_is_named_once_and_asked_no_more(
+    tmp_path, workspace, command
+):
+    python = tmp_path / "python"
+    stand_in(python, "echo \"ModuleNotFoundError: No module named 'yaml'\" >&2; exit 1")
+    (finding,) = command()["findings"]
+    assert_names(finding, python, "yaml", "provision.yml --tags python", "scripts/setup")
+    answer = call(
+        "hearth_look", workspace=str(workspace), python=str(python), node="a", spec={"run": "r"}
+    )
+    assert answer["findings"] == [finding]
+    assert answer["facts"] == {}
+
+
 @pytest.mark.parametrize(
     ("says", "status", "fact"),
     [

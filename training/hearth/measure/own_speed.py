@@ -6,12 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hearth.base.errors import HearthError
-from hearth.config import Run, Settings, write_run
+from hearth.config import Run, Settings, run_text
 from hearth.config.layout import Layout
 from hearth.diagnose.catalogue import diagnosis, explained
 from hearth.diagnose.log import killed_by, last_error
@@ -65,16 +64,13 @@ def measured_here(
     if found := kept.read(layout.speeds, case, most):
         return found
     say("measuring how fast this rank computes, once for this model and data")
-    with tempfile.TemporaryDirectory(prefix="hearth-measure-") as folder:
-        path = Path(folder) / "run.yml"
-        write_run(run, path)
-        done = subprocess.run(
-            [sys.executable, "-m", "hearth.measure", "rank", "--run-file", str(path)],
-            env={**environment, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
+    done = subprocess.run(
+        [sys.executable, "-m", "hearth.measure", "rank", "--run-file", "/dev/stdin"],
+        env={**environment, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        input=run_text(run),
+        capture_output=True,
+        text=True,
+    )
     try:
         findings = json.loads(done.stdout.splitlines()[-1])["findings"]
     except (IndexError, ValueError, KeyError, TypeError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ansible.module_utils.hearth_node.base import (
     Report,
@@ -42,9 +44,16 @@ def lacks_code(workspace: str) -> list[str]:
     return [f"{workspace} holds no training code; provision.yml brings it"]
 
 
+def _exit(number: int, _: Any) -> NoReturn:
+    """End this module by an exit, which removes its temporary files, as a signal does not."""
+    signal.signal(number, signal.SIG_IGN)  # Ansible may send it twice
+    sys.exit(128 + number)
+
+
 def run_command(module: Any, words: Sequence[str]) -> Report:
     """Run `python -m WORDS --spec FILE`, with `--run-file FILE` if there is one."""
     given, here = module.params, places(module.params)
+    signal.signal(signal.SIGTERM, _exit)
     if lacks := lacks_code(here["workspace"]):
         return Report(lacks)
     spec = given["spec"] | ({"secret": given["secret"]} if given["secret"] else {})
