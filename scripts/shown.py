@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PYTHON = REPOSITORY / ".venv" / "bin" / "python"
 _FAILED = 2
 """Bit of ansible-playbook's exit status for a task that failed on some node."""
+_REFUSED = re.compile(r"^ansible-playbook: error: (.+)", re.MULTILINE)
+"""The line of ansible-playbook, among pages of its help, that says what it does not understand."""
 
 
 def enter_venv(name: str) -> None:
@@ -61,6 +64,8 @@ def main(name: str, about: str | None, lines: str) -> int:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        if not file.exists() and (refused := _REFUSED.search(done.stdout)):
+            parser.error(refused[1])
         if not file.exists() or done.returncode & _FAILED:
             print(done.stdout, file=sys.stderr)
         if not file.exists():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 
 import pytest
 from support.house import ROOT
@@ -63,6 +64,35 @@ def test_an_entry_that_is_not_whole_is_refused(broken):
     assert Entry.model_validate(whole)
     with pytest.raises(ValueError):
         Entry.model_validate(whole | broken)
+
+
+def cpu_seconds(work) -> float:
+    """Return the CPU time of a call, the shortest of three."""
+    taken = []
+    for _ in range(3):
+        began = time.process_time()
+        work()
+        taken.append(time.process_time() - began)
+    return min(taken)
+
+
+def repeated_beginnings(pattern: str) -> list[str]:
+    """Return texts of 20,000 characters that begin a match again and again and complete none."""
+    literals = re.findall(r"[\w ./:'-]+", re.sub(r"\\[a-zA-Z]|\\", " ", pattern))
+    words = {word for each in literals for word in (each, f"{each.strip()}x", f"{each} ")}
+    return [(word * 20_000)[:20_000] for word in {*words, "a ", "1", "/", "(", ": "}]
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)
+def test_a_long_line_is_searched_in_about_the_time_of_a_loop_over_it(entry):
+    loop = cpu_seconds(lambda: [None for _ in range(20_000)])
+    slow = [
+        (pattern.pattern, text[:40])
+        for pattern in (*entry.match, *entry.unless)
+        for text in repeated_beginnings(pattern.pattern)
+        if cpu_seconds(lambda p=pattern, t=text: p.search(t)) > 15 * loop
+    ]
+    assert slow == []
 
 
 def own_messages() -> set[str]:

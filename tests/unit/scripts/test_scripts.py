@@ -4,16 +4,20 @@ Stand-ins are named so: tiny wheels instead of the real packages, small shell fi
 Python without venv and of nvidia-smi.
 """
 
+import json
 import os
 import re
 import shutil
 import sys
+from importlib import import_module
 
 import pytest
 from support.facts import assert_names
 from support.house import ROOT
 from support.programs import run, stand_in
 from support.stand_in_index import lock_line, make_wheel
+
+from hearth_controller.runs.status import status
 
 LOCKS = ["cpu", "gpu", "control", "test"]
 
@@ -49,6 +53,53 @@ def test_continuous_integration_runs_what_a_person_runs():
     assert [line for line in lines if line and not line.startswith(("#", "set ", "cd "))] == [
         "exec ./scripts/test"
     ]
+
+
+# ---- status and doctor --------------------------------------------------------------------------
+
+COMMAND = "\x1b]0;owned\x07\x1b[2J"
+"""Sets the title of a terminal and clears it."""
+NAME = f"{COMMAND}desk"
+STATUS = status([], {NAME: None}, {NAME: "no route"}, "2026-11-20T20:10:00+00:00")
+CHECK = {"check": "disk", "node": "desk", "outcome": "good", "why": "", "fix": ""}
+DOCTOR = {
+    "nodes": ["desk"],
+    "checks": [CHECK | {"seen": f"{COMMAND}76 GB free"}],
+    "mended": {},
+    "unmended": {},
+    "verdict": "good",
+    "reasons": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "results", "fact", "code"),
+    [
+        ("status", "runs.status_table:status_lines", STATUS, "\ndesk ", 2),
+        ("doctor", "doctor.table:doctor_lines", DOCTOR, "76 GB free", 0),
+    ],
+)
+def test_a_table_has_nothing_for_the_terminal_to_obey(
+    tmp_path, monkeypatch, capsys, name, lines, results, fact, code
+):
+    (tmp_path / "results").write_text(json.dumps(results))
+    # Its third argument is {"NAME_file": "PATH"}.
+    play = """cp "${0%/*}/results" "$(echo "$3" | cut -d '"' -f 4)" """
+    stand_in(tmp_path / "ansible-playbook", play)
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sys, "argv", [name])
+    assert import_module("shown").main(name, "", f"hearth_controller.{lines}") == code
+    table = capsys.readouterr().out
+    assert fact in table
+    assert "\x1b" not in table and "owned" not in table
+
+
+def test_a_wrong_option_is_answered_by_the_script_and_not_with_the_help_of_ansible():
+    done = run(ROOT / "scripts" / "status", "--jsn")
+    assert done.returncode == 2
+    assert_names(done.stderr, "usage: scripts/status", "--jsn", "--json")
+    assert len(done.stderr.splitlines()) <= 4
 
 
 # ---- setup --------------------------------------------------------------------------------------
