@@ -18,7 +18,7 @@ import pytest
 from support.facts import assert_names
 from support.ranks import python, refused
 from support.strangers import answers
-from support.supervisors import LOOP, TRAINING, Nodes
+from support.supervisors import LOOP, TRAINING, Nodes, free_port
 from support.waiting import until
 
 from hearth.diagnose.catalogue import diagnosis
@@ -66,6 +66,9 @@ def causes(records) -> list[dict]:
 
 def test_two_nodes_with_unlike_numbers_of_ranks_train_under_torchrun_and_finish(nodes):
     run = with_torchrun(nodes, 2, WORLD="3", STEPS="5")
+    meeting = {"address": "127.0.0.2", "port": free_port()}
+    for node in run.names:  # both connect to the store from 127.0.0.1
+        run.change(node, addresses=["127.0.0.2", "127.0.0.3"], meeting=meeting)
     run.change("node0", nproc=2)
     run.start()
     for node, record in run.wait().items():
