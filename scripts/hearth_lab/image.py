@@ -25,7 +25,7 @@ _VENV = "/opt/lab/venv"
 _DEBS = (
     "apt,systemd,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,python3,python3-venv,sudo,"
     "netplan.io,network-manager,iproute2,iputils-ping,procps,pciutils,kmod,ca-certificates,"
-    "systemd-timesyncd,python3-apt,ufw"
+    "systemd-timesyncd,python3-apt,ufw,nftables"
 )
 
 _HOOK = f"""

@@ -117,6 +117,27 @@ def test_the_rule_of_a_node_that_has_left_goes(cluster):
     assert rules.format("198.51.100.12") in as_root("oldbox", "ufw show added")
 
 
+def test_restricted_only_the_nodes_reach_the_ports_of_a_run(cluster):
+    restrict = ("playbooks/firewall.yml", "--limit", "laptop", "-e", "firewall_restrict=true")
+    cluster.play(*restrict)
+    on("laptop", "nohup python3 -m http.server 45000 >/dev/null 2>&1 & sleep 1")
+    as_root("tower", "ip address add 198.51.100.99/24 dev enp5s0")
+    dial = (
+        "import socket; "
+        f"socket.create_connection(('{ADDRESSES['laptop']}', 45000), 2, ('{{source}}', 0))"
+    )
+    ask = f'python3 -c "{dial}" 2>&1 | tail -n 1'
+    try:
+        assert on("tower", ask.format(source=ADDRESSES["tower"])) == ""
+        assert "timed out" in on("tower", ask.format(source="198.51.100.99"))
+        assert_line(cluster.play(*restrict), "laptop", "changed=0")
+    finally:
+        as_root("tower", "ip address del 198.51.100.99/24 dev enp5s0")
+        as_root("laptop", "pkill -f 'http.server 45000'")
+        cluster.play("playbooks/firewall.yml", "--limit", "laptop")
+    assert "hearth" not in as_root("laptop", "nft list tables")
+
+
 def test_what_a_person_has_to_decide_stops_that_node_only_and_says_how(cluster, tmp_path):
     both = tmp_path / "both.yml"  # as provision.yml has them
     stages = (STAGES[0], STAGES[-1])
