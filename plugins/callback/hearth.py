@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible import constants as C
+from ansible.executor.process.worker import WorkerProcess
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.release import __version__ as ansible_version
 from ansible.utils.path import cleanup_tmp_file
@@ -44,6 +45,33 @@ _CLEAR = "\r\x1b[K"
 _OWN_OUTPUT = {"hearth_follow", "hearth_log", "ansible.builtin.pause"}
 """Tasks whose silence means no news, or that wait for a person."""
 _ROOT = Path(__file__).resolve().parents[2]
+
+_worker_is_alive = WorkerProcess.is_alive
+
+
+def _is_alive(worker: WorkerProcess) -> bool:
+    """Return whether a worker is alive; one that Ansible has closed is not.
+
+    Ansible's own raises for a closed one: Ctrl-C between two workers then ended in a traceback.
+    """
+    try:
+        return _worker_is_alive(worker)
+    except ValueError:
+        return False
+
+
+WorkerProcess.is_alive = _is_alive
+
+
+def goes_on(run: str, begun: bool, playbook: str) -> str:
+    """Return the message for Ctrl-C while a run is being started, or has `begun`."""
+    state = "goes on" if begun else "may have begun on the nodes, where it goes on"
+    which = f"-e run={run or 'NAME'}"
+    return (
+        f"\n{run or 'The run'} {state} without this terminal.\n"
+        f"look again  {playbook} playbooks/attach.yml {which}\n"
+        f"stop it     {playbook} playbooks/stop.yml {which}"
+    )
 
 
 def refusal(version: str, lock: str, own: bool) -> str:
@@ -137,6 +165,8 @@ class CallbackModule(Default):
         self._said: list[tuple[str, str]] = []
         self._failed: list[tuple[str, str]] = []
         self._diffs: list[tuple[str, str]] = []
+        self._run, self._begun, self._playbook = "", False, "ansible-playbook"
+        self._ansibles: Any = None
 
     # -- output ----------------------------------------------------------------------------------
 
@@ -229,6 +259,7 @@ class CallbackModule(Default):
         """Keep the heading ready."""
         self._flush()
         self._play = play
+        self._run = self._run or str(play.get_variable_manager().extra_vars.get("run", ""))
         mark = " (check mode: nothing is changed)" if play.check_mode else ""
         self._heading = f"{play.get_name().strip()}{mark}"
 
@@ -240,17 +271,23 @@ class CallbackModule(Default):
         self._pulse.begin("" if task.action in _OWN_OUTPUT else self._task_name)
         if "validate_argument_spec" not in task.action:
             self._passing(f"  {self._task_name} …")
-        if task.action == "hearth_follow":
+        self._begun = task.action == "hearth_follow"
+        starts = task.action == "hearth_supervise" and task.args.get("verb") == "start"
+        if starts or self._begun:
             self._explain_interrupt()
+        elif self._ansibles and task.action == "hearth_collect":  # the run has ended
+            signal.signal(signal.SIGINT, self._ansibles)
+            self._ansibles = None
 
     def _explain_interrupt(self) -> None:
-        """Explain Ctrl-C while a run is being followed, then leave the signal to Ansible."""
-        ansibles = signal.getsignal(signal.SIGINT)
+        """Explain Ctrl-C once a run may have begun, then leave the signal to Ansible."""
+        if self._ansibles:
+            return
+        self._ansibles = signal.getsignal(signal.SIGINT)
 
         def interrupted(number: int, frame: Any) -> None:
-            again = "playbooks/attach.yml shows it again"
-            self._say(f"\nThe run goes on without this terminal; {again}.")
-            ansibles(number, frame)
+            self._say(goes_on(self._run, self._begun, self._playbook))
+            self._ansibles(number, frame)
 
         signal.signal(signal.SIGINT, interrupted)
 
@@ -269,6 +306,10 @@ class CallbackModule(Default):
         """Record a change, and the task's message."""
         self._pulse.leave(result.host.get_name())
         answer = result.result
+        if result.task.action in ("hearth_run", "hearth_runs_show"):
+            self._run = answer.get("name", self._run)
+        if result.task.action == "hearth_inventory":
+            self._playbook = answer.get("playbook", self._playbook)
         self._handle_warnings(answer)
         if answer.get("changed") and not result.task.no_log:
             self._changed.append(result.host.get_name())
