@@ -7,6 +7,8 @@ text. With `-v` everything is shown as Ansible shows it.
 from __future__ import annotations
 
 import functools
+import inspect
+import os
 import re
 import shutil
 import signal
@@ -17,6 +19,7 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ansible import constants as C
@@ -63,9 +66,20 @@ def _is_alive(worker: WorkerProcess) -> bool:
 WorkerProcess.is_alive = _is_alive
 
 
-def goes_on(run: str, begun: bool, playbook: str) -> str:
-    """Return the message for Ctrl-C while a run is being started, or has `begun`."""
-    state = "goes on" if begun else "may have begun on the nodes, where it goes on"
+def _starts_worker(frame: FrameType | None) -> bool:
+    """Return whether this process is just starting one of Ansible's workers."""
+    while frame and frame.f_code.co_filename != inspect.getfile(WorkerProcess):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _interrupt_again(*_: Any) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # Ansible's tasks with a timeout want it so
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def goes_on(run: str, state: str, playbook: str) -> str:
+    """Return the message for Ctrl-C while a run is being started or followed."""
     which = f"-e run={run or 'NAME'}"
     return (
         f"\n{run or 'The run'} {state} without this terminal.\n"
@@ -165,8 +179,8 @@ class CallbackModule(Default):
         self._said: list[tuple[str, str]] = []
         self._failed: list[tuple[str, str]] = []
         self._diffs: list[tuple[str, str]] = []
-        self._run, self._begun, self._playbook = "", False, "ansible-playbook"
-        self._ansibles: Any = None
+        self._run, self._state, self._playbook = "", "", "ansible-playbook"
+        self._ansibles: Any = signal.signal(signal.SIGINT, self._interrupted)
 
     # -- output ----------------------------------------------------------------------------------
 
@@ -271,25 +285,23 @@ class CallbackModule(Default):
         self._pulse.begin("" if task.action in _OWN_OUTPUT else self._task_name)
         if "validate_argument_spec" not in task.action:
             self._passing(f"  {self._task_name} …")
-        self._begun = task.action == "hearth_follow"
-        starts = task.action == "hearth_supervise" and task.args.get("verb") == "start"
-        if starts or self._begun:
-            self._explain_interrupt()
-        elif self._ansibles and task.action == "hearth_collect":  # the run has ended
-            signal.signal(signal.SIGINT, self._ansibles)
-            self._ansibles = None
+        if task.action == "hearth_supervise" and task.args.get("verb") == "start":
+            self._state = "may have begun on the nodes, where it goes on"
+        elif task.action == "hearth_follow":
+            self._state = "goes on"
+        elif task.action == "hearth_collect":  # the run has ended
+            self._state = ""
 
-    def _explain_interrupt(self) -> None:
+    def _interrupted(self, number: int, frame: Any) -> None:
         """Explain Ctrl-C once a run may have begun, then leave the signal to Ansible."""
-        if self._ansibles:
+        if _starts_worker(frame):
+            # What Ansible raises there is lost, or ends in a traceback: the signal comes again.
+            signal.signal(signal.SIGALRM, _interrupt_again)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
             return
-        self._ansibles = signal.getsignal(signal.SIGINT)
-
-        def interrupted(number: int, frame: Any) -> None:
-            self._say(goes_on(self._run, self._begun, self._playbook))
-            self._ansibles(number, frame)
-
-        signal.signal(signal.SIGINT, interrupted)
+        if self._state:
+            self._say(goes_on(self._run, self._state, self._playbook))
+        self._ansibles(number, frame)
 
     @_short
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:

@@ -93,3 +93,24 @@ def test_control_c_between_two_workers_is_an_interrupt_like_any_other():
     finally:
         signal.signal(signal.SIGINT, before)
     TaskQueueManager._cleanup_processes(manager)
+
+
+STARTING = """
+import multiprocessing.process, signal, time
+from ansible.executor.process.worker import WorkerProcess
+from support.plugins import load
+
+load("callback", "hearth").CallbackModule()
+multiprocessing.process.BaseProcess.start = lambda _: signal.raise_signal(signal.SIGINT)
+try:
+    WorkerProcess.__new__(WorkerProcess).start()
+    print("started")
+    time.sleep(20)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_control_c_waits_until_a_worker_is_started(start):
+    """An exception there is lost in a hook of fork, or comes out in the new worker."""
+    assert start(STARTING).communicate(timeout=HANG)[0].split() == ["started", "interrupted"]
