@@ -7,6 +7,8 @@ text. With `-v` everything is shown as Ansible shows it.
 from __future__ import annotations
 
 import functools
+import inspect
+import os
 import re
 import shutil
 import signal
@@ -17,9 +19,11 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ansible import constants as C
+from ansible.executor.process.worker import WorkerProcess
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.release import __version__ as ansible_version
 from ansible.utils.path import cleanup_tmp_file
@@ -44,6 +48,44 @@ _CLEAR = "\r\x1b[K"
 _OWN_OUTPUT = {"hearth_follow", "hearth_log", "ansible.builtin.pause"}
 """Tasks whose silence means no news, or that wait for a person."""
 _ROOT = Path(__file__).resolve().parents[2]
+
+_worker_is_alive = WorkerProcess.is_alive
+
+
+def _is_alive(worker: WorkerProcess) -> bool:
+    """Return whether a worker is alive; one that Ansible has closed is not.
+
+    Ansible's own raises for a closed one: Ctrl-C between two workers then ended in a traceback.
+    """
+    try:
+        return _worker_is_alive(worker)
+    except ValueError:
+        return False
+
+
+WorkerProcess.is_alive = _is_alive
+
+
+def _starts_worker(frame: FrameType | None) -> bool:
+    """Return whether this process is just starting one of Ansible's workers."""
+    while frame and frame.f_code.co_filename != inspect.getfile(WorkerProcess):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _interrupt_again(*_: Any) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # Ansible's tasks with a timeout want it so
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def goes_on(run: str, state: str, playbook: str) -> str:
+    """Return the message for Ctrl-C while a run is being started or followed."""
+    which = f"-e run={run or 'NAME'}"
+    return (
+        f"\n{run or 'The run'} {state} without this terminal.\n"
+        f"look again  {playbook} playbooks/attach.yml {which}\n"
+        f"stop it     {playbook} playbooks/stop.yml {which}"
+    )
 
 
 def refusal(version: str, lock: str, own: bool) -> str:
@@ -137,6 +179,8 @@ class CallbackModule(Default):
         self._said: list[tuple[str, str]] = []
         self._failed: list[tuple[str, str]] = []
         self._diffs: list[tuple[str, str]] = []
+        self._run, self._state, self._playbook = "", "", "ansible-playbook"
+        self._ansibles: Any = signal.signal(signal.SIGINT, self._interrupted)
 
     # -- output ----------------------------------------------------------------------------------
 
@@ -229,6 +273,7 @@ class CallbackModule(Default):
         """Keep the heading ready."""
         self._flush()
         self._play = play
+        self._run = self._run or str(play.get_variable_manager().extra_vars.get("run", ""))
         mark = " (check mode: nothing is changed)" if play.check_mode else ""
         self._heading = f"{play.get_name().strip()}{mark}"
 
@@ -240,19 +285,23 @@ class CallbackModule(Default):
         self._pulse.begin("" if task.action in _OWN_OUTPUT else self._task_name)
         if "validate_argument_spec" not in task.action:
             self._passing(f"  {self._task_name} …")
-        if task.action == "hearth_follow":
-            self._explain_interrupt()
+        if task.action == "hearth_supervise" and task.args.get("verb") == "start":
+            self._state = "may have begun on the nodes, where it goes on"
+        elif task.action == "hearth_follow":
+            self._state = "goes on"
+        elif task.action == "hearth_collect":  # the run has ended
+            self._state = ""
 
-    def _explain_interrupt(self) -> None:
-        """Explain Ctrl-C while a run is being followed, then leave the signal to Ansible."""
-        ansibles = signal.getsignal(signal.SIGINT)
-
-        def interrupted(number: int, frame: Any) -> None:
-            again = "playbooks/attach.yml shows it again"
-            self._say(f"\nThe run goes on without this terminal; {again}.")
-            ansibles(number, frame)
-
-        signal.signal(signal.SIGINT, interrupted)
+    def _interrupted(self, number: int, frame: Any) -> None:
+        """Explain Ctrl-C once a run may have begun, then leave the signal to Ansible."""
+        if _starts_worker(frame):
+            # What Ansible raises there is lost, or ends in a traceback: the signal comes again.
+            signal.signal(signal.SIGALRM, _interrupt_again)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            return
+        if self._state:
+            self._say(goes_on(self._run, self._state, self._playbook))
+        self._ansibles(number, frame)
 
     @_short
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
@@ -269,6 +318,10 @@ class CallbackModule(Default):
         """Record a change, and the task's message."""
         self._pulse.leave(result.host.get_name())
         answer = result.result
+        if result.task.action in ("hearth_run", "hearth_runs_show"):
+            self._run = answer.get("name", self._run)
+        if result.task.action == "hearth_inventory":
+            self._playbook = answer.get("playbook", self._playbook)
         self._handle_warnings(answer)
         if answer.get("changed") and not result.task.no_log:
             self._changed.append(result.host.get_name())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -218,6 +219,51 @@ def test_a_definition_that_is_not_for_one_card_alone_is_kept(bare, tmp_path, und
         is_as_before(node, before)
 
 
+OUTSIDE, SECOND_ROUTER = "203.0.113.80", "198.51.100.2"
+
+
+@pytest.fixture
+def outside(bare) -> Iterator[None]:
+    """A package server that only the router leads to, and a second address of the router."""
+
+    def router(verb: str) -> None:
+        for address, card in ((f"{OUTSIDE}/32", "lo"), (f"{SECOND_ROUTER}/24", "lan")):
+            command = [*("nsenter", f"--net={STATE / 'net'}", "ip", "address"), verb, address]
+            subprocess.run([*command, "dev", card], check=True, timeout=10)
+
+    source = f"echo 'deb http://{OUTSIDE}/debian x main' >/etc/apt/sources.list.d/outside.list"
+    for node in BY_PROFILE:
+        inside(node, source, status=0)
+    router("add")
+    yield
+    router("delete")
+    for node in BY_PROFILE:
+        inside(node, "rm /etc/apt/sources.list.d/outside.list")
+
+
+@pytest.mark.rotated
+def test_a_gateway_is_proved_to_lead_out_or_said_not_to_be_proved(bare, outside, tmp_path):
+    inside(PEER, "sysctl -w net.ipv4.ip_forward=0", status=0)
+    mistaken = {"network_gateway": NODES[PEER].address}  # a living machine, and no router
+
+    def try_it(node: str) -> str:
+        screen = play(tmp_path / node, node, **{node: mistaken}).end(status=2)
+        is_as_before(node, bare)
+        return screen
+
+    for node, screen in at_once(try_it, BY_PROFILE).items():
+        assert_line(screen, node, f"gateway {NODES[PEER].address}", OUTSIDE)
+    led = {node: {"network_gateway": SECOND_ROUTER} for node in TRIED}
+    screen = play(tmp_path, NAMES, **led).end()
+    for node in TRIED:
+        assert f"{node} changed=1" in screen
+    assert [
+        line.split(":")[0].strip() for line in screen.splitlines() if SECOND_ROUTER in line
+    ] == [
+        "laptop"  # which knows of no server outside
+    ]
+
+
 # ---- it goes wrong ------------------------------------------------------------------------------
 
 TAKEN = "198.51.100.77"  # a second one of the peer's: it would give up a lease that is claimed
@@ -360,6 +406,46 @@ def test_all_refusals_come_at_once_and_nothing_is_armed(bare, tmp_path):
         assert_line(screen, *finding)
     for node in TRIED:
         untouched(node, bare)
+
+
+@pytest.mark.rotated
+def test_two_machines_that_swap_addresses_are_told_how(bare, tmp_path):
+    tower, laptop = NODES["tower"].address, NODES["laptop"].address
+    swapped = {"tower": {"cluster_address": laptop}, "laptop": {"cluster_address": tower}}
+    screen = play(tmp_path, "tower,laptop", **swapped).end(status=2)
+    assert_line(screen, f"tower: {laptop}", "--limit laptop", "third", tower)
+    assert_line(screen, f"laptop: {tower}", "--limit tower", "third", laptop)
+    untouched("tower", bare)
+
+
+@pytest.mark.rotated
+def test_a_machine_is_not_moved_under_a_run(bare, tmp_path):
+    node = "laptop"
+    on(
+        node,
+        "mkdir -p ai-cluster/config && cd ai-cluster/config && "
+        """echo '{"run": "evening", "pid": 1}' >supervisor.lock && """
+        "(flock supervisor.lock sleep 60 >/dev/null 2>&1 &) && sleep 0.2",
+    )
+    moved = {node: {"cluster_address": elsewhere(node)}}
+    screen = play(tmp_path, node, **moved).end(status=2)
+    assert_line(screen, node, "'evening'", "under way")
+    untouched(node, bare)
+    on(node, "pkill -x flock; pkill -x sleep; rm -r ai-cluster")
+
+
+@pytest.mark.rotated
+def test_a_power_cut_during_the_change_is_noticed_as_soon_as_the_machine_is_back(bare, tmp_path):
+    node = "node4"
+    started = play(tmp_path, node, **{node: {"cluster_address": elsewhere(node)}})  # 120 s
+    until(lambda: inside(node, ARMED) == "active")
+    lab("power-off", node)
+    began = time.monotonic()
+    lab("power-on", node, timeout=90)
+    screen = started.end(status=2)
+    assert time.monotonic() - began < 90
+    assert_line(screen, "restarted", f"at {NODES[node].address}")
+    is_as_before(node, bare)
 
 
 def test_verify_says_what_is_missing_and_the_two_ways_out(bare, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,6 +136,25 @@ def test_a_pair_that_does_not_reach_each_other_is_named(home):
     assert line_of(screen, "oldbox")[0] in "✓!"
     assert_line(screen, "all-reduce", "not tried")
     assert_line(screen, "laptop, tower", "not verified")
+
+
+@pytest.mark.rotated
+def test_a_firewall_that_drops_new_connections_is_named_before_a_run_starts(home, tmp_path):
+    (tmp_path / "train.py").touch()
+    as_root("tower", "iptables -A INPUT -p tcp --syn --dport 1024:65535 -j DROP")
+    try:
+        began = time.monotonic()
+        screen = home.play("train.yml", *READY, "-e", f"script={tmp_path}/train.py", status=2)
+        seconds = time.monotonic() - began
+        firewall = home.play("playbooks/firewall.yml", *READY, status=2)
+        doctor = home.play("playbooks/doctor.yml", *READY, status=None)
+    finally:
+        as_root("tower", "iptables -F INPUT")
+    assert_line(screen, "tower: laptop, oldbox", "port", "198.51.100.11")
+    assert "198.51.100.12, 198.51.100.13" in screen
+    assert seconds < 60
+    for said in (firewall, doctor):
+        assert "iptables -I INPUT -s 198.51.100.12,198.51.100.13 -j ACCEPT" in said
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hearth.verify.judgement import failed_calls
 from hearth_controller.base.clock import difference
 from hearth_controller.doctor.finding import (
     Finding,
@@ -64,9 +65,21 @@ def _stage(
     return check
 
 
-firewall = check("firewall")(
-    _stage("firewall", "lets the nodes in", "the other nodes are kept out", vital=True)
-)
+_firewall = _stage("firewall", "lets the nodes in", "the other nodes are kept out", vital=True)
+
+
+@check("firewall")
+def firewall(node: ExaminedNode, cluster: Cluster) -> Finding:
+    """The firewall's rules let the nodes in, and the nodes do come in."""
+    by_rules = _firewall(node, cluster)
+    deaf, _ = failed_calls(node.verify, cluster.observations)
+    if by_rules.outcome != "good" or not deaf:
+        return by_rules
+    return not_checked(
+        f"{', '.join(deaf)}: {next(iter(deaf.values()))}, and Hearth finds no rule that does it"
+    )
+
+
 names = check("names")(
     _stage("names", "mean the nodes", "a name may lead to another machine, or nowhere")
 )

@@ -72,6 +72,13 @@ def keys_in(known_hosts: Path, name: str) -> list[PublicKey]:
     return [PublicKey(*line.split()[1:3]) for line in found if line and line[0] not in "#@"]
 
 
+def owners_in(known_hosts: Path) -> dict[str, str]:
+    """Return by text of the key the machine that it is pinned for; not those with hashed names."""
+    lines = known_hosts.read_text().splitlines() if known_hosts.exists() else []
+    pins = (line.split() for line in lines if line[:1] not in ("", "#", "@", "|"))
+    return {words[2]: words[0] for words in pins if len(words) > 2}
+
+
 def algorithms(pinned: Sequence[PublicKey]) -> str:
     """Return ssh's HostKeyAlgorithms, preferring the types of the pinned keys, or ''."""
     types = dict.fromkeys(_ALGORITHMS.get(key.type, key.type) for key in pinned)
@@ -79,12 +86,16 @@ def algorithms(pinned: Sequence[PublicKey]) -> str:
 
 
 def choose(
-    name: str, answers: Mapping[str, Answer], pinned: Sequence[PublicKey], file: str
+    name: str,
+    answers: Mapping[str, Answer],
+    pinned: Sequence[PublicKey],
+    file: str,
+    owners: Mapping[str, str],
 ) -> ChosenAddress:
     """Choose the address at which the machine `name` is reached.
 
     `answers` are by address: first the machine's intended address, then its possible current one.
-    `file` is the known_hosts file.
+    `file` is the known_hosts file, and `owners` are the machines in it by text of the key.
     """
     wanted = next(iter(answers))
     answering = {address: answer.key for address, answer in answers.items() if answer.key}
@@ -94,6 +105,9 @@ def choose(
         right = [address for address, key in answering.items() if key in pinned]
         if not right:
             address, key = next(iter(answering.items()))
+            # A line for the address itself names no machine.
+            if (owner := owners.get(key.text)) and owner not in answers:
+                return ChosenAddress(trouble=another(name, address, owner, file))
             return ChosenAddress(trouble=changed(name, address, pinned, key, file))
         chosen = right[0]
     else:
@@ -112,6 +126,15 @@ def _silent(answers: Mapping[str, Answer]) -> str:
     return (
         f"no SSH server answers at {' or '.join(answers)}. Is it switched on and plugged in, and "
         f"is the address right? ({tried})"
+    )
+
+
+def another(name: str, address: str, owner: str, file: str) -> str:
+    """Return the explanation of a host key that is pinned for another machine."""
+    return (
+        f"{owner} answers at {address}, by its host key in {file}, so nothing was sent to it. If "
+        f"{name} is to have that address, first_address says where it is today, and {owner} moves "
+        f"first (where the two swap, to a third address that is free)"
     )
 
 

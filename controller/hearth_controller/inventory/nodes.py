@@ -143,7 +143,9 @@ def _first_addresses(members: Mapping[str, Mapping[str, Any]], nodes: list[Node]
         if (first := str(variables.get("first_address") or ""))
     ]
     taken = [
-        f"{name}: first_address {first} is the cluster_address of {cluster[first]}"
+        f"{name}: first_address {first} is the cluster_address of {cluster[first]}; move {name} "
+        f"first, and {cluster[first]}, which keeps the address that it has today until then, after "
+        "it. Where the two swap, move one of them to a third address that is free before that"
         for first, name in given
         if cluster.get(first, name) != name
     ]

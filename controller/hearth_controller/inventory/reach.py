@@ -16,7 +16,14 @@ from typing import Any
 from hearth.base.files import alone
 from hearth_controller.base.paths import as_typed
 from hearth_controller.inventory import ssh
-from hearth_controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_in
+from hearth_controller.inventory.hostkeys import (
+    Answer,
+    PublicKey,
+    algorithms,
+    choose,
+    keys_in,
+    owners_in,
+)
 
 
 def reach(
@@ -38,7 +45,7 @@ def reach(
         found = threads.map(lambda address: greet(option, address, timeout, pinned), candidates)
         answers = dict(zip(candidates, found, strict=True))
     shown = as_typed(known_hosts)
-    choice = choose(name, answers, pinned, shown)
+    choice = choose(name, answers, pinned, shown, owners_in(known_hosts))
     if not choice.address:
         silent = not any(answer.key for answer in answers.values())
         return {"unreachable" if silent else "failed": True, "msg": choice.trouble}

@@ -1,6 +1,7 @@
-"""The three decisions of a launch, each made here from what all nodes have answered.
+"""The decisions of a launch, each made here from what all nodes have answered.
 
-    plan     after every node was inspected: does the model fit, who sends what to whom?
+    ports    after every node was inspected: whom does each ask for the port of the run?
+    plan     after that: does the model fit, who sends what to whom?
     agree    after every node was prepared: have all the same model, data and versions?
     choose   after speeds and links were measured: which nodes train, and each node's launch spec
 
@@ -32,7 +33,7 @@ class Launch:
     Attributes:
         run: as `hearth_controller.launch.request` returns it.
         addresses: cluster addresses by node.
-        answers: by step (`look`, `prepared`, `links`) the results by node.
+        answers: by step (`look`, `ports`, `prepared`, `links`) the results by node.
         locks: `python_lock` by node; `cpu` means that its GPUs are not to be used.
     """
 
@@ -75,6 +76,41 @@ class Launch:
                 found[name] = [finding]
         return found
 
+    def ports(self) -> dict[str, Any]:
+        """Return by node the spec with which it `ask`s the others for the port of the run.
+
+        It is empty on one computer, where no firewall is in between.
+        """
+        peers = [] if self._one_computer() else self._peers(self.facts("look"))
+        return {"ask": {peer["name"]: {"own": peer["name"], "peers": peers} for peer in peers}}
+
+    def _peers(self, facts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the nodes that named a port, if there are two."""
+        peers = [
+            {"name": name, "address": self.addresses[name], "port": its["port"]}
+            for name, its in facts.items()
+            if "port" in its
+        ]
+        return peers if len(peers) > 1 else []
+
+    def _closed(self) -> dict[str, list[str]]:
+        """Return a finding for each node whose port another one could not reach."""
+        asked, looks, found = self.facts("ports"), self.facts("look"), {}
+        for name, address in self.addresses.items():
+            failed = {caller: facts.get("failed", {}).get(name) for caller, facts in asked.items()}
+            kept_out = {caller: why for caller, why in failed.items() if why}
+            if kept_out:
+                sources = ", ".join(self.addresses[caller] for caller in kept_out)
+                kind = "ip6" if ":" in address else "ip"
+                found[name] = [
+                    f"{', '.join(kept_out)} cannot connect to port {looks[name]['port']} at "
+                    f"{address}: {next(iter(kept_out.values()))}. provision.yml --tags firewall "
+                    "opens ufw and firewalld to the nodes; rules of your own need one more on "
+                    f"{name}, such as `nft insert rule inet filter input {kind} saddr "
+                    f"'{{ {sources} }}' accept`"
+                ]
+        return found
+
     def plan(self, shared: str, direct: float) -> dict[str, Any]:
         """Return `found` (findings by node), the `transfer` and whether the nodes may `fetch`.
 
@@ -84,10 +120,10 @@ class Launch:
         run, names, looks = self.run, list(self.addresses), self.answers["look"]
         count = f"{len(names)} node{'s' * (len(names) > 1)}"
         lines = [f"{run['name']}: {run['title']}, {count} ({', '.join(names)})"]
-        found: dict[str, list[str]] = {}
+        found = self._closed()
         transfer: dict[str, Any] = {"source": names[0], "lacks": {}, "fetches": [], "found": {}}
         if not self.scripted:
-            found, notes = check_fit(run, {name: looks.get(name, {}) for name in names})
+            misfits, notes = check_fit(run, {name: looks.get(name, {}) for name in names})
             lines += notes
             transfer["copy_to"] = names if run["dataset"] else []
             # Nodes on one computer have one cache.
@@ -95,8 +131,8 @@ class Launch:
                 distribution = Distribution(run, self.addresses, shared, direct, looks)
                 transfer = distribution.choose()
                 lines += transfer.pop("say", "").splitlines()
-                for name, findings in transfer["found"].items():
-                    found[name] = [*found.get(name, []), *findings]
+            for name, findings in (*misfits.items(), *transfer["found"].items()):
+                found[name] = [*found.get(name, []), *findings]
         for name, findings in self.idle_gpus().items():
             found[name] = [*findings, *found.get(name, [])]
         brings = bool(
@@ -135,12 +171,7 @@ class Launch:
             lines += next(iter(prepared.values()))["summary"]
             revisions = [facts["model_revision"] for facts in prepared.values()]
             file = run_text(pinned(run_of(file, "the run"), common(revisions)))
-        peers = [
-            {"name": name, "address": self.addresses[name], "port": facts["port"]}
-            for name, facts in prepared.items()
-            if "port" in facts
-        ]
-        if len(peers) > 1:
+        if peers := self._peers(prepared):
             talk = {name: {"own": name, "peers": peers, "speed": True} for name in prepared}
         lines += [
             f"{name}: {warning}"

@@ -1,4 +1,4 @@
-"""Bring a run's files from a node to its folder on the controller."""
+"""A run's folder on the controller: its request, and its files from the nodes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,34 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from hearth.base.files import alone
+from hearth.base.files import alone, write_whole
 
 _COMING = ".coming-"
 """Prefix of the folder that receives files; the pid of the fetching process follows."""
+
+
+def keep(into: Path, text: str) -> bool:
+    """Write a run's request to the folder `into`; return whether anything changed."""
+    file = into / "run.yml"
+    if file.is_file() and file.read_text(encoding="utf-8") == text:
+        return False
+    into.mkdir(parents=True, exist_ok=True)
+    write_whole(file, text)
+    return True
+
+
+def forget(into: Path) -> bool:
+    """Remove the request of a run that no node has begun; return whether there was one."""
+    file = into / "run.yml"
+    if not file.exists():
+        return False
+    file.unlink()
+    with suppress(OSError):  # it holds more than that
+        into.rmdir()
+    return True
 
 
 def collect(

@@ -21,11 +21,13 @@ description:
 options:
   verb:
     description:
+      - V(ports) returns by node what it asks the others for, so that a firewall between them is
+        found.
       - V(plan) says whether the model fits and who sends what to whom, after all were inspected.
       - V(agree) stops the launch if a node found anything or differs from the others.
       - V(choose) returns the nodes that train and the launch spec of each.
     type: str
-    choices: [plan, agree, choose]
+    choices: [ports, plan, agree, choose]
     required: true
   run:
     description: The run, as M(hearth_run) returns it.
@@ -67,8 +69,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the decision, or fail with the findings of all nodes.
 
-        `plan` returns what `Launch.plan` does, `agree` what `Launch.agree` and `choose` what
-        `Launch.choose`; `say` is the text to show.
+        Each verb returns what the method of `Launch` with its name does; `say` is the text to show.
         """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
@@ -84,6 +85,8 @@ class ActionModule(ActionBase):
         }
         locks = {name: str(known[name].get("python_lock", "auto")) for name in addresses}
         launch = Launch(run, addresses, answers, locks)
+        if given["verb"] == "ports":
+            return result | launch.ports()
         if given["verb"] == "plan":
             return result | launch.plan(given["shared"], given["direct_mb"] * 1e6)
         idle = launch.idle_gpus()

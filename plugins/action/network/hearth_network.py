@@ -71,6 +71,14 @@ def story(armed: Mapping[str, Any], why: str, aftermath: Mapping[str, Any] | Non
     return "\n".join(lines)
 
 
+def unproved(armed: Mapping[str, Any]) -> str:
+    """Return the note on a new gateway through which nothing could be tried."""
+    return (
+        f"whether the gateway {armed['wanted']['gateway']} leads out of the home could not be "
+        "proved: no name server or package server outside answered before the change either"
+    )
+
+
 class ActionModule(ActionBase):
     """Reconnects at the new address."""
 
@@ -112,39 +120,55 @@ class ActionModule(ActionBase):
         goals = armed["goals"]
         if not armed["wanted"]:  # a new lease may differ from the old one
             goals = list(dict.fromkeys([*goals, self._old]))
-        why, address = self._confirm(change | {"state": "confirm"}, goals, end)
+        self._olds = list(dict.fromkeys([self._old, *armed["addresses"]]))
+        why, address, aftermath = self._confirm(change, goals, end)
         if not why:
-            return {"changed": True, "address": address, "diff": armed["diff"]}
-        aftermath = self._aftermath(change | {"state": "after", "seconds": 30}, end)
+            done = {"changed": True, "address": address, "diff": armed["diff"]}
+            return done | ({"note": unproved(armed)} if armed["unproved"] else {})
+        aftermath = aftermath or self._aftermath(change, end)
         if aftermath and aftermath["why"]:  # the node's own reason is more exact
             why = "; ".join(aftermath["why"])
         return {"failed": True, "changed": False, "msg": story(armed, why, aftermath)}
 
-    def _confirm(self, arguments: dict[str, Any], goals: list[str], end: float) -> tuple[str, str]:
-        """Return the reason why the change was not confirmed, or '', and the node's address."""
+    def _confirm(
+        self, change: dict[str, Any], goals: list[str], end: float
+    ) -> tuple[str, str, dict[str, Any] | None]:
+        """Return the reason why the change was not confirmed, or '', and the node's address.
+
+        The last is the node's answer if it has meanwhile come back as it was, after a power cut.
+        """
         why = f"no answer at {' or '.join(goals)}"
         time.sleep(_TOUCHED_AFTER)
         for address in itertools.cycle(goals):
             if time.monotonic() >= end:
                 break
             self._go_to(address)
-            answer = self._try(arguments)
+            answer = self._try(change | {"state": "confirm"})
             if answer and "confirmed" in answer and not answer.get("stranger"):
-                return "; ".join(answer["why"]), address
+                return "; ".join(answer["why"]), address, None
             if answer:
                 reason = answer.get("msg") or "; ".join(answer.get("why", []))
                 why = f"at {address} answers a machine that cannot confirm it ({reason})"
+            if aftermath := self._look_back(change, seconds=0):
+                return why, "", aftermath
             time.sleep(1)
-        return why, ""
+        return why, "", None
 
-    def _aftermath(self, arguments: dict[str, Any], end: float) -> dict[str, Any] | None:
+    def _aftermath(self, change: dict[str, Any], end: float) -> dict[str, Any] | None:
         """Return the node's answer once it is back at its old address, or None."""
         while time.monotonic() < end + _GRACE:
-            self._go_to(self._old)
-            answer = self._try(arguments)
-            if answer and answer.get("undone"):
+            if answer := self._look_back(change, seconds=30):
                 return answer
             time.sleep(1)
+        return None
+
+    def _look_back(self, change: dict[str, Any], seconds: int) -> dict[str, Any] | None:
+        """Return the node's answer at an address that it had, if the change is undone there."""
+        for address in self._olds:
+            self._go_to(address)
+            answer = self._try(change | {"state": "after", "seconds": seconds})
+            if answer and answer.get("undone"):
+                return answer
         return None
 
     def _go_to(self, address: str) -> None:

@@ -136,7 +136,11 @@ def with_own_rules(peers: list[str]) -> tuple[str, list[str]]:
     way = re.search(r" dev (\S+)", output("ip", "-oneline", "route", "get", peers[0]))
     card = way[1] if way else ""
     if listed := output("nft", "--json", "list", "ruleset"):
-        return "nftables", shut_by_nftables(json.loads(listed), peers, card)
+        findings = shut_by_nftables(json.loads(listed), peers, card)
+        # Rules that iptables added there may have conditions that only iptables can show.
+        if not findings and '"xt"' in listed:
+            findings = shut_by_iptables(output("iptables", "-S"), peers, card)
+        return "nftables", findings
     if listed := output("iptables", "-S"):
         return "iptables", shut_by_iptables(listed, peers, card)
     return "none", []

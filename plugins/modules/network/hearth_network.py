@@ -63,6 +63,10 @@ options:
     description: Addresses of the other nodes, by name. From the action plugin.
     type: dict
     default: {}
+  busy:
+    description: The run under way on this node, which V(static) then does not move.
+    type: str
+    default: ""
   seconds:
     description: Time for the confirmation; then the node takes the change back.
     type: int
@@ -87,7 +91,7 @@ from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
-from ansible.module_utils.hearth_node.network import armed, history, neighbours, plan
+from ansible.module_utils.hearth_node.network import armed, history, neighbours, outside, plan
 from ansible.module_utils.hearth_node.network import inspect as look
 from ansible.module_utils.hearth_node.network.change import Candidate, fingerprint
 from ansible.module_utils.hearth_node.network.nics import see
@@ -112,7 +116,13 @@ def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
         return look.original(nics)
     if options["mode"] == "verify":
         return look.verify(request, nics, options["peers"])
-    return look.static(request, nics, force=options["force"])
+    verdict = look.static(request, nics, options["peers"], force=options["force"])
+    if verdict.candidate and options["busy"] and not options["force"]:
+        verdict.findings.append(
+            f"run '{options['busy']}' is under way on this node, and another address would cut it "
+            "off: wait for it, or stop it with playbooks/stop.yml"
+        )
+    return verdict
 
 
 def looked(options: dict) -> dict:
@@ -151,13 +161,16 @@ def arm(options: dict) -> dict:
     if verdict.findings or candidate is None:
         return {"findings": verdict.findings, "token": "", "addresses": addresses(nics)}
     past = history.load() if options["mode"] == "original" else None
+    wanted = verdict.wanted
+    leads_anew = bool(wanted and wanted.gateway and wanted.gateway != verdict.nic.gateway)
     facts = {
         "nic": candidate.nic,
-        "wanted": asdict(verdict.wanted) if verdict.wanted else None,
+        "wanted": asdict(wanted) if wanted else None,
+        "outside": outside.reached(candidate.nic, outside.servers(wanted)) if leads_anew else {},
         "peers": neighbours.reachable(verdict.nic, nics, options["peers"]),
         "addresses": addresses(nics),
         # Addresses at which the changed node should answer.
-        "goals": past.addresses if past else [verdict.wanted.address],
+        "goals": past.addresses if past else [wanted.address],
     }
     digest = fingerprint(candidate.folder)
     try:
@@ -169,6 +182,7 @@ def arm(options: dict) -> dict:
         "findings": [],
         "token": token,
         **facts,
+        "unproved": leads_anew and not facts["outside"],
         "target": candidate.target,
         "folder": candidate.folder,
         "digest": digest,
@@ -212,7 +226,10 @@ def missing(facts: dict) -> list:
     answers = neighbours.listen(nic, nics, address, [gateway] if gateway else [])
     there = neighbours.reachable(nic, nics, {name: [at] for name, at in facts["peers"].items()})
     silent = {name: at for name, at in facts["peers"].items() if name not in there}
-    return plan.around(nic, address, gateway, answers) + plan.silent(silent)
+    why = plan.around(nic, address, gateway, answers, {}) + plan.silent(silent)
+    if facts["outside"] and not outside.reached(nic.name, facts["outside"]):
+        why.append(plan.no_way_out(gateway, facts["outside"]))
+    return why
 
 
 def keep(change: armed.Armed) -> list:
@@ -288,6 +305,7 @@ def main() -> None:
             "force": {"type": "bool", "default": False},
             "reached": words,
             "peers": {"type": "dict", "default": {}},
+            "busy": text,
             "seconds": {"type": "int", "default": 120},
             "token": text | {"no_log": False},
             "folder": text,

@@ -310,6 +310,18 @@ def test_what_an_interrupted_collecting_left_goes_and_what_another_is_at_stays(t
     assert [path.name for path in tmp_path.iterdir()] == [f".coming-{os.getpid()}-x"]
 
 
+def test_a_run_that_nobody_has_begun_is_forgotten_and_what_else_its_folder_holds_is_not(tmp_path):
+    folder = tmp_path / "runs" / "night"
+    assert [collect.keep(folder, text) for text in ("a", "a", "b")] == [True, False, True]
+    assert (folder / "run.yml").read_text() == "b"
+    assert [collect.forget(folder) for _ in range(2)] == [True, False]
+    assert not folder.exists()
+    collect.keep(folder, "a")
+    (folder / "adapter").touch()
+    assert collect.forget(folder)
+    assert [path.name for path in folder.iterdir()] == ["adapter"]
+
+
 def test_a_run_file_that_cannot_be_read_hides_no_end(tmp_path):
     file = tmp_path / "run.yml"
     for text in ("run: [", "hearth: 1\nunheard_of: 2\n"):

@@ -15,6 +15,7 @@ from hearth.verify.all_reduce import all_reduce
 from hearth.verify.facts import look
 from hearth.verify.listener import start
 from hearth.verify.pairs import Peer, talk
+from hearth.verify.ports import ask
 
 
 def _look(_: Path, given: dict[str, Any]) -> dict[str, Any]:
@@ -32,6 +33,12 @@ def _talk(_: Path, given: dict[str, Any]) -> dict[str, Any]:
     return {"facts": dataclasses.asdict(talk(given["own"], peers, given["speed"])), "findings": []}
 
 
+def _ports(_: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Ask all `peers` but the `own` node for their ports, and answer on its own."""
+    failed = ask(given["own"], [Peer(**peer) for peer in given["peers"]])
+    return {"facts": {"failed": failed}, "findings": []}
+
+
 def _all_reduce(_: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Take part in the all-reduce of the launch spec `launch`, for at most `limit` seconds.
 
@@ -43,4 +50,5 @@ def _all_reduce(_: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_verb({"look": _look, "talk": _talk, "all-reduce": _all_reduce}))
+    verbs = {"look": _look, "talk": _talk, "ports": _ports, "all-reduce": _all_reduce}
+    sys.exit(run_verb(verbs))

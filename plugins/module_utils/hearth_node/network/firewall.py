@@ -5,13 +5,16 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
 # Comment in ufw by which Hearth recognises its own rules.
 MARK = "hearth"
 _UFW_RULE = re.compile(r"ufw allow from (\S+)(?: comment '(.*)')?")
+
+_PICKED = range(32768, 61000)
+"""Ports that the kernel picks for the listening sockets of a run."""
 
 
 # -- ufw -------------------------------------------------------------------------------------------
@@ -80,13 +83,15 @@ def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str], card: str) ->
             for rule in rules
             if (rule["family"], rule["table"]) == (chain["family"], chain["table"])
         ]
-        of_chain = [rule["expr"] for rule in rules if _chain_of(rule) == _chain_of(chain, "name")]
-        if chain.get("policy") != "drop" and not any(map(_drops_all, of_chain)):
-            continue
+        reached = list(_reached(rules, _chain_of(chain, "name")))
         shut = [
             peer
             for peer in _of_family(chain["family"], peers)
             if not any(_accepts(expr, peer, card, chain["table"], sets) for expr in of_table)
+            and (
+                chain.get("policy") == "drop"
+                or any(_drops(expr, peer, card, chain["table"], sets) for expr in reached)
+            )
         ]
         if shut:
             where = f"{chain['family']} {chain['table']} {chain['name']}"
@@ -107,13 +112,14 @@ def shut_by_iptables(listed: str, peers: Sequence[str], card: str) -> list[str]:
     """
     rules = [shlex.split(line) for line in listed.splitlines()]
     inputs = [rule[2:] for rule in rules if rule[:2] == ["-A", "INPUT"]]
-    drops = any(rule[:2] in (["-j", "DROP"], ["-j", "REJECT"]) for rule in inputs)
-    if not drops and ["-P", "INPUT", "DROP"] not in rules:
-        return []
     shut = [
         peer
         for peer in _of_family("ip", peers)
         if not any(_iptables_accepts(rule[2:], peer, card) for rule in rules if rule[:1] == ["-A"])
+        and (
+            ["-P", "INPUT", "DROP"] in rules
+            or any(_iptables_drops(rule, peer, card) for rule in inputs)
+        )
     ]
     if not shut:
         return []
@@ -134,11 +140,83 @@ def _of_family(family: str, peers: Iterable[str]) -> list[str]:
     return [peer for peer in peers if ipaddress.ip_address(peer).version in versions]
 
 
-def _drops_all(expr: list[dict[str, Any]]) -> bool:
-    """Return whether a rule drops or rejects everything that reaches it."""
-    return any({"drop", "reject"} & part.keys() for part in expr) and not any(
-        {"match", "limit", "xt", "vmap"} & part.keys() for part in expr
-    )
+def _reached(rules: list[dict[str, Any]], chain: tuple[str, str, str]) -> Iterator[list[Any]]:
+    """Yield the expressions of a chain's rules, and of those in the chains that it jumps to."""
+    for rule in rules:
+        if _chain_of(rule) != chain:
+            continue
+        yield rule["expr"]
+        for target in (part.get("jump") or part.get("goto") for part in rule["expr"]):
+            if target:
+                matches = [part for part in rule["expr"] if not {"jump", "goto"} & part.keys()]
+                for expr in _reached(rules, (*chain[:2], target["target"])):
+                    yield [*matches, *expr]
+
+
+def _drops(
+    expr: list[dict[str, Any]], peer: str, card: str, table: str, sets: dict[tuple[str, str], Any]
+) -> bool:
+    """Return whether a rule drops a peer's new TCP connections to a port that the kernel picked.
+
+    A rule with a condition that is not understood here is taken for one that does not.
+    """
+    if not any({"drop", "reject"} & part.keys() for part in expr) or any(
+        {"limit", "xt", "vmap"} & part.keys() for part in expr
+    ):
+        return False
+    matches = (part["match"] for part in expr if "match" in part)
+    return all(_meets(match, peer, card, table, sets) for match in matches)
+
+
+def _meets(
+    match: dict[str, Any], peer: str, card: str, table: str, sets: dict[tuple[str, str], Any]
+) -> bool:
+    """Return whether a condition certainly holds for a peer's new TCP connection."""
+    left, right = match["left"], match["right"]
+    if isinstance(right, str) and right.startswith("@"):
+        right = {"set": sets.get((table, right), [])}
+    key = left.get("meta", left.get("ct", {})).get("key")
+    field = left.get("payload", {})
+    masked = left.get("&")
+    if key in ("iifname", "iif"):
+        fits = card in _words(right)
+    elif key == "state":
+        fits = "new" in _words(right)
+    elif key == "l4proto" or field.get("field") in ("protocol", "nexthdr"):
+        fits = "tcp" in _words(right)
+    elif field.get("field") == "saddr":
+        fits = _holds(right, peer)
+    elif field.get("protocol") in ("tcp", "th") and field.get("field") == "dport":
+        fits = right < _PICKED.stop if match["op"].startswith(">") else _picks(right)
+    elif masked and masked[0].get("payload", {}).get("field") == "flags":
+        fits = _words(masked[1]) & {"syn"} == _words(right)
+    elif field.get("protocol") == "tcp" and field.get("field") == "flags":
+        fits = "syn" in _words(right)
+    else:
+        return False
+    return fits == (match.get("op") != "!=")
+
+
+def _words(right: Any) -> set[str]:
+    """Return all names in the right side of a condition, however they are nested."""
+    if isinstance(right, dict):
+        right = list(right.values())
+    if isinstance(right, list):
+        return set().union(*map(_words, right))
+    return {right} if isinstance(right, str) else set()
+
+
+def _picks(right: Any) -> bool:
+    """Return whether a port, range or set of nftables has a port that the kernel may pick."""
+    if isinstance(right, dict) and "set" in right:
+        return any(map(_picks, right["set"]))
+    if isinstance(right, dict) and "range" in right:
+        return _overlaps(*right["range"])
+    return isinstance(right, int) and right in _PICKED
+
+
+def _overlaps(low: int, high: int) -> bool:
+    return low < _PICKED.stop and high >= _PICKED.start
 
 
 def _accepts(
@@ -195,3 +273,27 @@ def _iptables_accepts(rule: list[str], peer: str, card: str) -> bool:
         return False
     source, interface = given.pop("-s", "0.0.0.0/0"), given.pop("-i", card)
     return not given and interface == card and _in_network(ipaddress.ip_address(peer), source)
+
+
+def _iptables_drops(rule: list[str], peer: str, card: str) -> bool:
+    """Return whether a rule, without chain, drops what `_drops` describes."""
+    words = "\n".join(rule).replace("--tcp-flags\nFIN,SYN,RST,ACK\nSYN\n", "").split("\n")
+    given = dict(zip(words[::2], words[1::2], strict=False))
+    for word in ("-m", "--comment", "--reject-with"):
+        given.pop(word, None)
+    states = [given.pop(word, "NEW").split(",") for word in ("--ctstate", "--state")]
+    ports = [given.pop(word, "0:65535").split(",") for word in ("--dport", "--dports")]
+    return (
+        given.pop("-j", "") in ("DROP", "REJECT")
+        and given.pop("-p", "tcp") in ("tcp", "all")
+        and given.pop("-i", card) == card
+        and _in_network(ipaddress.ip_address(peer), given.pop("-s", "0.0.0.0/0"))
+        and all("NEW" in each for each in states)
+        and all(any(_spans(port) for port in each) for each in ports)
+        and not given
+    )
+
+
+def _spans(ports: str) -> bool:
+    low, _, high = ports.partition(":")
+    return _overlaps(int(low), int(high or low))

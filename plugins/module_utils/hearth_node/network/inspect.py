@@ -44,14 +44,21 @@ def verify(
     there = neighbours.reachable(nic, nics, peers)
     missing = {name: addresses[0] for name, addresses in peers.items() if name not in there}
     return NetworkVerdict(
-        plan.around(nic, request.address, nic.gateway, answers) + plan.silent(missing), nic
+        plan.around(nic, request.address, nic.gateway, answers, {}) + plan.silent(missing), nic
     )
 
 
-def static(request: plan.AddressRequest, nics: Sequence[Nic], *, force: bool) -> NetworkVerdict:
+def static(
+    request: plan.AddressRequest,
+    nics: Sequence[Nic],
+    peers: Mapping[str, Sequence[str]],
+    *,
+    force: bool,
+) -> NetworkVerdict:
     """Return all reasons against setting the address, and the change that sets it.
 
-    `force` drops the reasons that do not rule out a self-reverting change.
+    `peers` are the other nodes' addresses by name, the one that each is to have first. `force`
+    drops the reasons that do not rule out a self-reverting change.
     """
     chosen, refusals = plan.choose(nics, request)
     nic = chosen or plan.carrier(nics, request.reached)
@@ -74,7 +81,7 @@ def static(request: plan.AddressRequest, nics: Sequence[Nic], *, force: bool) ->
     if plan.is_ipv4(request.address) and nic.cable:
         gateway = wanted.gateway if plan.near(wanted.gateway, wanted) else ""
         answers = neighbours.listen(nic, nics, request.address, [gateway] if gateway else [])
-        refusals += plan.around(nic, request.address, gateway, answers)
+        refusals += plan.around(nic, request.address, gateway, answers, peers)
     if not force or verdict.candidate is None:
         verdict.findings = refusals + verdict.findings
     return verdict

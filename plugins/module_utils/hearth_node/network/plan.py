@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ansible.module_utils.hearth_node.network.nics import Held, Manager, Nic, is_ipv4
 
@@ -190,17 +191,49 @@ def unmanageable(nic: Nic, manager: Manager, address: str) -> list[str]:
     return []
 
 
-def around(nic: Nic, address: str, gateway: str, answers: Mapping[str, str]) -> list[str]:
-    """Return the problems in the ARP `answers` on a NIC's network (MAC by address)."""
+def around(
+    nic: Nic,
+    address: str,
+    gateway: str,
+    answers: Mapping[str, str],
+    peers: Mapping[str, Sequence[str]],
+) -> list[str]:
+    """Return the problems in the ARP `answers` on a NIC's network (MAC by address).
+
+    `peers` are addresses of the other nodes by name, the one that each is to have first.
+    """
     findings = []
     if address in answers:
         findings.append(
-            f"{address} is used by another machine, with the MAC {answers[address]}; give one of "
-            "the two another address"
+            f"{address} is used by another machine, with the MAC {answers[address]}; "
+            + _way_to(nic, address, peers)
         )
     if gateway and gateway not in answers:
         findings.append(f"the gateway {gateway} does not answer on {nic.name}")
     return findings
+
+
+def _way_to(nic: Nic, address: str, peers: Mapping[str, Sequence[str]]) -> str:
+    """Return the advice for an address that another machine has now, perhaps a node that moves."""
+    for name, (its, *now) in peers.items():
+        if address not in now or address == its:
+            continue
+        first = f"first move {name}, which has it until then, with --limit {name}"
+        if nic.has(its):
+            return (
+                f"two machines cannot swap at once: {first}, to a third address that is free "
+                f"(cluster_address), then this machine, then {name} to {its}"
+            )
+        return f"{first} to {its}, then this machine"
+    return "give one of the two another address"
+
+
+def no_way_out(gateway: str, servers: Mapping[str, Any]) -> str:
+    """Return the finding on a gateway through which no server answers that did before."""
+    return (
+        f"the gateway {gateway} does not lead out of the home: {', '.join(servers)} answered "
+        "before, and nobody does through it. Is it the router, or another machine of the home?"
+    )
 
 
 def absent(nics: Sequence[Nic], request: AddressRequest) -> list[str]:

@@ -334,6 +334,7 @@ def test_the_page_says_of_every_check_what_is_good():
         ("MTU", ping(small=False), "not checked", ["ping"]),
         ("names", another(rootless="sudo asks", stages={}), "not checked", ["sudo asks"]),
         ("firewall", stage("firewall", failed=True, msg="no nft"), "not checked", ["no nft"]),
+        ("firewall", DEAF, "not checked", ["tower, oldbox", "no answer on TCP"]),
         ("versions", another(verify=NO_TORCH, packages=ABSENT), "not checked", ["no torch"]),
         ("lock file", another(packages={}), "not checked", []),
     ],

@@ -89,7 +89,10 @@ FIRST = {"first_address": "x.lan"}
         (members(a={}, **{"../../evil": {}}), ["../../evil"]),
         (members(**{"a b": {}, "-x": {}, "a..b": {}, "a\n": {}}), ["a b", "-x", "a..b", "a\\n"]),
         (members(**{"n" * 64: {}, ".".join(["n" * 63] * 4): {}}), ["n" * 64, "n" * 63 + "."]),
-        (members(a={}, b={"first_address": "10.0.0.1"}), ["b", "10.0.0.1", "cluster_address of a"]),
+        (
+            members(a={}, b={"first_address": "10.0.0.1"}),
+            ["b", "10.0.0.1", "cluster_address of a", "move b first", "third"],
+        ),
         (members(a=FIRST, b=FIRST), ["a and b", "first_address x.lan"]),
     ],
 )

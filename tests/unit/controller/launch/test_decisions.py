@@ -86,6 +86,36 @@ def test_rows_go_by_speed_unless_something_else_was_typed(tmp_path, typed, by_sp
     assert asked(tmp_path, **typed)["by_speed"] is by_speed
 
 
+# -- ports ----------------------------------------------------------------------------------------
+
+
+def test_each_node_asks_the_others_for_the_port_of_the_run_unless_all_are_one_computer(tmp_path):
+    looks = {"desk": look(port=2001), "laptop": look(port=2002), "oldbox": {"unreachable": True}}
+    ask = launch(asked(tmp_path), looks).ports()["ask"]
+    assert {name: spec["own"] for name, spec in ask.items()} == {"desk": "desk", "laptop": "laptop"}
+    named = [(each["name"], each["address"], each["port"]) for each in ask["laptop"]["peers"]]
+    assert named == [("desk", ADDRESSES["desk"], 2001), ("laptop", ADDRESSES["laptop"], 2002)]
+    assert not launch(asked(tmp_path), {"desk": looks["desk"]}).ports()["ask"]
+    looks["desk"]["facts"]["own"] |= {"one_computer": True}
+    assert not launch(asked(tmp_path), looks).ports()["ask"]
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_a_port_that_others_cannot_reach_is_a_finding_of_its_node_with_the_rule_to_add(
+    tmp_path, script
+):
+    looks = {"desk": look(port=2001), "laptop": look(), "oldbox": look()}
+    deaf = {"findings": [], "facts": {"failed": {"desk": "no answer on TCP (firewall?)"}}}
+    ports = {"desk": {"findings": [], "facts": {"failed": {}}}, "laptop": deaf, "oldbox": deaf}
+    run = asked(tmp_path) | ({"spec": {}} if script else {})
+    plan = launch(run, looks, ports=ports).plan("", 32e6)
+    assert not plan["fetch"]
+    ((node, (finding,)),) = ((name, said) for name, said in plan["found"].items() if said)
+    assert node == "desk"
+    assert_names(finding, "laptop, oldbox", "port 2001", ADDRESSES["desk"], "--tags firewall")
+    assert_names(finding, f"saddr '{{ {ADDRESSES['laptop']}, {ADDRESSES['oldbox']} }}' accept")
+
+
 # -- plan ------------------------------------------------------------------------------------------
 
 

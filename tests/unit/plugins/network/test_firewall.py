@@ -15,6 +15,7 @@ from ansible.module_utils.hearth_node.network.firewall import (
     shut_by_nftables,
     ufw_commands,
 )
+from support.modules import call
 
 # Of fixtures/firewall/ruleset.nft, by `nft --json list ruleset`.
 RULESET = json.loads(
@@ -93,6 +94,58 @@ def test_a_chain_that_ends_with_reject_turns_away_like_one_whose_policy_is_drop(
     assert len(shut_by_nftables(accepting, ["198.51.100.14"], "eno1")) == 1
 
 
+def matches(left: dict, right: object, op: str = "==") -> dict:
+    return {"match": {"op": op, "left": left, "right": right}}
+
+
+NEW = matches({"ct": {"key": "state"}}, "new", "in")
+PORT = {"payload": {"protocol": "tcp", "field": "dport"}}
+FLAGS = {"payload": {"protocol": "tcp", "field": "flags"}}
+MASKED = {"&": [FLAGS, ["fin", "syn", "rst", "ack"]]}
+SADDR = {"payload": {"protocol": "ip", "field": "saddr"}}
+REJECT = {"reject": {"type": "tcp reset"}}
+DROP = {"drop": None}
+
+
+@pytest.mark.parametrize(
+    ("turns_away", "expr"),
+    [
+        (True, [NEW, DROP]),
+        (True, [matches({"ct": {"key": "state"}}, {"set": ["new", "untracked"]}), DROP]),
+        (False, [matches({"ct": {"key": "state"}}, "invalid", "in"), DROP]),
+        (True, [matches(PORT, {"range": [1024, 65535]}), DROP]),
+        (True, [matches(PORT, 1024, ">"), DROP]),
+        (True, [matches(PORT, {"set": [22, {"range": [32768, 60999]}]}), NEW, REJECT]),
+        (True, [matches(PORT, 22, "!="), DROP]),
+        (False, [matches(PORT, {"set": [22, 80]}), DROP]),
+        (False, [matches({"payload": {"protocol": "udp", "field": "dport"}}, 40000), DROP]),
+        (True, [matches(MASKED, "syn"), {"counter": {"packets": 0, "bytes": 0}}, DROP]),
+        (True, [matches(FLAGS, "syn", "in"), DROP]),
+        (False, [matches(MASKED, "syn", "!="), NEW, DROP]),
+        (False, [matches({"&": [FLAGS, ["fin", "syn"]]}, ["fin", "syn"]), DROP]),
+        (True, [matches({"meta": {"key": "l4proto"}}, {"set": ["tcp", "udp"]}), DROP]),
+        (False, [matches({"meta": {"key": "iifname"}}, "eno1", "!="), NEW, DROP]),
+        (False, [matches(SADDR, {"prefix": {"addr": "198.51.100.0", "len": 24}}, "!="), DROP]),
+        (True, [matches(SADDR, {"prefix": {"addr": "10.0.0.0", "len": 8}}, "!="), DROP]),
+        (False, [NEW, {"limit": {"rate": 10, "inv": True}}, DROP]),
+        (False, [{"xt": {"type": "match", "name": "conntrack"}}, DROP]),
+        (True, [NEW, {"jump": {"target": "more"}}]),
+        (False, [matches(PORT, 22), {"goto": {"target": "more"}}]),
+    ],
+)
+def test_a_chain_that_accepts_by_default_may_still_turn_new_connections_away(turns_away, expr):
+    here = {"family": "inet", "table": "own"}
+    base = here | {"name": "in", "type": "filter", "hook": "input", "policy": "accept"}
+    listed = [
+        {"chain": base},
+        {"chain": here | {"name": "more"}},
+        {"rule": here | {"chain": "in", "expr": expr}},
+        {"rule": here | {"chain": "more", "expr": [DROP]}},
+    ]
+    findings = shut_by_nftables({"nftables": listed}, ["198.51.100.14"], "eno1")
+    assert ["nft insert rule inet own in" in each for each in findings] == [True] * turns_away
+
+
 OPEN = "-P INPUT ACCEPT\n-A INPUT -s 1.2.3.4/32 -j DROP\n"
 SHUT = (
     "-P INPUT DROP\n-A INPUT -i lo -j ACCEPT\n"
@@ -111,9 +164,39 @@ SHUT = (
         (SHUT, ["10.0.0.2", "10.0.0.3", "10.0.0.4"], "-s 10.0.0.3,10.0.0.4 -j ACCEPT"),
         ("-P INPUT ACCEPT\n-A INPUT -j REJECT\n", ["10.0.0.2"], "-s 10.0.0.2 -j ACCEPT"),
         (SHUT, ["fd00::1"], ""),
+        *(
+            (f"-P INPUT ACCEPT\n-A INPUT {rule}\n", ["10.0.0.2"], "-s 10.0.0.2" * turns_away)
+            for turns_away, rule in (
+                (True, "-m conntrack --ctstate NEW -j DROP"),
+                (True, "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with x"),
+                (True, '-p tcp -m comment --comment "a b" -m tcp --dport 1024:65535 -j DROP'),
+                (True, "-p tcp -m multiport --dports 22,1024:65535 -j DROP"),
+                (True, "-s 10.0.0.0/8 -i eno1 -j DROP"),
+                (
+                    False,
+                    "-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m state --state NEW -j DROP",
+                ),
+                (False, "-p tcp -m tcp --dport 22 -j DROP"),
+                (False, "-m state --state INVALID -j DROP"),
+                (False, "-i wg0 -j DROP"),
+                (False, "-p udp -j DROP"),
+            )
+        ),
     ],
 )
 def test_a_ruleset_of_iptables_is_read(listed, peers, said):
     findings = shut_by_iptables(listed, peers, "eno1")
     assert len(findings) == bool(said)
     assert said in "".join(findings)
+
+
+def test_conditions_of_iptables_that_nft_does_not_show_are_read_from_iptables(program):
+    here = {"family": "ip", "table": "filter"}
+    base = here | {"name": "INPUT", "type": "filter", "hook": "input", "policy": "accept"}
+    opaque = [{"xt": {"type": "match", "name": "conntrack"}}, DROP]
+    rules = [{"chain": base}, {"rule": here | {"chain": "INPUT", "expr": opaque}}]
+    program("nft", f"echo '{json.dumps({'nftables': rules})}'")
+    program("iptables", "echo '-A INPUT -m conntrack --ctstate NEW -j DROP'")
+    answer = call("hearth_firewall", peers=["198.51.100.14"])
+    assert answer["failed"]
+    assert "iptables -I INPUT -s 198.51.100.14 -j ACCEPT" in answer["msg"]

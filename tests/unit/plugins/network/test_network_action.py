@@ -7,13 +7,15 @@ import threading
 from dataclasses import replace
 
 import pytest
-from ansible.module_utils.hearth_node.network import armed, change, history
+from ansible.module_utils.hearth_node.network import armed, change, history, inspect
 from ansible.module_utils.hearth_node.network.change import Candidate, fingerprint
+from ansible.module_utils.hearth_node.network.nics import Held, Nic
 from support.facts import assert_names
 from support.plugins import load
 from support.programs import run
 
 action = load("action", "hearth_network")
+module = load("modules", "hearth_network")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "no such host", ""])
@@ -58,6 +60,109 @@ def test_one_message_says_what_was_tried_why_not_and_how_it_is_now(aftermath, fa
     text = action.story(ARMED, "no answer at 192.168.1.40", aftermath)
     assert_names(text, "192.168.1.40/24", "gateway 192.168.1.1", "enp5s0")
     assert_names(text, "no answer at 192.168.1.40", *facts)
+
+
+class Home:
+    """Stands in for the clock and for what answers at each address, second by second."""
+
+    def __init__(self, **answers):
+        self.now, self.at, self._answers = 0.0, "", answers
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def go_to(self, address):
+        self.at = address
+
+    def answer(self, arguments):
+        """Return a machine's answer, which takes 5 s, or None."""
+        self.now += 5
+        return self._answers[arguments["state"]](self.at, self.now)
+
+
+NOT_MINE = {"confirmed": False, "stranger": True, "why": ["this machine knows of no change"]}
+BACK = AFTER | {"undone": True, "restarted": True, "why": []}
+
+
+@pytest.mark.parametrize("goal", ["192.168.1.40", "192.168.1.9"])
+def test_a_machine_that_a_power_cut_brought_back_is_found_at_the_address_it_had(monkeypatch, goal):
+    """The inventory names the new address alone; from second 30 on it is at its old one again."""
+
+    def is_back(address, now):
+        return address == "192.168.1.9" and now >= 30
+
+    home = Home(
+        confirm=lambda address, now: NOT_MINE if is_back(address, now) else None,
+        after=lambda address, now: BACK if is_back(address, now) else None,
+    )
+    monkeypatch.setattr(action, "time", home)
+    plugin = action.ActionModule.__new__(action.ActionModule)
+    plugin._old, plugin._go_to, plugin._try = "192.168.1.40", home.go_to, home.answer
+    armed = ARMED | {"token": "t", "folder": "/etc/N", "digest": "d", "goals": [goal], "diff": {}}
+    plugin._call = lambda _: armed
+    result = plugin._apply({"seconds": 120})
+    assert result["failed"]
+    assert_names(result["msg"], "restarted", "at 192.168.1.9", "/etc/netplan/a.yaml is as it was")
+    assert home.now < 60
+
+
+@pytest.mark.parametrize("unproved", [False, True])
+def test_a_gateway_that_could_not_be_proved_is_said_to_be_so(monkeypatch, unproved):
+    home = Home(confirm=lambda *_: {"confirmed": True, "why": []})
+    monkeypatch.setattr(action, "time", home)
+    plugin = action.ActionModule.__new__(action.ActionModule)
+    plugin._old, plugin._go_to, plugin._try = "192.168.1.9", home.go_to, home.answer
+    more = {"token": "t", "folder": "", "digest": "", "goals": ["192.168.1.40"], "diff": {}}
+    plugin._call = lambda _: ARMED | more | {"unproved": unproved}
+    result = plugin._apply({})
+    assert (result["changed"], result["address"]) == (True, "192.168.1.40")
+    assert ("192.168.1.1" in result.get("note", "")) is unproved
+
+
+def options(**changed):
+    names = ("address", "interface", "mac", "gateway", "busy")
+    return dict.fromkeys(names, "") | {
+        **{"mode": "static", "prefix": 0, "dns": [], "reached": [], "peers": {}, "force": False},
+        **changed,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "moves", "refused"),
+    [
+        ({"busy": "night"}, True, True),
+        ({}, True, False),
+        ({"busy": "night"}, False, False),
+        ({"busy": "night", "force": True}, True, False),
+    ],
+)
+def test_a_node_is_not_moved_away_under_a_run(monkeypatch, changed, moves, refused):
+    verdict = inspect.NetworkVerdict([], candidate=CANDIDATE if moves else None)
+    monkeypatch.setattr(module.look, "static", lambda *_, **__: verdict)
+    findings = module.verdict_of(options(**changed), []).findings
+    assert ["'night'" in each for each in findings] == [True] * refused
+
+
+@pytest.mark.parametrize(
+    ("answering", "why"), [([], ["203.0.113.7", "deb.example"]), (["deb.example"], [])]
+)
+def test_a_gateway_through_which_nobody_answers_any_more_is_no_gateway(monkeypatch, answering, why):
+    held = Held("192.168.1.40", 24, False)
+    nic = Nic("enp5s0", 2, "02:00:00:00:00:01", True, (held,), gateway="192.168.1.7")
+    monkeypatch.setattr(module, "see", lambda: [nic])
+    monkeypatch.setattr(
+        module.neighbours, "listen", lambda *_: {"192.168.1.7": "02:00:00:00:00:07"}
+    )
+    monkeypatch.setattr(module.outside, "reached", lambda *_: answering)
+    wanted = {"address": held.address, "prefix": 24, "gateway": "192.168.1.7"}
+    asked = {"203.0.113.7": ["203.0.113.7", 53], "deb.example": ["203.0.113.8", 80]}
+    facts = {"nic": "enp5s0", "wanted": wanted, "outside": asked, "peers": {}}
+    findings = module.missing(facts)
+    assert len(findings) == bool(why)
+    assert_names("".join(findings), *why, *(["gateway 192.168.1.7"] if why else []))
 
 
 CANDIDATE = Candidate(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
-from ansible.module_utils.hearth_node.network import arp, nics, plan
+from ansible.module_utils.hearth_node.network import arp, nics, outside, plan
 from ansible.module_utils.hearth_node.network.nics import Held, Manager, Nic
 from ansible.module_utils.hearth_node.network.plan import AddressRequest, Wanted
 from hypothesis import given
@@ -151,11 +152,28 @@ def test_verify_names_the_address_and_both_ways_out():
 
 def test_answers_of_the_network_are_judged():
     others = {"192.168.1.40": "02:00:00:00:00:77"}
-    used, silent = plan.around(HOME, "192.168.1.40", "192.168.1.1", others)
+    used, silent = plan.around(HOME, "192.168.1.40", "192.168.1.1", others, {})
     assert_names(used, "192.168.1.40", "MAC 02:00:00:00:00:77")
     assert_names(silent, "192.168.1.1")
-    assert plan.around(HOME, "192.168.1.40", "", {}) == []
+    assert plan.around(HOME, "192.168.1.40", "", {}, {}) == []
     assert_names(*plan.silent({"laptop": "192.168.1.41"}), "laptop at 192.168.1.41")
+
+
+@pytest.mark.parametrize(
+    ("laptop", "facts", "absent"),
+    [
+        # It moves elsewhere: it goes first. It wants this machine's own: neither can go first.
+        (["192.168.1.41", "192.168.1.40"], ["--limit laptop", "192.168.1.41"], "third"),
+        (["192.168.1.9", "192.168.1.40"], ["--limit laptop", "third", "192.168.1.9"], "of the two"),
+        (["192.168.1.40"], ["one of the two"], "laptop"),
+        (["192.168.1.41", "192.168.1.50"], ["one of the two"], "laptop"),
+    ],
+)
+def test_an_address_that_a_node_leaves_comes_with_the_order_of_the_moves(laptop, facts, absent):
+    taken = {"192.168.1.40": "02:00:00:00:00:77"}
+    (said,) = plan.around(HOME, "192.168.1.40", "", taken, {"laptop": laptop})
+    assert_names(said, "192.168.1.40", "MAC 02:00:00:00:00:77", *facts)
+    assert absent not in said
 
 
 # ---- what the machine says ----------------------------------------------------------------------
@@ -265,3 +283,34 @@ def test_a_nic_carries_its_addresses_however_they_are_written():
     nic = replace(HOME, held=(Held("192.168.1.40", 24, False),), sixes=("fd00::28",))
     assert [nic.carries(each) for each in ("192.168.1.40", "fd00:0:0::28")] == [True, True]
     assert not nic.carries("192.168.1.4")
+
+
+# ---- the way out --------------------------------------------------------------------------------
+
+
+def test_package_servers_are_read_from_both_kinds_of_apts_files():
+    sources = (
+        "# deb http://old.example/debian x main\n"
+        "deb [signed-by=/k.gpg] https://deb.example/debian bookworm main\n"
+        "deb https://deb.example/debian bookworm-updates main\n"
+        "deb file:///srv ./\nTypes: deb\nURIs: http://proxy.example:3142/ubuntu/\n"
+    )
+    servers = [("deb.example", 443), ("proxy.example", 3142)]
+    assert outside.package_servers(sources) == servers
+    assert len(outside.package_servers("\n".join(f"deb http://{n}/ x" for n in range(9)))) == 4
+
+
+def test_a_server_of_the_homes_own_network_proves_nothing():
+    wanted = Wanted("192.168.1.40", 24, "192.168.1.1", ("192.168.1.1", "9.9.9.9"))
+    assert outside.servers(wanted)["9.9.9.9"] == ("9.9.9.9", 53)
+    assert "192.168.1.1" not in outside.servers(wanted)
+
+
+def test_a_server_that_refuses_is_reached_and_one_that_is_silent_is_not(monkeypatch):
+    monkeypatch.setattr(outside, "_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.2", 0), backlog=0) as full:
+        silent = full.getsockname()
+        with socket.create_connection(silent):  # its queue is full: what comes now is dropped
+            asked = {"refuses": ["127.0.0.3", silent[1]], "silent": silent}
+            assert list(outside.reached("lo", asked)) == ["refuses"]
+    assert outside.reached("lo", {}) == {}

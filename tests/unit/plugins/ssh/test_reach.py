@@ -7,7 +7,14 @@ from support.facts import assert_names
 from support.programs import run
 
 from hearth_controller.inventory import reach, ssh
-from hearth_controller.inventory.hostkeys import Answer, PublicKey, algorithms, choose, keys_in
+from hearth_controller.inventory.hostkeys import (
+    Answer,
+    PublicKey,
+    algorithms,
+    choose,
+    keys_in,
+    owners_in,
+)
 from hearth_controller.inventory.unreachable import describe_failure, explain
 
 A = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIA+uem/Rim3DPkNcO5w3JqDgxwPepweGSrsUgljlAANw")
@@ -61,7 +68,7 @@ def test_the_pinned_types_are_asked_for_first():
     ],
 )
 def test_where_a_machine_is_reached(answers, pinned, address, stranger):
-    choice = choose("tower", answers, pinned, "known_hosts")
+    choice = choose("tower", answers, pinned, "known_hosts", {})
     assert choice.address == address
     assert choice.trouble == ""
     assert bool(choice.stranger) == stranger
@@ -69,11 +76,23 @@ def test_where_a_machine_is_reached(answers, pinned, address, stranger):
         assert_names(choice.stranger, WANTED, B.fingerprint)
 
 
+def test_an_address_that_another_node_has_is_no_changed_host_key(tmp_path):
+    file = tmp_path / "known"
+    file.write_text(f"# mine\ntower {A.type} {A.text}\nlaptop {B.type} {B.text} note\n\n@x y\n")
+    choice = choose("tower", {WANTED: Answer(B)}, [A], "known_hosts", owners_in(file))
+    assert not choice.address
+    assert_names(choice.trouble, "laptop", WANTED, "first_address", "third")
+    assert "ssh-keygen" not in choice.trouble
+    by_address = choose("tower", {WANTED: Answer(B)}, [A], "known_hosts", {B.text: WANTED})
+    assert_names(by_address.trouble, "ssh-keygen -R tower")
+    assert owners_in(tmp_path / "none") == {}
+
+
 def test_a_machine_that_is_off_or_has_another_key_is_explained():
-    choice = choose("tower", {WANTED: OFF, FIRST: OFF}, [A], "known_hosts")
+    choice = choose("tower", {WANTED: OFF, FIRST: OFF}, [A], "known_hosts", {})
     assert not choice.address
     assert_names(choice.trouble, WANTED, FIRST, OFF.reason)
-    choice = choose("tower", {WANTED: Answer(B)}, [A], "inventory/home/known_hosts")
+    choice = choose("tower", {WANTED: Answer(B)}, [A], "inventory/home/known_hosts", {})
     assert not choice.address
     assert_names(choice.trouble, "ssh-keygen -R tower -f inventory/home/known_hosts")
     pinned, present = (line for line in choice.trouble.splitlines() if "SHA256:" in line)

@@ -1,0 +1,116 @@
+"""Ctrl-C while Ansible plays: the person is told what goes on, and never shown a traceback."""
+
+from __future__ import annotations
+
+import multiprocessing.process
+import os
+import signal
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ansible.executor.process.worker import WorkerProcess
+from ansible.executor.task_queue_manager import TaskQueueManager
+from support.facts import assert_names
+from support.plugins import PLUGINS, load
+from support.programs import stand_in
+from support.waiting import HANG, until
+
+load("callback", "hearth")
+
+PLAY = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - hearth_inventory:
+    - hearth_run:
+    - hearth_supervise: {verb: start}
+    - hearth_follow:
+    - hearth_collect:
+"""
+
+
+def stand_ins(folder: Path, waits: str) -> None:
+    """Put modules there that only answer; the one that `waits` says so and takes its time."""
+    answers = {
+        "hearth_inventory": '{"playbook": "ansible-playbook -i home"}',
+        "hearth_run": '{"name": "night"}',
+        **dict.fromkeys(("hearth_supervise", "hearth_follow", "hearth_collect"), "{}"),
+    }
+    for name, answer in answers.items():
+        waiting = f"touch {folder}/waits; exec sleep 9; " if name == waits else ""
+        stand_in(folder / "library" / name, f"{waiting}echo '{answer}'")
+
+
+@pytest.mark.parametrize(
+    ("during", "told"),
+    [("hearth_supervise", True), ("hearth_follow", True), ("hearth_collect", False)],
+)
+def test_control_c_names_the_run_that_goes_on_once_it_may_have_begun(tmp_path, during, told):
+    stand_ins(tmp_path, during)
+    (tmp_path / "play.yml").write_text(PLAY)
+    config = {
+        "ANSIBLE_CALLBACK_PLUGINS": str(PLUGINS / "callback"),
+        "ANSIBLE_STDOUT_CALLBACK": "hearth",
+        "ANSIBLE_LIBRARY": "library",
+        "ANSIBLE_HOME": str(tmp_path / "home"),
+    }
+    play = subprocess.Popen(
+        ["ansible-playbook", "play.yml"],
+        cwd=tmp_path,
+        env=os.environ | config,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with play:
+        try:
+            until((tmp_path / "waits").exists)
+            play.send_signal(signal.SIGINT)
+            screen, _ = play.communicate(timeout=HANG)
+        finally:
+            play.kill()
+    assert play.returncode == 99
+    assert "Traceback" not in screen
+    if told:
+        assert_names(screen, "night", "ansible-playbook -i home playbooks/attach.yml -e run=night")
+        assert_names(screen, "ansible-playbook -i home playbooks/stop.yml -e run=night")
+    else:
+        assert "night" not in screen
+
+
+def test_control_c_between_two_workers_is_an_interrupt_like_any_other():
+    """Ansible closes a finished worker before it puts the next in its place."""
+    worker = WorkerProcess.__new__(WorkerProcess)
+    multiprocessing.process.BaseProcess.__init__(worker)
+    worker.close()
+    manager = SimpleNamespace(_workers=[worker])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            TaskQueueManager._signal_handler(manager, signal.SIGINT, None)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    TaskQueueManager._cleanup_processes(manager)
+
+
+STARTING = """
+import multiprocessing.process, signal, time
+from ansible.executor.process.worker import WorkerProcess
+from support.plugins import load
+
+load("callback", "hearth").CallbackModule()
+multiprocessing.process.BaseProcess.start = lambda _: signal.raise_signal(signal.SIGINT)
+try:
+    WorkerProcess.__new__(WorkerProcess).start()
+    print("started")
+    time.sleep(20)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_control_c_waits_until_a_worker_is_started(start):
+    """An exception there is lost in a hook of fork, or comes out in the new worker."""
+    assert start(STARTING).communicate(timeout=HANG)[0].split() == ["started", "interrupted"]
