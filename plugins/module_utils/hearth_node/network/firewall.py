@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+from ansible.module_utils.hearth_node.network import restriction
+
 # Comment in ufw by which Hearth recognises its own rules.
 MARK = "hearth"
 _UFW_RULE = re.compile(r"ufw allow from (\S+)(?: comment '(.*)')?")
@@ -77,6 +79,8 @@ def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str], card: str) ->
     findings = []
     for chain in (item["chain"] for item in items if "chain" in item):
         if chain.get("hook") != "input" or chain.get("type") != "filter":
+            continue
+        if (chain["family"], chain["table"]) == restriction.TABLE:  # Hearth's own
             continue
         of_table = [
             rule["expr"]
