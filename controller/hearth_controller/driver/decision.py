@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hearth.base.nvidia import FLOOR, THEN_AGAIN, major
+from hearth.base.nvidia import FLOOR, THEN_AGAIN, major, restart_warning
 from hearth_controller.driver.cards import OTHER_MAKERS, Card
 from hearth_controller.driver.machine import HANDED_ON, DriverPlan, Machine
 from hearth_controller.driver.packages import FIRST_BRANCH, from_canonical, from_nvidia
@@ -71,12 +71,8 @@ def _without_install(machine: Machine) -> DriverPlan | None:
         )
     if look["works"]:
         kind = f" ({look['modules']} modules)" if look["modules"] else ""
-        loses = f"\nWARNING: {look['next_boot']}, so the next restart loses the GPU: "
-        return DriverPlan(
-            "keep",
-            f"driver {look['loaded']}{kind} works and is left as it is"
-            + (loses + look["remedy"] if look["next_boot"] else ""),
-        )
+        left = f"driver {look['loaded']}{kind} works and is left as it is"
+        return DriverPlan("keep", left + restart_warning(look))
     if look["modules"] == "proprietary" and any(each.needs_open for each in cards):
         named = ", ".join(str(each) for each in cards if each.needs_open)
         return DriverPlan(

@@ -1,4 +1,4 @@
-"""What each node of a run computes on, and GPUs that should and do not. Pure.
+"""Devices that the nodes of a run compute on, and GPUs that should and do not. Pure.
 
 `memory` are the facts of a node from the module `hearth_look`: its `gpus` as the driver lists them,
 whether its torch has `cuda`, the NVIDIA `cards` on its bus by PCI id, whether `prime-select intel`
@@ -50,7 +50,7 @@ def unseen_gpu(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
 
 
 def device_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
-    """Return what a node computes on: its GPUs, or `processor` with any GPUs left idle."""
+    """Return the device of a node as text: its GPUs, or `processor` with any GPUs left idle."""
     cuda = memory["cuda"] and prepared.get("gpus") != 0
     if memory["gpus"] and cuda:
         return short_gpu(memory["gpus"])

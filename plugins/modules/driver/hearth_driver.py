@@ -37,7 +37,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth.base.nvidia import THEN_AGAIN, how_to_enrol
+from ansible.module_utils.hearth.base.nvidia import (
+    THEN_AGAIN,
+    how_to_enrol,
+    restart_warning,
+)
 from ansible.module_utils.hearth_node.base import run, text_of
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.driver import inspect
@@ -125,7 +129,8 @@ def main() -> None:
             controller=given["controller"],
         )
         findings = [todo] if todo else []
-    answer = {"note": f"driver {look['loaded']} works"} if changed and look["works"] else {}
+    works = f"driver {look['loaded']} works{restart_warning(look)}"
+    answer = {"note": works} if changed and look["works"] else {}
     module.exit_json(
         changed=changed,
         boot=text_of("/proc/sys/kernel/random/boot_id").strip(),

@@ -6,6 +6,8 @@ Standard library only: modules ship this file to machines that have no Hearth ye
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 NVIDIA = "10de"
 """NVIDIA's PCI vendor id."""
@@ -49,6 +51,16 @@ enrolled its signing key, which a person must do at its own screen and keyboard:
   {enrol_command(system):<45} # choose a password that you need once
   sudo systemctl reboot                         # then at the screen: Enroll MOK, the password
 Or switch Secure Boot off in the firmware; {THEN_AGAIN}"""
+
+
+def restart_warning(look: Mapping[str, Any]) -> str:
+    """Return a warning, to follow the note on a driver that works, if the next restart loses it.
+
+    `look` are the facts of Ansible's module `hearth_driver`.
+    """
+    if not look["next_boot"]:
+        return ""
+    return f"\nWARNING: {look['next_boot']}, so the next restart loses the GPU: {look['remedy']}"
 
 
 def major(version: str) -> int:

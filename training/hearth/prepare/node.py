@@ -39,6 +39,7 @@ from hearth.model.optimizer import choose_optimizer, means_here
 from hearth.model.precision import choose, supported
 from hearth.prepare.folders import another_run, check_folder
 from hearth.ranks.world import has_nvidia_gpu
+from hearth.verify.facts import nvidia_cards
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,15 @@ class Prepared:
 def device_kind() -> torch.device:
     """Return the device type of this node: `cuda` with an NVIDIA GPU, else `cpu`."""
     return torch.device("cuda" if has_nvidia_gpu() else "cpu")
+
+
+def warn_of_idle_gpu(say: Callable[[str], None]) -> None:
+    """Say that this node trains on its processor although an NVIDIA card is on its bus."""
+    if device_kind().type == "cpu" and nvidia_cards():
+        say(
+            "WARNING: an NVIDIA GPU is on the bus, and torch sees none: this trains on the "
+            "processor; scripts/single_gpu_test.py says why"
+        )
 
 
 def _check_name(run: Run, layout: Layout) -> None:
@@ -166,12 +176,14 @@ def prepare(
 ) -> Prepared:
     """Return model and data of `run`, fetched, converted and tokenised as needed.
 
-    With `judge_fit`, a model that does not fit into this computer is not fetched; the play checks
-    the fit of all nodes together instead.
+    With `judge_fit`, a model that does not fit into this computer is not fetched, and a GPU that
+    is left idle is warned of; the play checks both for all nodes together instead.
 
     Raises `HearthError` with all problems found.
     """
     hush()
+    if judge_fit:
+        warn_of_idle_gpu(say)
     findings: list[str] = []
 
     def attempt(action: Callable[[], Any]) -> Any:

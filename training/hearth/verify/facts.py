@@ -43,7 +43,7 @@ def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str
     findings: list[str] = []
     facts: dict[str, Any] = {"python": platform.python_version(), **_torch(findings)}
     facts["gpus"] = gpus()
-    facts["cards"] = _cards(system)
+    facts["cards"] = nvidia_cards(system)
     facts["build_packages"] = missing_packages(
         sys.version_info[:2], _output([sys.executable, "-c", PROBE_HEADERS], seconds=30) is not None
     )
@@ -96,7 +96,7 @@ def gpus() -> list[dict[str, Any]]:
     return found
 
 
-def _cards(system: Path) -> int:
+def nvidia_cards(system: Path = Path("/sys")) -> int:
     """Count the NVIDIA display cards on the PCI bus, with or without a driver."""
     devices = (system / "bus/pci/devices").glob("*")
     return sum(
