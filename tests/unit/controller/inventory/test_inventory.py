@@ -260,6 +260,7 @@ def test_the_example_names_no_option_that_is_none():
 
 def test_every_option_of_a_verb_has_its_prefix_and_a_default():
     defaults = yaml.safe_load((ROOT / "playbooks/group_vars/all.yml").read_text())
+    defaults.pop("ansible_python_interpreter")  # Ansible's own
     assert {name for each in VERBS.values() for name in each} == defaults.keys()
     for verb, options in VERBS.items():
         assert all(name.startswith(f"{verb}_") for name in options)
