@@ -8,6 +8,9 @@ import pytest
 import torch
 from support.ranks import succeeded
 
+from hearth.fit.capacity import GIB
+from hearth.model.unsloth_environment import LOGITS
+
 LAYERS = 2
 
 
@@ -38,12 +41,15 @@ def test_a_rank_computes_in_what_its_own_card_has_and_writes_nothing_where_it_st
         "settings = resolve({'model': 'smollm2-135m', 'backend': 'unsloth'}).settings\n"
         "load.prime_backend(settings, Layout.from_environment())\n"
         "import unsloth, unsloth_zoo.compiler as compiler\n"
+        "from unsloth_zoo.fused_losses import cross_entropy_loss\n"
         "print(json.dumps([\n"
         "    precision.supported(torch.device('cuda', torch.cuda.current_device()))[0],\n"
-        "    unsloth.is_bfloat16_supported(), compiler.get_compile_folder()[0]]))\n"
+        "    unsloth.is_bfloat16_supported(), compiler.get_compile_folder()[0],\n"
+        "    cross_entropy_loss.TARGET_GB]))\n"
     )
     done = succeeded(stood_in(code, cards, LOCAL_RANK=str(local_rank)))
-    best, bf16, folder = json.loads(done.stdout.splitlines()[-1])
+    best, bf16, folder, gib = json.loads(done.stdout.splitlines()[-1])
     assert (best, bf16) == (precisions, precisions == "bf16")
+    assert float(gib) * GIB == LOGITS  # what the estimate of a run's memory counts with
     assert folder == str(tmp_path / "cache/hearth/data/unsloth")
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
