@@ -28,9 +28,8 @@ def main() -> None:
     """Compute what the command line asks for."""
     verb, chosen, out, given, *sizes = sys.argv[1:]
     settings = resolve(json.loads(given)).settings
-    prime_backend(
-        settings, Layout.from_environment()
-    )  # before everything that imports transformers
+    layout = Layout.from_environment()
+    prime_backend(settings, layout)  # before everything that imports transformers
     from hearth.model import precision
     from hearth.model.load import load_model
     from hearth.ranks.world import own_device
@@ -97,15 +96,20 @@ def around_generation(model: Any, *more: Any) -> dict[str, dict[str, torch.Tenso
     return {"before": before, "after": gradients(model, *more), "text": text}
 
 
-def out_of_memory(model: Any, *more: Any) -> dict[str, Any]:
-    """Return the gradients before and after a forward pass that ran out of memory on its way.
-
-    Each comes after such a pass, and with them the number of layers that Unsloth counts. It keeps
-    the layers' inputs on the CPU, as it does with larger ones.
-    """
+def offloaded(model: Any, *more: Any) -> dict[str, torch.Tensor]:
+    """Return the gradients where Unsloth keeps the layers' inputs in host memory, as large ones."""
     from unsloth_zoo import gradient_checkpointing
 
     gradient_checkpointing.MINIMUM_SIZE = 0
+    return gradients(model, *more)
+
+
+def out_of_memory(model: Any, *more: Any) -> dict[str, Any]:
+    """Return the gradients after one forward pass that ran out of memory, and after another.
+
+    With them comes the number of layers that Unsloth counts.
+    """
+    from unsloth_zoo import gradient_checkpointing
 
     def fail(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -114,11 +118,11 @@ def out_of_memory(model: Any, *more: Any) -> dict[str, Any]:
     for _ in range(2):
         hook = model.network.get_base_model().model.layers[-1].register_forward_pre_hook(fail)
         try:
-            gradients(model, *more)
+            offloaded(model, *more)
         except torch.OutOfMemoryError:
             model.release()
         hook.remove()
-        found.append(gradients(model, *more))
+        found.append(offloaded(model, *more))
     layers = gradient_checkpointing.LAST_GC_INDEX
     return {"before": found[0], "after": found[1], "layers": layers}
 
@@ -142,6 +146,7 @@ def _rows(settings: Any) -> Any:
 
 _VERBS = {
     "gradients": gradients,
+    "offloaded": offloaded,
     "isolation": isolation,
     "generation": around_generation,
     "out-of-memory": out_of_memory,

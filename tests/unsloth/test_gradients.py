@@ -31,6 +31,14 @@ def test_rows_packed_padded_or_checkpointed_have_the_gradients_of_transformers(
     assert found["loss"].item() == pytest.approx(expected["loss"].item(), rel=1e-6)
 
 
+def test_inputs_of_layers_that_wait_in_host_memory_lose_no_digit(computed, llama):
+    common = {"sequence_length": 512, "packing": False}
+    expected = computed("gradients", "transformers", "fp32", llama, 3, **common)
+    common |= {"gradient_checkpointing": True}
+    found = computed("offloaded", "unsloth", "fp32", llama, *UNEQUAL, **common)
+    assert apart(found, expected) < 3e-6
+
+
 @pytest.mark.parametrize(("precision", "bound"), [("bf16", 0.03), ("fp16", 5e-3)])
 def test_16_bits_are_as_near_to_float32_as_those_of_transformers(computed, llama, precision, bound):
     exact = computed("gradients", "transformers", "fp32", llama, 3)

@@ -5,11 +5,12 @@ Import this module only if there is a GPU: `import unsloth` itself needs one.
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
-import unsloth
+import unsloth  # noqa: F401  Patches transformers (see `load.prime_backend`).
 import unsloth_zoo.compiler
 import unsloth_zoo.utils
 from packaging.version import Version
@@ -30,15 +31,16 @@ _OLDEST = "2026.10.7"
 # resize the model for another one. Hearth masks padding by position and needs none.
 tokenizer_utils.fix_pad_token = lambda *_, **__: {"changed": False}
 
-
 # Unsloth would have rank 0 write the code that it generates and tell the others, over the default
 # process group. A rank without Unsloth never answers, and another node does not have rank 0's file.
 for _module in (unsloth_zoo.utils, unsloth_zoo.compiler):
     _module.torch_distributed_is_initialized = lambda: False
 
 # Unsloth gives up bf16 if any card of the node lacks it; this rank computes on the current one.
-for _module in (unsloth._gpu_init, unsloth.models._utils):
-    _module.SUPPORTS_BFLOAT16 = torch.cuda.get_device_capability()[0] >= 8
+# Its modules import that answer from one another, so each has its own.
+for _module in [module for name, module in sys.modules.items() if name.startswith("unsloth")]:
+    if "SUPPORTS_BFLOAT16" in vars(_module):
+        _module.SUPPORTS_BFLOAT16 = torch.cuda.get_device_capability()[0] >= 8
 
 
 class UnslothModel(TrainableModel):

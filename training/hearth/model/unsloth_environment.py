@@ -19,7 +19,9 @@ activations have theirs, and up to 4 GiB; and how it cuts the chunks would depen
 def prepare_environment(folder: Path) -> None:
     """Set Unsloth's variables, except those the user has set; its generated code goes to `folder`.
 
-    By default that code would go to the current folder.
+    By default that code would go to the current folder. Inputs of layers that wait in host memory
+    for the backward pass would be rounded to bf16, those of an fp32 run too.
     """
+    os.environ.setdefault("UNSLOTH_OFFLOAD_FP32", "exact")
     os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", str(folder))
     os.environ.setdefault("UNSLOTH_CE_LOSS_TARGET_GB", str(LOGITS / (1 << 30)))
