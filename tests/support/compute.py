@@ -50,13 +50,16 @@ def main() -> None:
 def gradients(
     model: Any, autocast: Any, scaler: Any, settings: Any, sizes: list[int]
 ) -> dict[str, torch.Tensor]:
-    """Return loss and gradients of the first rows, computed in micro-batches of these sizes."""
+    """Return loss and gradients of the last rows, computed in micro-batches of these sizes.
+
+    Packed rows of several documents come last.
+    """
     rows = _rows(settings)
-    count = sum(sizes)
-    denominator = int(rows.label_tokens[:count].sum())
+    own = np.arange(len(rows))[-sum(sizes) :]
+    denominator = int(rows.label_tokens[own].sum())
     total = torch.zeros((), dtype=torch.float64)
     model.network.zero_grad()
-    for numbers in np.split(np.arange(count), np.cumsum(sizes)[:-1]):
+    for numbers in np.split(own, np.cumsum(sizes)[:-1]):
         model.before_step()
         torch.manual_seed(int(numbers[0]))  # for dropout, as the trainer does
         with autocast():

@@ -98,16 +98,18 @@ TRAINER = ("hearth.trainer.loop", "hearth.measure.own_speed")
 # Reads a line of JSON for each training, forks its ranks, and answers with their exit statuses.
 _NURSERY = """
 import contextlib, importlib, json, os, runpy, sys
+before = dict(os.environ)
 with contextlib.redirect_stdout(sys.stderr):  # Unsloth prints
     for name in sys.argv[1:]:
         importlib.import_module(name)
+by_imports = dict(os.environ.items() - before.items())
 
 def rank(job, number):
     os.chdir(job["cwd"])
     for name, stream in (("stdout", 1), ("stderr", 2)):
         os.dup2(os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     os.environ.clear()
-    os.environ.update(job["environment"])
+    os.environ.update(job["environment"] | by_imports)
     if job["ranks"] > 1:
         os.environ.update(RANK=str(number), LOCAL_RANK=str(number))
     if job["apart"]:

@@ -54,7 +54,8 @@ def test_frozen_weights_in_4_bits_are_those_of_transformers(computed, llama):
         for small in (False, True)
     )
     fast = computed("gradients", "unsloth", "fp32", llama, *UNEQUAL, load_in_4bit=True)
-    assert apart(fast, plain) < 0.02 < apart(plain, exact)
+    assert apart(fast, plain) < 3e-6
+    assert apart(plain, exact) > 0.1
 
 
 def test_a_packed_document_does_not_see_its_neighbour(computed, llama):
@@ -99,6 +100,10 @@ def test_each_family_learns_in_the_same_modules_what_transformers_learns(
     computed, tmp_path, family
 ):
     model = make_model(tmp_path / "model", family=family, head_dim=8)
-    expected = computed("gradients", "transformers", "fp32", model, 3)
-    found = computed("gradients", "unsloth", "fp32", model, *UNEQUAL)
-    assert apart(found, expected) < 3e-6
+    exact = computed("gradients", "transformers", "fp32", model, 3)
+    assert apart(computed("gradients", "unsloth", "fp32", model, *UNEQUAL), exact) < 3e-6
+    plain, fast = (
+        computed("gradients", backend, "bf16", model, *UNEQUAL)
+        for backend in ("transformers", "unsloth")
+    )
+    assert apart(fast, exact) < 2 * apart(plain, exact)
