@@ -101,7 +101,6 @@ def environment(spec: Spec, go: Go) -> dict[str, str]:
         if spec.data:
             own["HEARTH_DATA"] = str(spec.workspace / spec.data)
     else:
-        own["UNSLOTH_COMPILE_LOCATION"] = str(_scratch(spec) / "unsloth")
         # The checks have filled the caches; online lookups would need a token and cost time.
         own["HF_HUB_OFFLINE"] = "1"
     return {**inherited, **own, **spec.environment}
