@@ -47,7 +47,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     with loading():
         from hearth.model.load import prime_backend
 
-        prime_backend(run.settings)
+        prime_backend(run.settings, layout)
         from hearth.measure.own_speed import measured_here
         from hearth.prepare.node import prepare
         from hearth.ranks.world import join, leave

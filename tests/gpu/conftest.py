@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.llama import make_llama, make_texts
-from support.ranks import python, succeeded, train
+from support.ranks import COMPUTE, python, succeeded, train
 
 from hearth.ranks.world import has_nvidia_gpu
 
@@ -69,8 +70,8 @@ def computed(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) 
 
     def compute(verb: str, backend: str, precision: str, *more: object) -> dict[str, torch.Tensor]:
         out = tmp_path / f"{verb}-{backend}-{precision}.pt"
-        script = Path(__file__).with_name("compute.py")
-        words = (script, verb, backend, precision, llama, texts, out, *more)
+        given = {"model": llama, "dataset": texts, "backend": backend, "sequence_length": LENGTH}
+        words = (COMPUTE, verb, precision, out, json.dumps(given, default=str), *more)
         succeeded(python(tmp_path, *words, timeout=600, **kernels))
         return torch.load(out, weights_only=True)
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from support.supervisors import TRAINING, free_port
 from support.waiting import HANG
 
 SCRIPT = TRAINING / "train_distributed.py"
+COMPUTE = Path(__file__).with_name("compute.py")
 
 
 def environment(cwd: Path) -> dict[str, str]:
@@ -45,11 +47,11 @@ def environment(cwd: Path) -> dict[str, str]:
     }
 
 
-def command(ranks: int, *arguments: object) -> list[str]:
+def command(ranks: int, *arguments: object, python: str = sys.executable) -> list[str]:
     """Return the command that trains with `ranks` ranks; one rank goes without torchrun."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     launcher = [*torchrun, f"--nproc-per-node={ranks}"] if ranks > 1 else []
-    return [sys.executable, *launcher, str(SCRIPT), *map(str, arguments)]
+    return [python, *launcher, str(SCRIPT), *map(str, arguments)]
 
 
 def arguments_of(settings: dict[str, Any]) -> list[str]:
@@ -65,11 +67,16 @@ def arguments_of(settings: dict[str, Any]) -> list[str]:
 
 
 def train(
-    cwd: Path, ranks: int, *arguments: object, timeout: float = HANG, **changes: str
+    cwd: Path,
+    ranks: int,
+    *arguments: object,
+    timeout: float = HANG,
+    python: str = sys.executable,
+    **changes: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run the trainer in `cwd` and return how it ended; nothing of it outlives the call."""
     process = subprocess.Popen(
-        command(ranks, *arguments),
+        command(ranks, *arguments, python=python),
         cwd=cwd,
         env=environment(cwd) | changes,
         stdout=subprocess.PIPE,
@@ -86,29 +93,34 @@ def train(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+TRAINER = ("hearth.trainer.loop", "hearth.measure.own_speed")
+
 # Reads a line of JSON for each training, forks its ranks, and answers with their exit statuses.
 _NURSERY = """
-import json, os, sys
-import hearth.trainer.loop, hearth.measure.own_speed, hearth.model.transformers_backend
-sys.path.insert(0, sys.argv[1])
-import train_distributed
+import contextlib, importlib, json, os, runpy, sys
+before = dict(os.environ)
+with contextlib.redirect_stdout(sys.stderr):  # Unsloth prints
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+by_imports = dict(os.environ.items() - before.items())
 
 def rank(job, number):
     os.chdir(job["cwd"])
     for name, stream in (("stdout", 1), ("stderr", 2)):
         os.dup2(os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     os.environ.clear()
-    os.environ.update(job["environment"])
+    os.environ.update(job["environment"] | by_imports)
     if job["ranks"] > 1:
         os.environ.update(RANK=str(number), LOCAL_RANK=str(number))
     if job["apart"]:
         os.makedirs(f"rank{number}", exist_ok=True)
         os.chdir(f"rank{number}")
         os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", HEARTH_NODE=f"node{number}")
-    sys.argv = ["train_distributed.py", *job["arguments"]]
+    sys.argv = [job["script"], *job["arguments"]]
     status = 1
     try:
-        status = train_distributed.main()
+        runpy.run_path(job["script"], run_name="__main__")
+        status = 0
     except SystemExit as error:
         status = error.code or 0
     except BaseException:
@@ -134,13 +146,23 @@ for line in sys.stdin:
 """
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The process that ranks are forked from: its Python, imports and further variables."""
+
+    python: str = sys.executable
+    imports: tuple[str, ...] = (*TRAINER, "hearth.model.transformers_backend")
+    variables: tuple[tuple[str, str], ...] = ()
+
+
 @functools.cache
-def _nursery() -> subprocess.Popen[str]:
+def _nursery(origin: Origin) -> subprocess.Popen[str]:
     """Return the process that ranks are forked from; it ends with this one."""
     home = Path(tempfile.mkdtemp(prefix="hearth-nursery-"))
     process = subprocess.Popen(
-        [sys.executable, "-c", _NURSERY, str(TRAINING)],
-        env=environment(home),
+        [origin.python, "-c", _NURSERY, *origin.imports],
+        cwd=home,
+        env=environment(home) | dict(origin.variables),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -161,14 +183,17 @@ def train_forked(
     *arguments: object,
     timeout: float = HANG,
     apart: bool = False,
+    script: Path = SCRIPT,
+    origin: Origin = Origin(),
     **changes: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run the trainer in `cwd` as `train` does, in ranks that need not import anything.
 
-    With `apart` each is a node of its own, with its runs in a folder `rankN` of `cwd`. What the
-    libraries read of the environment when they are imported cannot be changed.
+    `script` is another program to run, `origin` another process to fork from. With `apart` each is
+    a node of its own, with its runs in a folder `rankN` of `cwd`. What the libraries read of the
+    environment when they are imported cannot be changed.
     """
-    nursery = _nursery()
+    nursery = _nursery(origin)
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     sizes = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
     with tempfile.TemporaryDirectory() as folder:
@@ -176,8 +201,12 @@ def train_forked(
             "cwd": str(cwd),
             "ranks": ranks,
             "apart": apart,
+            "script": str(script),
             "arguments": [str(argument) for argument in arguments],
-            "environment": environment(cwd) | (meeting | sizes if ranks > 1 else {}) | changes,
+            "environment": environment(cwd)
+            | dict(origin.variables)
+            | (meeting | sizes if ranks > 1 else {})
+            | changes,
             "stdout": f"{folder}/stdout",
             "stderr": f"{folder}/stderr",
         }
@@ -243,18 +272,20 @@ def learned(cwd: Path, run: str, folder: str | None = None) -> dict[str, torch.T
     return load_file(whole if whole.exists() else place / "adapter_model.safetensors")
 
 
-def trained(cwd: Path, run: str, ranks: int, *arguments: object) -> dict[str, torch.Tensor]:
+def trained(
+    cwd: Path, run: str, ranks: int, *arguments: object, **origin: Origin
+) -> dict[str, torch.Tensor]:
     """Train in forked ranks, which must end well, and return what they learned."""
-    succeeded(train_forked(cwd, ranks, "--run-name", run, *arguments))
+    succeeded(train_forked(cwd, ranks, "--run-name", run, *arguments, **origin))
     return learned(cwd, run)
 
 
-def stopped(cwd: Path, run: str, ranks: int, *arguments: object) -> Path:
+def stopped(cwd: Path, run: str, ranks: int, *arguments: object, **origin: Origin) -> Path:
     """Train one step, after which the run stops as asked; return its folder."""
     folder = cwd / "runs" / run
     folder.mkdir(parents=True)
     (folder / "stop").touch()
-    trained(cwd, run, ranks, *arguments)
+    trained(cwd, run, ranks, *arguments, **origin)
     assert figures(folder, "step", "step") == [1]
     end = metrics(folder, "end")[0]
     assert (end["state"], end["step"]) == ("stopped", 1)

@@ -21,6 +21,7 @@ from hearth.fit.capacity import GIB, Room, room_of
 from hearth.fit.estimate import Case, adapter_parameters, case_of, estimate
 from hearth.fit.misfits import misfits
 from hearth.model import load
+from hearth.model.unsloth_environment import LOGITS
 
 LLAMA_7B = load_preset("llama2-7b").shape
 PLAIN = Case(
@@ -152,6 +153,11 @@ def test_the_backend_of_a_card_is_the_one_that_the_run_takes(choices, wanted, mo
     case = case_of(settings, gpu=True, gpus=True, all_gpus=True, ranks=2)
     assert case.settings.backend == wanted
     assert load.backend_here(settings, torch.device("cuda")) == wanted
+
+
+def test_unsloth_makes_long_rows_logits_within_its_budget():
+    long = changed(PLAIN, backend="unsloth", sequence_length=32_768)
+    assert estimate(LLAMA_7B, long).logits == LOGITS
 
 
 def test_a_whole_model_that_learns_on_a_card_makes_its_logits_whole():

@@ -8,6 +8,7 @@ import pytest
 
 from hearth.base.quiet import hush
 from hearth.config import Settings
+from hearth.config.layout import Layout
 from hearth.model import load
 
 
@@ -26,6 +27,7 @@ def test_torchao_warns_nobody(monkeypatch, caplog, by):
     else:
         monkeypatch.setattr(load, "has_nvidia_gpu", lambda: True)
         monkeypatch.setattr(load, "backend_here", lambda settings, device: "unsloth")
+        monkeypatch.setattr(load, "prepare_environment", lambda folder: None)
         monkeypatch.setattr(load.importlib, "import_module", imported)
-        load.prime_backend(Settings(model="tiny", dataset="x.jsonl"))
+        load.prime_backend(Settings(model="tiny", dataset="x.jsonl"), Layout.from_environment())
     assert caplog.messages == []

@@ -19,7 +19,7 @@ from support.stand_in_index import lock_line, make_wheel
 
 from hearth_controller.runs.status import status
 
-LOCKS = ["cpu", "gpu", "control", "test"]
+LOCKS = ["cpu", "gpu", "control", "test", "unsloth"]
 
 
 def copy_of_the_scripts(folder):
@@ -258,7 +258,13 @@ def test_locks_pin_everything_by_hash_and_name_no_index(lock):
     )
 
 
-@pytest.mark.parametrize("lock", ["gpu", "control", "test"])
+def test_unsloths_kernels_are_tested_with_the_versions_that_gpu_nodes_get():
+    of_cards = re.compile("torch$|torchvision$|nvidia-|cuda-")
+    gpu = {name: each for name, each in pins("gpu")[1].items() if not of_cards.match(name)}
+    assert pins("unsloth")[1] == gpu | {"torch": pins("cpu")[1]["torch"]}
+
+
+@pytest.mark.parametrize("lock", ["gpu", "control", "test", "unsloth"])
 def test_locks_agree_on_the_versions_they_share(lock):
     cpu = pins("cpu")[1]
     differing = {

@@ -105,7 +105,10 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
     own = environment(load(models="/srv/models"), GO)
     assert own[STORE_CLIENTS].split() == [*GO.sources]
     assert own["HEARTH_MODELS"] == "/srv/models"
-    assert own["PYTHONPATH"] == told["PYTHONPATH"] == str(spec.workspace / "scripts")
+    code = str(spec.workspace / "scripts")
+    assert own["PYTHONPATH"] == told["PYTHONPATH"] == f"{code}:/somewhere"
+    monkeypatch.setenv("PYTHONPATH", code)
+    assert environment(spec, GO)["PYTHONPATH"] == code
     assert not {"HEARTH_RESULTS", NOT_FOR_RANKS} & own.keys()
 
 

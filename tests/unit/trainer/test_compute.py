@@ -27,6 +27,9 @@ class SmallMemory:
     def before_step(self) -> None:
         pass
 
+    def release(self) -> None:
+        pass
+
     def trainable(self):
         return self.network.named_parameters()
 

@@ -5,7 +5,9 @@ Standard library only: modules ship this file to machines that have no Hearth ye
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """Valid names of a run, which are also folder names."""
@@ -30,3 +32,9 @@ STAGED_NAME = re.compile(r"([0-9a-f]{12})-.+")
 
 HUB_ROWS = "hub"
 """Folder below the data folder for rows of Hub data sets, one parquet file each."""
+
+
+def python_path(code: object, environment: Mapping[str, str]) -> str:
+    """Return the PYTHONPATH of a process that imports Hearth from `code`: that, then the user's."""
+    own = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys(filter(None, [str(code), *own])))

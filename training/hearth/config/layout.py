@@ -58,6 +58,11 @@ class Layout:
         return self.data / "speeds"
 
     @property
+    def unsloth(self) -> Path:
+        """The folder of the code that Unsloth generates."""
+        return self.data / "unsloth"
+
+    @property
     def tokens(self) -> Path:
         """The folder of tokenised data."""
         return self.data / "tokens"

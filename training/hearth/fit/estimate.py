@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import GIB
+from hearth.model.unsloth_environment import LOGITS
 
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 
@@ -28,9 +29,6 @@ the parameters' change and both AdamW moments. Any other exchange has one, the g
 OF_ROUNDS = EXCHANGED - 1 + 2
 """Additional tensors of that size that `sync_every` costs a rank: the exchanged ones beyond the
 gradients, the parameters at the start of the round, and the outer optimizer's momentum."""
-
-_CHUNK = GIB // 4
-"""Least bytes that Unsloth's cross entropy needs: it computes the logits in chunks that fit."""
 
 _HEAP = 0.65
 """Fragmentation of glibc's heap, as a fraction of all layers' tensors: a freed aligned block cannot
@@ -275,4 +273,4 @@ def _logits(shape: Shape, case: Case) -> int:
     """
     positions = case.tokens * shape.vocab_size
     whole = 3 * positions * max(case.size, 4)
-    return min(whole, _CHUNK) if case.unsloth else whole
+    return min(whole, LOGITS) if case.unsloth else whole

@@ -86,7 +86,7 @@ def _rank(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
     run, layout = read_run(run_file), Layout.from_environment()
     settings = run.settings
     with loading():
-        prime_backend(settings)  # before everything that imports transformers
+        prime_backend(settings, layout)  # before everything that imports transformers
         from hearth.measure import kept, own_speed, probe
         from hearth.model import precision
         from hearth.model.load import load_model

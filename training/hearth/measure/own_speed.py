@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hearth.base.errors import HearthError
+from hearth.base.places import python_path
 from hearth.config import Run, Settings, run_text
 from hearth.config.layout import Layout
 from hearth.diagnose.catalogue import diagnosis, explained
@@ -22,6 +23,7 @@ from hearth.plan.speed import UNKNOWN
 from hearth.prepare.node import Prepared, inputs_of
 from hearth.ranks.world import own_device
 
+_CODE = Path(__file__).resolve().parents[2]
 _UNMEASURED = Measured(UNKNOWN, row_tokens=0, exchange_bytes=0, saturated=True)
 
 
@@ -66,7 +68,7 @@ def measured_here(
     say("measuring how fast this rank computes, once for this model and data")
     done = subprocess.run(
         [sys.executable, "-m", "hearth.measure", "rank", "--run-file", "/dev/stdin"],
-        env={**environment, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        env={**environment, "PYTHONPATH": python_path(_CODE, environment)},
         input=run_text(run),
         capture_output=True,
         text=True,

@@ -15,7 +15,7 @@ from hearth.data.rows import Rows
 from hearth.fit.estimate import OF_ROUNDS
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import Speed
-from hearth.ranks.memory import is_out_of_memory, release, row_too_large
+from hearth.ranks.memory import is_out_of_memory, row_too_large
 
 _REPEATS = 3
 _LONG_ENOUGH = 3.0
@@ -85,7 +85,7 @@ def probe(
 
         taken = _timed(once, warm=bool(sizes))
         if taken is None:
-            release(model.device)
+            model.release()
             saturated = True
         else:
             sizes.append(size)

@@ -17,6 +17,7 @@ import torch
 from hearth.base.errors import CheckpointError
 from hearth.base.files import level_modes
 from hearth.data.rows import Batch
+from hearth.ranks.memory import release
 
 
 class TrainableModel(ABC):
@@ -56,6 +57,10 @@ class TrainableModel(ABC):
 
     def use_scaler(self, scaler: torch.amp.GradScaler) -> None:  # noqa: B027  As above.
         """Pass the loss scaler to a backend that computes gradients before scaling."""
+
+    def release(self) -> None:
+        """Release cached memory after an out-of-memory error."""
+        release(self.device)
 
     def trainable(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Yield name and parameter of all trainable parameters, in a fixed order."""

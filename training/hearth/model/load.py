@@ -13,9 +13,11 @@ import torch
 from hearth.base.errors import ConfigError
 from hearth.base.imports import loading
 from hearth.config import Settings
+from hearth.config.layout import Layout
 from hearth.model.backend import TrainableModel
 from hearth.model.finite import check_finite
-from hearth.ranks.world import has_nvidia_gpu
+from hearth.model.unsloth_environment import prepare_environment
+from hearth.ranks.world import has_nvidia_gpu, own_device
 
 
 def backend_here(settings: Settings, device: torch.device) -> str:
@@ -41,12 +43,16 @@ def backend_here(settings: Settings, device: torch.device) -> str:
     return wanted
 
 
-def prime_backend(settings: Settings) -> None:
-    """Import Unsloth if it is this node's backend: it patches transformers and must come first."""
-    if has_nvidia_gpu() and backend_here(settings, torch.device("cuda")) == "unsloth":
+def prime_backend(settings: Settings, layout: Layout) -> None:
+    """Import Unsloth if it is this node's backend: it patches transformers and must come first.
+
+    It asks for the current card while it is imported, so this rank's is set before.
+    """
+    if has_nvidia_gpu() and backend_here(settings, own_device()) == "unsloth":
+        prepare_environment(layout.unsloth)
         # It imports torchao, which warns of each of its libraries that is built for another CUDA.
         logging.getLogger("torchao").setLevel(logging.ERROR)
-        importlib.import_module("unsloth")
+        importlib.import_module("hearth.model.unsloth_backend")
 
 
 def _import_bitsandbytes() -> None:

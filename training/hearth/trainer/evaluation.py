@@ -49,7 +49,7 @@ def held_out_loss(
 
     model.network.eval()
     most = plan.micro_batch[world.rank]
-    total, _ = retry_smaller(attempt, rows, own, most, plan.turns, model.device, world.say)
+    total, _ = retry_smaller(attempt, rows, own, most, plan.turns, model.release, world.say)
     model.network.train()
     tokens = int(rows.label_tokens.sum())
     return sum(world.gather(total)) / tokens, tokens
