@@ -8,6 +8,8 @@ module: hearth_workspace
 short_description: Make the workspace of this node what it should be
 description:
   - Code that a run under way may start again with is let be, on this node as on the others.
+  - A mark in the workspace lists the paths that Hearth made; C(scripts/) is replaced only if it is
+    one of them.
   - The action plugin of the same name builds the archive on the controller and sends it only
     when the code on the node is not the same, so that a node that is up to date costs one
     small call.
@@ -15,11 +17,6 @@ options:
   path:
     description: The workspace. May start with C(~).
     type: str
-    required: true
-  folders:
-    description: Folders that it has.
-    type: list
-    elements: str
     required: true
   code:
     description:
@@ -55,7 +52,6 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "str", "required": True},
-            "folders": {"type": "list", "elements": "str", "required": True},
             "code": {"type": "dict", "required": True},
             "archive": {"type": "path"},
         },
@@ -63,7 +59,7 @@ def main() -> None:
     )
     given = module.params
     path = absolute(given["path"])
-    state = place_workspace(path, given["code"], given["folders"], given["archive"], module)
+    state = place_workspace(path, given["code"], given["archive"], module)
     if state["findings"]:
         module.exit_json(path=path, **state)
     owner = os.stat(path).st_uid if os.path.exists(path) else os.geteuid()
