@@ -35,8 +35,8 @@ import os
 import pwd
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth.base.systemd import LINGER
 from ansible.module_utils.hearth_node.base import absolute
+from ansible.module_utils.hearth_node.workspace.linger import lingers
 from ansible.module_utils.hearth_node.workspace.place import place_workspace
 
 _SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
@@ -47,7 +47,7 @@ def main() -> None:
 
     It returns the absolute `path`, the `differing` files of the code, the run for which they were
     left so (`under_way`, or ''), and `findings`. Without any, also the owner (`user`, '' without
-    systemd) and whether that user's services already outlast the login (`lingers`).
+    systemd) and whether that user's systemd already runs from boot to shutdown (`lingers`).
     """
     module = AnsibleModule(
         argument_spec={
@@ -64,8 +64,7 @@ def main() -> None:
         module.exit_json(path=path, **state)
     owner = os.stat(path).st_uid if os.path.exists(path) else os.geteuid()
     user = pwd.getpwuid(owner).pw_name if os.path.isdir(_SYSTEMD) else ""
-    lingers = not user or (LINGER / user).exists()
-    module.exit_json(path=path, user=user, lingers=lingers, **state)
+    module.exit_json(path=path, user=user, lingers=not user or lingers(user), **state)
 
 
 if __name__ == "__main__":
