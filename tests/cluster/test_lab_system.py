@@ -192,6 +192,7 @@ def test_a_reset_makes_etc_what_it_was_but_for_what_it_names(bare, cluster):
     as_root("oldbox", "echo AllowSuspend=yes >>/etc/systemd/sleep.conf.d/50-hearth.conf")
     for node in ADDRESSES:
         on(node, "mkdir -p ai-cluster/scripts/hearth .local/share/hearth/venv")
+        on(node, "echo scripts >ai-cluster/.hearth-workspace")
     note = "stage=driver note='package nvidia-open 580+standin'"
     assert "SUCCESS" in cluster.module("oldbox", "hearth_record", note, "--become")
     screen = cluster.play("playbooks/reset.yml", "-e", "yes=true", "-e", "remove=workspace")

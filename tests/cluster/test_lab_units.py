@@ -65,17 +65,40 @@ def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
 
 
 @pytest.mark.rotated
-def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started):
-    started("third", max_steps=60, checkpoint_every=5)
-    until_step("third", 12)
-    on("laptop", "systemctl --user kill --kill-whom=main -s KILL hearth-third.service")
-    until_state("finished", "third", NODES)
+@pytest.mark.parametrize(("run", "sign"), [("third", "KILL"), ("unasked", "TERM")])
+def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started, run, sign):
+    started(run, max_steps=60, checkpoint_every=5)
+    until_step(run, 12)
+    on("laptop", f"systemctl --user kill --kill-whom=main -s {sign} hearth-{run}.service")
+    until_state("finished", run, NODES)
     for node in NODES:
-        ended = record(node, "third")
+        ended = record(node, run)
         assert ended["generation"] == 1
         assert ended["launches"][0]["cause"]["node"] == "laptop"
         until(lambda node=node: units(node) == "")
-    assert steps("third") == list(range(1, 61))
+    assert steps(run) == list(range(1, 61))
+
+
+@pytest.mark.rotated
+@pytest.mark.parametrize(
+    ("run", "ended"),
+    [
+        ("logout", "systemctl stop user@$(id -u lab)"),
+        ("oom", "systemctl kill --kill-whom=main -s KILL user@$(id -u lab)"),
+    ],
+)
+def test_the_systemd_of_the_user_is_ended_and_the_run_goes_on(started, run, ended):
+    """Nobody logs in on that machine meanwhile, which would start it again, too."""
+    started(run, max_steps=60, checkpoint_every=5)
+    until_step(run, 12)
+    as_root("laptop", ended)
+    until_state("finished", run, NODES)
+    for node in NODES:
+        (launch,) = record(node, run)["launches"]
+        assert (launch["cause"]["node"], launch["cause"]["kind"]) == ("laptop", "node_lost")
+        until(lambda node=node: units(node) == "")
+    assert steps(run) == list(range(1, 61))
+    assert as_root("laptop", "systemctl is-active user@$(id -u lab)") == "active"
 
 
 @pytest.mark.rotated

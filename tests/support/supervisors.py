@@ -67,6 +67,7 @@ class Nodes:
     def __init__(self, folder: Path, count: int, script: str, **settings: Any) -> None:
         self.names = [f"node{n}" for n in range(count)]
         self.run, self.created = "first", "2026-11-20T10:00:00+00:00"
+        self.options: tuple[str, ...] = ()  # of a supervisor, besides its spec
         self._folder = folder
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         stand_in = folder / "stand-in-torchrun"
@@ -110,7 +111,10 @@ class Nodes:
     def start(self, *nodes: str) -> None:
         for node in nodes or self.names:
             self._children[node] = subprocess.Popen(
-                [sys.executable, "-m", "hearth.supervise", "run", "--spec", str(self.spec(node))],
+                [
+                    *(sys.executable, "-m", "hearth.supervise", "run"),
+                    *("--spec", str(self.spec(node)), *self.options),
+                ],
                 env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING)},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

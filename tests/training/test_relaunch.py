@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 
 import pytest
 from support.facts import assert_names
+from support.programs import stand_in
 from support.supervisors import LOOP, Nodes
-from support.waiting import until
+from support.waiting import HANG, until
+
+from hearth.supervise.unit import LEFT
 
 
 @pytest.fixture
@@ -75,6 +79,29 @@ def test_a_supervisor_that_comes_back_is_waited_for(begun, victim):
     for record in finish(run).values():
         assert (record["state"], record["generation"]) == ("finished", 1)
         assert launches(record) == [(0, victim, "node_lost")]
+
+
+@pytest.mark.parametrize("victim", ["node0", "node1"])
+def test_a_supervisor_that_has_to_end_though_nobody_asked_is_waited_for(
+    nodes, tmp_path, monkeypatch, victim
+):
+    """A stand-in of systemctl answers as where the user's systemd is stopped."""
+    monkeypatch.setenv("PATH", f"{tmp_path}/programs:{os.environ['PATH']}")
+    answers = 'case "$*" in "--user is-system"*) echo stopping;; *) echo deactivating;; esac'
+    stand_in(tmp_path / "programs" / "systemctl", answers)
+    run = nodes(2)
+    run.options = ("--unit", "hearth-first.service")
+    run.start()
+    until_generation(run, 0)
+    run.supervisor(victim).terminate()
+    assert run.supervisor(victim).wait(HANG) == LEFT
+    (other,) = {*run.names} - {victim}
+    until(lambda: run.record(other)["missing"] == [victim])
+    assert run.record(victim)["state"] == "running"
+    run.start(victim)
+    until_generation(run, 1)
+    for record in finish(run).values():
+        assert (record["state"], launches(record)) == ("finished", [(0, victim, "node_lost")])
 
 
 def test_a_machine_that_only_slept_joins_again_by_itself(begun):

@@ -20,10 +20,6 @@ options:
     description: Whether the nodes of the inventory share one computer.
     type: bool
     default: false
-  folders:
-    description: Folders that the workspace has; with O(code).
-    type: list
-    elements: str
   code:
     description: Checksums of the code, as for M(hearth_workspace). From the action plugin.
     type: dict
@@ -61,18 +57,14 @@ def main() -> None:
         | {
             "nproc": {"type": "int", "default": 0},
             "one_computer": {"type": "bool", "default": False},
-            "folders": {"type": "list", "elements": "str"},
             "code": {"type": "dict"},
             "archive": {"type": "path"},
         },
-        required_together=[("folders", "code")],
         supports_check_mode=True,
     )
     given, own, state = module.params, places(module.params), {"changed": False}
     if given["code"]:
-        state = place_workspace(
-            own["workspace"], given["code"], given["folders"], given["archive"], module
-        )
+        state = place_workspace(own["workspace"], given["code"], given["archive"], module)
         waits = state["differing"] and not (state["under_way"] or given["archive"])
         if state["findings"] or (waits and not module.check_mode):
             module.exit_json(facts={}, **state)

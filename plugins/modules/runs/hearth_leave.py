@@ -20,6 +20,8 @@ options:
       - What to remove.
       - The environment is all of C(~/.local/share/hearth) but the workspaces in it, such as those
         of an inventory that is one computer alone.
+      - Of the workspace, only what Hearth put there goes (see M(hearth_workspace)). Other files,
+        such as a person's own model in C(models/), stay and are named.
     type: list
     elements: str
     choices: [environment, workspace]
@@ -30,13 +32,9 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, remove_path, run_under_way
+from ansible.module_utils.hearth_node.workspace.mark import is_workspace, removable
 
 _ENVIRONMENT = "~/.local/share/hearth"
-
-
-def is_workspace(folder: str) -> bool:
-    """Return whether the training code is in this folder."""
-    return os.path.isdir(os.path.join(folder, "scripts", "hearth"))
 
 
 def environment(folder: str) -> list[str]:
@@ -74,10 +72,13 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    workspace = absolute(module.params["workspace"])
+    workspace, wanted = absolute(module.params["workspace"]), module.params["remove"]
     present = found(workspace)
-    gone = [path for kind in module.params["remove"] for path in present.pop(kind, [])]
     try:
+        gone = present.pop("environment") if "environment" in wanted else []
+        if "workspace" in wanted and present["workspace"]:
+            hearths, present["workspace"] = removable(workspace)
+            gone = [*hearths, *gone]
         for path in [] if module.check_mode else gone:
             remove_path(path)
     except OSError as error:

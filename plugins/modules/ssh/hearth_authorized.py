@@ -11,6 +11,8 @@ description:
     its own, which C(playbooks/reset.yml) takes out.
   - Without O(line) that block is taken out.
   - Folder and file get modes that sshd accepts.
+  - Done with the user's own rights. A file that is not the user's, such as one of root's behind a
+    link, is an error.
   - Needs root, for the record of changes.
 options:
   line:
@@ -28,7 +30,13 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
-from ansible.module_utils.hearth_node.system.user import in_ssh, login_user, writable_by_others
+from ansible.module_utils.hearth_node.system.user import (
+    acting_as,
+    in_ssh,
+    links_of,
+    login_user,
+    writable_by_others,
+)
 
 
 def has(lines: list[str], wanted: str) -> bool:
@@ -56,23 +64,29 @@ def main() -> None:
             f"on the machine: chmod go-w {user.pw_dir}"
         )
     os.umask(0o077)  # only the owner may read a new .ssh
+    rights = user.pw_uid, user.pw_gid
     try:
-        record, changes = Journal("ssh", check), []
-        there = [each.strip() for each in text_of(path).splitlines()]
-        if line:
-            right = has(there, line) and not writable_by_others(path)
-        else:
-            right = f"# hearth: {marker} begin" not in there
-        if not right:
-            how = {"mode": 0o600, "owner": user.pw_name}
-            changes.append(record.block(path, marker, line or None, **how))
+        record, changes = Journal("ssh", check, user), []
         folder = os.path.dirname(path)
-        open_to_others = bool(line) and writable_by_others(folder)
+        with acting_as(*rights):
+            there = [each.strip() for each in text_of(path).splitlines()]
+            open_to_others = bool(line) and writable_by_others(folder)
+            if line:
+                right = has(there, line) and not writable_by_others(path)
+            else:
+                right = f"# hearth: {marker} begin" not in there
+        if not right:
+            changes.append(record.block(path, marker, line or None, mode=0o600))
         if open_to_others and not check:
-            os.chmod(folder, 0o700)
+            with acting_as(*rights):
+                os.chmod(folder, 0o700)
             record.note(f"{folder} is now writable by its owner only")
     except (RecordError, OSError) as error:
-        module.fail_json(msg=f"{path} cannot be changed: {error}")
+        name, links = user.pw_name, links_of(user, ["authorized_keys"])
+        module.fail_json(
+            msg=f"{name}'s authorized_keys cannot be changed as {name}: {error}{links}; let "
+            f"{os.path.join(user.pw_dir, '.ssh', 'authorized_keys')} be a file of {name}'s own"
+        )
     if open_to_others:
         changes.append(Change(True))
     module.exit_json(user=user.pw_name, **result(changes))

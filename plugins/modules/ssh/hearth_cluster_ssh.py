@@ -11,7 +11,9 @@ description:
   - With O(workers), C(ssh NAME) on rank 0 knows where each worker is, as whom to log in, and which
     host keys it has; whoever else answers there is refused.
   - The action plugin of the same name works O(workers) and O(attempt) out of the inventory.
-  - Belongs to the user that Ansible logs in as. Needs root, for the record of changes.
+  - Belongs to the user that Ansible logs in as, and is done with that user's rights. A file that is
+    not the user's, such as one of root's behind a link, is an error.
+  - Needs root, for the record of changes.
 options:
   workers:
     description: >-
@@ -34,9 +36,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
-from ansible.module_utils.hearth_node.system.user import in_ssh, login_user
+from ansible.module_utils.hearth_node.system.user import acting_as, in_ssh, links_of, login_user
 
 KEY = "hearth_cluster"
 KNOWN = "hearth_known_hosts"
@@ -76,8 +77,18 @@ def make_key(user: pwd.struct_passwd, record: Journal) -> str:
         for name, mode in ((KEY, 0o600), (f"{KEY}.pub", 0o644)):
             with open(os.path.join(folder, name), "rb") as file:
                 content = file.read()
-            record.write(in_ssh(user, name), content, mode=mode, owner=user.pw_name)
+            record.write(in_ssh(user, name), content, mode=mode)
     return content.decode().strip()
+
+
+def public_key(user: pwd.struct_passwd) -> str:
+    """Return the public part of the key, or '' if there is no key yet."""
+    key = in_ssh(user, KEY)
+    with acting_as(user.pw_uid, user.pw_gid):
+        if not (os.path.lexists(key) and os.path.lexists(f"{key}.pub")):
+            return ""
+        with open(f"{key}.pub", encoding="utf-8") as file:
+            return file.read().strip()
 
 
 def refusals(user: pwd.struct_passwd, names: list[str]) -> list[str]:
@@ -127,22 +138,24 @@ def main() -> None:
     changes = []
     findings = []
     try:
-        record = Journal("ssh", check)
-        if os.path.exists(key) and os.path.exists(f"{key}.pub"):
-            public = text_of(f"{key}.pub").strip()
-        else:
+        record = Journal("ssh", check, user)
+        public = public_key(user)
+        if not public:
             public = "" if check else make_key(user, record)
             changes.append(Change(True))
         if workers:
             text, config = known_hosts_of(workers), in_ssh(user, "config")
             changes += [
-                record.write(known, text.encode(), mode=0o644, owner=user.pw_name),
-                record.block(config, "workers", config_of(workers, known, key), owner=user.pw_name),
+                record.write(known, text.encode(), mode=0o644),
+                record.block(config, "workers", config_of(workers, known, key)),
             ]
             if not check:
                 findings = refusals(user, module.params["attempt"])
     except (RecordError, OSError, subprocess.SubprocessError) as error:
-        module.fail_json(msg=f"the SSH files of {user.pw_name} cannot be written: {error}")
+        name, links = user.pw_name, links_of(user, [KEY, f"{KEY}.pub", KNOWN, "config"])
+        module.fail_json(
+            msg=f"the SSH files of {name} cannot be read and written as {name}: {error}{links}"
+        )
     module.exit_json(public=public, findings=findings, **result(changes))
 
 

@@ -10,6 +10,7 @@ description:
   - Compares checksums. The action plugin of the same name sends an archive of all files where one
     is missing or another; a node that has them costs one small call.
   - What is wrong comes back as RV(findings) and does not fail the task (see M(hearth_verdict)).
+  - A folder that Hearth did not make is a finding and is not replaced (see M(hearth_workspace)).
 options:
   workspace:
     description: The node's workspace. May start with C(~).
@@ -53,9 +54,13 @@ import shutil
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute
-from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
-
-_SHOWN = 3
+from ansible.module_utils.hearth_node.workspace.folder import (
+    differing,
+    named,
+    take_place,
+    unpack,
+)
+from ansible.module_utils.hearth_node.workspace.mark import claim, is_claimed, write_mark
 
 
 def no_room(workspace: str, temporary: str, size: int) -> list[str]:
@@ -76,8 +81,9 @@ def no_room(workspace: str, temporary: str, size: int) -> list[str]:
 
 def lay(archive: str, folder: str, files: dict[str, str], temporary: str) -> list[str]:
     """Move the files into place if their checksums match; return findings."""
-    fresh = f"{folder}.new"
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    parent, name = os.path.split(folder)
+    fresh = os.path.join(parent, f".{name}.arriving")  # no run can have this name
+    os.makedirs(parent, exist_ok=True)
     try:
         unpack(archive, fresh)
     except OSError:
@@ -88,12 +94,6 @@ def lay(archive: str, folder: str, files: dict[str, str], temporary: str) -> lis
         return [f"{named(wrong)} changed on the controller while it was sent; start the run again"]
     take_place(fresh, folder, temporary)
     return []
-
-
-def named(names: list[str]) -> str:
-    """Return the first few names, and the number of the others."""
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def main() -> None:
@@ -115,7 +115,15 @@ def main() -> None:
     folder = os.path.join(workspace, given["place"])
     answer = {"changed": False, "wanted": False, "findings": []}
     try:
+        made = claim(workspace, [given["place"]])
+        if not is_claimed(given["place"], made):
+            answer["findings"] = [
+                f"{folder} is there already and is not Hearth's; move it away, or set "
+                "hearth_workspace to another folder"
+            ]
+            module.exit_json(**answer)
         if given["archive"]:
+            write_mark(workspace, made, check=False)
             answer["findings"] = lay(given["archive"], folder, given["files"], module.tmpdir)
             module.exit_json(**answer | {"changed": not answer["findings"]})
         keep = given["keep"] and os.path.isdir(folder)

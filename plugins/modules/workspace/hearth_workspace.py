@@ -8,6 +8,8 @@ module: hearth_workspace
 short_description: Make the workspace of this node what it should be
 description:
   - Code that a run under way may start again with is let be, on this node as on the others.
+  - A mark in the workspace lists the paths that Hearth made; C(scripts/) is replaced only if it is
+    one of them.
   - The action plugin of the same name builds the archive on the controller and sends it only
     when the code on the node is not the same, so that a node that is up to date costs one
     small call.
@@ -15,11 +17,6 @@ options:
   path:
     description: The workspace. May start with C(~).
     type: str
-    required: true
-  folders:
-    description: Folders that it has.
-    type: list
-    elements: str
     required: true
   code:
     description:
@@ -38,8 +35,8 @@ import os
 import pwd
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth.base.systemd import LINGER
 from ansible.module_utils.hearth_node.base import absolute
+from ansible.module_utils.hearth_node.workspace.linger import lingers
 from ansible.module_utils.hearth_node.workspace.place import place_workspace
 
 _SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
@@ -50,12 +47,11 @@ def main() -> None:
 
     It returns the absolute `path`, the `differing` files of the code, the run for which they were
     left so (`under_way`, or ''), and `findings`. Without any, also the owner (`user`, '' without
-    systemd) and whether that user's services already outlast the login (`lingers`).
+    systemd) and whether that user's systemd already runs from boot to shutdown (`lingers`).
     """
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "str", "required": True},
-            "folders": {"type": "list", "elements": "str", "required": True},
             "code": {"type": "dict", "required": True},
             "archive": {"type": "path"},
         },
@@ -63,13 +59,12 @@ def main() -> None:
     )
     given = module.params
     path = absolute(given["path"])
-    state = place_workspace(path, given["code"], given["folders"], given["archive"], module)
+    state = place_workspace(path, given["code"], given["archive"], module)
     if state["findings"]:
         module.exit_json(path=path, **state)
     owner = os.stat(path).st_uid if os.path.exists(path) else os.geteuid()
     user = pwd.getpwuid(owner).pw_name if os.path.isdir(_SYSTEMD) else ""
-    lingers = not user or (LINGER / user).exists()
-    module.exit_json(path=path, user=user, lingers=lingers, **state)
+    module.exit_json(path=path, user=user, lingers=not user or lingers(user), **state)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,7 @@ def test_secrets_stay_only_where_a_unit_may_need_them_again(
 
 def test_a_place_that_cannot_be_written_is_a_finding_not_a_crash(workspace, answering, supervise):
     answering(STARTED)
+    (workspace / "results").rmdir()
     (workspace / "results").write_text("in the way")
     answer = supervise()
     assert_names(answer["findings"][0], workspace / "results")

@@ -14,7 +14,14 @@ from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.record import RunRecord
 from hearth.supervise.restart import as_lost, close_record, last_record
 from hearth.supervise.spec import Meeting, Spec
-from hearth.supervise.unit import unit_file, unit_text
+from hearth.supervise.unit import (
+    LEFT,
+    MOST_RESTARTS,
+    comes_back,
+    interruption,
+    unit_file,
+    unit_text,
+)
 
 
 @pytest.fixture
@@ -55,6 +62,52 @@ def test_a_stop_asks_the_supervisor_alone_and_leaves_time_for_a_checkpoint(spec)
     said = settings(unit_text(spec, Path("/s.json"), "/p", Path("/c")))
     assert said["KillMode"] == "mixed"
     assert int(said["TimeoutStopSec"]) > spec.stop_grace + spec.silence_timeout
+
+
+@pytest.mark.parametrize(
+    ("unit", "machine", "manager", "state", "fact"),
+    [
+        ("u.service", "running", "running", "deactivating", ""),
+        (None, "running", "", "", ""),
+        (None, "stopping", "", "", "machine"),
+        ("u.service", "stopping", "running", "deactivating", "machine"),
+        ("u.service", "running", "stopping", "deactivating", "systemd"),
+        ("u.service", "running", "running", "active", "process"),
+        ("u.service", "", "", "", "process"),  # systemd has just been killed
+    ],
+)
+def test_a_signal_asks_for_a_stop_only_where_somebody_stops_the_unit(
+    program, unit, machine, manager, state, fact
+):
+    cases = {"is-system-running": machine, "--user is-system-running": manager}
+    cases["--user is-active u.service"] = state
+    lines = [f'"{words}") echo {answer};;' for words, answer in cases.items()]
+    program("systemctl", f'case "$*" in {" ".join(lines)} esac')
+    why = interruption(unit)
+    assert bool(why) == bool(fact)
+    assert_names(why, fact) if fact else None
+
+
+@pytest.mark.parametrize(
+    ("manager", "status", "result", "restarts", "back"),
+    [
+        ("stopping", "0", "success", 0, True),
+        ("running", str(LEFT), "success", 0, True),
+        ("running", str(LEFT), "success", MOST_RESTARTS, False),
+        ("running", "KILL", "signal", 0, True),
+        ("running", "0", "success", 0, False),
+    ],
+)
+def test_a_unit_that_ends_is_started_again_where_the_run_goes_on(
+    program, monkeypatch, manager, status, result, restarts, back
+):
+    program(
+        "systemctl",
+        f'case "$*" in *is-system*) echo {manager};; *NRestarts*) echo {restarts};; esac',
+    )
+    monkeypatch.setenv("EXIT_STATUS", status)
+    monkeypatch.setenv("SERVICE_RESULT", result)
+    assert comes_back("u.service") == back
 
 
 def test_words_that_mean_something_to_systemd_are_only_words(spec):

@@ -271,6 +271,17 @@ def test_what_the_disk_made_of_it_is_read_again_before_it_counts(tmp_path):
     assert holding.resume() == 0
 
 
+def test_a_folder_of_the_models_name_that_hearth_did_not_make_is_found_beforehand(tmp_path):
+    run = resolve_run({"model": "owner/tiny"}, tmp_path / "runs")
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})
+    folder = layout.models / run.source.folder
+    folder.mkdir(parents=True)
+    assert own_copies.look(run, layout, "127.0.0.1", shared="")["findings"] == []
+    (folder / "model.safetensors").write_text("mine")
+    (finding,) = own_copies.look(run, layout, "127.0.0.1", shared="")["findings"]
+    assert_names(finding, folder, MANIFEST)
+
+
 def test_a_shared_folder_is_marked_once_and_known_by_its_mark(tmp_path):
     with refuses(SupplyError, tmp_path / "none", "no folder"):
         own_copies.mark(tmp_path / "none")

@@ -23,14 +23,14 @@ from hearth.supervise.record import held_by, lock_holder, read_record
 from hearth.supervise.restart import close_record, last_record, ready_again
 from hearth.supervise.spec import Spec, forget_secrets, load_spec, stop_file, with_secrets
 from hearth.supervise.supervisor import STOP, STOP_NOW, supervise
-from hearth.supervise.unit import comes_back, is_active, remove_unit, start_unit, stop_unit
+from hearth.supervise.unit import LEFT, comes_back, is_active, remove_unit, start_unit, stop_unit
 
 START_TIMEOUT = 20.0
 ERROR = "hearth: error: "
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb and return the exit status: 0, 1 for a run that failed, 2 for an error."""
+    """Run one verb; return 0, 1 for a run that failed, 2 for an error, LEFT if the run goes on."""
     given = _parser().parse_args(arguments)
     try:
         return int(given.verb(given))
@@ -82,6 +82,8 @@ def _run(given: argparse.Namespace) -> int:
             raise
         began = last["state"] == "running" or last["launches"]
         record = supervise(spec, given.unit, last if began else None)
+    if record.state not in ENDS:
+        return LEFT
     return 1 if record.state == "failed" else 0
 
 

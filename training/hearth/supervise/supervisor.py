@@ -29,7 +29,7 @@ from hearth.supervise.record import RunRecord, node_lock, now
 from hearth.supervise.rendezvous import Hub
 from hearth.supervise.restart import as_lost
 from hearth.supervise.spec import Spec, lock_file
-from hearth.supervise.unit import machine_stops
+from hearth.supervise.unit import interruption
 from hearth.supervise.workers import Workers, command, end, leftovers
 
 KILL_GRACE = 5.0
@@ -59,11 +59,13 @@ class _StopAsked:
 
 
 @dataclass(frozen=True)
-class _MachineStops:
-    """This machine is being shut down or restarted in an orderly way."""
+class _Interrupted:
+    """This supervisor has to end, but nobody asked to stop the run; `why` is the reason."""
+
+    why: str
 
 
-_Event = Message | _Exited | _StopAsked | _MachineStops
+_Event = Message | _Exited | _StopAsked | _Interrupted
 
 
 def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None = None) -> RunRecord:
@@ -161,8 +163,8 @@ class _Supervisor:
             verdict = LaunchOutcome("failed", cause)
         except Exception as error:
             verdict = self._bug(error)
-        if verdict is None:
-            await self._leave_for_now()
+        if isinstance(verdict, _Interrupted):
+            await self._leave_for_now(verdict.why)
             return self._record
         if self._last:
             verdict = as_lost(verdict, spec.node, self._last["heartbeat"])
@@ -186,27 +188,25 @@ class _Supervisor:
                     raise
             await asyncio.sleep(RETRY)
 
-    async def _launch_until_the_end(self) -> LaunchOutcome | None:
+    async def _launch_until_the_end(self) -> LaunchOutcome | _Interrupted:
         """Take part in one launch after another; return the outcome of the run.
 
-        None if this machine is being shut down: then the run goes on when it is back.
+        After an interruption of this supervisor, the run goes on when it is back.
         """
         while True:
             self._of_launch = {self._spawn(self._listen())}
             verdict = await self._until_verdict()
-            if verdict is None or verdict.state != "again":
+            if isinstance(verdict, _Interrupted) or verdict.state != "again":
                 return verdict
             if self._stopping:  # The loss came before the requested stop.
                 return LaunchOutcome("failed", verdict.cause)
             await self._make_ready_again(verdict.cause)
 
-    async def _until_verdict(self) -> LaunchOutcome | None:
+    async def _until_verdict(self) -> LaunchOutcome | _Interrupted:
         while True:
             event = await self._events.get()
-            if isinstance(event, LaunchOutcome):
+            if isinstance(event, LaunchOutcome | _Interrupted):
                 return event
-            if isinstance(event, _MachineStops):
-                return None
             await self._handle(event)
 
     async def _make_ready_again(self, cause: Cause | None) -> None:
@@ -219,7 +219,7 @@ class _Supervisor:
         self._link.close()
         waiting = [self._events.get_nowait() for _ in range(self._events.qsize())]
         for event in waiting:
-            if isinstance(event, _StopAsked | _MachineStops):
+            if isinstance(event, _StopAsked | _Interrupted):
                 self._events.put_nowait(event)
         self._forget_pause()
         self._record.launch_ended(cause)
@@ -233,9 +233,9 @@ class _Supervisor:
             if self._spec.stop_file.read_text() == PAUSE:
                 self._spec.stop_file.unlink()
 
-    async def _leave_for_now(self) -> None:
+    async def _leave_for_now(self, why: str) -> None:
         """End the ranks but not the run: its record stays open, so that it resumes."""
-        self._say("this machine is being shut down; the run goes on when it is back")
+        self._say(f"{why}; the run goes on when {self._spec.node} is back")
         await self._workers.stop(KILL_GRACE)
         for task in self._tasks | self._of_launch:
             task.cancel()
@@ -371,10 +371,11 @@ class _Supervisor:
     def _on_signal(self) -> None:
         """Stop after the step; at once after the grace period, or at a second signal.
 
-        If the machine itself is shutting down, leave the run open so that it resumes.
+        If nobody asked for it, leave the run open so that it resumes.
         """
-        if self._spec.return_timeout and not self._signalled and machine_stops():
-            self._events.put_nowait(_MachineStops())
+        waited_for = self._spec.return_timeout and not self._signalled
+        if waited_for and (why := interruption(self._record.unit)):
+            self._events.put_nowait(_Interrupted(why))
             return
         self._events.put_nowait(_StopAsked(self._signalled))
         if not self._signalled:

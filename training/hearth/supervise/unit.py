@@ -21,6 +21,13 @@ STOP_MARGIN = 45
 MOST_RESTARTS = 3
 """Maximum number of restarts of a run's killed supervisor by systemd."""
 
+LEFT = 75
+"""Exit status of a supervisor that was ended although the run goes on; systemd restarts it."""
+
+_MANAGERS = {
+    ("systemctl", "is-system-running"): "this machine is being shut down",
+    ("systemctl", "--user", "is-system-running"): "the systemd of this user is being stopped",
+}
 _ABNORMAL = frozenset({"signal", "core-dump", "watchdog", "timeout", "oom-kill"})
 
 
@@ -57,9 +64,10 @@ WorkingDirectory={_plain(str(spec.workspace))}
 ExecStart={verb} run {of} --unit {unit_name(spec.run)}
 ExecStopPost={verb} leave {of} --unit {unit_name(spec.run)}
 # How the run ended stands in its record.
-SuccessExitStatus=1 2
+SuccessExitStatus=1 2 {LEFT}
 # A supervisor that is killed comes back, ends what it left behind and joins the others again.
 Restart=on-abnormal
+RestartForceExitStatus={LEFT}
 RestartSec=1
 # A stop asks the supervisor alone, which lets the ranks end their step and keep a checkpoint.
 KillMode=mixed
@@ -96,18 +104,34 @@ def start_unit(spec: Spec, spec_file: Path) -> str:
     return name
 
 
-def machine_stops() -> bool:
-    """Return whether this machine is being shut down or restarted in an orderly way."""
-    return call("systemctl", "is-system-running").stdout.strip() == "stopping"
+def interruption(name: str | None) -> str:
+    """Return the reason for a SIGTERM that is no request to stop the run, or '' for a request.
+
+    `name` is the unit of this process: whoever stops that unit asks for a stop. A process without
+    one can only be asked by a signal.
+    """
+    if why := _ending_manager():
+        return why
+    asked = name is None or user_systemctl("is-active", name).stdout.strip() == "deactivating"
+    return "" if asked else "this process was ended, not its unit"
 
 
 def comes_back(name: str) -> bool:
-    """Return whether systemd will restart a unit that is ending now, unless it succeeded."""
-    if machine_stops():
+    """Return whether systemd will start a unit again that is ending now, for an open run."""
+    if _ending_manager():
         return True
-    abnormal = os.environ.get("SERVICE_RESULT") in _ABNORMAL
+    left = os.environ.get("EXIT_STATUS") == str(LEFT)
+    abnormal = left or os.environ.get("SERVICE_RESULT") in _ABNORMAL
     restarts = user_systemctl("show", "--property=NRestarts", "--value", name).stdout.strip()
     return abnormal and restarts.isdecimal() and int(restarts) < MOST_RESTARTS
+
+
+def _ending_manager() -> str:
+    """Return words on the systemd that is ending all its units: the machine's or the user's."""
+    for command, why in _MANAGERS.items():
+        if call(*command).stdout.strip() == "stopping":
+            return why
+    return ""
 
 
 def is_active(name: str) -> bool:

@@ -7,12 +7,13 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from hearth.base.errors import LaunchError, SupplyError
+from hearth.base.errors import LaunchError, ModelError, SupplyError
 from hearth.base.files import bytes_below, sha256_of, write_whole
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import held_model, unfinished_of
+from hearth.model.folder import check_replaceable
 from hearth.supervise.interface import free_port, interface_of
 from hearth.transfer.holding import arrived_bytes
 from hearth.transfer.pieces import Key
@@ -59,6 +60,11 @@ def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
         "arrived": {key: arrived_bytes(path) for key, path in targets.items()},
         "downloaded": {key: bytes_below(unfinished_of(path)) for key, path in targets.items()},
     }
+    try:
+        if "model" in targets:
+            check_replaceable(targets["model"])
+    except ModelError as error:
+        findings += error.findings
     try:
         network = card(interface_of(address), _SYSTEM)
         facts |= {"mbit": network["nic_mbit"], "wireless": network["wireless"]}

@@ -16,15 +16,18 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ansible.module_utils.hearth.base.files import alone
 from ansible.module_utils.hearth_node.base import run, text_of
+from ansible.module_utils.hearth_node.system.user import acting_as
 
 FOLDER = "/var/lib/hearth/record"
 ORIGINALS = "/var/lib/hearth/originals"
+
+_HOME_STAGE = "ssh"  # its paths are a user's: Hearth reads and writes them as that user
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,12 @@ class ChangedPath:
     now: PathState | None = None
     blocks: list[str] = field(default_factory=list)
     then: list[list[str]] = field(default_factory=list)
+
+    def as_owner(self) -> AbstractContextManager[None]:
+        """Act as the user whose path it is; do nothing for a path of the system."""
+        if self.stage != _HOME_STAGE or self.now is None:
+            return nullcontext()
+        return acting_as(self.now.uid, self.now.gid)
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,7 @@ def with_block(text: str, marker: str, block: str | None) -> str:
 class Journal:
     """The record of this machine, for changes of a stage. With `check`, they are only predicted.
 
+    The paths of the stage `ssh` belong to `user`; all work on them is done as that user.
     Two playbooks may work on one machine: each change takes a file lock and reloads the record.
     """
 
@@ -127,10 +137,11 @@ class Journal:
         self,
         stage: str = "",
         check: bool = False,
+        user: pwd.struct_passwd | None = None,
         folder: str = FOLDER,
         originals: str = ORIGINALS,
     ) -> None:
-        self._stage, self.check = stage, check
+        self._stage, self.check, self._user = stage, check, user
         self._folder, self._originals = folder, originals
         self._file = os.path.join(folder, "record.json")
         self._entries: dict[str, ChangedPath]
@@ -146,47 +157,39 @@ class Journal:
         content: bytes,
         *,
         mode: int | None = None,
-        owner: str | None = None,
         then: Sequence[list[str]] = (),
     ) -> Change:
-        """Make `path` a file with this content. Mode and owner are kept, or 0644 and root's.
+        """Make `path` a file with this content. Mode and owner are kept, or 0644 and one's own.
 
         `then` are commands that put the restored original into effect (run by `settle`).
         """
         with self._alone():
-            here, wanted = _file(path, content, mode, owner)
+            here, wanted = self._states(path, content, mode)
             return self._change(path, here, wanted, content, then)
 
     def link(self, path: str, target: str, *, then: Sequence[list[str]] = ()) -> Change:
         """Make `path` a symbolic link, such as one to /dev/null that masks a unit."""
         with self._alone():
             here = look(path)
-            uid, gid = _ids(None, here)
+            uid, gid = self._ids(path, here)
             wanted = PathState("link", uid=uid, gid=gid, target=target)
             content = f"-> {target}\n".encode()
             return self._change(path, here, wanted, content, then)
 
-    def block(
-        self,
-        path: str,
-        marker: str,
-        text: str | None,
-        *,
-        mode: int | None = None,
-        owner: str | None = None,
-    ) -> Change:
+    def block(self, path: str, marker: str, text: str | None, *, mode: int | None = None) -> Change:
         """Keep `text` as a managed block in the file at `path`; None removes the block.
 
         The lines around it belong to the owner: a reset removes the block and keeps them.
         """
         with self._alone():
-            present = text_of(path)
+            with self._as_user():
+                present = text_of(path)
             if not present and text is None:
                 return Change(False)
             content = with_block(present, marker, text).encode(errors="surrogateescape")
             known = self._entries.get(path)
             pure = known is None or bool(known.blocks)
-            here, wanted = _file(path, content, mode, owner)
+            here, wanted = self._states(path, content, mode)
             blocks = [marker] if pure else []
             return self._change(path, here, wanted, content, blocks=blocks)
 
@@ -290,9 +293,10 @@ class Journal:
             raise RecordError(f"{path} is a folder; a {wanted.kind} was to be there")
         if here == wanted:
             return Change(False)
-        change = Change(True, _diff(path, here, content, wanted))
+        with self._as_user():
+            change = Change(True, _diff(path, here, content, wanted))
         if not self.check:
-            self._folders(os.path.dirname(path), wanted)
+            self._folders(os.path.dirname(path))
             self._remember(path, here)
             self._extend(path, then)
             entry = self._entries[path]
@@ -300,32 +304,64 @@ class Journal:
             earlier, entry.now = entry.now, wanted
             self._save()
             try:
-                _put(path, content, wanted)
+                with self._as_user():
+                    _put(path, content, wanted)
             except OSError:  # the path is unchanged
                 entry.now = earlier or wanted
                 self._save()
                 raise
         return change
 
-    def _folders(self, folder: str, owner: PathState) -> None:
+    def _as_user(self) -> AbstractContextManager[None]:
+        """Act as the user of the stage's paths, if they are a user's."""
+        return acting_as(self._user.pw_uid, self._user.pw_gid) if self._user else nullcontext()
+
+    def _states(self, path: str, content: bytes, mode: int | None) -> tuple[PathState, PathState]:
+        """Return the current state of `path`, and that of a file with this content."""
+        with self._as_user():
+            here = look(path)
+            uid, gid = self._ids(path, here)
+        wanted = PathState(
+            "file",
+            mode=(here.mode if here.kind == "file" else 0o644) if mode is None else mode,
+            uid=uid,
+            gid=gid,
+            sha256=hashlib.sha256(content).hexdigest(),
+        )
+        return here, wanted
+
+    def _ids(self, path: str, here: PathState) -> tuple[int, int]:
+        """Return the ids of a path's owner and group: the user's, else those it has, or one's own.
+
+        Raises `RecordError` if there is somebody else's file instead of the user's.
+        """
+        if self._user is None:
+            return (os.geteuid(), os.getegid()) if here.kind == "absent" else (here.uid, here.gid)
+        if here.kind != "absent" and here.uid != self._user.pw_uid:
+            raise RecordError(f"{path} is not {self._user.pw_name}'s")
+        return self._user.pw_uid, self._user.pw_gid
+
+    def _folders(self, folder: str) -> None:
         """Create missing parent folders, each on the record."""
-        missing = []
-        while folder and not os.path.isdir(folder):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        for path in reversed(missing):
-            os.mkdir(path, 0o755)
-            if (owner.uid, owner.gid) != (os.geteuid(), os.getegid()):
-                os.chown(path, owner.uid, owner.gid)
-            self._entries[path] = ChangedPath(path, self._stage, PathState("absent"), look(path))
+        with self._as_user():
+            missing = []
+            while folder and not os.path.isdir(folder):
+                missing.append(folder)
+                folder = os.path.dirname(folder)
+            for path in reversed(missing):
+                os.mkdir(path, 0o755)
+                made = ChangedPath(path, self._stage, PathState("absent"), look(path))
+                self._entries[path] = made
 
     def _remember(self, path: str, here: PathState) -> None:
         """Save the original, once."""
         if path in self._entries:
             return
         if here.kind == "file":
+            with self._as_user():
+                content = Path(path).read_bytes()
             os.makedirs(os.path.join(self._folder, "before"), mode=0o700, exist_ok=True)
-            _put(self._copy(here), Path(path).read_bytes(), _PRIVATE)
+            _put(self._copy(here), content, _PRIVATE)
         self._entries[path] = ChangedPath(path, self._stage, here)
 
     def _extend(self, path: str, then: Sequence[list[str]]) -> None:
@@ -340,38 +376,16 @@ class Journal:
         """Return the content of an original; None if it was no file."""
         return Path(self._copy(first)).read_bytes() if first.kind == "file" else None
 
-    def _put_back(self, entry: ChangedPath) -> bool:
-        """Restore the original state; return False for a folder that is not empty."""
-        path, first = entry.path, entry.first
-        if first.kind in ("file", "link"):
-            _put(path, self._saved(first) or b"", first)
-        elif os.path.isdir(path) and not os.path.islink(path):
-            if os.listdir(path):
-                return False
-            os.rmdir(path)
-        elif os.path.lexists(path):
-            os.unlink(path)
-        return True
-
     def _restore(self, entry: ChangedPath, plain: Callable[[str], str] | None) -> Undone:
         """Restore a path as `restore` describes, without the lock."""
-        path = entry.path
-        if entry.blocks and plain is None:
-            plain = functools.partial(_without_blocks, markers=entry.blocks)
-        here = look(path)
-        ours = entry.now is None or here == entry.now
-        if here == entry.first:
-            undone = Undone(path, "restored")
-        elif plain and here.kind == "file" and entry.first.kind in ("file", "absent"):
-            undone = self._take_out(entry, here, plain)
-        elif ours:
-            undone = Undone(path, "removed" if entry.first.kind == "absent" else "restored")
-            if not self.check and not self._put_back(entry):
-                undone = Undone(path, "left", "it holds files that are not Hearth's")
-        elif here.kind == "absent":
-            undone = Undone(path, "left", "somebody has removed it since")
-        else:
-            undone = Undone(path, "left", "somebody has changed it since")
+        path, original = entry.path, self._saved(entry.first) or b""
+        try:
+            with entry.as_owner():
+                undone = self._undo(entry, original, plain)
+        except PermissionError as error:
+            if entry.stage != _HOME_STAGE:
+                raise
+            undone = Undone(path, "left", f"its user may not change it: {error}")
         if undone.state == "left" and entry.first.kind == "file" and not self.check:
             kept = self._originals + path
             os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)
@@ -384,16 +398,38 @@ class Journal:
             self._save()
         return undone
 
-    def _take_out(self, entry: ChangedPath, here: PathState, plain: Callable[[str], str]) -> Undone:
+    def _undo(
+        self, entry: ChangedPath, original: bytes, plain: Callable[[str], str] | None
+    ) -> Undone:
+        """Restore a path, unless somebody else has changed it, from its original content."""
+        path = entry.path
+        if entry.blocks and plain is None:
+            plain = functools.partial(_without_blocks, markers=entry.blocks)
+        here = look(path)
+        ours = entry.now is None or here == entry.now
+        if here == entry.first:
+            return Undone(path, "restored")
+        if plain and here.kind == "file" and entry.first.kind in ("file", "absent"):
+            return self._take_out(entry, here, original, plain)
+        if ours:
+            if not self.check and not _put_back(entry, original):
+                return Undone(path, "left", "it holds files that are not Hearth's")
+            return Undone(path, "removed" if entry.first.kind == "absent" else "restored")
+        if here.kind == "absent":
+            return Undone(path, "left", "somebody has removed it since")
+        return Undone(path, "left", "somebody has changed it since")
+
+    def _take_out(
+        self, entry: ChangedPath, here: PathState, original: bytes, plain: Callable[[str], str]
+    ) -> Undone:
         """Remove Hearth's part of a file; the rest stays, even if it differs from the original."""
-        path, first = entry.path, entry.first
+        path = entry.path
         kept = plain(text_of(path)).encode(errors="surrogateescape")
-        original = self._saved(first) or b""
         # Adding a block also ends the line before it.
         if kept.rstrip(b"\n") == original.rstrip(b"\n"):
             if not self.check:
-                self._put_back(entry)
-            return Undone(path, "removed" if first.kind == "absent" else "restored")
+                _put_back(entry, original)
+            return Undone(path, "removed" if entry.first.kind == "absent" else "restored")
         if not self.check:
             _put(path, kept, here)
         return Undone(path, "restored", "Hearth's lines only; others have changed since")
@@ -434,33 +470,6 @@ def run_all(commands: list[list[str]]) -> list[str]:
     return failed
 
 
-def _ids(owner: str | None, here: PathState) -> tuple[int, int]:
-    """Return user and group id: those of `owner`, else what the path has, else one's own."""
-    if owner is None:
-        return (os.geteuid(), os.getegid()) if here.kind == "absent" else (here.uid, here.gid)
-    try:
-        user = pwd.getpwnam(owner)
-    except KeyError:
-        raise RecordError(f"there is no user {owner} on this machine") from None
-    return user.pw_uid, user.pw_gid
-
-
-def _file(
-    path: str, content: bytes, mode: int | None, owner: str | None
-) -> tuple[PathState, PathState]:
-    """Return the current state of `path`, and that of a file with this content."""
-    here = look(path)
-    uid, gid = _ids(owner, here)
-    wanted = PathState(
-        "file",
-        mode=(here.mode if here.kind == "file" else 0o644) if mode is None else mode,
-        uid=uid,
-        gid=gid,
-        sha256=hashlib.sha256(content).hexdigest(),
-    )
-    return here, wanted
-
-
 def _put(path: str, content: bytes, wanted: PathState) -> None:
     """Make `path` a file with this content, fsynced, or a link, by one rename."""
     folder = os.path.dirname(path)
@@ -477,6 +486,22 @@ def _put(path: str, content: bytes, wanted: PathState) -> None:
         if (wanted.uid, wanted.gid) != (os.geteuid(), os.getegid()):
             os.lchown(place, wanted.uid, wanted.gid)
         os.replace(place, path)
+
+
+def _put_back(entry: ChangedPath, original: bytes) -> bool:
+    """Restore the original state; return False for a folder that is not empty."""
+    path, first = entry.path, entry.first
+    if entry.stage == _HOME_STAGE:  # a user cannot give a file to another group
+        first = replace(first, gid=os.getegid())
+    if first.kind in ("file", "link"):
+        _put(path, original, first)
+    elif os.path.isdir(path) and not os.path.islink(path):
+        if os.listdir(path):
+            return False
+        os.rmdir(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+    return True
 
 
 def _without_blocks(text: str, markers: list[str]) -> str:

@@ -5,13 +5,42 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 
 def login_user(environment: Mapping[str, str] = os.environ) -> pwd.struct_passwd:
     """Return the user that Ansible logged in as, from sudo's variables if run by sudo."""
     name = environment.get("SUDO_USER")
     return pwd.getpwnam(name) if name and os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+
+
+@contextmanager
+def acting_as(uid: int, gid: int) -> Iterator[None]:
+    """Give this process the rights of a user while the block runs, in all its threads.
+
+    Files below a home are read and written so: there, root would follow any link of the user's.
+    """
+    if os.geteuid() == uid:
+        yield
+        return
+    own_uid, own_gid, groups = os.geteuid(), os.getegid(), os.getgroups()
+    try:
+        os.setgroups([gid])
+        os.setegid(gid)
+        os.seteuid(uid)
+        yield
+    finally:
+        os.seteuid(own_uid)
+        os.setegid(own_gid)
+        os.setgroups(groups)
+
+
+def links_of(user: pwd.struct_passwd, names: Iterable[str]) -> str:
+    """Return words that name the links among files in a user's .ssh, with their targets, or ''."""
+    paths = {os.path.join(user.pw_dir, ".ssh", name): in_ssh(user, name) for name in names}
+    links = [f"{path} leads to {target}" for path, target in paths.items() if path != target]
+    return f" ({', '.join(links)})" if links else ""
 
 
 def in_ssh(user: pwd.struct_passwd, name: str) -> str:

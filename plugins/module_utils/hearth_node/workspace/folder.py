@@ -9,6 +9,7 @@ import tarfile
 from collections.abc import Iterable, Mapping
 
 _PIECE = 1 << 20
+_SHOWN = 3
 
 
 def checksum(path: str) -> str:
@@ -63,3 +64,9 @@ def take_place(fresh: str, folder: str, temporary: str) -> None:
     if os.path.isdir(folder):
         shutil.move(folder, os.path.join(temporary, os.path.basename(folder)))
     os.rename(fresh, folder)
+
+
+def named(names: list[str]) -> str:
+    """Return the first few names, and the number of the others."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

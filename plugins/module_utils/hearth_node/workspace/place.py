@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.hearth_node.base import run_under_way
 from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
+from ansible.module_utils.hearth_node.workspace.mark import (
+    FOLDERS,
+    claim,
+    is_claimed,
+    write_mark,
+)
 
 
 def place_workspace(
-    path: str, code: Mapping[str, str], folders: Sequence[str], archive: str | None, module: Any
+    path: str, code: Mapping[str, str], archive: str | None, module: Any
 ) -> dict[str, Any]:
     """Create the folders of the workspace at `path`, and its code from the `archive` if any.
 
@@ -25,17 +31,19 @@ def place_workspace(
     """
     scripts, fresh = os.path.join(path, "scripts"), os.path.join(path, ".hearth-scripts")
     try:
-        if _is_foreign(scripts):
+        made = claim(path, FOLDERS)
+        if not is_claimed("scripts", made) or _is_foreign(scripts):
             finding = (
                 f"{scripts} is there already and is not Hearth's; move it away, or set "
                 "hearth_workspace to another folder"
             )
             return {"changed": False, "differing": [], "under_way": "", "findings": [finding]}
-        places = [path, *(os.path.join(path, name) for name in folders)]
+        places = [path, *(os.path.join(path, name) for name in FOLDERS)]
         missing = [place for place in places if not os.path.isdir(place)]
         if not module.check_mode:
             for place in missing:
                 os.makedirs(place, exist_ok=True)
+        marked = write_mark(path, made, module.check_mode)
         wrong = differing(scripts, code, let_be=["__pycache__"])
         under_way = run_under_way(path) if wrong else ""
         if wrong and not under_way and archive and not module.check_mode:
@@ -48,7 +56,7 @@ def place_workspace(
         )
         return {"changed": False, "differing": [], "under_way": "", "findings": [finding]}
     return {
-        "changed": bool(missing or (wrong and not under_way)),
+        "changed": bool(missing or marked or (wrong and not under_way)),
         "differing": wrong,
         "under_way": under_way,
         "findings": [],

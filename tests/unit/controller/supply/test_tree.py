@@ -89,8 +89,8 @@ def test_what_a_script_has_put_beside_its_data_is_let_be(tmp_path, place, lay):
 
 
 def test_an_archive_that_breaks_off_leaves_nothing_behind(tmp_path, place, monkeypatch):
-    def full(*_: object, **__: object) -> None:
-        half = place.with_name("evening.new")
+    def full(archive: str, folder: str) -> None:
+        half = Path(folder)
         half.mkdir()
         (half / "half").write_text("half a file")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -114,6 +114,26 @@ def test_a_disk_that_is_too_small_is_found_before_anything_is_sent(lay):
     said = lay(size=10**18)
     assert_names(said["findings"][0], "1000000000.0 GB")
     assert not said["wanted"]
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_folder_that_hearth_did_not_make_stays_and_is_a_finding(
+    tmp_path, place, lay, check, sends
+):
+    place.mkdir(parents=True)
+    (place / "train.py").write_text("mine")
+    said = lay(**{"archive": archive(tmp_path)} if sends else {}, check=check)
+    assert_names(said["findings"][0], place)
+    assert (said["changed"], said["wanted"]) == (False, False)
+    assert (place / "train.py").read_text() == "mine"
+
+
+def test_the_code_of_a_run_of_a_like_name_stays(tmp_path, place, lay):
+    packed = archive(tmp_path)
+    lay(archive=packed, place="code/evening.new")
+    lay(archive=packed)
+    assert sorted(path.name for path in place.parent.iterdir()) == ["evening", "evening.new"]
 
 
 def test_a_place_that_cannot_be_is_a_finding(tmp_path, place, lay):

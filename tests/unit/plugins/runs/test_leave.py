@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
+from ansible.module_utils.hearth_node.workspace.mark import FOLDERS, MARK
 from support.modules import call
 from support.workspace import under_way
+
+from hearth.base.places import MANIFEST
+
+MADE = {*FOLDERS, "code"}
+HEARTHS = (
+    ".hearth-scripts/a.py",
+    "scripts/hearth/a.py",
+    "code/evening/train.py",
+    "config/evening.json",
+    "logs/evening.log",
+    "results/evening/run.yml",
+    "checkpoints/evening/step-00000001/state.pt",
+    f"models/tiny/{MANIFEST}",
+    "models/.tiny.lock",
+    "models/mine-1234.folder.json",
+    "data/0123456789ab-words.jsonl",
+    "data/0123456789ab/words.jsonl",
+    "data/hub/rows.parquet",
+)
 
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A user's home with workspace and environment."""
+    """A user's home with environment, and a workspace from before the mark."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    for folder in ("ai-cluster/scripts/hearth", "ai-cluster/config", ".local/share/hearth/venv"):
-        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / ".local/share/hearth/venv").mkdir(parents=True)
+    for name in HEARTHS:
+        path = tmp_path / "ai-cluster" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     return tmp_path
 
 
 def leave(**more: object) -> dict:
     """Return the module's answer about the workspace `~/ai-cluster`."""
     return call("hearth_leave", **{"workspace": "~/ai-cluster"} | more)
+
+
+def files(folder) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize(
@@ -35,6 +64,7 @@ def test_only_what_is_asked_for_is_removed_and_in_check_mode_not_even_that(home,
     for check in (True, False):
         answer = leave(check=check, remove=[kind])
         assert (answer["changed"], answer["kept"]) == (True, [str(home / kept)])
+        assert answer["removed"] == [str(home / gone)]
         assert (home / gone).exists() == check
     assert leave()["kept"] == [str(home / kept)]
     assert not leave(remove=[kind])["changed"]
@@ -53,10 +83,57 @@ def test_the_environment_goes_without_the_runs_of_nodes_that_live_beside_it(home
     assert leave()["kept"] == [str(home / "ai-cluster")]
 
 
-def test_a_folder_without_the_training_code_is_no_workspace(home):
-    answer = leave(workspace="~", remove=["workspace"])
-    assert not answer["changed"]
-    assert (home / "ai-cluster").exists()
+@pytest.mark.parametrize(
+    ("own", "named", "made"),
+    [
+        ("notes.txt", "notes.txt", MADE),
+        ("models/mine/model.safetensors", "models/mine", MADE),
+        ("data/chats.jsonl", "data/chats.jsonl", MADE),
+        # Folders that were there before Hearth.
+        ("data/chats.jsonl", "data/chats.jsonl", MADE - {"data"}),
+        ("code/old/a.py", "code/old", MADE - {"code"} | {"code/evening"}),
+    ],
+)
+def test_what_hearth_did_not_put_into_its_workspace_stays_and_is_named(home, own, named, made):
+    folder = home / "ai-cluster"
+    (folder / own).parent.mkdir(parents=True, exist_ok=True)
+    (folder / own).touch()
+    (folder / MARK).write_text("\n".join(made))
+    answer = leave(remove=["workspace"])
+    assert answer["changed"]
+    assert answer["kept"][0] == str(folder / named)
+    assert files(folder) == [own]
+    assert not leave(remove=["workspace"])["changed"]
+
+
+def test_a_link_and_all_behind_it_stays(home):
+    folder, disk = home / "ai-cluster", home / "disk"
+    (folder / "checkpoints").rename(disk)
+    (folder / "checkpoints").symlink_to(disk)
+    answer = leave(remove=["workspace"])
+    assert answer["kept"][0] == str(folder / "checkpoints")
+    assert files(disk) == ["evening/step-00000001/state.pt"]
+
+
+@pytest.mark.parametrize("own", ["notes.txt", None])
+def test_a_home_that_is_a_workspace_stays(home, own):
+    for path in (home / "ai-cluster").iterdir():
+        path.rename(home / path.name)
+    (home / "ai-cluster").rmdir()
+    shutil.rmtree(home / ".local")
+    if own:
+        (home / own).touch()
+    leave(workspace="~", remove=["workspace"])
+    assert [path.name for path in home.iterdir()] == [own] * bool(own)
+
+
+@pytest.mark.parametrize("there", ["scripts/hearth/warm.py", "scripts/backup.sh", "config/x"])
+def test_a_folder_that_is_no_workspace_stays_whole(home, there):
+    projects = home / "projects"
+    (projects / there).parent.mkdir(parents=True)
+    (projects / there).touch()
+    assert not leave(workspace="~/projects", remove=["workspace"])["changed"]
+    assert files(projects) == [there]
 
 
 @pytest.mark.parametrize(

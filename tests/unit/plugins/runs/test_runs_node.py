@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import tarfile
 
 import pytest
 from ansible.module_utils.hearth_node.runs import digest
@@ -134,40 +132,3 @@ def test_only_a_name_is_removed_and_never_a_run_under_way(held, name):
     assert_names(answer["msg"], f"'{name}'")
     assert ("under way" in answer["msg"]) == (name == "evening")
     assert (held / "results" / "evening" / "run.yml").exists()
-
-
-def test_other_code_takes_the_place_of_the_old_unless_a_run_starts_with_it(
-    workspace, tmp_path_factory
-):
-    source = tmp_path_factory.mktemp("code")
-    (source / "train.py").write_text("new\n")
-    with tarfile.open(source / "code.tar.gz", "w:gz") as archive:
-        archive.add(source / "train.py", "train.py")
-    here = workspace / "scripts" / "train.py"
-    here.write_text("old\n")
-    code = {"train.py": hashlib.sha256(b"new\n").hexdigest()}
-    given = {"path": str(workspace), "folders": ["scripts"], "archive": f"{source}/code.tar.gz"}
-    with under_way(workspace, "evening"):
-        answer = call("hearth_workspace", **given, code=code)
-    assert (answer["changed"], answer["under_way"]) == (False, "evening")
-    assert (answer["differing"], here.read_text()) == (["train.py"], "old\n")
-    answer = call("hearth_workspace", **given, code=code)
-    assert (answer["changed"], answer["under_way"], here.read_text()) == (True, "", "new\n")
-
-
-@pytest.mark.parametrize("check", [True, False])
-@pytest.mark.parametrize("own", ["scripts/backup.sh", "scripts.new/notes", "scripts"])
-def test_scripts_that_are_not_hearths_stay_and_are_a_finding(tmp_path, own, check):
-    home, source = tmp_path / "projects", tmp_path / "code"
-    (home / own).parent.mkdir(parents=True)
-    (home / own).write_text("mine")
-    (source / "hearth").mkdir(parents=True)
-    with tarfile.open(tmp_path / "code.tar.gz", "w:gz") as archive:
-        archive.add(source / "hearth", "hearth")
-    given = {"path": str(home), "folders": ["scripts", "config"], "code": {"hearth/a.py": "0"}}
-    answer = call("hearth_workspace", check=check, archive=f"{tmp_path}/code.tar.gz", **given)
-    assert (home / own).read_text() == "mine"
-    if own != "scripts.new/notes":
-        assert_names(answer["findings"][0], home / "scripts", "hearth_workspace")
-        assert not answer["changed"]
-        assert not (home / "config").exists()

@@ -1,0 +1,124 @@
+"""The mark of a workspace: the paths in it that Hearth made, so that it replaces no others."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterable
+
+from ansible.module_utils.hearth.base.places import MANIFEST
+from ansible.module_utils.hearth_node.base import text_of, write_private
+
+FOLDERS = ("data", "models", "scripts", "logs", "config", "results", "checkpoints")
+"""Folders that every workspace has."""
+
+MARK = ".hearth-workspace"
+"""File in a workspace that lists the paths that Hearth made, one per line."""
+
+_ALL = (*FOLDERS, "code")
+# Folders that hold a person's own files too; theirs are told from Hearth's by name or manifest.
+_SHARED = {
+    "data": re.compile(r"\.?[0-9a-f]{12}([-.].*)?|hub|tokens|speeds|prepared"),
+    "models": re.compile(r"\..+\.(lock|arriving|unfinished)|.+\.folder\.json"),
+}
+
+
+def made_here(workspace: str) -> set[str]:
+    """Return the paths in a workspace that Hearth made, according to its mark.
+
+    An unmarked workspace with the training code and all its folders is from before the mark: it is
+    Hearth's as a whole.
+    """
+    if lines := text_of(os.path.join(workspace, MARK)).splitlines():
+        return {line for line in lines if line.split("/")[0] in _ALL and ".." not in line}
+    before = all(
+        os.path.isdir(os.path.join(workspace, name)) for name in (*FOLDERS, "scripts/hearth")
+    )
+    return {*_ALL} if before else set()
+
+
+def claim(workspace: str, places: Iterable[str]) -> set[str]:
+    """Return the paths that are Hearth's once it has written to `places`, paths in the workspace.
+
+    Those are the ones that it made, and every place at which there is nothing yet, or its topmost
+    folder of which that is true.
+    """
+    made = made_here(workspace)
+    for place in places:
+        if not is_claimed(place, made):
+            free = (each for each in _downward(place) if _is_free(os.path.join(workspace, each)))
+            made.update(list(free)[:1])
+    return made
+
+
+def is_claimed(place: str, made: set[str]) -> bool:
+    """Return whether a path in the workspace is Hearth's, by itself or within a folder."""
+    return not made.isdisjoint(_downward(place))
+
+
+def write_mark(workspace: str, made: set[str], check: bool) -> bool:
+    """Write the mark of an existing workspace, unless `check`; return whether it was another."""
+    path, text = os.path.join(workspace, MARK), "".join(f"{place}\n" for place in sorted(made))
+    if text_of(path) == text:
+        return False
+    if not check:
+        write_private(path, text)
+    return True
+
+
+def is_workspace(folder: str) -> bool:
+    """Return whether a folder has the mark, or training code from before the mark."""
+    return any(os.path.lexists(os.path.join(folder, name)) for name in (MARK, "scripts/hearth"))
+
+
+def removable(workspace: str) -> tuple[list[str], list[str]]:
+    """Return the paths in a workspace that Hearth made, and those that are somebody else's.
+
+    If none is somebody else's, the first is the workspace itself; but a home, a link or the root of
+    a disk stays. A link within the workspace is somebody else's.
+    """
+    made = made_here(workspace)
+    gone, stays = _sort(workspace, os.listdir(workspace), made) if made else ([], [workspace])
+    homes = {os.path.expanduser("~"), *(user.pw_dir for user in pwd.getpwall())}
+    fixed = os.path.ismount(workspace) or os.path.islink(workspace) or workspace in homes
+    return (gone, stays or [workspace]) if fixed or stays else ([workspace], [])
+
+
+def _sort(workspace: str, places: Iterable[str], made: set[str]) -> tuple[list[str], list[str]]:
+    """Sort paths in the workspace into Hearth's and somebody else's, also within its folders."""
+    gone: list[str] = []
+    stays: list[str] = []
+    for place in sorted(places):
+        path, within, others = os.path.join(workspace, place), [], []
+        if place in (*_SHARED, "code") and os.path.isdir(path) and not os.path.islink(path):
+            below = [f"{place}/{name}" for name in os.listdir(path)]
+            within, others = _sort(workspace, below, made)
+        if _is_hearths(path, place, made) and not others:
+            gone.append(path)
+        else:
+            gone += within
+            stays += others or [path]
+    return gone, stays
+
+
+def _is_hearths(path: str, place: str, made: set[str]) -> bool:
+    """Return whether Hearth made a path in the workspace."""
+    if os.path.islink(path):
+        return False
+    folder, _, name = place.partition("/")
+    if name and folder in _SHARED:
+        known = _SHARED[folder].fullmatch(name) or os.path.isfile(os.path.join(path, MANIFEST))
+        return bool(known) or place in made
+    return is_claimed(place, made) or place.startswith(".hearth-")
+
+
+def _downward(place: str) -> list[str]:
+    """Return a path and the folders that lead to it, the topmost first."""
+    parts = place.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _is_free(path: str) -> bool:
+    """Return whether there is nothing at a path, or an empty folder."""
+    return not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path))

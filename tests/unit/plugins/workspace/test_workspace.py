@@ -1,0 +1,82 @@
+"""A node's workspace: Hearth's code in it, its mark, and the things that are not Hearth's."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+
+import pytest
+from ansible.module_utils.hearth_node.workspace.mark import FOLDERS, MARK, made_here
+from support.facts import assert_names
+from support.modules import call
+from support.workspace import under_way
+
+
+@pytest.fixture
+def place(tmp_path_factory):
+    """Return a function that brings the code, a file `hearth/a.py`, to a workspace."""
+    source = tmp_path_factory.mktemp("code")
+    (source / "a.py").write_text("new\n")
+    with tarfile.open(source / "code.tar.gz", "w:gz") as archive:
+        archive.add(source / "a.py", "hearth/a.py")
+    code = {"hearth/a.py": hashlib.sha256(b"new\n").hexdigest()}
+    given = {"code": code, "archive": f"{source}/code.tar.gz"}
+    return lambda path, check=False: call("hearth_workspace", check, path=str(path), **given)
+
+
+def test_other_code_takes_the_place_of_the_old_unless_a_run_starts_with_it(workspace, place):
+    here = workspace / "scripts" / "hearth" / "a.py"
+    here.write_text("old\n")
+    with under_way(workspace, "evening"):
+        answer = place(workspace)
+    assert answer["under_way"] == "evening"
+    assert (answer["differing"], here.read_text()) == (["hearth/a.py"], "old\n")
+    answer = place(workspace)
+    assert (answer["changed"], answer["under_way"], here.read_text()) == (True, "", "new\n")
+    assert not place(workspace)["changed"]
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(
+    "own", ["scripts/backup.sh", "scripts/hearth/warm.py", "scripts", "scripts.new/notes"]
+)
+def test_scripts_that_are_not_hearths_stay_and_are_a_finding(tmp_path, place, own, check):
+    home = tmp_path / "projects"
+    (home / own).parent.mkdir(parents=True)
+    (home / own).write_text("mine")
+    answer = place(home, check)
+    assert (home / own).read_text() == "mine"
+    if own != "scripts.new/notes":
+        assert_names(answer["findings"][0], home / "scripts", "hearth_workspace")
+        assert not answer["changed"]
+        assert not (home / "config").exists()
+
+
+def test_scripts_in_a_marked_workspace_that_hearth_did_not_put_there_stay(workspace, place):
+    place(workspace)
+    (workspace / "scripts").rename(workspace / "old")
+    (workspace / "scripts").mkdir()
+    (workspace / "scripts" / "backup.sh").write_text("mine")
+    assert place(workspace)["findings"]
+    assert (workspace / "scripts" / "backup.sh").read_text() == "mine"
+
+
+def test_a_workspace_from_before_the_mark_is_marked_once(workspace, place):
+    assert place(workspace, check=True)["changed"]
+    assert not (workspace / MARK).exists()
+    place(workspace)
+    assert (workspace / MARK).exists()
+    assert not place(workspace)["changed"]
+
+
+def test_the_mark_names_only_what_hearth_made(tmp_path, place):
+    (tmp_path / "results" / "thesis").mkdir(parents=True)
+    (tmp_path / "logs").mkdir()
+    place(tmp_path)
+    assert made_here(str(tmp_path)) == {*FOLDERS} - {"results"}
+
+
+@pytest.mark.parametrize("line", ["/etc", "..", "data/../../x", "mine", ""])
+def test_a_mark_names_nothing_but_hearths_folders(workspace, line):
+    (workspace / MARK).write_text(f"logs\n{line}\n")
+    assert made_here(str(workspace)) == {"logs"}
