@@ -12,7 +12,7 @@ NOISE = ["", "echo welcome", "printf welcome", 'echo "{welcome}"', "echo welcome
 
 
 def login(folder: Path, bashrc: str = "") -> SimpleNamespace:
-    """Return what of Ansible's connection is used to run a program there."""
+    """Return a stand-in of Ansible's connection to a node with this .bashrc."""
     ssh = str(stand_in(folder / "ssh", f'{bashrc}\nexec sh -c "$2"'))
     return SimpleNamespace(
         transport="ssh",

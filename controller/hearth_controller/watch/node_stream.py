@@ -41,7 +41,7 @@ class NodeStream:
         self._files = {name: {"place": None, "lines": lines} for name, lines in files.items()}
         self._request = {"run": run, "workspace": workspace, "interval": interval}
         self._program: NodeProgram | None = None
-        self._half, self._pinged = b"", 0.0
+        self._half, self._pinged, self._connected = b"", 0.0, 0.0
         self.answered, self.error = time.monotonic(), ""
 
     @property
@@ -75,7 +75,8 @@ class NodeStream:
             program.process.stdin.write(b"\n")
             self._pinged = time.monotonic()
         if not select.select([program.process.stdout], [], [], _WAIT)[0]:
-            if self.silent > _STALLED:
+            # A new connection has as long, however long the node was silent before.
+            if min(self.silent, time.monotonic() - self._connected) > _STALLED:
                 raise ConnectionError(f"no sign of life for {self.silent:.0f} s")
             return []
         data = program.read_once()
@@ -89,5 +90,6 @@ class NodeStream:
 
     def _start(self) -> NodeProgram:
         self._half, self._pinged = b"", time.monotonic()
+        self._connected = self._pinged
         request = self._request | {"files": self._files}
         return NodeProgram(self._connection, self._python, _PROGRAM, request)

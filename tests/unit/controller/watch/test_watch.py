@@ -201,6 +201,13 @@ def test_a_run_is_followed_whatever_the_login_shell_prints(write, stream, tmp_pa
     assert opened.error == ""
 
 
+def test_a_node_that_comes_back_has_time_to_log_in(write, stream, tmp_path):
+    write("results/r1/supervisor.json", record("finished"))
+    opened = stream(login(tmp_path, "sleep 0.5"), metrics=None)
+    opened.answered -= 100
+    assert outcome_of(follow(opened, patience=105))["state"] == "finished"
+
+
 @pytest.mark.parametrize("bashrc", ["exit", "echo welcome; exit 1"])
 def test_a_login_shell_that_ends_is_no_answer_and_is_named(write, stream, tmp_path, bashrc):
     follower = follow(stream(login(tmp_path, bashrc), metrics=None), patience=0.3)
