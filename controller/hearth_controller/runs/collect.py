@@ -57,33 +57,34 @@ def collect(
     """
     changed, collected = False, []
     try:
-        into.mkdir(parents=True, exist_ok=True)
-        sweep(into)
-        # Beside its destination, so that a rename completes it.
-        with tempfile.TemporaryDirectory(dir=into, prefix=f"{_COMING}{os.getpid()}-") as folder:
-            for name in unpacked(archive, names, Path(folder)):
-                with alone(into):
-                    changed |= put(Path(folder) / name, into / name, fuller=name in copies)
-                collected.append(name)
+        with tarfile.open(fileobj=archive, mode="r|", encoding="utf-8") as members:
+            into.mkdir(parents=True, exist_ok=True)
+            sweep(into)
+            # Beside its destination, so that a rename completes it.
+            coming = f"{_COMING}{os.getpid()}-"
+            with tempfile.TemporaryDirectory(dir=into, prefix=coming) as folder:
+                for name in unpacked(members, names, Path(folder)):
+                    with alone(into):
+                        changed |= put(Path(folder) / name, into / name, fuller=name in copies)
+                    collected.append(name)
     except (tarfile.TarError, OSError) as error:
         return changed, collected, str(error)
     return changed, collected, ""
 
 
-def unpacked(archive: Readable, names: Collection[str], folder: Path) -> Iterator[str]:
+def unpacked(members: tarfile.TarFile, names: Collection[str], folder: Path) -> Iterator[str]:
     """Write the files of an archive to `folder`; yield each of `names` once all of it is there."""
     current = ""
-    with tarfile.open(fileobj=archive, mode="r|", encoding="utf-8") as members:
-        for member in members:
-            above = [name for name in names if f"{member.name}/".startswith(f"{name}/")]
-            if not (above and member.isreg() and safe(member.name)):
-                continue
-            if current and current != above[0]:
-                yield current
-            current, place = above[0], folder / member.name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with place.open("wb") as file:
-                shutil.copyfileobj(members.extractfile(member), file)
+    for member in members:
+        above = [name for name in names if f"{member.name}/".startswith(f"{name}/")]
+        if not (above and member.isreg() and safe(member.name)):
+            continue
+        if current and current != above[0]:
+            yield current
+        current, place = above[0], folder / member.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as file:
+            shutil.copyfileobj(members.extractfile(member), file)
     if current:
         yield current
 

@@ -8,6 +8,7 @@ from importlib import resources
 from io import BytesIO
 
 import pytest
+from support.facts import assert_names
 from support.login import NOISE, login
 
 from hearth.record.send import NOT_SENT, send
@@ -98,3 +99,15 @@ def test_a_connection_that_breaks_replaces_nothing_by_a_part_of_it(tmp_path, wor
     assert why
     assert earlier.exists()
     assert not list((tmp_path / "here").glob(".coming-*"))
+
+
+def test_a_folder_here_that_cannot_be_written_is_said_and_is_no_fault_of_the_node(
+    tmp_path, workspace
+):
+    (tmp_path / "here").write_text("in the way")
+    request = {"workspace": str(workspace), "files": FILES}
+    program = NodeProgram(login(tmp_path), sys.executable, PROGRAM, request)
+    _, collected, why = collect(tmp_path / "here", FILES, program)
+    program.close()
+    assert (collected, program.begun) == ([], True)
+    assert_names(why, tmp_path / "here")
