@@ -6,7 +6,12 @@ import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
+
+from hearth_controller.base.paths import as_typed
 
 EXAMPLE = "inventory/homelab.example shows how it looks"
 
@@ -21,6 +26,34 @@ class Node:
     name: str
     rank: int
     address: str
+
+
+def unreadable(sources: Iterable[str]) -> list[str]:
+    """Return a finding for each inventory source that does not exist or is no YAML.
+
+    `sources` are files, folders and, with a comma, lists of hosts. Ansible skips the first two with
+    a warning.
+    """
+    findings = []
+    for source in (Path(each) for each in sources if "," not in each):
+        if not source.exists():
+            findings.append(f"{as_typed(source)}: there is no such inventory; {EXAMPLE}")
+        for file in sorted(source.iterdir()) if source.is_dir() else [source]:
+            if file.suffix in (".yml", ".yaml") and file.is_file():
+                findings += _syntax_error(file)
+    return findings
+
+
+def _syntax_error(file: Path) -> list[str]:
+    """Return a finding with the line at which a file is no YAML; none if it is."""
+    try:
+        for _ in yaml.parse(file.read_bytes()):
+            pass
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line, why = f":{mark.line + 1}" if mark else "", getattr(error, "problem", None) or error
+        return [f"{as_typed(file)}{line}: this is no YAML ({why}); correct it, {EXAMPLE}"]
+    return []
 
 
 def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], list[str]]:

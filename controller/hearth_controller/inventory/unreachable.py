@@ -6,15 +6,25 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from hearth_controller.base.node_program import SHELL_ENDS
+
 _CHANGED = re.compile(r"Host key for (?P<name>\S+) has changed")
 _PINNED = re.compile(r"Offending \S+ key in (?P<file>.+):\d+")
+
+_NO_RESULT = "Module result deserialization failed"
 
 # Patterns of error messages, with explanations; braces refer to named groups of the pattern.
 _MEANINGS = (
     (
-        r"Host key verification failed|because Host Key checking is enabled",
+        r"Host key verification failed",
         "its host key is not pinned yet; playbooks/preflight.yml (or provision.yml) shows and pins "
         "it",
+    ),
+    (
+        # Ansible hides what ssh says where it enters a password.
+        r"because Host Key checking is enabled",
+        "its host key is not the pinned one, or none is pinned yet; playbooks/preflight.yml shows "
+        "the key, pins it or says what to do",
     ),
     (
         r"(?P<user>[^\s@]+)@\S+: Permission denied \((?P<ways>[^)]*)\)",
@@ -38,6 +48,12 @@ _MEANINGS = (
     (
         r"sudo: (command )?not found",
         "there is no sudo; as root on the machine: apt-get install sudo, then adduser USER sudo",
+    ),
+    (r"failed to resolve remote temporary directory", SHELL_ENDS),
+    (
+        r"Failed to create temporary directory\..*exited with result (?P<status>\d+)",
+        "no folder could be made in the user's home (status {status}). Either the disk is full or "
+        f"the home is not writable, or {SHELL_ENDS}",
     ),
     (
         r"The module interpreter '(?P<python>[^']+)' was not found",
@@ -66,6 +82,21 @@ def describe_failure(result: Mapping[str, Any]) -> str:
     """Return the explained message of a failed or unreachable result; '' if it has none."""
     message = str(result.get("msg") or "").strip()
     errors = str(result.get("module_stderr") or result.get("stderr") or "").strip()
+    if _NO_RESULT in message and not errors and (shell := _login_shell(result)):
+        return shell
     if errors and errors not in message:
         message = f"{message}\n{errors}" if message else errors
     return explain(message.removeprefix("Task failed: "))
+
+
+def _login_shell(result: Mapping[str, Any]) -> str:
+    """Return the fault of the login shell through which a module left no result, or ''."""
+    *printed, last = str(result.get("module_stdout") or "").strip().splitlines() or [""]
+    if last.startswith("{"):
+        first = next((line for line in printed if line.startswith("{")), "")
+        return first and (
+            f"its login shell prints {first!r} before the result of a command. Let the user's "
+            "~/.bashrc and ~/.profile on the machine print only to a terminal, or nothing"
+        )
+    killed = result.get("rc", 0) > 128
+    return "" if killed else SHELL_ENDS

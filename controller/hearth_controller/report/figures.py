@@ -109,7 +109,8 @@ def timeline(story: Story) -> str:
         for panel in temperature:
             panel.set_title("temperature of what computes, °C")
         for panel in (speed, memory, *temperature):
-            panel.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+            # The highest tick is above all curves: the axis reaches as far as its ticks.
+            panel.set_yticks(MaxNLocator(3, integer=True).tick_values(*panel.get_ylim()))
             panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         _events(events, story, unit)
         for panel in (speed, share, memory, *temperature):

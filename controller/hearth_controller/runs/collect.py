@@ -5,10 +5,12 @@ from __future__ import annotations
 import filecmp
 import os
 import shutil
+import tarfile
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 from hearth.base.files import alone, write_whole
 
@@ -37,29 +39,54 @@ def forget(into: Path) -> bool:
     return True
 
 
-def collect(
-    into: Path,
-    files: Mapping[str, str],
-    fetch: Callable[[str, Path], bool],
-    copies: Collection[str] = (),
-) -> tuple[bool, list[str]]:
-    """Bring `files` to the folder `into`; return whether any changed, and those the node had.
+class Readable(Protocol):
+    """A stream of bytes."""
 
-    `files` are paths on the node by path in `into`. `fetch` brings one, if the node has it. Those
-    that are `copies` replace only a smaller file.
+    def read(self, size: int, /) -> bytes:
+        """Return about `size` bytes, none at the end."""
+
+
+def collect(
+    into: Path, names: Collection[str], archive: Readable, copies: Collection[str] = ()
+) -> tuple[bool, list[str], str]:
+    """Bring the files and folders `names` of an archive to the folder `into`.
+
+    `archive` is what `hearth.record.send` wrote. Those that are `copies` replace only a smaller
+    file. Returns whether any changed, those that the archive had, and why it has no more ('' if it
+    is whole); none is replaced by a part of it.
     """
-    into.mkdir(parents=True, exist_ok=True)
-    sweep(into)
     changed, collected = False, []
-    # Beside its destination, so that a rename completes it.
-    with tempfile.TemporaryDirectory(dir=into, prefix=f"{_COMING}{os.getpid()}-") as folder:
-        for local, remote in files.items():
-            fresh = Path(folder) / local
-            if fetch(remote, fresh):
-                with alone(into):
-                    changed |= put(fresh, into / local, fuller=local in copies)
-                collected.append(local)
-    return changed, collected
+    try:
+        with tarfile.open(fileobj=archive, mode="r|", encoding="utf-8") as members:
+            into.mkdir(parents=True, exist_ok=True)
+            sweep(into)
+            # Beside its destination, so that a rename completes it.
+            coming = f"{_COMING}{os.getpid()}-"
+            with tempfile.TemporaryDirectory(dir=into, prefix=coming) as folder:
+                for name in unpacked(members, names, Path(folder)):
+                    with alone(into):
+                        changed |= put(Path(folder) / name, into / name, fuller=name in copies)
+                    collected.append(name)
+    except (tarfile.TarError, OSError) as error:
+        return changed, collected, str(error)
+    return changed, collected, ""
+
+
+def unpacked(members: tarfile.TarFile, names: Collection[str], folder: Path) -> Iterator[str]:
+    """Write the files of an archive to `folder`; yield each of `names` once all of it is there."""
+    current = ""
+    for member in members:
+        above = [name for name in names if f"{member.name}/".startswith(f"{name}/")]
+        if not (above and member.isreg() and safe(member.name)):
+            continue
+        if current and current != above[0]:
+            yield current
+        current, place = above[0], folder / member.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as file:
+            shutil.copyfileobj(members.extractfile(member), file)
+    if current:
+        yield current
 
 
 def safe(name: str) -> bool:

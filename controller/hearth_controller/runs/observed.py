@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from hearth.base.errors import ConfigError, LaunchError, did_you_mean
 from hearth.config import Run, run_of
 from hearth.supervise.cause import ENDS, generation_of, telling
+from hearth_controller.runs.metric_line import is_sound
 from hearth_controller.runs.story import Story
 from hearth_controller.script.run import ScriptRun, script_of
 
@@ -185,7 +186,7 @@ def observed_run(
     }
     of_parts = {node: records[node] for node in names if node in records}
     state, decisive = _state(parts, of_parts)
-    metrics = max((digest["metrics"] for digest in known.values()), key=_progress_key)
+    metrics = max((_sound(digest["metrics"]) for digest in known.values()), key=_progress_key)
     checkpoints = [digest["checkpoint"] for digest in known.values() if digest["checkpoint"]]
     texts = [digest["run_file"] for digest in known.values()]
     return ObservedRun(
@@ -294,6 +295,15 @@ def _missing(
     else:
         return []
     return [node for node in parts if node in missing]
+
+
+def _sound(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node's metrics without lines that the trainer cannot have written."""
+    return {
+        name: value
+        for name, value in metrics.items()
+        if not isinstance(value, Mapping) or is_sound(value)
+    }
 
 
 def _progress_key(metrics: Mapping[str, Any]) -> tuple[int, int, str]:

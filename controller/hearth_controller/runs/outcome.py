@@ -170,11 +170,16 @@ class Outcome:
         if rank is None:
             return {}
         results = f"results/{run}"
-        files = {f"logs/{node}.log": f"logs/{run}.log", f"files/{node}": f"{results}/files"}
-        return files | {
+        record = {
             name: f"{results}/{name}"
             for name in (*_RECORD, *_RESULTS)
             if rank == 0 or (name in _RECORD and node == self.stand_in)
+        }
+        # A script's files come last: it may still be changing them.
+        return {
+            f"logs/{node}.log": f"logs/{run}.log",
+            **record,
+            f"files/{node}": f"{results}/files",
         }
 
     def copies(self, node: str) -> tuple[str, ...]:

@@ -53,11 +53,15 @@ def judge(
             degraded.append(f"{run.name} is {run.state}: {run.why}")
         elif run.state == "running" and run.missing:
             degraded.append(f"{run.name} {run.why}")
-    silent = [node["name"] for node in nodes if not node["answers"]]
+    silent = [
+        f"{node['name']} does not answer: {node['why'].partition(chr(10))[0]}"
+        for node in nodes
+        if not node["answers"]
+    ]
     if nodes and len(silent) == len(nodes):
-        broken.append("no node answers")
+        broken += ["no node answers", *silent]
     else:
-        degraded += [f"{name} does not answer" for name in silent]
+        degraded += silent
     for node in nodes:
         degraded += [f"{node['name']}: {trouble}" for trouble in _gpu_troubles(node)]
     return overall(broken, degraded), broken + degraded

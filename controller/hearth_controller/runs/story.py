@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from hearth_controller.runs.metric_line import is_sound
 from hearth_controller.runs.windows import NodeWork, Window, warmest
 
 
@@ -222,6 +223,8 @@ class Story:
             "wait_seconds": (fmean, "wait_seconds_by_rank", steps),
             "peak_memory_mib": (max, "peak_memory_mib_by_rank", 1),
         }
+        if not (steps > 0 and seconds > 0 and sum(line["rows_by_rank"]) > 0):
+            return  # figures are means over these
         nodes = self.launches[-1].nodes
         temperatures = line.get("celsius_by_rank") or [None] * len(line["rows_by_rank"])
         work = {
@@ -266,11 +269,15 @@ def read_lines(metrics: Path) -> Iterator[dict[str, Any]]:
 
 
 def parse(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the records of these lines of a `metrics.jsonl`, skipping truncated ones."""
+    """Yield the records of these lines of a `metrics.jsonl`, skipping truncated and false ones."""
     for line in lines:
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             record = json.loads(line)
-            if isinstance(record, dict):
+            if "\\u" in line:
+                json.dumps(
+                    record, ensure_ascii=False
+                ).encode()  # half of a surrogate pair is no text
+            if is_sound(record):
                 yield record
 
 

@@ -78,7 +78,7 @@ def script_of(text: str, where: str) -> ScriptRun | None:
             return None
         fields = content["script"] | {"arguments": tuple(content["script"]["arguments"])}
         return ScriptRun(content["run"], str(content["created"]), **fields)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return None
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{where}: this is not a run file ({error!r})") from error

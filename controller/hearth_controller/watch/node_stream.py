@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import select
-import shlex
-import subprocess
-import tempfile
 import time
-from contextlib import suppress
 from importlib import resources
 from typing import Any
 
-from hearth_controller.base.paths import for_shell
+from hearth_controller.base.node_program import NodeProgram
 
-# The program and its request are the first two lines of standard input, which then stays open:
-# its end, however it comes about, ends the process on the node.
-_LOADER = "import json, sys; exec(json.loads(sys.stdin.readline()))"
 _PROGRAM = resources.files("hearth.record").joinpath("stream.py").read_text(encoding="utf-8")
 _WAIT, _PING = 1.0, 5.0
 _STALLED = 30.0
@@ -32,7 +24,7 @@ class NodeStream:
     after it.
 
     Attributes:
-        answered: when the last byte arrived (monotonic).
+        answered: when the program's last byte arrived (monotonic).
         error: why there is no connection, the last time that one broke.
     """
 
@@ -48,8 +40,8 @@ class NodeStream:
         self._connection, self._python = connection, python
         self._files = {name: {"place": None, "lines": lines} for name, lines in files.items()}
         self._request = {"run": run, "workspace": workspace, "interval": interval}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._half, self._pinged = b"", 0.0
+        self._program: NodeProgram | None = None
+        self._half, self._pinged, self._connected = b"", 0.0, 0.0
         self.answered, self.error = time.monotonic(), ""
 
     @property
@@ -63,7 +55,7 @@ class NodeStream:
         try:
             changes = self._read()
         except Exception as error:  # of Ansible's connection, too
-            self._broken(str(error))
+            self.error = (self.close() or [str(error)])[-1]
             time.sleep(max(0.0, began + _WAIT - time.monotonic()))
             return []
         for change in changes:
@@ -72,78 +64,32 @@ class NodeStream:
                     kept["place"] = more["place"]
         return changes
 
-    def close(self) -> None:
-        """End the process on the node."""
-        if process := self._process:
-            self._process = None
-            with suppress(OSError):
-                process.stdin.close()
-            try:
-                process.wait(_WAIT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()
+    def close(self) -> list[str]:
+        """End the process on the node; return the lines of its errors."""
+        program, self._program = self._program, None
+        return program.close() if program else []
 
     def _read(self) -> list[dict[str, Any]]:
-        process = self._process = self._process or self._start()
+        program = self._program = self._program or self._start()
         if time.monotonic() - self._pinged > _PING:
-            process.stdin.write(b"\n")
+            program.process.stdin.write(b"\n")
             self._pinged = time.monotonic()
-        if not select.select([process.stdout], [], [], _WAIT)[0]:
-            if self.silent > _STALLED:
+        if not select.select([program.process.stdout], [], [], _WAIT)[0]:
+            # A new connection has as long, however long the node was silent before.
+            if min(self.silent, time.monotonic() - self._connected) > _STALLED:
                 raise ConnectionError(f"no sign of life for {self.silent:.0f} s")
             return []
-        data = os.read(process.stdout.fileno(), 1 << 16)
-        if not data:
+        data = program.read_once()
+        if data is None:
             raise ConnectionError("the connection was closed")
-        self.answered = time.monotonic()
+        if data:
+            self.answered = time.monotonic()
         *lines, self._half = (self._half + data).split(b"\n")
-        # A login shell may say something of its own.
+        # What a login shell has left at work may say something of its own.
         return [json.loads(line) for line in lines if line.startswith(b"{")]
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> NodeProgram:
         self._half, self._pinged = b"", time.monotonic()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read when the process has ended)
-        process = subprocess.Popen(
-            command(self._connection, self._python),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            bufsize=0,
-        )
+        self._connected = self._pinged
         request = self._request | {"files": self._files}
-        with suppress(OSError):  # its error tells more
-            process.stdin.write(f"{json.dumps(_PROGRAM)}\n{json.dumps(request)}\n".encode())
-        return process
-
-    def _broken(self, why: str) -> None:
-        """Give the connection up; note what ssh, the shell or Python said."""
-        output = ""
-        if self._process:
-            self.close()
-            self._errors.seek(0)
-            output = self._errors.read().decode("utf-8", "replace").strip()
-        self.error = output.splitlines()[-1] if output else why
-
-
-def command(connection: Any, python: str) -> list[str | bytes]:
-    """Return the local command that runs a program from standard input on a node.
-
-    `connection` is Ansible's connection plugin. Raises whatever that raises if there is no answer.
-    """
-    where = f'"$(command -v {for_shell(python)} || echo python3)"'
-    script = f"exec {where} -ISc {shlex.quote(_LOADER)}"
-    if connection.transport == "local":
-        return ["/bin/sh", "-c", script]
-    if connection.transport != "ssh":
-        raise ConnectionError(f"cannot follow over the connection '{connection.transport}'")
-    option = connection.get_option
-    if option("password"):
-        # Ansible enters it here; what follows shares the connection.
-        connection.exec_command("true", sudoable=False)
-    ssh = option("ssh_executable")
-    parts = connection._build_command(
-        ssh, "ssh", option("host"), f"/bin/sh -c {shlex.quote(script)}"
-    )
-    return parts[parts.index(ssh.encode()) :]  # without sshpass
+        return NodeProgram(self._connection, self._python, _PROGRAM, request)

@@ -20,7 +20,7 @@ from ansible.vars.plugins import get_vars_from_inventory_sources
 
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.paths import as_typed, playbook_command
-from hearth_controller.inventory.nodes import far_apart, read_nodes
+from hearth_controller.inventory.nodes import far_apart, read_nodes, unreadable
 from hearth_controller.inventory.variables import (
     Given,
     check,
@@ -101,6 +101,9 @@ class ActionModule(ActionBase):
         hostvars = task_vars["hostvars"]
         names = task_vars["groups"].get("cluster", [])
         nodes, findings = read_nodes({name: hostvars[name] for name in names})
+        # pylint: disable-next=protected-access
+        broken = unreadable(hostvars._inventory._sources)
+        findings = broken + (findings if names or not broken else [])
         folders = constants.DEFAULT_ROLES_PATH
         roles = sorted(role.name for folder in folders for role in Path(folder).glob("*"))
         verbs = verb_options(task_vars["playbook_dir"])
@@ -113,7 +116,7 @@ class ActionModule(ActionBase):
         # A word after -e, such as `lines`, reaches the option of its verb by the option's default.
         wanted = wanted | of_verbs.keys()
         findings += check(
-            {name: self._given(hostvars, name, wanted, untyped, options) for name in names},
+            {name: self._given(hostvars, name, wanted, untyped, typed, options) for name in names},
             options,
             {role: f"the role {role}" for role in roles}
             | {verb: f"the verb {verb}" for verb in verbs},
@@ -144,7 +147,12 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _given(
-        hostvars: Any, host: str, wanted: set[str], untyped: set[str], options: Container[str]
+        hostvars: Any,
+        host: str,
+        wanted: set[str],
+        untyped: set[str],
+        typed: set[str],
+        options: Container[str],
     ) -> dict[str, Given]:
         """Return the wanted variables that a host has; only the options' templates are resolved."""
         given = {}
@@ -156,6 +164,7 @@ class ActionModule(ActionBase):
                 value = resolved[name] if name in options else raw
             except AnsibleError:
                 continue  # a template of a later value; the role that uses it reports errors
-            source = where(name, raw) if name in untyped else "-e"
+            word = "".join(f" {each}" for each in sorted(template_names(raw) & typed))
+            source = where(name, raw) if name in untyped else f"-e{word}"
             given[name] = Given(value, source, name not in untyped)
         return given

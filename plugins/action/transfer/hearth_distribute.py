@@ -8,6 +8,7 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from hearth_controller.base.node_program import after_mark, marked
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import Screen
 from hearth_controller.transfer.distribution import Distribution
@@ -153,7 +154,10 @@ class ActionModule(ActionBase):
             time.sleep(1)
 
     def _ask(self, command: str) -> str:
-        answer = self._low_level_execute_command(command, sudoable=False)
+        answer = self._low_level_execute_command(marked(command), sudoable=False)
         if answer["rc"] != 0:
             raise AnsibleConnectionFailure(answer["stderr"] or f"status {answer['rc']}")
-        return str(answer["stdout"])
+        try:
+            return after_mark(str(answer["stdout"]))
+        except ConnectionError as error:
+            raise AnsibleConnectionFailure(str(error)) from None

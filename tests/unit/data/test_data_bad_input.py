@@ -62,6 +62,11 @@ def test_a_folder_is_refused_with_the_files_in_it(findings, tmp_path):
     assert_names(finding, "folder.jsonl", "a folder", "a.csv")
 
 
+def test_a_number_of_more_digits_than_python_reads_is_named_with_its_line(findings):
+    (finding,) = findings("x.jsonl", f'{GOOD.rstrip()}\n{{"text": {"9" * 5000}}}\n')
+    assert_names(finding, "x.jsonl:2", "4300")
+
+
 @pytest.mark.parametrize("content", ["", "\n \n\n", "\ufeff", " " * 500])
 @pytest.mark.parametrize("name", ["x.jsonl", "x.txt", "x.csv", "x.parquet"])
 def test_an_empty_file_is_refused(findings, name, content):

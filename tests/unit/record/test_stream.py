@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hearth.record.stream import Tail
+from hearth.record.stream import Tail, Watch
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,13 @@ def test_a_reader_that_has_nothing_gets_the_last_lines_and_then_what_comes(tmp_p
     file.write_text("a\nb\nc\nd\ne\n")
     more = tail.more()
     assert (more["text"], more["anew"]) == ("e\n", False)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "[" * 5000])
+def test_a_record_that_is_none_ends_no_report(tmp_path, text):
+    (tmp_path / "results" / "r1").mkdir(parents=True)
+    (tmp_path / "results" / "r1" / "supervisor.json").write_text(text)
+    watch = Watch(
+        {"workspace": str(tmp_path), "run": "r1", "files": {"log": {"place": None, "lines": 5}}}
+    )
+    assert watch.changes() == {"record": None, "alive": False, "log": None}

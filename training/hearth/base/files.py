@@ -23,7 +23,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object that a file holds; None if it cannot be read or is something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 

@@ -204,6 +204,8 @@ def run_of(text: str, where: str) -> Run:
         )
     except (yaml.YAMLError, ValidationError) as error:
         raise ConfigError(*describe(error, where, Settings.model_fields)) from error
+    except RecursionError:
+        raise ConfigError(f"{where}: this is not a run file (it is nested too deep)") from None
     except (KeyError, TypeError, AttributeError) as error:
         if isinstance(content, dict) and "script" in content:
             raise ConfigError(

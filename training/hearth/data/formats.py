@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +140,9 @@ def _parsed_object(line: str) -> dict[str, Any]:
         ) from None
     except RecursionError:
         raise Problem("this is not usable JSON (nested too deep)") from None
+    except ValueError:
+        most = sys.get_int_max_str_digits()
+        raise Problem(f"this is not usable JSON (a number of more than {most} digits)") from None
     if not isinstance(fields, dict):
         kind = {list: "an array", str: "a string"}.get(type(fields), "a bare value")
         raise Problem(f"this is {kind}; each line must be one JSON object")

@@ -94,7 +94,9 @@ class Watch:
         try:
             with open(self._record, encoding="utf-8") as file:
                 record = json.load(file)
-        except OSError:
+        except (OSError, ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict):
             return {"record": None, "alive": False}
         record.pop("heartbeat", None)  # it changes all the time
         try:

@@ -73,8 +73,8 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
             spans.append([at, at])
         elif at is not None:
             spans[-1][1] = at
-        if kind == "evaluate":
-            story[str(line.get("when"))] = line
+        if kind == "evaluate" and line.get("when") in ("before", "during", "after"):
+            story[line["when"]] = line
         elif kind in ("start", "step", "checkpoint", "end"):
             story[kind] = line
     if now is not None and spans and "end" not in story:
@@ -162,12 +162,20 @@ def remove(workspace: str, run: str) -> None:
 
 
 def _json(text: str) -> dict[str, Any] | None:
-    """Return the JSON object in a text, or None."""
+    """Return the JSON object in a text, or None; one that is nested deep cannot be passed on."""
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return content if isinstance(content, dict) else None
+    return content if isinstance(content, dict) and _shallow(content) else None
+
+
+def _shallow(content: Any, levels: int = 10) -> bool:
+    """Return whether lists and objects in `content` are nested at most `levels` deep."""
+    inner = content.values() if isinstance(content, dict) else content
+    return not isinstance(content, (dict, list)) or (
+        levels > 0 and all(_shallow(each, levels - 1) for each in inner)
+    )
 
 
 def _time(text: Any) -> float | None:

@@ -323,7 +323,7 @@ def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
 def test_a_typed_word_of_the_wrong_type_is_refused_before_a_machine_is_touched():
     done = played("playbooks/logs.yml", "-e", "lines=many", "-e", "follow=true")
     assert done.returncode == 2
-    assert_names(done.stdout, "logs_lines (-e): 'many'", "whole number")
+    assert_names(done.stdout, "logs_lines (-e lines): 'many'", "whole number")
     assert "logs_follow" not in done.stdout
 
 

@@ -32,6 +32,7 @@ from hearth_controller.report.__main__ import main
 from hearth_controller.report.page import fact_rows, launch_rows, page, setting_rows, write_report
 from hearth_controller.report.read import read
 from hearth_controller.report.repeat import repeat_command
+from hearth_controller.runs.metric_line import MetricLine
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.runs.windows import thinned, totals
@@ -174,6 +175,34 @@ def test_a_record_that_is_cut_short_anywhere_still_tells_what_came_before(
     assert len(story.windows) >= whole.count('"kind": "step"')
 
 
+LINES = {line["kind"]: line for line in map(json.loads, TEXT.splitlines())}
+READ = MetricLine.model_fields.keys() - {"kind", "expected", "when"}
+CHANGED = [
+    LINES[kind] | {name: value}
+    for kind in LINES
+    for name in LINES[kind].keys() & READ
+    for value in ([[]], {"a": []}, True, float("nan"), float("inf"), 10**400, "\ud800")
+]
+STEP = LINES["step"]
+FALSE = [
+    *map(json.dumps, CHANGED),
+    json.dumps(STEP | {"tokens": 0, "step": 81}),
+    json.dumps(STEP | {"rows_by_rank": [0, 0, 0], "step": 81}),
+    json.dumps(STEP),  # no step since the one before
+    json.dumps(STEP | {"step": 81})[:-9],
+    f'{{"kind": "step", "step": {"9" * 5000}}}',
+    f'{{"kind": "start", "ranks": {"[" * 100_000}',
+    *("[]", "5", '"kind"', "null", "{}", '{"kind": ["step"]}', '{"kind": "unheard of"}', "\0"),
+]
+
+
+def test_what_the_trainer_cannot_have_written_changes_nothing(run, html):
+    with (run / "metrics.jsonl").open("ab") as metrics:
+        metrics.write("\n".join(FALSE).encode())
+        metrics.write(b'\n\xff\xfe{"kind": "step"}\n')
+    assert page(read(run)) == html
+
+
 # -- the page --------------------------------------------------------------------------------------
 
 
@@ -230,6 +259,13 @@ def test_the_page_shows_how_warm_it_was_where_somebody_could_tell(run, html):
     warm = page(read(run))
     assert warmest(warm) == {"desk": "70", "laptop": "81", "oldbox": "–"}
     assert warm.count("<path") > html.count("<path")  # a curve for each that could tell
+
+
+def test_the_highest_tick_of_the_memory_is_above_its_curves(html):
+    lines = map(json.loads, TEXT.splitlines())
+    most = max(max(line.get("peak_memory_mib_by_rank", [0])) for line in lines)
+    panel = html[html.index("share of the rows") : html.index("most memory used")]
+    assert max(map(int, re.findall(r">(\d+)</text>", panel))) >= most
 
 
 def test_settings_stand_with_their_origins_those_that_were_given_first(known):

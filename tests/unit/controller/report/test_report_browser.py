@@ -38,7 +38,7 @@ def browser(tmp_path_factory):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 400])
+@pytest.mark.parametrize("width", [1280, 400])
 def test_the_page_is_drawn_and_asks_for_nothing(report, browser, width, scheme):
     browser.open(report, width, scheme)
     drawn = "[...document.querySelectorAll('svg')].filter(each => each.clientWidth > 0)"
@@ -50,3 +50,11 @@ def test_the_page_is_drawn_and_asks_for_nothing(report, browser, width, scheme):
     assert colours[FIRST_NODE[scheme]] > 1000
     assert browser.complaints == []
     assert set(browser.requests) == {report.as_uri()}
+
+
+def test_a_window_of_a_usual_screen_shows_every_table_whole(report, browser):
+    browser.open(report, 1280, "light")
+    tables = "[...document.querySelectorAll('.wide-table')].map(each => each"
+    inner, outer = (browser.evaluate(f"{tables}.{side}Width)") for side in ("scroll", "client"))
+    assert len(inner) == 6
+    assert inner == outer

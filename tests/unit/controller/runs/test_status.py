@@ -88,19 +88,20 @@ def test_no_run_and_one_that_begins_is_under_way_or_ended_as_it_should_are_good(
             {"desk": digest("desk", metrics=ALONE), "laptop": digest("laptop", "waiting")},
             ["evening", "without laptop"],
         ),
-        ("degraded", {"silent": ["laptop"]}, ["laptop"]),
+        ("degraded", {"silent": ["laptop"]}, ["laptop", "No route to host"]),
         ("degraded", {"health": gpu(throttled_by=["power limit", "heat"])}, ["desk", HOT]),
         ("degraded", {"health": HEALTH | {"gpu_trouble": "No devices"}}, ["desk", "No devices"]),
         ("broken", ended("failed", KILLED), ["evening", "failed"]),
         ("broken", ended("failed", LOST), ["evening", "lost"]),
-        ("broken", {"silent": ["desk", "laptop"]}, ["no node"]),
+        ("broken", {"silent": ["desk", "laptop"]}, ["no node", "No route to host"]),
     ],
 )
 def test_what_is_degraded_or_broken_says_why(verdict, told, facts):
     answer = seen(**told)
     assert answer["verdict"] == verdict
     assert_names("\n".join(answer["reasons"]), *facts)
-    assert verdict == "degraded" or len(answer["reasons"]) == 1
+    if verdict == "broken":
+        assert len(answer["reasons"]) == 1 + len(told.get("silent", []))
     mark, code = ("!", 1) if verdict == "degraded" else ("✗", 2)
     shown = [f"{mark} {reason}" for reason in answer["reasons"]]
     assert status_lines(answer)[-len(shown) :] == shown

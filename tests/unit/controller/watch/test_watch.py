@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from support.facts import assert_names, refuses
+from support.login import NOISE, login
 from support.metric_lines import start_line, step_line, written
 from support.waiting import until
 
@@ -19,7 +20,6 @@ from hearth_controller.watch import log as log_of_a_run
 from hearth_controller.watch import node_stream
 from hearth_controller.watch.follow import Follower
 from hearth_controller.watch.log import Log
-from hearth_controller.watch.node_stream import command
 
 SINCE = "2026-11-22T07:30:00Z"
 LOCAL = SimpleNamespace(transport="local")
@@ -69,8 +69,8 @@ def stream(workspace, monkeypatch):
     monkeypatch.setattr(node_stream, "_PROGRAM", quick)
     monkeypatch.setattr(node_stream, "_WAIT", 0.05)
 
-    def opening(**files):
-        where = (LOCAL, sys.executable, "r1", str(workspace))
+    def opening(connection=LOCAL, **files):
+        where = (connection, sys.executable, "r1", str(workspace))
         opened.append(node_stream.NodeStream(*where, files, interval=0.05))
         return opened[-1]
 
@@ -169,7 +169,7 @@ def test_the_process_on_the_node_ends_with_its_reader(workspace, write, start, h
         "stream = module.NodeStream(S(transport='local'), sys.executable, 'r1', sys.argv[1],\n"
         "    {'metrics': None}, 0.05)\n"
         "while not stream.read(): pass\n"
-        "print(stream._process.pid, flush=True)\n"
+        "print(stream._program.process.pid, flush=True)\n"
         "sys.stdin.readline(); stream.close(); sys.stdin.readline()"
     )
     reader = start(program, workspace)
@@ -187,10 +187,31 @@ def test_a_connection_that_breaks_is_made_anew_and_goes_on_where_it_was(write, s
     write("logs/r1.log", "one\ntwo\n")
     log = Log(opened := stream(log=1))
     assert log.last_lines() == ["two"]
-    opened._process.kill()
+    opened._program.process.kill()
     write("logs/r1.log", "one\ntwo\nthree\n")
     assert seen(log.new_lines) == ["three"]
     assert opened.error == "the connection was closed"
+
+
+@pytest.mark.parametrize("bashrc", NOISE)
+def test_a_run_is_followed_whatever_the_login_shell_prints(write, stream, tmp_path, bashrc):
+    write("results/r1/supervisor.json", record("finished"))
+    opened = stream(login(tmp_path, bashrc), metrics=None)
+    assert outcome_of(follow(opened)) == {"state": "finished", "cause": None}
+    assert opened.error == ""
+
+
+def test_a_node_that_comes_back_has_time_to_log_in(write, stream, tmp_path):
+    write("results/r1/supervisor.json", record("finished"))
+    opened = stream(login(tmp_path, "sleep 0.5"), metrics=None)
+    opened.answered -= 100
+    assert outcome_of(follow(opened, patience=105))["state"] == "finished"
+
+
+@pytest.mark.parametrize("bashrc", ["exit", "echo welcome; exit 1"])
+def test_a_login_shell_that_ends_is_no_answer_and_is_named(write, stream, tmp_path, bashrc):
+    follower = follow(stream(login(tmp_path, bashrc), metrics=None), patience=0.3)
+    assert_names(outcome_of(follower)["message"], "no answer", ".bashrc")
 
 
 def test_a_node_without_an_answer_says_why():
@@ -199,22 +220,6 @@ def test_a_node_without_an_answer_says_why():
     stream = node_stream.NodeStream(connection, "python3", "r1", "w", {"log": 5})
     with pytest.raises(ConnectionError):
         Log(stream).last_lines()
-
-
-def test_ssh_is_called_as_ansible_calls_it_and_never_asks_for_a_password():
-    options = {"password": "secret", "ssh_executable": "ssh", "host": "desk.local"}
-    entered = []
-    connection = SimpleNamespace(
-        transport="ssh",
-        get_option=options.get,
-        exec_command=lambda command, sudoable: entered.append(command),
-        _build_command=lambda *words: [b"sshpass", b"-d5", b"ssh", b"-o", b"X=y", *words[2:]],
-    )
-    words = command(connection, "~/my env/bin/python")
-    assert entered == ["true"]
-    assert words[:4] == [b"ssh", b"-o", b"X=y", "desk.local"]
-    assert "~/'my env/bin/python'" not in words[4]  # quoted once more for the login shell
-    assert words[4].startswith("/bin/sh -c ")
 
 
 @pytest.mark.parametrize(("unit", "seconds"), [(False, 2), (True, 30)])

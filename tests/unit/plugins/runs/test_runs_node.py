@@ -11,6 +11,8 @@ from support.facts import assert_names
 from support.modules import call
 from support.workspace import under_way
 
+from hearth_controller.runs.observed import observed_runs
+
 
 def line(kind: str, time: str, **values: object) -> str:
     return json.dumps({"kind": kind, "time": f"2026-11-20T{time}+00:00", **values}) + "\n"
@@ -89,6 +91,22 @@ def test_broken_files_hide_no_run(workspace):
     (run,) = runs(workspace)["runs"]
     assert (run["record"], run["silent_seconds"]) == (None, None)
     assert run["metrics"] == {"step": {"kind": "step"}}
+
+
+def test_files_that_are_nested_deep_hide_no_run(workspace):
+    """They are passed on to nobody: what comes to the controller can be written and read again."""
+    results, deep = workspace / "results" / "evening", "[" * 5000
+    (results / "supervisor.json").write_text(f'{{"nodes": {deep}')
+    (results / "run.yml").write_text(deep)
+    nested = '{"kind": "start", "ranks": ' + "[" * 500 + "]" * 500 + "}\n"
+    odd = line("evaluate", "20:00:00", when="began") + line("step", "20:00:01", step="x")
+    (results / "metrics.jsonl").write_text(f'{{"kind": "start", "ranks": {deep}\n{nested}{odd}')
+    (workspace / "results" / "other").mkdir()
+    told = runs(workspace)["runs"]
+    evening, other = observed_runs({"desk": told})
+    assert {evening.name, other.name} == {"evening", "other"}
+    assert evening.run is evening.script is None
+    assert evening.story.launches == []
 
 
 def test_what_vanishes_while_it_is_looked_at_counts_for_nothing(workspace, monkeypatch):

@@ -162,7 +162,10 @@ Host key verification failed."""
     [
         (CHANGED, ["host key of laptop", "/home/me/inventory/home/known_hosts;", "preflight.yml"]),
         ("Host key verification failed.", ["pinned", "preflight.yml"]),
-        ("is not possible because Host Key checking is enabled.", ["pinned"]),
+        (
+            "is not possible because Host Key checking is enabled.",
+            ["not the pinned one", "preflight.yml"],
+        ),
         (
             "ssh: me@10.0.0.1: Permission denied (publickey,password).",
             ["as me", "publickey,password", "-k"],
@@ -173,6 +176,12 @@ Host key verification failed."""
         ("Sorry, user other is not allowed to execute '/bin/sh'", ["other", "sudo"]),
         ("/bin/sh: 1: sudo: not found", ["sudo"]),
         ("The module interpreter '/usr/bin/python3' was not found.", ["/usr/bin/python3"]),
+        ("failed to resolve remote temporary directory from x: `y` returned", [".bashrc"]),
+        (
+            "Failed to create temporary directory. In some cases, you may have been able to "
+            "authenticate. Failed command was: ( umask 77 ), exited with result 1",
+            ["status 1", "disk is full", ".bashrc"],
+        ),
         ("the printer is on fire", ["the printer is on fire"]),
     ],
 )
@@ -182,9 +191,25 @@ def test_what_others_say_is_said_in_a_line(message, words):
     assert_names(said, *words)
 
 
+NO_RESULT = "Task failed: Module result deserialization failed"
+
+
+@pytest.mark.parametrize(
+    ("printed", "status", "words"),
+    [
+        ("", 0, ["exit", ".bashrc"]),
+        ("welcome", 3, ["exit", ".bashrc"]),
+        ('{welcome}\n\n{"changed": false}', 0, ["'{welcome}'", ".bashrc"]),
+        ("", 137, ["Module result"]),
+    ],
+)
+def test_a_login_shell_that_ends_or_prints_into_a_result_is_named(printed, status, words):
+    result = {"msg": NO_RESULT, "module_stdout": printed, "module_stderr": "", "rc": status}
+    assert_names(describe_failure(result), *words)
+
+
 def test_errors_beside_the_message_count():
-    result = {"msg": "Task failed: Module result deserialization failed", "module_stderr": ""}
-    assert describe_failure(result) == "Module result deserialization failed"
+    result = {"msg": NO_RESULT}
     result["module_stderr"] = "me is not in the sudoers file."
     assert "may not use sudo" in describe_failure(result)
     crash = {"msg": "MODULE FAILURE", "module_stderr": "boom"}

@@ -1,0 +1,73 @@
+"""The fields of a line of `metrics.jsonl` and their types: a file of a node can hold anything."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+_Count = Annotated[int, Field(ge=0, le=10**15)]
+_Generation = Annotated[int, Field(ge=0, le=10**6)]
+_Number = Annotated[float, Field(ge=-1e30, le=1e30, allow_inf_nan=False)]
+_Numbers = list[_Number | None]
+
+
+class _Rank(BaseModel):
+    model_config = ConfigDict(strict=True)
+    node: str
+    rank: _Count = 0
+    device: str = ""
+
+
+class MetricLine(BaseModel):
+    """The fields that the controller reads, of lines of any kind."""
+
+    model_config = ConfigDict(strict=True)
+    kind: str
+    time: str = None
+    step: _Count = None
+    steps: _Count = None
+    # start
+    generation: _Generation = None
+    ranks: list[_Rank] = None
+    versions: dict[str, str] = None
+    tokens_per_epoch: _Count | None = None
+    trainable_parameters: _Count | None = None
+    exchange_bytes: _Count | None = None
+    data: str | None = None
+    model: str | None = None
+    precision: str | None = None
+    optimizer: str | None = None
+    gradients: str | None = None
+    # start, plan, skip
+    rows: _Count | list[_Count] | list[str] = None
+    rows_of_round: list[_Count] = None
+    slowness: list[_Number] = None
+    # step
+    tokens: _Number = None
+    eta_seconds: _Number | None = None
+    tokens_per_second: _Number | None = None
+    tokens_per_second_by_rank: _Numbers = None
+    compute_seconds_by_rank: _Numbers = None
+    wait_seconds_by_rank: _Numbers = None
+    peak_memory_mib_by_rank: _Numbers = None
+    celsius_by_rank: _Numbers | None = None
+    rows_by_rank: list[_Count] = None
+    # step, evaluate, sample, end
+    loss: _Number | None = None
+    perplexity: _Number | None = None
+    when: str = None
+    question: str = None
+    answer: str = None
+    expected: str | None = None
+    state: str | None = None
+    seconds: _Number | None = None
+
+
+def is_sound(line: Any) -> bool:
+    """Return whether each field of a line has a type and a size that it can have."""
+    try:
+        MetricLine.model_validate(line)
+    except ValidationError:
+        return False
+    return True

@@ -1,0 +1,45 @@
+"""Commands that are typed wrong, or in the wrong folder: each is answered with what to do."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from support.facts import assert_names
+from support.house import ROOT
+from support.programs import run
+
+PLAY = (sys.executable, "-m", "ansible", "playbook")
+
+
+@pytest.mark.parametrize("playbook", ["train.yml", "provision.yml", "playbooks/status.yml"])
+def test_a_playbook_started_from_another_folder_says_where_to_start_it(tmp_path, playbook):
+    done = run(*PLAY, "--syntax-check", ROOT / playbook, cwd=tmp_path)
+    assert done.returncode != 0
+    assert_names(done.stderr, "Hearth's own folder", "ansible.cfg")
+
+
+def test_fewer_lines_than_none_are_refused(tmp_path):
+    words = ("playbooks/logs.yml", "-e", "lines=-5")
+    done = run(*PLAY, *words, cwd=ROOT, XDG_DATA_HOME=str(tmp_path))
+    assert done.returncode != 0
+    assert_names(done.stdout, "-e lines=-5", "whole number")
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("cluster:\n  hosts:\n    desk:\n\tcluster_address: 10.0.0.1\n", ["hosts.yml:4", "YAML"]),
+        ("cluster: [hosts: {\n", ["hosts.yml:2", "YAML"]),
+        (None, ["home", "no such inventory"]),
+    ],
+)
+def test_an_inventory_that_cannot_be_read_is_named_with_its_line(tmp_path, text, facts):
+    home = tmp_path / "home"
+    if text:
+        home.mkdir()
+        (home / "hosts.yml").write_text(text)
+    done = run(*PLAY, "-i", home, "playbooks/inventory.yml", cwd=ROOT)
+    assert done.returncode != 0
+    assert_names(done.stdout, *facts)
+    assert "'cluster'" not in done.stdout
