@@ -59,6 +59,7 @@ from ansible.module_utils.hearth.base.compiler import has_compiler
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
 from ansible.module_utils.hearth_node.driver import inspect
+from ansible.module_utils.hearth_node.system import wsl
 
 # Supported systems, by id and version of /etc/os-release.
 KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04", "26.04")}
@@ -146,7 +147,9 @@ def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
 def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the facts about this machine, and findings."""
     release = inspect.system()
-    gpu = any(card["vendor"] == NVIDIA for card in inspect.cards())
+    windows = wsl.look()
+    gpu = windows.gpu or any(card["vendor"] == NVIDIA for card in inspect.cards())
+    own, systemd = has_address(given["address"]), os.path.isdir("/run/systemd/system")
     with ThreadPoolExecutor(len(given["peers"]) + 1) as threads:
         index = threads.submit(answers, given["index"], 443)
         asked = {name: threads.submit(answers, at, 22) for name, at in given["peers"].items()}
@@ -155,18 +158,20 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         unknown_architecture(platform.machine()),
         old_python(platform.python_version()),
         *rooms(given, gpu),
+        *wsl.findings(windows, given["address"], own, systemd, given["lock"]),
     ]
-    if not os.path.isdir("/run/systemd/system"):
+    if not (systemd or windows.version):
         findings.append("it was not started by systemd, which runs are started with")
     facts = {
-        "os": release["name"] or "?",
+        "os": (release["name"] or "?")
+        + (f" under WSL {windows.version}" if windows.version else ""),
         "arch": platform.machine(),
         "python": platform.python_version(),
         "free_gb": round(
             shutil.disk_usage(nearest_folder(absolute(given["workspace"]))).free / 1e9
         ),
         "machine_id": text_of("/etc/machine-id").strip(),
-        "has_address": has_address(given["address"]),
+        "has_address": own,
         "peers": sorted(name for name, answer in asked.items() if answer.result()),
         "index": index.result(),
         "nvidia": gpu,

@@ -102,6 +102,36 @@ def test_a_wrong_option_is_answered_by_the_script_and_not_with_the_help_of_ansib
     assert len(done.stderr.splitlines()) <= 4
 
 
+# ---- where they cannot work ---------------------------------------------------------------------
+
+SHELL_SCRIPTS = ["setup", "quickstart", "test", "lock"]
+
+
+@pytest.mark.parametrize("name", SHELL_SCRIPTS)
+def test_a_script_refuses_macos_in_one_line(tmp_path, name):
+    copy = copy_of_the_scripts(tmp_path)
+    tools = tmp_path / "bin"
+    stand_in(tools / "uname", "echo Darwin")
+    for tool in ["bash", "dirname"]:  # neither flock nor sha256sum
+        (tools / tool).symlink_to(shutil.which(tool))
+    done = run(copy / "scripts" / name, PATH=str(tools))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert_names(done.stderr, "macOS", "Linux")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (copy / ".venv").exists()
+
+
+@pytest.mark.parametrize("name", SHELL_SCRIPTS)
+def test_a_script_refuses_a_folder_in_which_ansible_reads_no_configuration(tmp_path, name):
+    copy = copy_of_the_scripts(tmp_path)
+    copy.chmod(0o777)
+    done = run(copy / "scripts" / name)
+    assert done.returncode == 1
+    assert_names(done.stderr, copy, "/mnt/c", "ansible.cfg", "chmod o-w")
+    assert not (copy / ".venv").exists()
+
+
 # ---- setup --------------------------------------------------------------------------------------
 
 
@@ -224,6 +254,33 @@ def test_setup_installs_once_adds_what_is_missing_and_repairs(small_project):
     assert installed() == training
 
 
+@pytest.mark.slow
+def test_a_computer_that_only_directs_gets_the_control_side_and_the_rest_when_it_is_wanted(
+    small_project,
+):
+    project, setup = small_project
+    python = project / ".venv" / "bin" / "python"
+
+    def installed():
+        return run(python, "-m", "pip", "list", "--format=freeze").stdout.splitlines()
+
+    done = setup("--control")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"controls==1.0", "hearth==0.1.0"} <= {*installed()}
+    assert not {"other==1.0", "torch==2.13.0+cpu"} & {*installed()}
+    assert "requirements/" not in setup("--control").stdout  # nothing to install
+
+    more = setup()
+    assert "requirements/control.lock" not in more.stdout
+    assert {"controls==1.0", "other==1.0", "torch==2.13.0+cpu"} <= {*installed()}
+    assert "requirements/" not in setup("--control").stdout  # nor to remove
+    assert "torch==2.13.0+cpu" in installed()
+
+    both = setup("--control", "--tests")
+    assert both.returncode == 1
+    assert_names(both.stderr, "--tests", "--control")
+
+
 # ---- test ---------------------------------------------------------------------------------------
 
 
@@ -231,7 +288,7 @@ def test_the_test_script_names_missing_system_packages_where_it_cannot_install_t
     copy = copy_of_the_scripts(tmp_path)
     tools = tmp_path / "bin"
     tools.mkdir()
-    for tool in ["bash", "dirname", "locale", "cat"]:
+    for tool in ["bash", "dirname", "locale", "cat", "uname", "find"]:
         (tools / tool).symlink_to(shutil.which(tool))
     (tools / "python3").symlink_to(sys.executable)
     done = run(copy / "scripts" / "test", PATH=str(tools))

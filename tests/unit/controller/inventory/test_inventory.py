@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -266,10 +267,10 @@ def test_every_option_of_a_verb_has_its_prefix_and_a_default():
         assert all(name.startswith(f"{verb}_") for name in options)
 
 
-def played(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Play as a person would from the checkout."""
+def played(*words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Play as a person would from the checkout, or from another folder."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return run("ansible-playbook", *words, cwd=ROOT, PATH=path)
+    return run("ansible-playbook", *words, cwd=cwd, PATH=path)
 
 
 @pytest.mark.parametrize("name", ["local", "lab", "homelab.example"])
@@ -277,6 +278,18 @@ def test_the_shipped_inventories_pass_their_check(name):
     done = played("-i", f"inventory/{name}", "playbooks/inventory.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert_names(done.stdout, "rank")
+
+
+@pytest.mark.parametrize("play", ["train.yml", "provision.yml", "playbooks/status.yml"])
+def test_a_play_that_finds_no_configuration_says_why(tmp_path, play):
+    """In a folder that everybody may write to Ansible reads none, and knows no module of Hearth."""
+    shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks")
+    for name in ("train.yml", "provision.yml", "ansible.cfg"):
+        shutil.copy(ROOT / name, tmp_path)
+    tmp_path.chmod(0o777)
+    done = played(play, cwd=tmp_path)
+    assert done.returncode != 0
+    assert_names(done.stdout + done.stderr, "ansible.cfg", "chmod o-w", "/mnt/c", "docs/wsl.md")
 
 
 def test_a_mistyped_word_is_refused_and_what_anybody_knows_is_let_be():
