@@ -231,7 +231,7 @@ INTERNAL = {
     *("dashboard_port", "dashboard_state", "distribute_between", "distribute_names"),
     *("logs_follow", "logs_lines", "logs_nodes", "status_file", "stop_now"),
     *("hearth_one_computer", "network_force", "reboot_force"),
-    *("python_miniforge_sha256", "python_miniforge_url", "python_requirements"),
+    *("python_miniforge_installers", "python_requirements"),
     *("reset_force", "reset_remove", "reset_yes", "workspace_source", "workspace_verdict"),
 }
 

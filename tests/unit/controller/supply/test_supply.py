@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from dataclasses import replace
 
 import pytest
 from packaging.tags import parse_tag
@@ -15,12 +16,13 @@ from support.waiting import until
 
 from hearth.base.errors import SupplyError
 from hearth_controller.supply.locks import Pin, as_requirements, lock_in, not_for, read_lock
-from hearth_controller.supply.target import Target
+from hearth_controller.supply.target import PROCESSORS, PYTHONS, Target
 from hearth_controller.supply.wheelhouse import Wheelhouse
 
 NODE = Target((3, 11), "x86_64", 36)
 ARM = Target((3, 11), "aarch64", 36)
 NEWER = Target((3, 12), "x86_64", 39)
+NEWEST = Target((3, 15), "x86_64", 42)
 
 
 def quiet(*_: object) -> None:
@@ -40,11 +42,15 @@ def test_a_lock_is_read_with_all_hashes_and_written_as_pip_wants_it():
 
 @pytest.mark.parametrize(
     ("lock", "target", "lacks"),
-    [("cpu", NODE, []), ("cpu", NEWER, ["torch"]), ("cpu", ARM, ["torch"]), ("gpu", NEWER, [])],
+    [
+        *((lock, target, []) for lock in ("cpu", "gpu") for target in (NODE, ARM, NEWER)),
+        *((("cpu", each, ["torch"])) for each in (replace(NODE, machine="riscv64"), NEWEST)),
+    ],
 )
-def test_the_cpu_lock_has_torch_for_one_python_and_processor_only(lock, target, lacks):
-    pins = lock_in(ROOT / "requirements", lock).values()
-    assert [pin.name for pin in not_for(pins, target)] == lacks
+def test_the_cpu_lock_has_torch_for_some_pythons_on_two_processors(lock, target, lacks):
+    pins = lock_in(ROOT / "requirements", lock)
+    assert [pin.name for pin in not_for(pins.values(), target)] == lacks
+    assert len(pins["torch"].hashes) >= len(PYTHONS) * len(PROCESSORS)
 
 
 @pytest.mark.parametrize(
