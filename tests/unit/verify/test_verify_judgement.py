@@ -218,6 +218,12 @@ def test_the_table_has_a_line_a_node_and_fits(home):
     assert max(len(text) for _, text in lines) <= 110
 
 
+def test_a_gpu_without_memory_of_its_own_is_told_as_such(home):
+    spark = changed(home, "laptop", facts=facts(gpus=[CARD | {"memory_mib": None}]))
+    lines = [text.split() for _, text in table(spark, verdicts(spark), 110)]
+    assert "shared" in next(line for line in lines if "laptop" in line)
+
+
 def test_in_80_columns_the_machines_stand_below_the_network(home):
     lines = [text for _, text in table(home, verdicts(home), 78)]
     assert max(map(len, lines)) <= 78
