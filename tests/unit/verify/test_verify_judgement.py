@@ -199,6 +199,7 @@ def test_no_sum_while_a_run_is_under_way(home):
         ([], "8.9", False),
         (["sm_75", "sm_80"], "6.1", False),
         (["sm_100", "sm_120"], "12.0", True),
+        (["sm_100", "sm_120"], "12.1", True),  # a DGX Spark
     ],
 )
 def test_what_a_torch_supports(arch, capability, runs):

@@ -16,6 +16,7 @@ from support.waiting import until
 
 from hearth.base.errors import SupplyError
 from hearth_controller.supply.locks import Pin, as_requirements, lock_in, not_for, read_lock
+from hearth_controller.supply.missing import supply
 from hearth_controller.supply.target import PROCESSORS, PYTHONS, Target
 from hearth_controller.supply.wheelhouse import Wheelhouse
 
@@ -104,14 +105,26 @@ def test_each_wheel_is_fetched_once(index, tmp_path):
     assert index.asked == []
 
 
-def test_nodes_of_two_kinds_get_a_wheel_each(index, tmp_path):
-    wheels = {"x86_64": NODE, "aarch64": ARM}
-    tags = [f"cp311-cp311-manylinux_2_17_{machine}" for machine in wheels]
-    pin, house = offer(index, "one", "1.0", *tags), Wheelhouse(tmp_path)
-    for target in wheels.values():
-        house.fetch([pin], target, "", quiet)
-    for machine, target in wheels.items():
-        assert house.find([pin], target)["one"].path.name.endswith(f"{machine}.whl")
+def test_a_desktop_and_a_spark_get_the_builds_of_their_own_processors_by_one_lock(index, tmp_path):
+    machines = {"tower": "x86_64", "spark": "aarch64"}
+    builds: dict[str, bytes] = {}
+    for machine in machines.values():
+        builds |= make_wheel("torch", "2.0", f"cp311-cp311-manylinux_2_17_{machine}")
+    index.files |= builds
+    (tmp_path / "gpu.lock").write_text(lock_line("torch", "2.0", *builds.values()))
+    inspections = {
+        name: {
+            "kind": "gpu",
+            "differing": [{"name": "torch", "has": "", "wants": "2.0"}],
+            "target": {"python": [3, 11], "machine": machine, "glibc": 36},
+        }
+        for name, machine in machines.items()
+    }
+    found = supply(inspections, tmp_path, tmp_path / "cache", "", quiet)
+    assert {name: [each["name"] for each in wheels] for name, wheels in found.items()} == {
+        name: [f"torch-2.0-cp311-cp311-manylinux_2_17_{machine}.whl"]
+        for name, machine in machines.items()
+    }
 
 
 def test_a_wheel_that_was_spoilt_is_fetched_again(index, tmp_path):
