@@ -310,13 +310,16 @@ def absent(nics: Sequence[Nic], request: AddressRequest) -> list[str]:
     """Return a finding with possible remedies, if no NIC carries the address."""
     if any(nic.carries(request.address) for nic in nics):
         return []
-    nic = carrier(nics, request.reached)
+    nic, _ = choose(nics, request)
     if nic is None:
         return [f"cluster_address {request.address} is on no NIC of the machine"]
     has = ", ".join(f"{held.address}/{held.prefix}" for held in nic.held) or "no address"
+    way = "set network_mode: static, or set it by hand"
+    if not apart(nic, request):  # a direct cable has no router
+        way = f"either {reservation(nic, request.address)}; or set network_mode: static"
     return [
         f"cluster_address {request.address} is not on the machine; {nic.name} (MAC {nic.mac}) has "
-        f"{has}. Either {reservation(nic, request.address)}; or set network_mode: static"
+        f"{has}: {way}"
     ]
 
 

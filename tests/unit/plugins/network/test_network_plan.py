@@ -213,6 +213,10 @@ def test_verify_names_the_address_and_both_ways_out():
     (said,) = plan.absent(ALL, ASKED)
     assert_names(said, "enp5s0 (MAC 02:00:00:00:00:01) has 192.168.1.9/24", "192.168.1.40")
     assert_names(said, "network_mode: static")
+    assert "DHCP" in said
+    (said,) = plan.absent([HOME, CABLE], DIRECT)
+    assert_names(said, "eno2 (MAC 02:00:00:00:00:02) has no address", "network_mode: static")
+    assert "DHCP" not in said
     assert plan.absent(ALL, AddressRequest("10.0.0.2")) == []
     assert plan.absent([replace(HOME, sixes=("fd00::1",))], AddressRequest("fd00::1")) == []
 
