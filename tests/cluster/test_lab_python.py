@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.lab import Controller, as_root, machines, of_the_first, on
@@ -51,11 +53,15 @@ class Home(Controller):
             (locks / f"{name}.lock").write_text("".join(lines))
         self.settings = {
             "python_requirements": str(locks),
-            "python_miniforge_url": f"{index.url}/files/Miniforge3-stand-in-x86_64.sh",
-            "python_miniforge_sha256": hashlib.sha256(INSTALLER.encode()).hexdigest(),
+            "python_miniforge_installers": {
+                platform.machine(): {
+                    "url": f"{index.url}/files/Miniforge3-stand-in-x86_64.sh",
+                    "sha256": hashlib.sha256(INSTALLER.encode()).hexdigest(),
+                }
+            },
         }
 
-    def provision(self, *arguments: str, status: int | None = 0, **settings: str) -> str:
+    def provision(self, *arguments: str, status: int | None = 0, **settings: Any) -> str:
         """Play the stage python."""
         given = json.dumps(self.settings | settings)
         return self.play("playbooks/python.yml", "-e", given, *arguments, status=status)
@@ -167,7 +173,7 @@ def test_what_stands_in_the_way_is_told_before_anything_is_fetched(controller, f
     screen = controller.provision(
         python_mode="conda",
         python_miniforge="~/forge",
-        python_miniforge_url="http://x/arm.sh",
+        python_miniforge_installers={"riscv64": {}},
         status=None,
     )
     assert_line(screen, "Miniforge", "x86_64")

@@ -86,7 +86,7 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
                 f"{name}: cluster_address is missing; set the address that the other nodes reach "
                 f"this one at, {EXAMPLE}"
             )
-        elif reason := _unfit(address, one_computer):
+        elif reason := _unfit(address, one_computer, _names_its_nic(variables)):
             findings.append(f"{name}: cluster_address {str(address)!r} {reason}")
         # Types, such as a number here, are checked with the types of all options.
         if str(variables.get("hearth_nproc", 0)).startswith("-"):
@@ -121,7 +121,11 @@ def _parsed(value: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _unfit(value: Any, one_computer: bool) -> str:
+def _names_its_nic(variables: Mapping[str, Any]) -> bool:
+    return bool(variables.get("network_interface") or variables.get("network_mac"))
+
+
+def _unfit(value: Any, one_computer: bool, nic_named: bool) -> str:
     """Return the reason why nodes cannot reach each other at an address, or ''."""
     address = _parsed(value)
     if address is None:
@@ -130,8 +134,17 @@ def _unfit(value: Any, one_computer: bool) -> str:
         return "means every machine itself; set the one that the other nodes reach"
     if address.is_multicast or address.is_unspecified:
         return "is an address that no machine can have"
-    if address.version == 4 and address.is_link_local:
-        return "is link-local: a machine gives itself one where no DHCP server answers"
+    if address.is_link_local and address.version == 6:
+        # Gloo and NCCL send an address with the number of the sender's interface in it.
+        return (
+            "is link-local, and means another machine on each interface; give the NIC an IPv4 or "
+            "an fd00:: address (fe80::…%INTERFACE can be the ansible_host or first_address)"
+        )
+    if address.is_link_local and not nic_named:
+        return (
+            "is link-local: a machine gives itself one where no DHCP server answers; if it is that "
+            "of a direct cable, name the cable's NIC by network_interface"
+        )
     if str(address) != str(value):  # IPv6 has many spellings, and addresses are compared as text
         return f"has another spelling; write it {address}"
     return ""

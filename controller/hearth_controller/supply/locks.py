@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from hearth_controller.supply.target import ONE_BUILD, Target
+from hearth_controller.supply.target import PROCESSORS, PYTHONS, Target
 
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
 _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
@@ -58,10 +58,7 @@ def as_requirements(pins: Iterable[Pin]) -> str:
 
 
 def not_for(pins: Iterable[Pin], target: Target) -> list[Pin]:
-    """Return the pins for which the lock file has no build for `target`.
-
-    A build such as `2.13.0+cpu` with a single hash is the one for `ONE_BUILD`.
-    """
-    if (target.python, target.machine) == ONE_BUILD:
+    """Return the pins for which the lock file has no build for `target`."""
+    if target.python in PYTHONS and target.machine in PROCESSORS:
         return []
-    return [pin for pin in pins if pin.is_build and len(pin.hashes) == 1]
+    return [pin for pin in pins if pin.is_build]

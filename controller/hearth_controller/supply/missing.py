@@ -9,7 +9,7 @@ from typing import Any
 
 from hearth.base.errors import SupplyError
 from hearth_controller.supply.locks import Pin, as_requirements, lock_in, not_for
-from hearth_controller.supply.target import ONE_BUILD, Target
+from hearth_controller.supply.target import PROCESSORS, PYTHONS, Target
 from hearth_controller.supply.wheelhouse import Show, Wheelhouse
 
 Kind = tuple[str, Target]
@@ -106,12 +106,13 @@ def unsupported(inspection: Mapping[str, Any], pins: Mapping[str, Pin]) -> list[
     if not inspection["target"]["python"]:
         return []
     _, target = kind_of(inspection)
-    if target.machine == ONE_BUILD[1]:
+    pythons = " to ".join("{}.{}".format(*version) for version in (PYTHONS[0], PYTHONS[-1]))
+    if target.machine in PROCESSORS:
         way_out = "set python_mode: conda, which brings Python 3.11"
     else:
         way_out = "leave this node out of the cluster"
     return [
-        f"{pin} is locked for Python 3.11 on x86_64 only, and here is Python "
+        f"{pin} is locked for Python {pythons} on {' and '.join(PROCESSORS)}, and here is Python "
         f"{target.python[0]}.{target.python[1]} on {target.machine}: {way_out}"
         for pin in not_for((pins[each["name"]] for each in inspection["differing"]), target)
     ]

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
-ONE_BUILD = ((3, 11), "x86_64")
-"""Python and processor of the only torch build with a hash in `cpu.lock`."""
+PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
+PROCESSORS = ("x86_64", "aarch64")
+"""Pythons and processors whose builds of torch have a hash in `cpu.lock`."""
 
 _OLDEST_GLIBC = 5
 # Platform names from before PEP 600, by minor version of glibc 2.

@@ -42,10 +42,10 @@ options:
     description: With O(mode=conda), folder of Hearth's own Miniforge.
     type: str
     default: ~/.local/share/hearth/miniforge
-  miniforge_url:
-    description: With O(mode=conda), address of its installer, which names the processor it is for.
-    type: str
-    default: ""
+  installers:
+    description: With O(mode=conda), C(url) and C(sha256) of its installer by processor.
+    type: dict
+    default: {}
   lock:
     description: >-
       Which lock holds; V(auto) is C(gpu) where an NVIDIA driver that torch can use is loaded and
@@ -146,7 +146,7 @@ def base_version(base: str) -> tuple[list[int] | None, str]:
     return version, ""
 
 
-def conda_findings(python: str, miniforge: str, url: str, lacks: bool) -> list[str]:
+def conda_findings(python: str, miniforge: str, pinned: bool) -> list[str]:
     """Return the reasons why conda cannot create the environment of `python`."""
     findings = []
     if os.path.dirname(folder_of(python)) != os.path.join(miniforge, "envs"):
@@ -154,10 +154,10 @@ def conda_findings(python: str, miniforge: str, url: str, lacks: bool) -> list[s
             f"hearth_python is {python}, which is no environment of {miniforge}: leave "
             "hearth_python out, or set python_mode: venv"
         )
-    if lacks and platform.machine() not in url:
+    if not pinned:
         findings.append(
-            f"no Miniforge is pinned for {platform.machine()}: give python_miniforge_url and "
-            "python_miniforge_sha256 of one, or set python_mode: venv"
+            f"no Miniforge is pinned for {platform.machine()}: add one to "
+            "python_miniforge_installers, or set python_mode: venv"
         )
     return findings
 
@@ -171,7 +171,7 @@ def do_look(module: AnsibleModule) -> dict:
     here = look(python)
     wrong = differing(params["wanted"].get(kind, {}), here.packages if here else {})
     version: list[int] | None = None
-    lacks_miniforge = False
+    lacks_miniforge, installer = False, params["installers"].get(platform.machine())
     if here:
         version = list(here.version)
         if wrong and not here.pip:
@@ -184,7 +184,7 @@ def do_look(module: AnsibleModule) -> dict:
         miniforge = absolute(params["miniforge"])
         conda = os.path.join(miniforge, "bin", "conda")
         lacks_miniforge = was_interrupted(miniforge) or not os.access(conda, os.X_OK)
-        findings = conda_findings(python, miniforge, params["miniforge_url"], lacks_miniforge)
+        findings = conda_findings(python, miniforge, bool(installer) or not lacks_miniforge)
     else:
         version, why = base_version(params["base"])
         findings = [why] if why else []
@@ -208,6 +208,7 @@ def do_look(module: AnsibleModule) -> dict:
         "present": here is not None,
         "lacks_miniforge": lacks_miniforge,
         "build_packages": lacking,
+        "installer": installer,
         "differing": wrong,
         "target": {"python": version, "machine": platform.machine(), "glibc": glibc()},
     }
@@ -274,9 +275,9 @@ def main() -> None:
     """Run the module.
 
     `look` returns `findings`, the `kind` of the lock that holds (cpu or gpu), whether there is an
-    environment (`present`), whether conda `lacks_miniforge`, the `build_packages` to install, the
-    `differing` packages (`name`, `has`, `wants`), and the `target` that wheels must fit (`python`,
-    `machine`, minor `glibc`).
+    environment (`present`), whether conda `lacks_miniforge` and the `installer` for this processor,
+    the `build_packages` to install, the `differing` packages (`name`, `has`, `wants`), and the
+    `target` that wheels must fit (`python`, `machine`, minor `glibc`).
     `stock` returns the `missing` wheels and their `folder`, `install` what was `differing`.
     """
     module = AnsibleModule(
@@ -287,7 +288,7 @@ def main() -> None:
             "base": {"type": "str", "default": "python3"},
             "conda_version": {"type": "str", "default": "3.11"},
             "miniforge": {"type": "str", "default": "~/.local/share/hearth/miniforge"},
-            "miniforge_url": {"type": "str", "default": ""},
+            "installers": {"type": "dict", "default": {}},
             "lock": {"type": "str", "choices": ["auto", "cpu", "gpu"], "default": "auto"},
             "wanted": {"type": "dict", "default": {}},
             "files": {"type": "dict", "default": {}},

@@ -20,9 +20,14 @@ options:
     description: The cluster address of this node.
     type: str
     required: true
+  extra:
+    description: Further variables of NCCL for this node, such as C(NCCL_IB_HCA).
+    type: dict
+    default: {}
 """
 
 import ipaddress
+import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import text_of
@@ -59,6 +64,20 @@ def variables(interface: str, address: str) -> dict[str, str]:
     }
 
 
+def misfits(extra: dict[str, str], own: dict[str, str]) -> list[str]:
+    """Return findings on `nccl_variables`: no variable of NCCL, one of Hearth's, or unfit text."""
+    findings = []
+    for name, value in extra.items():
+        if name in own:
+            findings.append(f"nccl_variables: {name} follows from cluster_address; leave it out")
+        elif not re.fullmatch(r"NCCL_[A-Z0-9_]+", name):
+            findings.append(f"nccl_variables: {name} is no variable of NCCL (NCCL_…)")
+        elif not re.fullmatch(r"[\w.,:=^/+-]*", str(value)):
+            # A shell reads the files too, root's as well.
+            findings.append(f"nccl_variables: the value {value!r} of {name} has unfit characters")
+    return findings
+
+
 def overruled(text: str, wanted: dict[str, str]) -> list[str]:
     """Return the lines of an /etc/nccl.conf above Hearth's block that override it.
 
@@ -76,7 +95,11 @@ def main() -> None:
     `variables`.
     """
     module = AnsibleModule(
-        argument_spec={"address": {"type": "str", "required": True}}, supports_check_mode=True
+        argument_spec={
+            "address": {"type": "str", "required": True},
+            "extra": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
     )
     address = module.params["address"]
     nics = see()
@@ -91,8 +114,10 @@ def main() -> None:
             f"{known or 'none with an address'}): set cluster_address of this host in the inventory"
         )
         module.exit_json(changed=False, findings=[why], interface="", variables={})
-    settings = variables(interface, address)
-    findings = [
+    settings, extra = variables(interface, address), module.params["extra"]
+    findings = misfits(extra, settings)
+    settings |= {name: str(value) for name, value in extra.items() if name not in settings}
+    findings += [
         f"{NCCL} has the line `{line}`, which overrules the cluster's: remove it"
         for line in overruled(text_of(NCCL), settings)
     ]

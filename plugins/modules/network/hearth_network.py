@@ -50,6 +50,10 @@ options:
     type: list
     elements: str
     default: []
+  mtu:
+    description: Largest packet in bytes; 0 is the one in force.
+    type: int
+    default: 0
   force:
     description: Whether to arm a change that would be refused. For tests of the undo.
     type: bool
@@ -106,7 +110,7 @@ def addresses(nics: list) -> list:
 
 def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
     """Return the findings and the required change in the requested mode."""
-    names = ("address", "interface", "mac", "prefix", "gateway")
+    names = ("address", "interface", "mac", "prefix", "gateway", "mtu")
     request = plan.AddressRequest(
         **{name: options[name] for name in names},
         dns=tuple(options["dns"]),
@@ -170,7 +174,7 @@ def arm(options: dict) -> dict:
         "peers": neighbours.reachable(verdict.nic, nics, options["peers"]),
         "addresses": addresses(nics),
         # Addresses at which the changed node should answer.
-        "goals": past.addresses if past else [wanted.address],
+        "goals": past.addresses if past else verdict.goals,
     }
     digest = fingerprint(candidate.folder)
     try:
@@ -302,6 +306,7 @@ def main() -> None:
             "prefix": {"type": "int", "default": 0},
             "gateway": text,
             "dns": words,
+            "mtu": {"type": "int", "default": 0},
             "force": {"type": "bool", "default": False},
             "reached": words,
             "peers": {"type": "dict", "default": {}},

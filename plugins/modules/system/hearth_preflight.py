@@ -84,12 +84,12 @@ def unknown_os(release: dict[str, str]) -> str:
 
 def unknown_architecture(machine: str) -> str:
     """Return the finding about a processor without packages, or ''."""
-    if machine == "x86_64":
+    if machine in ("x86_64", "aarch64"):
         return ""
-    reason = "the lock files hold packages for x86_64 only"
-    if machine in ("aarch64", "arm64"):
-        reason += " (and those for Arm have never been run)"
-    return f"its processor is {machine}; {reason}. Leave this machine out of the group 'cluster'"
+    return (
+        f"its processor is {machine}; the lock files hold packages for x86_64 and aarch64 only. "
+        "Leave this machine out of the group 'cluster'"
+    )
 
 
 def old_python(version: str) -> str:

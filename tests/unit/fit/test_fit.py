@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from operator import attrgetter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,9 +18,10 @@ from hearth.config import Settings, load_preset, preset_names
 from hearth.config.presets import known_shape
 from hearth.config.shape import FAMILIES, shape_of
 from hearth.config.source import ModelSource
+from hearth.fit.by_hand import room_here
 from hearth.fit.capacity import GIB, Room, room_of
 from hearth.fit.estimate import Case, adapter_parameters, case_of, estimate
-from hearth.fit.misfits import misfits
+from hearth.fit.misfits import misfits, needs
 from hearth.model import load
 from hearth.model.unsloth_environment import LOGITS
 
@@ -219,10 +221,29 @@ def test_a_rank_has_a_card_or_a_part_of_the_free_memory():
     twins["gpus"][1]["name"] = twins["gpus"][0]["name"]
     assert room_of(twins, 0).size == 8 * GIB
     assert room_of(facts(8192), 2).size == 4 * GIB
-    assert room_of(facts(None, free=20_480), 0) == Room(20 * GIB, "RTX 0")
+    assert room_of(facts(None, free=20_480), 0) == Room(20 * GIB, "RTX 0", unified=True)
     assert room_of(facts(8192, cuda=False), 0) == Room(16 * GIB)
     assert room_of(facts(), 0, nodes_here=2).size == 8 * GIB
     assert room_of(facts(), 4, memory_limit=2.5) == Room(5 * GIB // 2, limited=True)
+
+
+def test_a_card_that_shares_the_computers_memory_also_holds_what_python_needs():
+    """As on a DGX Spark: nvidia-smi knows no memory of the card, torch reports the computer's."""
+    own, shared = Room(GIB, "RTX 0"), Room(GIB, "NVIDIA GB10", unified=True)
+    needed = needs(PLAIN.settings, LLAMA_7B, {"tower": own, "spark": shared})
+    assert needed["spark"].imports > needed["tower"].imports == 0
+    assert_names(shared.description, "NVIDIA GB10", "1.0 GiB", "CPU")
+
+
+def test_by_hand_an_integrated_card_has_what_is_free_and_not_all_that_there_is(monkeypatch):
+    card = SimpleNamespace(name="NVIDIA GB10", total_memory=120 * GIB, is_integrated=1)
+    monkeypatch.setattr("hearth.fit.by_hand.has_nvidia_gpu", lambda: True)
+    monkeypatch.setattr("hearth.fit.by_hand.free_gib", lambda: 90.0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: card)
+    assert room_here(None, {}) == Room(90 * GIB, "NVIDIA GB10", unified=True)
+    card.is_integrated = 0
+    assert room_here(None, {}) == Room(120 * GIB, "NVIDIA GB10")
 
 
 HOME = {"tower": Room(16 * GIB, "RTX 5070 Ti"), "laptop": Room(8 * GIB, "RTX 4070")}

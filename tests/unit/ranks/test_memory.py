@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from hearth.ranks.memory import is_out_of_memory
+from hearth.ranks.memory import GIB, is_out_of_memory, limit_unified_memory
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,23 @@ def test_an_error_of_memory_is_known_in_each_librarys_words(error):
 )
 def test_other_errors_are_not_of_memory(error):
     assert not is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    ("integrated", "limits"), [(1, [pytest.approx(0.9 * 80 / 2 / 120)]), (0, [])]
+)
+def test_ranks_on_a_gpu_that_shares_the_computers_memory_leave_it_some(
+    monkeypatch, integrated, limits
+):
+    """All that CUDA calls free is the computer's: without a limit it freezes instead of failing."""
+    card = SimpleNamespace(total_memory=120 * GIB, is_integrated=integrated)
+    set_to: list[float] = []
+    for name, stand_in in {
+        "get_device_properties": lambda _: card,
+        "memory_reserved": lambda _: 0,
+        "set_per_process_memory_fraction": lambda fraction, _: set_to.append(fraction),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    monkeypatch.setattr("hearth.ranks.memory.free_gib", lambda: 80.0)
+    limit_unified_memory(torch.device("cuda", 0), ranks=2)
+    assert set_to == limits

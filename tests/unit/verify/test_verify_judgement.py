@@ -199,6 +199,7 @@ def test_no_sum_while_a_run_is_under_way(home):
         ([], "8.9", False),
         (["sm_75", "sm_80"], "6.1", False),
         (["sm_100", "sm_120"], "12.0", True),
+        (["sm_100", "sm_120"], "12.1", True),  # a DGX Spark
     ],
 )
 def test_what_a_torch_supports(arch, capability, runs):
@@ -216,6 +217,12 @@ def test_the_table_has_a_line_a_node_and_fits(home):
     assert rows[1].split()[:4] == ["✗", "laptop", "1", "192.168.1.12"]
     assert rows[3] == "laptop: unreachable: off?"
     assert max(len(text) for _, text in lines) <= 110
+
+
+def test_a_gpu_without_memory_of_its_own_is_told_as_such(home):
+    spark = changed(home, "laptop", facts=facts(gpus=[CARD | {"memory_mib": None}]))
+    lines = [text.split() for _, text in table(spark, verdicts(spark), 110)]
+    assert "shared" in next(line for line in lines if "laptop" in line)
 
 
 def test_in_80_columns_the_machines_stand_below_the_network(home):

@@ -42,7 +42,11 @@ def room_here(memory_limit: float | None, environment: Mapping[str, str] = os.en
     cards = [torch.cuda.get_device_properties(index) for index in range(count)]
     facts = {
         "cuda": cuda,
-        "gpus": [{"name": card.name, "memory_mib": card.total_memory >> 20} for card in cards],
+        "gpus": [
+            # An integrated GPU reports all of the computer's memory, most of it in use or not.
+            {"name": each.name, "memory_mib": not each.is_integrated and each.total_memory >> 20}
+            for each in cards
+        ],
         "free_mib": round(free_gib() * 1024),
     }
     ranks = int(environment.get("LOCAL_WORLD_SIZE", "1"))

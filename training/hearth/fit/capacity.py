@@ -16,6 +16,7 @@ class Room:
 
     Attributes:
         gpu: name of the card; '' for a rank on a CPU.
+        unified: whether the card has no memory of its own, but shares the computer's.
         ranks: number of ranks that share the card or the computer.
         limited: whether `memory_limit` caps the memory of a rank on a CPU.
     """
@@ -23,6 +24,7 @@ class Room:
     size: int
     gpu: str = ""
     ranks: int = 1
+    unified: bool = False
     limited: bool = False
 
     @property
@@ -33,7 +35,8 @@ class Room:
             return f"memory_limit gives it {size}"
         shared = f" for each of {self.ranks} ranks" if self.ranks > 1 else ""
         if self.gpu:
-            return f"{self.gpu} has {size}{shared}"
+            has = "shares memory with the CPU, of which it has" if self.unified else "has"
+            return f"{self.gpu} {has} {size}{shared}"
         return f"{size} of memory are free{shared}"
 
 
@@ -52,6 +55,8 @@ def room_of(
         if memory_limit:
             return Room(round(memory_limit * GIB), limited=True)
         return Room((facts["free_mib"] << 20) // ranks, ranks=ranks)
-    mebibytes, name = min((gpu["memory_mib"] or facts["free_mib"], gpu["name"]) for gpu in gpus)
+    mebibytes, name, unified = min(
+        (gpu["memory_mib"] or facts["free_mib"], gpu["name"], not gpu["memory_mib"]) for gpu in gpus
+    )
     on_one = math.ceil(ranks / len(gpus))
-    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one)
+    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one, unified=unified)

@@ -50,12 +50,14 @@ class Case:
 
     Attributes:
         gpu: whether the rank computes on an NVIDIA GPU.
+        unified: whether that GPU shares the computer's memory.
         ranks: the world size.
     """
 
     settings: Settings
     gpu: bool
     ranks: int = 1
+    unified: bool = False
 
     @property
     def size(self) -> int:
@@ -84,7 +86,9 @@ class Case:
         return self.ranks if self.settings.parallel == "fsdp" else 1
 
 
-def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: int) -> Case:
+def case_of(
+    settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: int, unified: bool = False
+) -> Case:
     """Return the case of one rank, with or without a `gpu`, in a run of `ranks` ranks.
 
     `auto` is resolved as the run will: 16 bits if any rank has a GPU (`gpus`), the 8-bit optimizer
@@ -98,7 +102,7 @@ def case_of(settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: in
         "backend": "unsloth" if gpu and settings.suits_unsloth else "transformers",
     }
     chosen = {name: each for name, each in automatic.items() if getattr(settings, name) == "auto"}
-    return Case(settings.model_copy(update=chosen), gpu, ranks)
+    return Case(settings.model_copy(update=chosen), gpu, ranks, unified)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class Estimate:
         exchange: the compressed copy of the buffer, if one is sent.
         rounds: additional tensors of local steps.
         runtime: CUDA's context, or the overhead of a rank on a CPU.
-        imports: Python and its libraries, for a rank on a CPU.
+        imports: Python and its libraries, where they are in the memory that the rank computes in.
     """
 
     weights: int
@@ -156,7 +160,7 @@ def estimate(shape: Shape, case: Case) -> Estimate:
         exchange=4 * learned * (EXCHANGED if case.rounds else 1) if run.compress != "none" else 0,
         rounds=OF_ROUNDS * learned * size if case.rounds else 0,
         runtime=_CUDA_CONTEXT if case.gpu else _CPU_RUNTIME,
-        imports=0 if case.gpu else _IMPORTS,
+        imports=0 if case.gpu and not case.unified else _IMPORTS,
     )
 
 

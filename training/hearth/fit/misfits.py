@@ -28,7 +28,9 @@ def needs(
     gpus = [bool(room.gpu) for room in rooms.values()]
     several = {"gpus": any(gpus), "all_gpus": all(gpus), "ranks": ranks or len(rooms)}
     return {
-        node: estimate(shape, case_of(settings, gpu=bool(room.gpu), **several))
+        node: estimate(
+            shape, case_of(settings, gpu=bool(room.gpu), unified=room.unified, **several)
+        )
         for node, room in rooms.items()
     }
 

@@ -12,6 +12,9 @@ from hearth.base.errors import HearthError
 
 GIB = 1 << 30
 
+_OF_FREE = 0.9
+"""Fraction of a computer's free memory that all its ranks on an integrated GPU may use."""
+
 # Most libraries have no error class for it: torch's CPU allocator, CUDA itself, cuBLAS, Triton,
 # Unsloth. (Triton's "out of resource" is a block of a kernel, not the card's memory.)
 _MESSAGE = re.compile(
@@ -35,6 +38,19 @@ def limit_memory(gib: float) -> None:
     """
     most = round(gib * GIB)
     resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def limit_unified_memory(device: torch.device, ranks: int) -> None:
+    """Limit a rank on an integrated GPU to its part, of `ranks`, of the computer's free memory.
+
+    Such a GPU shares the computer's memory and would take all of it: the machine then freezes where
+    another GPU raises an out-of-memory error.
+    """
+    properties = torch.cuda.get_device_properties(device)
+    if properties.is_integrated:
+        part = _OF_FREE * free_gib() * GIB / ranks + torch.cuda.memory_reserved(device)
+        fraction = min(part / properties.total_memory, 1.0)
+        torch.cuda.set_per_process_memory_fraction(fraction, device)
 
 
 def free_gib() -> float:

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from hearth.base.errors import HearthError
+from hearth.ranks.memory import limit_unified_memory
 
 # Timeouts of the process groups. Under supervisors a heartbeat detects a lost peer, so theirs need
 # only exceed the longest wait for a healthy one: with `sync_every` a whole round of a slow rank.
@@ -122,6 +123,7 @@ def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
     local_rank = int(environment.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
+    limit_unified_memory(device, int(environment.get("LOCAL_WORLD_SIZE", "1")))
     return device
 
 

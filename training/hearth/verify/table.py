@@ -54,7 +54,7 @@ def _cells(node: Observation, nodes: Sequence[Observation]) -> dict[str, str]:
         "NIC": facts.get("interface") or "–",
         "link": speed(link_mbit(node.name, nodes)),
         "GPU": short_gpu(gpus) or "–",
-        "memory": memory(min(memories)) if memories else "–",
+        "memory": memory(min(memories)) if memories else "shared" if gpus else "–",
         "driver": gpus[0]["driver"] if gpus else "–",
         "torch": facts.get("torch") or "–",
     }

@@ -6,7 +6,7 @@ Each function is one mode of the module `hearth_network`; none changes anything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ansible.module_utils.hearth_node.changes.record import Journal
 from ansible.module_utils.hearth_node.changes.record import look as what_is_at
@@ -18,12 +18,16 @@ _MANAGED = ("networkd", "networkmanager")
 
 @dataclass
 class NetworkVerdict:
-    """Findings, and the required change, if any."""
+    """Findings, and the required change, if any.
+
+    `goals` are the addresses at which the controller finds the changed node.
+    """
 
     findings: list[str]
     nic: Nic | None = None
     wanted: plan.Wanted | None = None
     candidate: change.Candidate | None = None
+    goals: list[str] = field(default_factory=list)
 
 
 def verify(
@@ -39,12 +43,18 @@ def verify(
         return NetworkVerdict(findings)
     if not nic.cable:
         return NetworkVerdict([plan.no_cable(nic)])
+    if unclear := plan.ambiguous(nic, nics, request) + plan.other_mtu(nic, request.mtu):
+        return NetworkVerdict(unclear)
     needed = [nic.gateway] if nic.gateway else []
     answers = neighbours.listen(nic, nics, request.address, needed, probes=2)
     there = neighbours.reachable(nic, nics, peers)
     missing = {name: addresses[0] for name, addresses in peers.items() if name not in there}
+    lost = neighbours.cut_off(request.address, request.mtu, there) if request.mtu else {}
     return NetworkVerdict(
-        plan.around(nic, request.address, nic.gateway, answers, {}) + plan.silent(missing), nic
+        plan.around(nic, request.address, nic.gateway, answers, {})
+        + plan.silent(missing)
+        + plan.cut(request.mtu, lost),
+        nic,
     )
 
 
@@ -67,7 +77,8 @@ def static(
     manager = manager_of(nic)
     wanted = plan.settle(nic, manager, request)
     refusals += plan.wrong(nic, manager, request)
-    verdict = NetworkVerdict([], nic, wanted)
+    apart = plan.apart(nic, request) and request.reached
+    verdict = NetworkVerdict([], nic, wanted, goals=list(apart or [wanted.address]))
     if manager.kind in _MANAGED and plan.is_ipv4(request.address):
         name = nic.name if chosen else request.interface or nic.name
         try:

@@ -73,8 +73,10 @@ def with_address(text: str, nic: str, uuid: str, wanted: Wanted) -> str:
     ipv4 |= {"method": "manual", "gateway": None}
     if wanted.dns:
         ipv4["dns"] = "".join(f"{server};" for server in wanted.dns)
-    connection = {"uuid": uuid, "interface-name": nic}
-    return changed(text, {"connection": connection, "ipv4": ipv4})
+    sections = {"connection": {"uuid": uuid, "interface-name": nic}, "ipv4": ipv4}
+    if wanted.mtu:
+        sections["ethernet"] = {"mtu": str(wanted.mtu)}
+    return changed(text, sections)
 
 
 def _values(text: str, section: str) -> dict[str, str]:

@@ -6,9 +6,10 @@ import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
 
+from ansible.module_utils.hearth_node.base import output
 from ansible.module_utils.hearth_node.network import arp
 from ansible.module_utils.hearth_node.network.nics import Nic
-from ansible.module_utils.hearth_node.network.plan import is_ipv4
+from ansible.module_utils.hearth_node.network.plan import IP_ICMP, is_ipv4
 
 _SSH = 22
 
@@ -61,6 +62,12 @@ def reachable(nic: Nic, nics: Sequence[Nic], peers: Mapping[str, Sequence[str]])
                 found[name] = address
                 break
     return found
+
+
+def cut_off(address: str, mtu: int, peers: Mapping[str, str]) -> dict[str, str]:
+    """Return the peers (address by name) that whole packets of `mtu` bytes do not reach."""
+    ping = ("ping", "-c", "1", "-W", "2", "-M", "do", "-s", str(mtu - IP_ICMP), "-I", address)
+    return {name: at for name, at in peers.items() if not output(*ping, at)}
 
 
 def _accepts(address: str) -> bool:

@@ -152,6 +152,7 @@ def _is_fixed(settings: Mapping[str, Any], wanted: Wanted) -> bool:
         and f"{wanted.address}/{wanted.prefix}" in map(_address, settings.get("addresses") or [])
         and gateways == ([wanted.gateway] if wanted.gateway else [])
         and set(wanted.dns) <= set(servers)
+        and str(wanted.mtu) in ("0", settings.get("mtu"))
     )
 
 
@@ -173,6 +174,8 @@ def _fixed(settings: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     fixed["routes"] = routes
     if not routes:
         del fixed["routes"]
+    if wanted.mtu:
+        fixed["mtu"] = str(wanted.mtu)
     if wanted.dns:
         servers = dict(fixed.get("nameservers") or {})
         sixes = [each for each in servers.get("addresses") or [] if ":" in each]

@@ -45,6 +45,7 @@ class Nic:
     """A network interface; `gateway` is that of its default route, or empty.
 
     `held` are its IPv4 addresses, `sixes` its IPv6 ones; `leads` if the best default route is its.
+    `mtu` is the largest packet in bytes, `most` the largest that the NIC can be set to; 0: unknown.
     """
 
     name: str
@@ -56,6 +57,8 @@ class Nic:
     gateway: str = ""
     wireless: bool = False
     leads: bool = False
+    mtu: int = 0
+    most: int = 0
 
     @property
     def ordinary(self) -> bool:
@@ -94,7 +97,7 @@ class Manager:
 
 
 def nics_of(links: str, routes: str, wireless: set[str]) -> list[Nic]:
-    """Return the NICs in the output of `ip -j address` and `ip -j -4 route show default`.
+    """Return the NICs in the output of `ip -j -d address` and `ip -j -4 route show default`.
 
     `wireless` are the names of the Wi-Fi NICs. If a NIC has several default routes, the one
     with the lowest metric is used.
@@ -121,6 +124,8 @@ def nics_of(links: str, routes: str, wireless: set[str]) -> list[Nic]:
             gateway=gateways.get(link["ifname"], ""),
             wireless=link["ifname"] in wireless,
             leads=link["ifname"] == leading,
+            mtu=link.get("mtu", 0),
+            most=link.get("max_mtu", 0),
         )
         for link in _read(links)
         if link
@@ -139,7 +144,7 @@ def see() -> list[Nic]:
         for path in glob.glob(f"/sys/class/net/*/{kind}")
     }
     routes = output("ip", "-j", "-4", "route", "show", "default")
-    return nics_of(output("ip", "-j", "address"), routes, wireless)
+    return nics_of(output("ip", "-j", "-d", "address"), routes, wireless)
 
 
 def networkd_of(state: str) -> Manager | None:

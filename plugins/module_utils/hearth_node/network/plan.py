@@ -15,6 +15,10 @@ from ansible.module_utils.hearth_node.network.nics import Held, Manager, Nic, is
 _RESERVE = (
     "in your router's DHCP settings reserve {address} for the MAC {mac}, then restart the machine"
 )
+_LEAST_MTU = 1280  # of IPv6
+
+IP_ICMP = 28
+"""Bytes of a ping's IPv4 and ICMP headers."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,17 @@ class AddressRequest:
     gateway: str = ""
     dns: tuple[str, ...] = ()
     reached: tuple[str, ...] = ()
+    mtu: int = 0
+
+    @property
+    def names_nic(self) -> bool:
+        """Whether the inventory names the NIC."""
+        return bool(self.interface or self.mac)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The address for a NIC, with prefix length, gateway and name servers.
+    """The address for a NIC, with prefix length, gateway, name servers and MTU (0: as it is).
 
     It replaces the address `instead`, if that is a fixed one.
     """
@@ -45,6 +55,7 @@ class Wanted:
     gateway: str = ""
     dns: tuple[str, ...] = ()
     instead: str = ""
+    mtu: int = 0
 
 
 def reservation(nic: Nic, address: str) -> str:
@@ -80,7 +91,7 @@ def carrier(nics: Sequence[Nic], addresses: Iterable[str]) -> Nic | None:
 def choose(nics: Sequence[Nic], request: AddressRequest) -> tuple[Nic | None, list[str]]:
     """Return the NIC for the address, or None with the reasons."""
     known = ", ".join(f"{nic.name} ({nic.mac})" for nic in nics if nic.ordinary)
-    if not (request.mac or request.interface):
+    if not request.names_nic:
         nic = carrier(nics, (*request.reached, request.address))
         if nic is None:
             return None, [f"no NIC carries an address of the home's network; it has {known}"]
@@ -117,13 +128,24 @@ def held_by(nic: Nic, request: AddressRequest) -> Held | None:
 def settle(nic: Nic, manager: Manager, request: AddressRequest) -> Wanted:
     """Return the NIC's new settings: as requested, and the current ones for the rest."""
     held = held_by(nic, request)
+    known = held and near(request.address, Wanted(held.address, held.prefix))
     return Wanted(
         request.address,
-        request.prefix or (held.prefix if held else 24),
+        request.prefix or (held.prefix if held and known else 24),
         request.gateway or nic.gateway,
         request.dns or manager.dns,
         held.address if held else "",
+        request.mtu,
     )
+
+
+def apart(nic: Nic, request: AddressRequest) -> bool:
+    """Return whether a named NIC is not the one that the controller comes in by, nor the way out.
+
+    It may be a direct cable to another node: any address can be set there without a lock-out.
+    """
+    way_in = any(nic.has(address) for address in request.reached)
+    return request.names_nic and not (way_in or nic.gateway)
 
 
 def wrong(nic: Nic, manager: Manager, request: AddressRequest) -> list[str]:
@@ -137,7 +159,10 @@ def wrong(nic: Nic, manager: Manager, request: AddressRequest) -> list[str]:
     findings = unmanageable(nic, manager, request.address)
     if not nic.cable:
         findings.append(no_cable(nic))
-    if held is None:
+    findings += wrong_mtu(nic, request.mtu)
+    if apart(nic, request):
+        held = None
+    elif held is None:
         findings.append(f"{nic.name} has no address now, so that its network is not known")
     elif request.prefix and request.prefix != held.prefix:
         findings.append(
@@ -236,17 +261,65 @@ def no_way_out(gateway: str, servers: Mapping[str, Any]) -> str:
     )
 
 
+def wrong_mtu(nic: Nic, mtu: int) -> list[str]:
+    """Return a finding on an MTU that the NIC cannot have."""
+    if mtu and nic.wireless:
+        return [f"network_mtu {mtu}: {nic.name} is Wi-Fi, whose MTU Hearth leaves as it is"]
+    if not mtu or (mtu >= _LEAST_MTU and (not nic.most or mtu <= nic.most)):
+        return []
+    most = f" to {nic.most}" if nic.most else ""
+    return [f"network_mtu {mtu}: {nic.name} takes {_LEAST_MTU}{most}"]
+
+
+def other_mtu(nic: Nic, mtu: int) -> list[str]:
+    """Return a finding on a NIC whose MTU is not the wanted one."""
+    if mtu in (0, nic.mtu):
+        return []
+    return [
+        f"{nic.name} has MTU {nic.mtu}, not network_mtu {mtu}: set network_mode: static, or set it "
+        "by hand"
+    ]
+
+
+def ambiguous(nic: Nic, nics: Sequence[Nic], request: AddressRequest) -> list[str]:
+    """Return findings on an address that is on another NIC than meant, or whose network two have.
+
+    Each NIC gives itself an address in the same link-local network, to which the kernel sends by
+    the first NIC that has it, whatever address a socket is bound to.
+    """
+    if nic.name != (request.interface or nic.name) or nic.mac != (request.mac.lower() or nic.mac):
+        meant = " ".join(filter(None, (request.interface, request.mac)))
+        return [f"cluster_address {request.address} is on {nic.name}, and not on {meant}"]
+    network = next(
+        ipaddress.ip_network(f"{held.address}/{held.prefix}", strict=False)
+        for held in nic.held
+        if held.address == request.address
+    )
+    return [
+        f"{other.name} has {held.address}, in the network {network} of cluster_address "
+        f"{request.address} too, so that packets to the other nodes may leave by it: take it off "
+        f"{other.name}, or give the nodes a network of their own on {nic.name}"
+        for other in nics
+        for held in other.held
+        if network.is_link_local and other.ordinary and other.name != nic.name
+        if ipaddress.ip_address(held.address) in network
+    ]
+
+
 def absent(nics: Sequence[Nic], request: AddressRequest) -> list[str]:
     """Return a finding with possible remedies, if no NIC carries the address."""
     if any(nic.carries(request.address) for nic in nics):
         return []
-    nic = carrier(nics, request.reached)
+    nic, _ = choose(nics, request)
     if nic is None:
         return [f"cluster_address {request.address} is on no NIC of the machine"]
     has = ", ".join(f"{held.address}/{held.prefix}" for held in nic.held) or "no address"
+    way = "set network_mode: static, or set it by hand"
+    if not apart(nic, request):  # a direct cable has no router
+        way = f"either {reservation(nic, request.address)}; or set network_mode: static"
     return [
         f"cluster_address {request.address} is not on the machine; {nic.name} (MAC {nic.mac}) has "
-        f"{has}. Either {reservation(nic, request.address)}; or set network_mode: static"
+        f"{has}: {way}"
     ]
 
 
@@ -256,6 +329,17 @@ def silent(peers: Mapping[str, str]) -> list[str]:
         return []
     names = ", ".join(f"{name} at {address}" for name, address in peers.items())
     return [f"no answer from {names}"]
+
+
+def cut(mtu: int, peers: Mapping[str, str]) -> list[str]:
+    """Return a finding for the peers that packets of `mtu` bytes do not reach (address by name)."""
+    if not peers:
+        return []
+    names = ", ".join(f"{name} at {address}" for name, address in peers.items())
+    return [
+        f"packets of network_mtu {mtu} bytes do not reach {names}: both ends, and a switch between "
+        f"them, must carry them (ping -M do -s {mtu - IP_ICMP} ADDRESS)"
+    ]
 
 
 def not_in_force(nic: Nic, wanted: Wanted) -> list[str]:
@@ -270,4 +354,4 @@ def not_in_force(nic: Nic, wanted: Wanted) -> list[str]:
         return [f"{wanted.address} on {nic.name} is still leased from the router"]
     if wanted.gateway and nic.gateway != wanted.gateway:
         return [f"{nic.name} did not get the gateway {wanted.gateway}"]
-    return []
+    return other_mtu(nic, wanted.mtu)

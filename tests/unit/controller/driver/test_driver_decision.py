@@ -169,6 +169,16 @@ def test_debian_uses_nvidias_repository_only_if_told_to():
     }
 
 
+def test_an_arm_machine_gets_the_packages_of_its_own_processor():
+    kernel = "6.1.0-40-arm64"
+    images = ["linux-image-arm64", f"linux-image-{kernel}"]
+    its = plan("2482", architecture="aarch64", kernel=kernel, images=images)
+    assert its.source["url"].endswith("/debian12/sbsa/")
+    assert its.packages[0] == "linux-headers-arm64"
+    spark = plan("2e12", architecture="aarch64", system=UBUNTU, kernel="6.14.0-1013-nvidia")
+    assert any("open" in each for each in spark.packages)
+
+
 def test_a_repository_of_ones_own_needs_a_key_of_its_own_unless_it_is_a_folder():
     own = plan("2482", url="https://mirror.lan/nvidia", key=f"{'A' * 32}DEADBEEF")
     assert own.source["key_url"] == "https://mirror.lan/nvidia/DEADBEEF.pub"

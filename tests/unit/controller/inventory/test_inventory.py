@@ -83,9 +83,10 @@ FIRST = {"first_address": "x.lan"}
         (at(a="10.0.0.1", b="::1"), ["b", "::1"]),
         (at(a="224.0.0.9"), ["a", "224.0.0.9"]),
         (at(a="0.0.0.0"), ["a", "0.0.0.0"]),
-        (at(a="169.254.3.4"), ["a", "169.254.3.4", "link-local"]),
+        (at(a="169.254.3.4"), ["a", "169.254.3.4", "link-local", "network_interface"]),
+        (at(a="fe80::1%eth0", b="fe80::2"), ["a", "fe80::1%eth0", "b", "fe80::2", "fd00::"]),
         (at(a="FD00:0::12"), ["a", "FD00:0::12", "write it fd00::12"]),
-        (at(a="fe80::1", b="fe80:0::1"), ["a and b", "cluster_address fe80::1"]),
+        (at(a="fd00::1", b="fd00:0::1"), ["a and b", "cluster_address fd00::1"]),
         (at(a="10.0.0.1", b="fd00::1"), ["b are IPv6"]),
         (members(a={}, **{"../../evil": {}}), ["../../evil"]),
         (members(**{"a b": {}, "-x": {}, "a..b": {}, "a\n": {}}), ["a b", "-x", "a..b", "a\\n"]),
@@ -101,6 +102,15 @@ def test_what_is_wrong_with_nodes_is_said(hosts, facts):
     _, findings = read_nodes(hosts)
     assert findings
     assert_names("\n".join(findings), *facts)
+
+
+@pytest.mark.parametrize(
+    "named", [{"network_interface": "enp1s0f0np0"}, {"network_mac": "02:00:00:00:00:01"}]
+)
+def test_an_address_that_a_machine_gave_itself_is_taken_where_its_nic_is_named(named):
+    cable = at(a="169.254.3.4", b="169.254.3.5")
+    assert read_nodes({name: each | named for name, each in cable.items()})[1] == []
+    assert read_nodes(members(a={"first_address": "fe80::1%eth0"}))[1] == []
 
 
 def test_a_host_name_of_labels_and_underscores_is_taken():
@@ -232,7 +242,7 @@ INTERNAL = {
     *("dashboard_port", "dashboard_state", "distribute_between", "distribute_names"),
     *("logs_follow", "logs_lines", "logs_nodes", "status_file", "stop_now"),
     *("hearth_one_computer", "network_force", "reboot_force"),
-    *("python_miniforge_sha256", "python_miniforge_url", "python_requirements"),
+    *("python_miniforge_installers", "python_requirements"),
     *("reset_force", "reset_remove", "reset_yes", "workspace_source", "workspace_verdict"),
 }
 

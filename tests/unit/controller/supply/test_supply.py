@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from dataclasses import replace
 
 import pytest
 from packaging.tags import parse_tag
@@ -15,12 +16,14 @@ from support.waiting import until
 
 from hearth.base.errors import SupplyError
 from hearth_controller.supply.locks import Pin, as_requirements, lock_in, not_for, read_lock
-from hearth_controller.supply.target import Target
+from hearth_controller.supply.missing import supply
+from hearth_controller.supply.target import PROCESSORS, PYTHONS, Target
 from hearth_controller.supply.wheelhouse import Wheelhouse
 
 NODE = Target((3, 11), "x86_64", 36)
 ARM = Target((3, 11), "aarch64", 36)
 NEWER = Target((3, 12), "x86_64", 39)
+NEWEST = Target((3, 15), "x86_64", 42)
 
 
 def quiet(*_: object) -> None:
@@ -40,11 +43,15 @@ def test_a_lock_is_read_with_all_hashes_and_written_as_pip_wants_it():
 
 @pytest.mark.parametrize(
     ("lock", "target", "lacks"),
-    [("cpu", NODE, []), ("cpu", NEWER, ["torch"]), ("cpu", ARM, ["torch"]), ("gpu", NEWER, [])],
+    [
+        *((lock, target, []) for lock in ("cpu", "gpu") for target in (NODE, ARM, NEWER)),
+        *((("cpu", each, ["torch"])) for each in (replace(NODE, machine="riscv64"), NEWEST)),
+    ],
 )
-def test_the_cpu_lock_has_torch_for_one_python_and_processor_only(lock, target, lacks):
-    pins = lock_in(ROOT / "requirements", lock).values()
-    assert [pin.name for pin in not_for(pins, target)] == lacks
+def test_the_cpu_lock_has_torch_for_some_pythons_on_two_processors(lock, target, lacks):
+    pins = lock_in(ROOT / "requirements", lock)
+    assert [pin.name for pin in not_for(pins.values(), target)] == lacks
+    assert len(pins["torch"].hashes) >= len(PYTHONS) * len(PROCESSORS)
 
 
 @pytest.mark.parametrize(
@@ -98,14 +105,26 @@ def test_each_wheel_is_fetched_once(index, tmp_path):
     assert index.asked == []
 
 
-def test_nodes_of_two_kinds_get_a_wheel_each(index, tmp_path):
-    wheels = {"x86_64": NODE, "aarch64": ARM}
-    tags = [f"cp311-cp311-manylinux_2_17_{machine}" for machine in wheels]
-    pin, house = offer(index, "one", "1.0", *tags), Wheelhouse(tmp_path)
-    for target in wheels.values():
-        house.fetch([pin], target, "", quiet)
-    for machine, target in wheels.items():
-        assert house.find([pin], target)["one"].path.name.endswith(f"{machine}.whl")
+def test_a_desktop_and_a_spark_get_the_builds_of_their_own_processors_by_one_lock(index, tmp_path):
+    machines = {"tower": "x86_64", "spark": "aarch64"}
+    builds: dict[str, bytes] = {}
+    for machine in machines.values():
+        builds |= make_wheel("torch", "2.0", f"cp311-cp311-manylinux_2_17_{machine}")
+    index.files |= builds
+    (tmp_path / "gpu.lock").write_text(lock_line("torch", "2.0", *builds.values()))
+    inspections = {
+        name: {
+            "kind": "gpu",
+            "differing": [{"name": "torch", "has": "", "wants": "2.0"}],
+            "target": {"python": [3, 11], "machine": machine, "glibc": 36},
+        }
+        for name, machine in machines.items()
+    }
+    found = supply(inspections, tmp_path, tmp_path / "cache", "", quiet)
+    assert {name: [each["name"] for each in wheels] for name, wheels in found.items()} == {
+        name: [f"torch-2.0-cp311-cp311-manylinux_2_17_{machine}.whl"]
+        for name, machine in machines.items()
+    }
 
 
 def test_a_wheel_that_was_spoilt_is_fetched_again(index, tmp_path):

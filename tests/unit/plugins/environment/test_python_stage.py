@@ -75,15 +75,17 @@ def test_a_python_that_cannot_make_the_environment_is_a_finding(tmp_path, look, 
 def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_processor(tmp_path, look):
     forge = str(tmp_path / "forge")
     given = {"mode": "conda", "miniforge": forge}
-    answer = look(**given, miniforge_url="http://x/Linux-arm.sh")
+    answer = look(**given, installers={"riscv64": {}})
     assert answer["lacks_miniforge"]
     not_its_own, no_installer = answer["findings"]
     machine = answer["target"]["machine"]
     assert_names(not_its_own, forge)
     assert_names(no_installer, "Miniforge", machine)
     own = f"{forge}/envs/distributed-training/bin/python"
-    answer = look(**given, python=own, miniforge_url=f"http://x/Linux-{machine}.sh")
+    pinned = {"url": "http://x/forge.sh", "sha256": "0" * 64}
+    answer = look(**given, python=own, installers={machine: pinned})
     assert answer["findings"] == []
+    assert answer["installer"] == pinned
     assert answer["target"]["python"] == [3, 11]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.facts import assert_names
 from support.modules import call
 from support.plugins import load
 
@@ -32,6 +33,28 @@ def test_a_line_above_the_block_that_says_otherwise_is_found():
     assert nccl.overruled(text + block, wanted) == ["NCCL_SOCKET_FAMILY=AF_INET6"]
     assert nccl.overruled(block + "NCCL_SOCKET_IFNAME=eth0\n", wanted) == []
     assert nccl.overruled("# NCCL_SOCKET_IFNAME=eth0\n", wanted) == []
+
+
+ROCE = {"NCCL_IB_HCA": "rocep1s0f0:1", "NCCL_IB_GID_INDEX": 3}
+
+
+def test_variables_of_a_node_stand_beside_those_of_its_interface():
+    answer = call("hearth_nccl", check=True, address="127.0.0.1", extra=ROCE)
+    assert answer["findings"] == []
+    own = nccl.variables("lo", "127.0.0.1")
+    assert answer["variables"] == own | {"NCCL_IB_HCA": "rocep1s0f0:1", "NCCL_IB_GID_INDEX": "3"}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"NCCL_SOCKET_IFNAME": "eth0"}, {"LD_PRELOAD": "x.so"}, {"NCCL_DEBUG": "INFO\nA=b"}]
+    + [{"NCCL_DEBUG": value} for value in ("$(id)", "a b", '"', "`id`")],
+)
+def test_a_variable_that_is_not_nccls_or_could_command_a_shell_is_refused(extra):
+    answer = call("hearth_nccl", check=True, address="127.0.0.1", extra=extra)
+    (finding,) = answer["findings"]
+    assert_names(finding, "nccl_variables", *extra)
+    assert not answer["changed"]
 
 
 def test_check_mode_does_not_ask_for_an_address_that_is_still_to_be_set():

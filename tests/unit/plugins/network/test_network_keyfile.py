@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+from dataclasses import replace
 
 from ansible.module_utils.hearth_node.network import keyfile
 from ansible.module_utils.hearth_node.network.change import without_secrets
@@ -48,6 +49,11 @@ def test_a_profile_gets_the_address_and_keeps_the_rest():
         "ipv6": {"address1": "fd00::1/64"},
     }
     assert keyfile.with_address(after, "enp5s0", "u-u", WANTED) == after
+
+
+def test_an_mtu_is_set_in_the_cables_section():
+    after = keyfile.with_address(PROFILE, "enp5s0", "u-u", replace(WANTED, mtu=9000))
+    assert read(after)["ethernet"] == {"mtu": "9000"}
 
 
 def test_another_address_stays_and_the_one_in_use_gives_way():

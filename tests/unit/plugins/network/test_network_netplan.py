@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -44,6 +45,14 @@ def changed(settings: str, key: str = "enp5s0", wanted: Wanted = WANTED) -> dict
 )
 def test_a_definition_gets_the_address_and_keeps_the_rest(settings, expected):
     assert changed(settings) == {"enp5s0": expected | FIXED}
+
+
+def test_an_mtu_is_set_and_is_a_change_by_itself():
+    wanted = replace(WANTED, mtu=9000)
+    once = changed("{dhcp4: true}", wanted=WANTED)["enp5s0"]
+    assert "mtu" not in once
+    text = yaml.safe_dump(once, default_flow_style=True, width=1000)
+    assert changed(text, wanted=wanted)["enp5s0"] == once | {"mtu": "9000"}
 
 
 def test_another_address_of_the_nic_stays_and_the_one_in_use_gives_way():

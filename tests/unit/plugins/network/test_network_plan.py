@@ -8,7 +8,7 @@ from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
-from ansible.module_utils.hearth_node.network import arp, nics, outside, plan
+from ansible.module_utils.hearth_node.network import arp, inspect, neighbours, nics, outside, plan
 from ansible.module_utils.hearth_node.network.nics import Held, Manager, Nic
 from ansible.module_utils.hearth_node.network.plan import AddressRequest, Wanted
 from hypothesis import given
@@ -86,6 +86,9 @@ WRONG = [
     ({"dns": ("router", "1.1.1.1")}, {}, {}, ["network_dns router"]),
     ({}, {"cable": False}, {}, ["enp5s0", "link"]),
     ({}, {"held": ()}, {}, ["enp5s0", "no address"]),
+    ({"mtu": 9000}, {"most": 4000}, {}, ["network_mtu 9000", "enp5s0", "4000"]),
+    ({"mtu": 600}, {}, {}, ["network_mtu 600", "enp5s0"]),
+    ({"mtu": 9000}, {"wireless": True}, {}, ["network_mtu 9000", "Wi-Fi"]),
     ({}, {}, {"kind": "ifupdown", "file": "/etc/network/interfaces"}, ["ifupdown"]),
     ({}, {}, {"kind": ""}, ["systemd-networkd", "NetworkManager"]),
     ({}, {}, {"definition": "", "file": "/etc/x.network"}, ["/etc/x.network", "netplan"]),
@@ -102,6 +105,54 @@ def test_what_would_lock_out_is_refused_by_name(asked, nic, manager, facts):
     assert_names("\n".join(findings), *facts)
     if manager:
         assert_names(findings[0], "192.168.1.40", "MAC 02:00:00:00:00:01")
+
+
+CABLE = replace(SECOND, held=(), mtu=1500, most=9978)
+DIRECT = AddressRequest("10.9.0.1", interface="eno2", reached=("192.168.1.9",), mtu=9000)
+
+
+@pytest.mark.parametrize(
+    ("held", "prefix"),
+    [((), 24), ((Held("169.254.7.7", 16, True),), 24), ((Held("10.9.0.3", 29, False),), 29)],
+)
+def test_a_named_nic_that_nobody_comes_in_by_takes_any_address(held, prefix):
+    """As that of a direct cable, beside the network that SSH goes over."""
+    nic = replace(CABLE, held=held)
+    assert plan.apart(nic, DIRECT)
+    assert plan.wrong(nic, NETWORKD, DIRECT) == []
+    wanted = plan.settle(nic, Manager(), DIRECT)
+    assert (wanted.prefix, wanted.gateway, wanted.mtu) == (prefix, "", 9000)
+
+
+@pytest.mark.parametrize(("asked", "goal"), [(DIRECT, "192.168.1.9"), (ASKED, ASKED.address)])
+def test_the_controller_comes_back_by_the_way_that_it_came(monkeypatch, asked, goal):
+    monkeypatch.setattr(inspect, "manager_of", lambda _: Manager())
+    monkeypatch.setattr(neighbours, "listen", lambda *_: {})
+    assert inspect.static(asked, [HOME, CABLE], {}, force=False).goals == [goal]
+
+
+@pytest.mark.parametrize(
+    ("nic", "asked"),
+    [
+        (CABLE, {"interface": ""}),
+        (replace(CABLE, gateway="10.9.0.254"), {}),
+        (replace(CABLE, held=(LEASED,)), {}),
+    ],
+)
+def test_a_nic_that_somebody_may_come_in_by_does_not(nic, asked):
+    assert not plan.apart(nic, replace(DIRECT, **asked))
+
+
+def test_the_nic_that_is_named_has_the_address_and_alone_its_link_local_network():
+    cable = replace(CABLE, held=(Held("169.254.7.7", 16, True),))
+    second = replace(
+        cable, name="eno3", mac="02:00:00:00:00:04", held=(Held("169.254.1.1", 16, True),)
+    )
+    asked = AddressRequest("169.254.7.7", interface="eno2")
+    assert plan.ambiguous(cable, [*ALL, cable], asked) == []
+    assert_names(*plan.ambiguous(cable, [cable, second], asked), "eno3", "169.254.1.1")
+    for named in ({"interface": "eno3"}, {"interface": "", "mac": second.mac}):
+        assert_names(*plan.ambiguous(cable, [cable], replace(asked, **named)), "eno2")
 
 
 def test_nothing_is_wrong_with_a_free_address_of_the_network():
@@ -142,10 +193,30 @@ def test_the_address_seen_on_the_nic_is_what_counts(held, gateway, fact):
     assert fact in "".join(findings[:1])
 
 
+def test_another_mtu_is_not_in_force_and_packets_that_are_lost_are_told():
+    held = (Held("10.9.0.1", 24, False),)
+    wanted = Wanted("10.9.0.1", 24, mtu=9000)
+    assert plan.not_in_force(replace(CABLE, held=held, mtu=9000), wanted) == []
+    assert_names(*plan.not_in_force(replace(CABLE, held=held), wanted), "eno2", "1500", "9000")
+    assert_names(*plan.cut(9000, {"laptop": "10.9.0.2"}), "laptop at 10.9.0.2", "9000", "8972")
+    assert plan.cut(9000, {}) == []
+
+
+def test_whole_packets_are_sent_to_each_peer_from_the_address(program):
+    """With a stand-in for ping, which reaches one of two peers."""
+    program("ping", 'test "$*" = "-c 1 -W 2 -M do -s 8972 -I 10.9.0.1 10.9.0.2" && echo ok')
+    peers = {"laptop": "10.9.0.2", "oldbox": "10.9.0.3"}
+    assert neighbours.cut_off("10.9.0.1", 9000, peers) == {"oldbox": "10.9.0.3"}
+
+
 def test_verify_names_the_address_and_both_ways_out():
     (said,) = plan.absent(ALL, ASKED)
     assert_names(said, "enp5s0 (MAC 02:00:00:00:00:01) has 192.168.1.9/24", "192.168.1.40")
     assert_names(said, "network_mode: static")
+    assert "DHCP" in said
+    (said,) = plan.absent([HOME, CABLE], DIRECT)
+    assert_names(said, "eno2 (MAC 02:00:00:00:00:02) has no address", "network_mode: static")
+    assert "DHCP" not in said
     assert plan.absent(ALL, AddressRequest("10.0.0.2")) == []
     assert plan.absent([replace(HOME, sixes=("fd00::1",))], AddressRequest("fd00::1")) == []
 
@@ -185,6 +256,7 @@ def test_nics_are_read_from_ip():
         {"family": "inet6", "local": "fe80::1", "prefixlen": 64},
     ]
     cable = {"address": "02:00:00:00:00:0A", "flags": ["UP", "LOWER_UP"], "addr_info": addresses}
+    cable |= {"mtu": 1500, "max_mtu": 9216}
     links = [
         {"ifname": "enp5s0", "ifindex": 2, **cable},
         {},
@@ -200,6 +272,7 @@ def test_nics_are_read_from_ip():
     assert (home.held, home.sixes) == ((LEASED,), ("fe80::1",))
     assert (wifi.wireless, wifi.cable, wifi.gateway) == (True, False, "")
     assert (home.leads, wifi.leads) == (True, False)
+    assert (home.mtu, home.most, wifi.most) == (1500, 9216, 0)
     assert nics.nics_of("", "", set()) == []
 
 
