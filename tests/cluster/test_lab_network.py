@@ -439,7 +439,10 @@ def test_a_power_cut_during_the_change_is_noticed_as_soon_as_the_machine_is_back
     node = "node4"
     started = play(tmp_path, node, **{node: {"cluster_address": elsewhere(node)}})  # 120 s
     until(lambda: inside(node, ARMED) == "active")
+    started.freeze()
+    until(lambda: address_of(node).get("local") == elsewhere(node))
     lab("power-off", node)
+    started.thaw()
     began = time.monotonic()
     lab("power-on", node, timeout=90)
     screen = started.end(status=2)
