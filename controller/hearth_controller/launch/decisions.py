@@ -76,13 +76,13 @@ class Launch:
                 found[name] = [finding]
         return found
 
-    def ports(self) -> dict[str, Any]:
-        """Return by node the spec with which it `ask`s the others for the port of the run.
+    def ports(self) -> dict[str, dict[str, Any]]:
+        """Return by node the spec with which it asks the others for the port of the run.
 
         It is empty on one computer, where no firewall is in between.
         """
         peers = [] if self._one_computer() else self._peers(self.facts("look"))
-        return {"ask": {peer["name"]: {"own": peer["name"], "peers": peers} for peer in peers}}
+        return {peer["name"]: {"own": peer["name"], "peers": peers} for peer in peers}
 
     def _peers(self, facts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the nodes that named a port, if there are two."""

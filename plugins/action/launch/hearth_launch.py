@@ -16,13 +16,13 @@ DOCUMENTATION = r"""
 module: hearth_launch
 short_description: Decide how a run is launched
 description:
-  - Works on the controller, from registered results of all nodes. Meant to run once.
+  - Works on the controller, from registered results of all nodes. Meant to run once, except
+    V(ports), which runs on each node.
   - V(agree) and V(choose) fail with all findings of all nodes, if there are any.
 options:
   verb:
     description:
-      - V(ports) returns by node what it asks the others for, so that a firewall between them is
-        found.
+      - V(ports) asks the other nodes for their ports, so that a firewall in between is found.
       - V(plan) says whether the model fits and who sends what to whom, after all were inspected.
       - V(agree) stops the launch if a node found anything or differs from the others.
       - V(choose) returns the nodes that train and the launch spec of each.
@@ -38,6 +38,10 @@ options:
     type: list
     elements: dict
     required: true
+  at:
+    description: Workspace and Python of this node, as M(hearth_command) takes them; for V(ports).
+    type: dict
+    default: {}
   answers:
     description: Names of the registered results, by step of the launch.
     type: dict
@@ -69,7 +73,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the decision, or fail with the findings of all nodes.
 
-        Each verb returns what the method of `Launch` with its name does; `say` is the text to show.
+        Each verb but `ports`, which returns the node's answer, returns what the method of `Launch`
+        with its name does; `say` is the text to show.
         """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
@@ -86,7 +91,11 @@ class ActionModule(ActionBase):
         locks = {name: str(known[name].get("python_lock", "auto")) for name in addresses}
         launch = Launch(run, addresses, answers, locks)
         if given["verb"] == "ports":
-            return result | launch.ports()
+            spec = launch.ports().get(task_vars["inventory_hostname"])
+            if spec is None:
+                return result | {"skipped": True}
+            arguments = given["at"] | {"command": ["hearth.verify", "ports"], "spec": spec}
+            return result | self._execute_module("hearth_command", arguments, task_vars=task_vars)
         if given["verb"] == "plan":
             return result | launch.plan(given["shared"], given["direct_mb"] * 1e6)
         idle = launch.idle_gpus()

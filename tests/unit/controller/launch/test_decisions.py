@@ -91,13 +91,13 @@ def test_rows_go_by_speed_unless_something_else_was_typed(tmp_path, typed, by_sp
 
 def test_each_node_asks_the_others_for_the_port_of_the_run_unless_all_are_one_computer(tmp_path):
     looks = {"desk": look(port=2001), "laptop": look(port=2002), "oldbox": {"unreachable": True}}
-    ask = launch(asked(tmp_path), looks).ports()["ask"]
+    ask = launch(asked(tmp_path), looks).ports()
     assert {name: spec["own"] for name, spec in ask.items()} == {"desk": "desk", "laptop": "laptop"}
     named = [(each["name"], each["address"], each["port"]) for each in ask["laptop"]["peers"]]
     assert named == [("desk", ADDRESSES["desk"], 2001), ("laptop", ADDRESSES["laptop"], 2002)]
-    assert not launch(asked(tmp_path), {"desk": looks["desk"]}).ports()["ask"]
+    assert not launch(asked(tmp_path), {"desk": looks["desk"]}).ports()
     looks["desk"]["facts"]["own"] |= {"one_computer": True}
-    assert not launch(asked(tmp_path), looks).ports()["ask"]
+    assert not launch(asked(tmp_path), looks).ports()
 
 
 @pytest.mark.parametrize("script", [False, True])
