@@ -15,6 +15,8 @@ from hearth_controller.base.paths import as_typed
 
 EXAMPLE = "inventory/homelab.example shows how it looks"
 
+# Those of the example: no machine has an address of this network (RFC 5737).
+_EXAMPLES = ipaddress.ip_network("192.0.2.0/24")
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 
@@ -134,6 +136,8 @@ def _unfit(value: Any, one_computer: bool, nic_named: bool) -> str:
         return "means every machine itself; set the one that the other nodes reach"
     if address.is_multicast or address.is_unspecified:
         return "is an address that no machine can have"
+    if address in _EXAMPLES:
+        return "is the example's; set the machine's own, which `ip -brief address` shows on it"
     if address.is_link_local and address.version == 6:
         # Gloo and NCCL send an address with the number of the sender's interface in it.
         return (

@@ -108,6 +108,15 @@ def is_here(address: str) -> bool:
     return True
 
 
+def listens(address: str, port: int) -> bool:
+    """Return whether a server accepts connections at an address of this computer."""
+    try:
+        socket.create_connection((address, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
 def pin(file: Path, name: str, key: PublicKey) -> None:
     """Add a key to a known_hosts file, safely if several machines are pinned at once."""
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,8 @@ _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
 # Similarity from which a name counts as mistyped. (Ansible's own names differ little.)
 _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
 
+_EXAMPLE_LOGIN = ("ansible_user", "you")
+
 
 @dataclass(frozen=True)
 class Given:
@@ -80,6 +82,8 @@ def check(
         for name, given in variables.items():
             if name in options:
                 reason = misfit(given.value, options[name], given.typed)
+            elif (name, given.value) == _EXAMPLE_LOGIN:
+                reason = "'you' is the example's; set the login that you have on the machines"
             else:
                 reason = stray(name, options, owners, ansible)
             if reason:

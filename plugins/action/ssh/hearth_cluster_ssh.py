@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from ansible.plugins.action import ActionBase
 from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.hostkeys import keys_in
 from hearth_controller.inventory.nodes import read_nodes
+from hearth_controller.inventory.reach import listens
 
 DOCUMENTATION = r"""
 module: hearth_cluster_ssh
@@ -47,11 +48,23 @@ def worker(name: str, address: str, known: Mapping[str, Any], pinned: Path) -> d
     }
 
 
+def without_server(
+    workers: Iterable[Mapping[str, Any]], known: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Return the workers on this computer that run no SSH server; `known` are all variables."""
+    return [
+        worker["name"]
+        for worker in workers
+        if known[worker["name"]].get("ansible_connection") == "local"
+        and not (worker["keys"] and listens(worker["address"], worker["port"] or 22))
+    ]
+
+
 class ActionModule(ActionBase):
     """Runs on the controller, around the module of the same name."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the module's result."""
+        """Return the module's result, with a `note` if the controller runs no SSH server."""
         super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         if arguments["only_key"]:
@@ -66,15 +79,24 @@ class ActionModule(ActionBase):
             if node.name != task_vars["inventory_hostname"]
         ]
         known = [each for each in workers if each["keys"]]
+        silent = without_server(workers, hostvars)
         # A worker that is not at its address yet gets there in the stage network.
         here = task_vars["machine_present"]
         ready = [
             each["name"]
             for each in known
             if here
+            and each["name"] not in silent
             and hostvars[each["name"]].get("machine_present")
             and "user" in hostvars[each["name"]].get("ssh_worker", {})
         ]
-        return self._execute_module(
+        answer = self._execute_module(
             module_args={"workers": known, "attempt": ready}, task_vars=task_vars
         )
+        if silent:
+            name = silent[0]
+            answer["note"] = (
+                f"{name} runs no SSH server, so that `ssh {name}` does not work here; no run needs "
+                f"it. If you do: sudo apt install openssh-server on {name}"
+            )
+        return answer

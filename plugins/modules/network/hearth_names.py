@@ -106,8 +106,19 @@ def misled(nodes: dict[str, str]) -> list[str]:
     return findings
 
 
+def renaming(name: str) -> dict[str, str]:
+    """Return the `note` on a host name that changes; empty if it stays."""
+    present = socket.gethostname()
+    if name == present:
+        return {}
+    return {
+        "note": f"host name {present} becomes {name} (names_set_hostname: false keeps it); on a "
+        "desktop in use log in anew afterwards"
+    }
+
+
 def main() -> None:
-    """Run the module."""
+    """Run the module; return a `note` if the host name changes."""
     module = AnsibleModule(
         argument_spec={
             "node": {"type": "str", "required": True},
@@ -123,6 +134,7 @@ def main() -> None:
     if findings:
         module.fail_json(msg="\n".join(findings), findings=findings)
     also = "" if wanted else socket.gethostname()
+    note = renaming(host_name(node)) if wanted else {}
     text = rewritten(hosts, nodes, node, also).encode(errors="surrogateescape")
     try:
         record = Journal("names", check)
@@ -136,7 +148,7 @@ def main() -> None:
     wanted |= {also: nodes[node]} if also else {}
     if findings := [] if check else misled(wanted):
         module.fail_json(msg="\n".join(findings), findings=findings)
-    module.exit_json(**result(changes))
+    module.exit_json(**result(changes), **note)
 
 
 if __name__ == "__main__":

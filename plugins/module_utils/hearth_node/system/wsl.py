@@ -48,7 +48,7 @@ def look(root: str = "/") -> Wsl:
 
 
 def findings(wsl: Wsl, address: str, has_address: bool, systemd: bool, lock: str) -> list[str]:
-    """Return what keeps a Linux under Windows from being a node; empty for other machines.
+    """Return the reasons why a Linux under Windows cannot be a node yet; none on other machines.
 
     `address` is its cluster address, `lock` the inventory's python_lock.
     """

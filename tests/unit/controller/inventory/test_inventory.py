@@ -82,6 +82,7 @@ FIRST = {"first_address": "x.lan"}
         (at(a="127.0.1.1", b="10.0.0.2"), ["a", "127.0.1.1"]),
         (at(a="10.0.0.1", b="::1"), ["b", "::1"]),
         (at(a="224.0.0.9"), ["a", "224.0.0.9"]),
+        (at(a="10.0.0.1", b="192.0.2.41"), ["b", "192.0.2.41", "example", "ip -brief address"]),
         (at(a="0.0.0.0"), ["a", "0.0.0.0"]),
         (at(a="169.254.3.4"), ["a", "169.254.3.4", "link-local", "network_interface"]),
         (at(a="fe80::1%eth0", b="fe80::2"), ["a", "fe80::1%eth0", "b", "fe80::2", "fd00::"]),
@@ -283,11 +284,21 @@ def played(*words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[
     return run("ansible-playbook", *words, cwd=cwd, PATH=path)
 
 
-@pytest.mark.parametrize("name", ["local", "lab", "homelab.example"])
+@pytest.mark.parametrize("name", ["local", "lab"])
 def test_the_shipped_inventories_pass_their_check(name):
     done = played("-i", f"inventory/{name}", "playbooks/inventory.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert_names(done.stdout, "rank")
+
+
+def test_an_untouched_copy_of_the_example_is_told_what_to_fill_in():
+    done = played("-i", "inventory/homelab.example", "playbooks/inventory.yml")
+    assert done.returncode == 2
+    machines = "inventory/homelab.example/group_vars/cluster/machines.yml"
+    assert re.search(rf"^ansible_user \({machines}:\d+\): 'you'", done.stdout, re.MULTILINE)
+    for name, address in (("tower", 40), ("laptop", 41), ("oldbox", 42)):
+        assert_names(done.stdout, f"{name}: cluster_address '192.0.2.{address}'")
+    assert len(re.findall(r"example", done.stdout.replace("homelab.example", ""))) == 4
 
 
 @pytest.mark.parametrize("play", ["train.yml", "provision.yml", "playbooks/status.yml"])

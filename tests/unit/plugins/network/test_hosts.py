@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from ansible.module_utils.hearth_node.network.hosts import (
     before_files,
@@ -12,6 +14,8 @@ from ansible.module_utils.hearth_node.network.hosts import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from support.facts import assert_names
+from support.modules import call
 
 NODES = {"tower": "192.168.1.40", "laptop": "192.168.1.41"}
 BLOCK = """\
@@ -129,3 +133,12 @@ def test_a_line_that_gives_a_node_another_address_is_found(line, said):
 )
 def test_what_is_asked_before_the_file_is_named(line, first):
     assert before_files(f"passwd: files systemd\n{line}\n") == first
+
+
+def test_a_host_name_is_said_before_it_changes():
+    def look(name: str, **more: bool) -> dict:
+        return call("hearth_names", check=True, node=name, nodes={name: "192.0.2.7"}, **more)
+
+    present = socket.gethostname()
+    assert_names(look("tower-7")["note"], present, "tower-7", "names_set_hostname")
+    assert "note" not in look("tower-7", set_hostname=False)

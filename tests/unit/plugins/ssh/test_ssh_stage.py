@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -98,6 +99,28 @@ def test_what_rank_0_has_to_know_of_a_worker(tmp_path, known, pinned, user, keys
     (tmp_path / "known_hosts").write_text(pinned)
     worker = peers.worker("laptop", "10.0.0.2", known, tmp_path / "known_hosts")
     assert (worker["user"], worker["keys"]) == (user, keys)
+
+
+def test_the_controller_as_a_worker_needs_no_ssh_server():
+    """Other workers are tried whatever they answer."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        listens, shut = server.getsockname()[1], unused.getsockname()[1]
+        workers = [
+            {"name": name, "address": "127.0.0.1", "port": port, "keys": keys}
+            for name, port, keys in (
+                ("up", listens, ["x y"]),
+                ("down", shut, ["x y"]),
+                ("bare", listens, []),
+                ("remote", shut, ["x y"]),
+            )
+        ]
+        local = {"up", "down", "bare"}
+        known = {
+            each["name"]: {"ansible_connection": "local" if each["name"] in local else "ssh"}
+            for each in workers
+        }
+        assert peers.without_server(workers, known) == ["down", "bare"]
 
 
 def test_ssh_takes_what_is_written_for_it(tmp_path):
