@@ -11,14 +11,16 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
 from support.facts import assert_names
 from support.ranks import python, refused
 from support.strangers import answers
-from support.supervisors import LOOP, TRAINING, Nodes, free_port
+from support.supervisors import LOOP, TOKEN, TRAINING, Nodes, free_port
 from support.waiting import until
 
 from hearth.diagnose.catalogue import diagnosis
@@ -196,6 +198,37 @@ def test_a_stranger_at_the_meeting_point_disturbs_nobody(nodes):
     run.start("node1")
     assert [record["state"] for record in run.wait().values()] == ["finished"] * 2
     assert run.log("node0").count("away 127.0.0.1") == 1
+
+
+def test_the_token_is_never_sent(nodes):
+    run = nodes(2, environment={"STEPS": "3"})
+    run.start("node0")
+    until(lambda: run.record("node0")["missing"] == ["node1"])
+    port = int(run.log("node0").split("port ")[1].split()[0])
+    heard = bytearray()
+
+    def pass_on(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while part := source.recv(4096):
+                heard.extend(part)
+                target.sendall(part)
+            target.shutdown(socket.SHUT_WR)
+
+    with socket.create_server(("127.0.0.1", 0)) as between:
+        between.settimeout(30)
+        meeting = {"address": "127.0.0.1", "port": between.getsockname()[1]}
+        run.change("node1", meeting=meeting)
+        run.start("node1")
+        ends = [between.accept()[0], socket.create_connection(("127.0.0.1", port), 20)]
+    both = [threading.Thread(target=pass_on, args=pair) for pair in (ends, ends[::-1])]
+    for thread in both:
+        thread.start()
+    assert [record["state"] for record in run.wait().values()] == ["finished"] * 2
+    for thread, end in zip(both, ends, strict=True):
+        thread.join(20)
+        end.close()
+    assert b"node1" in heard
+    assert TOKEN.encode() not in heard
 
 
 # Failing

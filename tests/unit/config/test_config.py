@@ -268,6 +268,14 @@ def test_something_else_than_a_run_file_is_refused_without_a_traceback(tmp_path)
         read_run(tmp_path / "none.yml")
 
 
+def test_a_run_file_runs_nothing(tmp_path):
+    file = tmp_path / "run.yml"
+    file.write_text(f"run: !!python/object/apply:os.mkdir [{tmp_path / 'ran'}]\n")
+    with refuses(ConfigError, file):
+        read_run(file)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_the_table_shows_every_setting_with_its_origin(tmp_path):
     table = describe_settings(resolve_run(PRESET | {"seed": 9}, tmp_path))
     assert "command line" in next(line for line in table.splitlines() if line.startswith("seed"))

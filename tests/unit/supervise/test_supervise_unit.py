@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.facts import assert_names
 
+from hearth.supervise.__main__ import main
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.record import RunRecord
 from hearth.supervise.restart import as_lost, close_record, last_record
@@ -108,6 +109,21 @@ def test_a_unit_that_ends_is_started_again_where_the_run_goes_on(
     monkeypatch.setenv("EXIT_STATUS", status)
     monkeypatch.setenv("SERVICE_RESULT", result)
     assert comes_back("u.service") == back
+
+
+@pytest.mark.parametrize(("state", "kept"), [("running", True), ("finished", False)])
+def test_a_unit_that_ends_keeps_the_secrets_of_an_open_run_only(
+    spec, program, monkeypatch, tmp_path, state, kept
+):
+    program("systemctl", "echo stopping")  # the machine goes down
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file, secrets = (tmp_path / f"evening.{kind}" for kind in ("json", "secrets"))
+    file.write_text(json.dumps(asdict(spec), default=str))
+    secrets.write_text('{"KEY": "planted"}')
+    spec.results.mkdir(parents=True)
+    spec.record.write_text(json.dumps({"generation": 0, "state": state}))
+    assert main(["leave", "--spec", str(file), "--unit", "hearth-evening.service"]) == 0
+    assert secrets.exists() == kept
 
 
 def test_words_that_mean_something_to_systemd_are_only_words(spec):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ import pytest
 from support.facts import assert_names
 from support.strangers import answers
 
-from hearth.prepare.look import answering
+from hearth.base.packet_filter import listening
+from hearth.prepare.look import IDLE, answering
 from hearth.verify import listener
 from hearth.verify.facts import gpus, look
 from hearth.verify.pairs import Peer, in_turn, talk
@@ -74,6 +76,16 @@ def test_a_listener_ends_by_itself_and_knows_no_token(monkeypatch):
 def test_a_listener_stays_until_nobody_has_asked_for_its_idle_time(peers):
     time.sleep(1)  # It looks at the clock twice a second.
     assert talk("node0", peers, speed=False).failed == {}
+
+
+def test_a_listener_ends_after_ten_minutes_whoever_is_connected(monkeypatch):
+    assert (IDLE, listener.LONGEST) == (60, 600)
+    monkeypatch.setattr(listener, "LONGEST", 0.1)
+    with (
+        listening("127.0.0.1", 0, ADDRESSES) as here,
+        socket.create_connection(here.getsockname()),
+    ):
+        asyncio.run(asyncio.wait_for(listener._Listener(IDLE).serve(here), 10))
 
 
 @pytest.mark.parametrize(("measure", "allowed"), [(False, ADDRESSES), (True, ADDRESSES[:1])])

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.facts import assert_names
+from support.strangers import answers
+from support.waiting import until
 
 from hearth.base.errors import LaunchError
 from hearth.supervise.interface import free_port
@@ -48,6 +50,17 @@ def test_a_port_that_swallows_new_connections_is_named_and_the_others_are_not():
     assert list(failed) == [deaf.name]
     assert_names(failed[deaf.name], "no answer", "TCP")
     assert time.monotonic() - began < 10
+
+
+def test_a_port_answers_no_stranger_and_closes_what_a_node_opens():
+    here, other = PEERS[:2]
+    place = (here.address, here.port)
+    with ThreadPoolExecutor() as threads:
+        threads.submit(ask, here.name, PEERS[:2], patience=3)
+        until(lambda: answers(place, other.address))
+        assert not answers(place, "127.0.0.9")
+        with socket.create_connection(place, 5, source_address=(other.address, 0)) as client:
+            assert client.recv(1) == b""  # it is closed before the client has sent anything
 
 
 def test_a_port_that_refuses_is_named_once_its_node_had_the_time_to_listen():

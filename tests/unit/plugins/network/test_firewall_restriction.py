@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from ansible.module_utils.hearth_node.network.restriction import (
     logins_ports,
     restriction,
 )
+from support.house import ROOT
 from support.plugins import load
 
 firewall = load("modules", "hearth_firewall")
@@ -76,6 +78,14 @@ def test_what_the_machine_says_of_its_ports_is_read():
     assert kernels_ports("32768\t60999\n") == (32768, 60999)
     assert logins_ports("port 40022\nport 22\naddressfamily any\nxport 1\n") == [22, 40022]
     assert "dport {" not in restriction(NODES, (32768, 60999), [])
+
+
+def test_the_rule_for_a_chain_of_ones_own_drops_what_the_stage_drops():
+    page = (ROOT / "docs" / "safety.md").read_text()
+    (rule,) = re.findall(r'^ip saddr != \{ (.*) \} iifname != "lo" (.*)$', page, re.MULTILINE)
+    nodes, dropped = rule
+    lines = restriction(nodes.split(", "), (32768, 60999), []).splitlines()
+    assert {f"ip saddr {{ {nodes} }} accept", dropped} <= {line.strip() for line in lines}
 
 
 @pytest.fixture

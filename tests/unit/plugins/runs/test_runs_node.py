@@ -42,7 +42,8 @@ def workspace(workspace):
         (folder / "checkpoint.json").write_text("{}")
     (workspace / "checkpoints" / "evening" / ".writing-step-00000009").mkdir()
     (workspace / "logs" / "evening.log").write_text("hello\n")
-    (workspace / "config" / "evening.json").write_text("{}")
+    for name in ("evening.json", "evening.secrets"):
+        (workspace / "config" / name).write_text("{}")
     (workspace / "logs" / "other.log").write_text("stays")
     return workspace
 
@@ -122,7 +123,8 @@ def test_what_vanishes_while_it_is_looked_at_counts_for_nothing(workspace, monke
 
 
 def test_what_is_removed_is_that_run_and_nothing_else(workspace):
-    there = {"results/evening", "checkpoints/evening", "logs/evening.log", "config/evening.json"}
+    there = {"results/evening", "checkpoints/evening", "logs/evening.log"}
+    there |= {"config/evening.json", "config/evening.secrets"}
     for check in (True, False):
         answer = runs(workspace, check=check, remove="evening")
         assert answer["changed"]

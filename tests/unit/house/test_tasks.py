@@ -1,0 +1,84 @@
+"""Tasks of playbooks and roles: their secrets, the tokens of a person's shell, downloads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from configparser import ConfigParser
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader
+from ansible.template import Templar
+from support.house import ROOT
+
+FILES = {
+    str(path.relative_to(ROOT)): path
+    for room in ("playbooks", "roles")
+    for path in sorted((ROOT / room).rglob("*.yml"))
+}
+SECRETS = ["launch_token", "distribute_secret", "verify_token"]
+
+
+def mappings(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield all mappings in a value that was read from YAML."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value:
+        if isinstance(each, (dict, list)):
+            yield from mappings(each)
+
+
+def tasks(module: str) -> list[dict[str, Any]]:
+    """Return all tasks that use a module."""
+    load = DataLoader().load_from_file
+    holding = (str(path) for path in FILES.values() if module in path.read_text())
+    loaded = (load(file, trusted_as_template=True) for file in holding)
+    return [each for file in loaded for each in mappings(file) if module in each]
+
+
+@pytest.fixture(scope="module")
+def templar() -> Templar:
+    init_plugin_loader()
+    return Templar(DataLoader(), variables={})
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_made_anew_for_each_call(templar, name):
+    (task,) = (each for each in tasks("ansible.builtin.set_fact") if name in str(each))
+    secret = task["ansible.builtin.set_fact"][name]
+    made = {templar.template(secret) for _ in range(3)}
+    assert [len(each) for each in made] == [48] * 3
+    assert task["no_log"]
+
+
+def test_there_are_no_other_secrets():
+    text = "".join(path.read_text() for path in FILES.values())
+    assert sorted(re.findall(r"(\w+):.*builtin\.password", text)) == sorted(SECRETS)
+
+
+def test_of_a_persons_shell_only_two_tokens_go_to_nodes():
+    asked = re.compile(r"""\benv['"],\s*['"](\w+)""")
+    found = {name: asked.findall(path.read_text()) for name, path in FILES.items()}
+    assert {name: tokens for name, tokens in found.items() if tokens} == {
+        "playbooks/tasks/distribute.yml": ["HF_TOKEN"],
+        "playbooks/tasks/launch/look.yml": ["HF_TOKEN"],
+        "playbooks/tasks/launch/prepare.yml": ["HF_TOKEN"],
+        "playbooks/tasks/launch/start.yml": ["WANDB_API_KEY", "HF_TOKEN"],
+        "roles/python/defaults/main.yml": ["XDG_CACHE_HOME"],  # a folder here, for wheels
+    }
+    keyword = re.compile(r"^\s*(- )?environment:", re.MULTILINE)
+    assert not [name for name, path in FILES.items() if keyword.search(path.read_text())]
+
+
+def test_arguments_of_modules_travel_on_standard_input():
+    settings = ConfigParser()
+    settings.read(ROOT / "ansible.cfg")
+    assert settings.getboolean("connection", "pipelining")
+
+
+def test_a_download_names_its_checksum():
+    downloads = tasks("ansible.builtin.get_url")
+    assert downloads
+    assert not [each for each in downloads if "checksum" not in each["ansible.builtin.get_url"]]
