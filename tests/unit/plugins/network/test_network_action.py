@@ -125,7 +125,15 @@ def test_a_gateway_that_could_not_be_proved_is_said_to_be_so(monkeypatch, unprov
 def options(**changed):
     names = ("address", "interface", "mac", "gateway", "busy")
     return dict.fromkeys(names, "") | {
-        **{"mode": "static", "prefix": 0, "dns": [], "reached": [], "peers": {}, "force": False},
+        **{
+            "mode": "static",
+            "prefix": 0,
+            "mtu": 0,
+            "dns": [],
+            "reached": [],
+            "peers": {},
+            "force": False,
+        },
         **changed,
     }
 
