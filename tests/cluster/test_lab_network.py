@@ -254,7 +254,7 @@ def test_a_gateway_is_proved_to_lead_out_or_said_not_to_be_proved(bare, outside,
     for node, screen in at_once(try_it, BY_PROFILE).items():
         assert_line(screen, node, f"gateway {NODES[PEER].address}", OUTSIDE)
     led = {node: {"network_gateway": SECOND_ROUTER} for node in TRIED}
-    screen = play(tmp_path, NAMES, **led).end()
+    screen = play(tmp_path / "all", NAMES, **led).end()
     for node in TRIED:
         assert f"{node} changed=1" in screen
     assert [

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.strangers import answers
 
+from hearth.base import packet_filter
 from hearth.base.packet_filter import listening, program
 
 IP_HEADER = -0x100000
@@ -110,3 +111,14 @@ def test_the_kernel_takes_a_filter_for_more_nodes_than_a_home_has(network):
 def test_a_port_that_is_taken_is_an_error():
     with listening("127.0.0.1", 0, []) as taken, pytest.raises(OSError, match="in use"):
         listening(*taken.getsockname(), [])
+
+
+def test_where_the_kernel_takes_no_filter_a_stranger_is_closed_at_once(monkeypatch):
+    monkeypatch.setattr(packet_filter, "admit_only", lambda *_: False)
+    with listening("127.0.0.1", 0, ["127.0.0.2"]) as listener:
+        at = listener.getsockname()
+        stranger = socket.create_connection(at, 10, ("127.0.0.9", 0))
+        node = socket.create_connection(at, 10, ("127.0.0.2", 0))
+        with stranger, node, listener.accept()[0] as accepted:
+            assert accepted.getpeername()[0] == "127.0.0.2"
+            assert stranger.recv(1) == b""

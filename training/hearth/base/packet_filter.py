@@ -1,8 +1,9 @@
 """Listening sockets that answer the given addresses only: a packet filter on each, in the kernel.
 
-The filter is a classic BPF program (SO_ATTACH_FILTER, which needs no root). It reads the source
-address of every packet that arrives at the socket, from the first packet of a connection on.
-Accepted connections inherit it. Strangers get no answer at all.
+The filter is a classic BPF program (SO_ATTACH_FILTER). It reads the source address of every packet
+that arrives at the socket, from the first packet of a connection on. Accepted connections inherit
+it. Strangers get no answer at all. Some kernels take a filter from root only: there the socket
+closes a stranger's connection as soon as it is accepted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Iterable
+from typing import Any
 
 Instruction = tuple[int, int, int, int]
 """Opcode, instructions to skip if true and if false, operand: `struct sock_filter`."""
@@ -28,7 +30,35 @@ _SOURCE = {4: 12, 6: 8}
 _WHOLE, _NOTHING = 0xFFFFFFFF, 0
 
 
-def listening(address: str, port: int, allowed: Iterable[str]) -> socket.socket:
+class ChoosyListener(socket.socket):
+    """A socket that accepts connections from the `allowed` addresses only.
+
+    Attributes:
+        filtered: whether the kernel drops the packets of others. If not, `accept` closes their
+            connections, which it cannot for a program that is given the descriptor.
+    """
+
+    def __init__(self, family: int, kind: int, allowed: Iterable[str]) -> None:
+        super().__init__(family, kind)
+        self._allowed = frozenset(allowed)
+        self.filtered = admit_only(self, self._allowed)
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return the next connection from an allowed address, and that address."""
+        while True:
+            connection, peer = super().accept()
+            if self.filtered or is_allowed(peer[0], self._allowed):
+                return connection, peer
+            connection.close()
+
+
+def is_allowed(address: str, allowed: Iterable[str]) -> bool:
+    """Return whether a peer's `address`, with a scope maybe, is one of the `allowed`."""
+    peer = ipaddress.ip_address(address.partition("%")[0])
+    return any(peer == ipaddress.ip_address(each) for each in allowed)
+
+
+def listening(address: str, port: int, allowed: Iterable[str]) -> ChoosyListener:
     """Return a socket that listens at an IP address and answers the `allowed` addresses only.
 
     Raises `OSError` if the port is taken or may not be used.
@@ -36,10 +66,9 @@ def listening(address: str, port: int, allowed: Iterable[str]) -> socket.socket:
     family, kind, _, _, place = socket.getaddrinfo(
         address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
     )[0]
-    listener = socket.socket(family, kind)
+    listener = ChoosyListener(family, kind, allowed)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        admit_only(listener, allowed)
         listener.bind(place)
         listener.listen(1024)
     except OSError:
@@ -48,15 +77,19 @@ def listening(address: str, port: int, allowed: Iterable[str]) -> socket.socket:
     return listener
 
 
-def admit_only(listener: socket.socket, allowed: Iterable[str]) -> None:
+def admit_only(listener: socket.socket, allowed: Iterable[str]) -> bool:
     """Make a socket that does not listen yet drop packets from all but the `allowed` addresses.
 
-    Raises `OSError` if the kernel takes no such filter.
+    Returns whether it does: some kernels take no filter from this user.
     """
     code = [struct.pack("=HBBI", *instruction) for instruction in program(allowed)]
     text = ctypes.create_string_buffer(b"".join(code))
     filters = struct.pack("HP", len(code), ctypes.addressof(text))
-    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filters)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filters)
+    except PermissionError:
+        return False
+    return True
 
 
 def program(allowed: Iterable[str]) -> list[Instruction]:

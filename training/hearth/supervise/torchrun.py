@@ -60,9 +60,17 @@ class AtOneAddress(static_tcp_rendezvous.StaticTCPRendezvous):
     def _listening(self) -> int:
         """Return the descriptor of the store's socket."""
         try:
-            return listening(self.master_addr, self.master_port, self.clients).detach()
+            listener = listening(self.master_addr, self.master_port, self.clients)
         except OSError as error:
             raise port_error(self.master_addr, self.master_port, error) from error
+        if not listener.filtered:
+            print(
+                "hearth: this kernel takes packet filters from root only, so that the ranks' store "
+                f"answers whoever reaches {self.master_addr}; firewall_restrict: true shuts others "
+                "out",
+                file=sys.stderr,
+            )
+        return listener.detach()
 
 
 def _fork_ranks(options: Namespace) -> None:

@@ -21,7 +21,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from hearth.base.packet_filter import admit_only
+from hearth.base.packet_filter import admit_only, is_allowed
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import Table
 
@@ -60,8 +60,12 @@ class Giving(socketserver.ThreadingTCPServer):
 
     def server_bind(self) -> None:
         """Bind the socket, which answers the allowed addresses only."""
-        admit_only(self.socket, self._allowed)
+        self._filtered = admit_only(self.socket, self._allowed)
         super().server_bind()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Return whether a connection is from an allowed address."""
+        return self._filtered or is_allowed(client_address[0], self._allowed)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, or close it if too many are open."""
