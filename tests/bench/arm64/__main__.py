@@ -97,7 +97,7 @@ def emulated(*command: object) -> str:
 
 
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
-    """Return the seconds of installing and training in the chroot, and the losses there and here."""
+    """Return the seconds that installing and training took, and the losses there and here."""
     if os.geteuid() != 0:
         raise CommandFailed("it needs root")
     root, pins = folder / "arm64", lock_in(ROOT / "requirements", given.lock).values()
