@@ -7,6 +7,7 @@ from support.house import NODES, ROOT
 
 pytestmark = pytest.mark.cluster
 FOLDERS = {"data", "models", "scripts", "logs", "config", "results", "checkpoints"}
+MARK = ".hearth-workspace"
 
 
 def test_check_mode_foretells_and_changes_nothing(house):
@@ -20,7 +21,8 @@ def test_this_computer_gets_its_workspaces_and_a_second_time_nothing(house):
     assert "this computer alone" in screen
     assert "-i inventory/" in screen
     for node in NODES:
-        assert {path.name for path in house.workspace(node).iterdir()} == FOLDERS
+        names = {path.name for path in house.workspace(node).iterdir()}
+        assert names == {*FOLDERS, MARK}
         code = house.workspace(node) / "scripts" / "train_distributed.py"
         assert code.read_bytes() == (ROOT / "training" / "train_distributed.py").read_bytes()
 
