@@ -13,6 +13,15 @@ import torch.distributed as dist
 from hearth.ranks.world import join, leave
 """
 
+FORKED = """
+fork = multiprocessing.get_context("fork")
+numbers = range(int(os.environ["WORLD_SIZE"]))
+ranks = [fork.Process(target=rank, args=(number,)) for number in numbers]
+for each in ranks: each.start()
+for each in ranks: each.join(60)
+sys.exit(sum(each.exitcode for each in ranks))
+"""
+
 # Two ranks that join; the first prints for how many seconds they wait for each other.
 JOINING = """
 
@@ -23,12 +32,6 @@ def rank(number):
     if world.leads:
         print(group.options._timeout.total_seconds(), world.generation, flush=True)
     leave(world)
-
-fork = multiprocessing.get_context("fork")
-ranks = [fork.Process(target=rank, args=(number,)) for number in range(2)]
-for each in ranks: each.start()
-for each in ranks: each.join(30)
-sys.exit(sum(each.exitcode for each in ranks))
 """
 
 
@@ -56,18 +59,14 @@ def rank(number):
             world.broadcast_(buffer)
             assert torch.equal(buffer, torch.full(shape, 1 / 3, dtype=kind))
     leave(world)
-
-fork = multiprocessing.get_context("fork")
-ranks = [fork.Process(target=rank, args=(number,)) for number in range(3)]
-for each in ranks: each.start()
-for each in ranks: each.join(60)
-sys.exit(sum(each.exitcode for each in ranks))
 """
 
 
 def test_ranks_tell_each_other_values_and_nothing_is_unpickled(tmp_path):
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "3"}
-    succeeded(python(tmp_path, "-W", "error::UserWarning", "-c", IMPORTS + TALKING, **address))
+    succeeded(
+        python(tmp_path, "-W", "error::UserWarning", "-c", IMPORTS + TALKING + FORKED, **address)
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,5 +76,5 @@ def test_ranks_tell_each_other_values_and_nothing_is_unpickled(tmp_path):
 )
 def test_where_supervisors_find_a_loss_ranks_outlast_the_longest_round(tmp_path, supervised, told):
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    done = succeeded(python(tmp_path, "-c", IMPORTS + JOINING, **address, **supervised))
+    done = succeeded(python(tmp_path, "-c", IMPORTS + JOINING + FORKED, **address, **supervised))
     assert done.stdout.strip() == told

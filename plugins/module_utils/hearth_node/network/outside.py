@@ -54,7 +54,7 @@ def _resolve(server: Server) -> str:
 
 
 def reached(nic: str, asked: Mapping[str, Server]) -> dict[str, Server]:
-    """Return those servers that answer through a NIC, whatever other ways out there are."""
+    """Return the servers that answer through this NIC, even if others lead out too."""
     with ThreadPoolExecutor(len(asked) or 1) as threads:
         answers = threads.map(lambda server: _answers(nic, server), asked.values())
         return {name: asked[name] for name, answer in zip(asked, answers, strict=True) if answer}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import threading
 from collections.abc import Iterator
@@ -23,17 +22,8 @@ from ansible.module_utils.hearth_node.changes.record import (
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
+from support.trees import tree
 from support.waiting import HANG
-
-
-def tree(folder: Path) -> dict[str, tuple]:
-    """Return everything below a folder: kind, mode, owner, content."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        status = path.lstat()
-        held = os.readlink(path) if path.is_symlink() else path.is_file() and path.read_bytes()
-        found[str(path)] = (stat.filemode(status.st_mode), status.st_uid, status.st_gid, held)
-    return found
 
 
 def undo(record: Journal) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import stat
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from ansible.module_utils.hearth_node.changes.record import Journal
 from ansible.module_utils.testing import patch_module_args
 from support.facts import assert_names
 from support.plugins import load
+from support.trees import tree
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA+uem/Rim3DPkNcO5w3JqDgxwPepweGSrsUgljlAANw"
 SECRET = "root:$6$salt$hash"
@@ -87,16 +87,6 @@ def roots(place):
         return folder
 
     return make
-
-
-def tree(folder: Path) -> dict[str, tuple]:
-    """Return everything below a folder: kind and mode, owner, content."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        status = path.lstat()
-        held = os.readlink(path) if path.is_symlink() else path.is_file() and path.read_bytes()
-        found[str(path)] = (stat.filemode(status.st_mode), status.st_uid, status.st_gid, held)
-    return found
 
 
 @pytest.mark.parametrize(
