@@ -76,13 +76,13 @@ class Follower:
         return None
 
     def _process_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Process whole lines written since the run's record began; half a line waits."""
+        """Process whole lines written since the supervisor began; half a line waits."""
         if metrics["anew"]:  # a resumed run replaces the file
             self._story, self._half = Story(), ""
         *lines, self._half = (self._half + metrics["text"]).split("\n")
-        since = self._record["since"][:_TO_THE_SECOND]
+        began = self._record["began"][:_TO_THE_SECOND]
         for line in parse(lines):
-            if str(line.get("time"))[:_TO_THE_SECOND] < since:
+            if str(line.get("time"))[:_TO_THE_SECOND] < began:
                 continue
             known = len(self._story.plans)
             self._story.add(line)

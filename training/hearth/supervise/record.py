@@ -29,6 +29,7 @@ def now() -> str:
 class RunRecord:
     """State of a run on this node. `rank` is the node's; times are ISO 8601 UTC.
 
+    `began` is when this supervisor was started, `since` when it entered its `state`;
     `unit` is the systemd unit that carries the supervisor, None for a process group of its own;
     `nodes` are all nodes of the run in rank order; `script` is the file name of a user's script,
     if the run executes one; `launches` has the `generation`, `ended` (time) and `cause` of each
@@ -41,6 +42,7 @@ class RunRecord:
     generation: int
     pid: int
     state: State = "waiting"
+    began: str = field(default_factory=now)
     since: str = field(default_factory=now)
     heartbeat: str = field(default_factory=now)
     missing: list[str] = field(default_factory=list)

@@ -15,6 +15,7 @@ from support.login import NOISE, login
 from support.metric_lines import start_line, step_line, written
 from support.waiting import until
 
+from hearth.base.files import write_whole
 from hearth_controller.base.screen import Screen
 from hearth_controller.watch import log as log_of_a_run
 from hearth_controller.watch import node_stream
@@ -54,8 +55,12 @@ def write(workspace):
     """Return a function that writes a file into the workspace."""
 
     def writing(path, text):
-        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / path).write_text(text if isinstance(text, str) else json.dumps(text))
+        path = workspace / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(text, str):  # metrics or log, which grow in place
+            path.write_text(text)
+        else:
+            write_whole(path, json.dumps(text))
 
     return writing
 
@@ -80,7 +85,8 @@ def stream(workspace, monkeypatch):
 
 
 def record(state="running", **more):
-    return {"state": state, "pid": os.getpid(), "rank": 0, "since": SINCE, **more}
+    times = {"began": SINCE, "since": SINCE}
+    return {"state": state, "pid": os.getpid(), "rank": 0, **times, **more}
 
 
 def follow(node, lines=None, patience=60):
@@ -126,11 +132,12 @@ def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(write, stream):
     assert (follower.facts["rank"], follower.facts["since"]) == (0, SINCE)
 
 
-def test_the_last_steps_are_shown_although_they_come_with_the_end():
+@pytest.mark.parametrize("ended", [SINCE, "2026-11-22T07:30:05Z"])
+def test_the_last_steps_are_shown_although_they_come_with_the_end(ended):
     lines = Lines()
     text = written(start_line("desk", time=SINCE), step_line(10, step=60, time=SINCE))
     metrics = {"place": [1, len(text)], "anew": True, "behind": False, "text": text}
-    end = {"record": record("finished"), "alive": False, "metrics": metrics}
+    end = {"record": record("finished", since=ended), "alive": False, "metrics": metrics}
     assert follow(Reported([end]), lines).inspect() == {"state": "finished", "cause": None}
     assert_names("\n".join(lines), "step 60/60", "1.250")
     assert "saving" not in "\n".join(lines)
