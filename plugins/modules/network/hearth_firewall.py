@@ -115,9 +115,7 @@ def restricted(peers: list[str], wanted: bool, check: bool) -> tuple[list[str], 
             "firewall_restrict needs nft, which is not installed here: apt install nftables"
         ]
     logins = restriction.logins_ports(output("sshd", "-T"))
-    rules = restriction.restriction(
-        peers, restriction.kernels_ports(text_of(_PORTS)), logins
-    ).encode()
+    rules = restriction.restriction(peers, restriction.first_port(text_of(_PORTS)), logins).encode()
     changes = {
         _RULES: record.write(_RULES, rules, then=[["nft", restriction.REMOVE]]),
         unit: record.write(unit, restriction.unit(_RULES).encode(), then=[_AGAIN]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -63,6 +64,11 @@ def test_a_taken_port_is_refused_and_a_free_one_stays_free():
         other.listen()
         with refuses(LaunchError, f"port {port}", "127.0.0.1"):
             free_port("127.0.0.1", port)
+
+
+def test_a_free_port_is_one_that_no_connection_is_given_meanwhile():
+    picked = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+    assert free_port("127.0.0.1") > int(picked.split()[1])
 
 
 def test_nccl_is_told_the_family():

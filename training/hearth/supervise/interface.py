@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import random
 import socket
 
 import psutil
@@ -10,6 +11,9 @@ import psutil
 from hearth.base.errors import LaunchError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NEVER_PICKED = range(61000, 65536)
+"""Ports that Linux gives to no connection and no socket by itself (`ip_local_port_range`)."""
 
 
 def interface_of(address: str) -> str:
@@ -61,16 +65,23 @@ def source_towards(address: str) -> str:
 def free_port(address: str, port: int = 0) -> int:
     """Return `port` if it is free at `address`, or any free port for 0.
 
+    The caller listens a moment later. A port that Linux gives to connections could be taken
+    meanwhile, so it is none of those.
+
     Raises `LaunchError` if the port is taken or may not be used.
     """
-    with socket.socket(getattr(socket, family_of(address))) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-            probe.listen()
-        except OSError as error:
-            raise port_error(address, port, error) from error
-        return int(probe.getsockname()[1])
+    ports = [port] if port else random.SystemRandom().sample(_NEVER_PICKED, k=20)
+    for candidate in ports:
+        with socket.socket(getattr(socket, family_of(address))) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, candidate))
+                probe.listen()
+            except OSError as error:
+                refused = port_error(address, candidate, error)
+            else:
+                return candidate
+    raise refused
 
 
 def port_error(address: str, port: int, error: OSError) -> LaunchError:

@@ -15,8 +15,8 @@ from ansible.module_utils.hearth_node.network import restriction
 MARK = "hearth"
 _UFW_RULE = re.compile(r"ufw allow from (\S+)(?: comment '(.*)')?")
 
-_PICKED = range(32768, 61000)
-"""Ports that the kernel picks for the listening sockets of a run."""
+_OF_A_RUN = range(32768, 65536)
+"""Ports on which a run listens: the kernel's for Gloo and NCCL, Hearth's own above them."""
 
 
 # -- ufw -------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def _meets(
     elif field.get("field") == "saddr":
         fits = _holds(right, peer)
     elif field.get("protocol") in ("tcp", "th") and field.get("field") == "dport":
-        fits = right < _PICKED.stop if match["op"].startswith(">") else _picks(right)
+        fits = right < _OF_A_RUN.stop if match["op"].startswith(">") else _has_one(right)
     elif masked and masked[0].get("payload", {}).get("field") == "flags":
         fits = _words(masked[1]) & {"syn"} == _words(right)
     elif field.get("protocol") == "tcp" and field.get("field") == "flags":
@@ -210,17 +210,17 @@ def _words(right: Any) -> set[str]:
     return {right} if isinstance(right, str) else set()
 
 
-def _picks(right: Any) -> bool:
-    """Return whether a port, range or set of nftables has a port that the kernel may pick."""
+def _has_one(right: Any) -> bool:
+    """Return whether a port, range or set of nftables has a port on which a run may listen."""
     if isinstance(right, dict) and "set" in right:
-        return any(map(_picks, right["set"]))
+        return any(map(_has_one, right["set"]))
     if isinstance(right, dict) and "range" in right:
         return _overlaps(*right["range"])
-    return isinstance(right, int) and right in _PICKED
+    return isinstance(right, int) and right in _OF_A_RUN
 
 
 def _overlaps(low: int, high: int) -> bool:
-    return low < _PICKED.stop and high >= _PICKED.start
+    return low < _OF_A_RUN.stop and high >= _OF_A_RUN.start
 
 
 def _accepts(

@@ -1,7 +1,8 @@
 """nftables rules by which only the nodes reach the ports of a run. No I/O.
 
-Gloo and NCCL listen on ports that the kernel picks. The rules drop new TCP connections to those
-from anybody but the nodes. They admit nothing that another firewall of the machine drops.
+Gloo and NCCL listen on ports that the kernel picks, the rest of a run on ports above those. The
+rules drop new TCP connections to all of them from anybody but the nodes. They admit nothing that
+another firewall of the machine drops.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ REMOVE = "add table inet hearth; delete table inet hearth"
 """Commands for nft that remove the rules, also if they are not loaded."""
 
 
-def kernels_ports(text: str) -> tuple[int, int]:
-    """Return the lowest and the highest port in the text of `ip_local_port_range`."""
-    low, high = map(int, text.split())
-    return low, high
+def first_port(text: str) -> int:
+    """Return the lowest port that the kernel picks, from the text of `ip_local_port_range`."""
+    return int(text.split()[0])
 
 
 def logins_ports(settings: str) -> list[int]:
@@ -26,8 +26,11 @@ def logins_ports(settings: str) -> list[int]:
     return sorted(map(int, re.findall(r"^port (\d+)", settings, re.M)))
 
 
-def restriction(peers: Sequence[str], ports: tuple[int, int], logins: Sequence[int]) -> str:
-    """Return a file for nft: new connections to `ports` come from `peers` or this machine only."""
+def restriction(peers: Sequence[str], first: int, logins: Sequence[int]) -> str:
+    """Return a file for nft that drops new connections to the port `first` and those above.
+
+    Those from `peers` and from this machine itself pass.
+    """
     accepted = ['iifname "lo"']
     for kind, nodes in (
         ("ip", [peer for peer in peers if ":" not in peer]),
@@ -36,7 +39,7 @@ def restriction(peers: Sequence[str], ports: tuple[int, int], logins: Sequence[i
         accepted += [f"{kind} saddr {{ {', '.join(nodes)} }}"] if nodes else []
     accepted += [f"tcp dport {{ {', '.join(map(str, logins))} }}"] if logins else []
     rules = [f"{each} accept" for each in accepted]
-    rules.append(f"tcp dport {ports[0]}-{ports[1]} tcp flags & (fin | syn | rst | ack) == syn drop")
+    rules.append(f"tcp dport {first}-65535 tcp flags & (fin | syn | rst | ack) == syn drop")
     return "\n".join(
         [
             "# Only the nodes of the cluster reach the ports of a run (Hearth, firewall_restrict).",

@@ -115,7 +115,7 @@ DROP = {"drop": None}
         (False, [matches({"ct": {"key": "state"}}, "invalid", "in"), DROP]),
         (True, [matches(PORT, {"range": [1024, 65535]}), DROP]),
         (True, [matches(PORT, 1024, ">"), DROP]),
-        (True, [matches(PORT, {"set": [22, {"range": [32768, 60999]}]}), NEW, REJECT]),
+        (True, [matches(PORT, {"set": [22, {"range": [32768, 65535]}]}), NEW, REJECT]),
         (True, [matches(PORT, 22, "!="), DROP]),
         (False, [matches(PORT, {"set": [22, 80]}), DROP]),
         (False, [matches({"payload": {"protocol": "udp", "field": "dport"}}, 40000), DROP]),
