@@ -100,6 +100,7 @@ import multiprocessing.process, signal, time
 from ansible.executor.process.worker import WorkerProcess
 from support.plugins import load
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` leaves it ignored
 load("callback", "hearth").CallbackModule()
 multiprocessing.process.BaseProcess.start = lambda _: signal.raise_signal(signal.SIGINT)
 try:
