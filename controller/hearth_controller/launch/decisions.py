@@ -19,7 +19,7 @@ from hearth.config import pinned, run_of, run_text
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import ExaminedNode
-from hearth_controller.launch.devices import device_of, unseen_gpu, unused_gpu
+from hearth_controller.launch.devices import device_of, gpus_of, unseen_gpu, unused_gpu
 from hearth_controller.launch.fit import check_fit
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
 from hearth_controller.launch.spec import node_specs
@@ -215,7 +215,8 @@ class Launch:
                 f"{ranks} ranks; give one share per rank"
             )
         timeouts = {**timeouts, "stop_grace": choice["stop_grace"]}
-        specs = node_specs(self.run, names, self.addresses, looks, nproc, timeouts)
+        gpus = {name: gpus_of(looks[name]["memory"], prepared[name]) for name in names}
+        specs = node_specs(self.run, names, self.addresses, looks, nproc, gpus, timeouts)
         return {"names": names, "specs": specs, "say": choice.get("say", "")}
 
 

@@ -49,10 +49,14 @@ def unseen_gpu(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
     )
 
 
+def gpus_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> int:
+    """Return the number of GPUs that a node computes on, 0 for its processor."""
+    return len(memory["gpus"]) if memory["cuda"] and prepared.get("gpus") != 0 else 0
+
+
 def device_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
     """Return the device of a node as text: its GPUs, or `processor` with any GPUs left idle."""
-    cuda = memory["cuda"] and prepared.get("gpus") != 0
-    if memory["gpus"] and cuda:
+    if gpus_of(memory, prepared):
         return short_gpu(memory["gpus"])
     idle = short_gpu(memory["gpus"]) or short_gpu(
         [{"name": each.name} for each in map(card, memory["cards"]) if each.trains]

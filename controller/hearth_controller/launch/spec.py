@@ -12,6 +12,7 @@ def node_specs(
     addresses: Mapping[str, str],
     facts: Mapping[str, Mapping[str, Any]],
     nproc: Mapping[str, int],
+    gpus: Mapping[str, int],
     timeouts: Mapping[str, float],
 ) -> dict[str, dict[str, Any]]:
     """Return the spec by node for `run` on the nodes `names`, in order of rank.
@@ -37,17 +38,20 @@ def node_specs(
         **run.get("spec", {}),
     }
     return {
-        name: common | _own_part(name, rank, facts[name]["own"], nproc[name])
+        name: common | _own_part(name, rank, facts[name]["own"], nproc[name], gpus[name])
         for rank, name in enumerate(names)
     }
 
 
-def _own_part(name: str, rank: int, own: Mapping[str, Any], nproc: int) -> dict[str, Any]:
+def _own_part(
+    name: str, rank: int, own: Mapping[str, Any], nproc: int, gpus: int
+) -> dict[str, Any]:
     """Return the part of a spec that is about its node."""
     return {
         "node": name,
         "rank": rank,
         "nproc": nproc,
+        "gpus": gpus,
         **{place: own[place] for place in ("python", "workspace", "models")},
         # Two nodes on one computer would share the unit, and it is not ours to change.
         "unit": not own["one_computer"],

@@ -1,4 +1,4 @@
-"""A supervisor that is asked to pause, and one that finds its port taken after a restart."""
+"""A supervisor that is asked to pause; one that finds its port or its GPU gone later."""
 
 from __future__ import annotations
 
@@ -50,3 +50,41 @@ def test_a_port_that_is_taken_is_an_error_at_the_start_and_waited_for_after_a_re
     assert hub.tried == 1
     listen(hub := Taken(), last={"generation": 1})
     assert hub.tried == 3
+
+
+class Quiet:
+    """Stands in for the link to the hub."""
+
+    async def messages(self):
+        yield "hello"
+
+
+@pytest.mark.parametrize("launches", [[], [{"generation": 0}]])
+@pytest.mark.parametrize(
+    ("began_with", "answers", "patience", "heard"),
+    [
+        (0, [], 20.0, "hello"),
+        (1, [1], 20.0, "hello"),
+        (2, [0, 1, 2], 20.0, "hello"),
+        (2, [1, 1], 0.0, "failed"),
+    ],
+)
+def test_a_node_takes_part_again_once_its_gpus_answer(
+    monkeypatch, launches, began_with, answers, patience, heard
+):
+    """Without, the ranks would go on with the processor, and nobody would be told."""
+    given = iter(answers)
+    monkeypatch.setattr(supervisor, "gpus", lambda: [{}] * next(given))
+    monkeypatch.setattr(supervisor, "GPU_RETRY", 0.01)
+    it = object.__new__(supervisor._Supervisor)
+    times = {"patience": patience, "ready_timeout": patience}
+    it._spec = SimpleNamespace(gpus=began_with, node="laptop", **times)
+    it._record, it._link, it._say = SimpleNamespace(launches=launches), Quiet(), print
+    it._events = asyncio.Queue()
+    asyncio.run(it._listen())
+    event = it._events.get_nowait()
+    if not launches or heard == "hello":
+        assert event == "hello"
+    else:
+        assert (event.state, event.cause.node, event.cause.kind) == (heard, "laptop", "not_ready")
+    assert it._events.empty()

@@ -12,10 +12,11 @@ import pytest
 from support.facts import assert_names
 from support.strangers import answers
 
+from hearth.base.gpus import gpus
 from hearth.base.packet_filter import listening
 from hearth.prepare.look import IDLE, answering
 from hearth.verify import listener
-from hearth.verify.facts import gpus, look
+from hearth.verify.facts import look
 from hearth.verify.pairs import Peer, in_turn, talk
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")

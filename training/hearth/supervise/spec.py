@@ -33,7 +33,8 @@ class Spec:
     before. `return_timeout` is the time a run waits for a lost node; 0 ends it at the first
     loss. With `elastic` the others go on meanwhile, if they are at least `min_nodes`. `stop_grace`
     is the time a SIGTERM leaves the ranks to end after their step. `unit` is whether the user's
-    systemd may carry the supervisor, so that it comes back after a reboot.
+    systemd may carry the supervisor, so that it comes back after a reboot. `gpus` are that many
+    that the driver listed at the start; 0 if the node computes on its processor.
 
     `script` is the program that torchrun starts, by its path in the workspace, with `arguments`, in
     which `{results}` and `{data}` stand for paths on this node. Without a `folder` it is Hearth's
@@ -66,6 +67,7 @@ class Spec:
     folder: str = ""
     data: str = ""
     unit: bool = True
+    gpus: int = 0
     environment: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property

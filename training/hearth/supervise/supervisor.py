@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError
+from hearth.base.gpus import gpus
 from hearth.diagnose import is_echo, killed_by, last_error
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.kernel import kernel_said, kills_so_far
@@ -37,6 +38,9 @@ KILL_GRACE = 5.0
 
 POLL = 0.25
 RETRY = 1.0
+GPU_RETRY = 5.0
+"""Seconds between two questions for a GPU that is gone; a driver may load late in a boot."""
+
 LOG_TAIL = 1 << 20
 """Bytes at the end of this launch's log that are searched for the error."""
 
@@ -340,8 +344,32 @@ class _Supervisor:
         self._link.close()
 
     async def _listen(self) -> None:
+        """Put the hub's messages into the queue, in a later launch once the GPUs answer."""
+        if self._record.launches and not await self._gpus_answer():
+            return
         async for message in self._link.messages():
             self._events.put_nowait(message)
+
+    async def _gpus_answer(self) -> bool:
+        """Wait until the driver lists as many GPUs as at the start; return whether it does.
+
+        A restart or a fault may have lost one, and the ranks would go on with the processor.
+        """
+        spec, until, told = self._spec, time.monotonic() + self._patience, False
+        while spec.gpus and (there := len(await asyncio.to_thread(gpus))) < spec.gpus:
+            missing = (
+                f"nvidia-smi lists {there} of the {spec.gpus} GPUs that the run began with here; "
+                f"./scripts/doctor says why"
+            )
+            if time.monotonic() >= until:
+                cause = Cause(spec.node, None, "not_ready", missing)
+                self._events.put_nowait(LaunchOutcome("failed", cause))
+                return False
+            if not told:
+                self._say(f"{missing}; waiting")
+                told = True
+            await asyncio.sleep(GPU_RETRY)
+        return True
 
     async def _wait_for_workers(self) -> None:
         self._events.put_nowait(_Exited(await self._workers.ended()))

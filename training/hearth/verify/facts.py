@@ -7,22 +7,16 @@ import importlib.util
 import json
 import platform
 import runpy
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from hearth.base.compiler import PROBE_HEADERS, missing_packages
 from hearth.base.errors import LaunchError
+from hearth.base.gpus import gpus, output
 from hearth.supervise.interface import interface_of
 from hearth.supervise.record import lock_holder
 
-_NVIDIA_SMI = [
-    "nvidia-smi",
-    "--query-gpu=name,memory.total,driver_version,compute_cap",
-    "--format=csv,noheader,nounits",
-]
 _PROBE = """
 import json, torch
 nccl = ".".join(map(str, torch.cuda.nccl.version()))
@@ -45,7 +39,7 @@ def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str
     facts["gpus"] = gpus()
     facts["cards"] = nvidia_cards(system)
     facts["build_packages"] = missing_packages(
-        sys.version_info[:2], _output([sys.executable, "-c", PROBE_HEADERS], seconds=30) is not None
+        sys.version_info[:2], output([sys.executable, "-c", PROBE_HEADERS], seconds=30) is not None
     )
     try:
         facts |= card(interface_of(address), system)
@@ -67,33 +61,12 @@ def _torch(findings: list[str]) -> dict[str, Any]:
     known = {**nothing, "torch": importlib.metadata.version("torch"), "cuda": version.get("cuda")}
     if known["cuda"] is None:
         return known
-    done = _output([sys.executable, "-c", _PROBE], seconds=120)
+    done = output([sys.executable, "-c", _PROBE], seconds=120)
     try:
         return known | json.loads((done or "").strip().splitlines()[-1])
     except (ValueError, IndexError):
         findings.append("torch cannot be loaded: provision.yml --tags python")
         return known
-
-
-def gpus() -> list[dict[str, Any]]:
-    """Return `name`, `memory_mib`, `driver` and `capability` of every GPU that the driver knows.
-
-    The memory is None if the GPU shares the computer's: then the driver says `[N/A]`.
-    """
-    found = []
-    for line in (_output(_NVIDIA_SMI, seconds=30) or "").splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) == 4:
-            name, memory, driver, capability = fields
-            found.append(
-                {
-                    "name": name,
-                    "memory_mib": int(memory) if memory.isdecimal() else None,
-                    "driver": driver,
-                    "capability": capability,
-                }
-            )
-    return found
 
 
 def nvidia_cards(system: Path = Path("/sys")) -> int:
@@ -122,16 +95,3 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
-
-
-def _output(command: list[str], seconds: float) -> str | None:
-    """Return the output of a command, or None if it is missing or fails."""
-    if shutil.which(command[0]) is None:
-        return None
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

@@ -248,7 +248,8 @@ def chosen(run, looks, nodes):
 
 
 def test_each_node_gets_its_own_part_of_the_run(tmp_path):
-    looks = {"desk": look(port=2001), "laptop": look(threads=3, generation=4)}
+    cards = [{"name": "NVIDIA GeForce RTX 4070", "memory_mib": 8192, "capability": "8.9"}]
+    looks = {"desk": look(port=2001, gpus=cards), "laptop": look(threads=3, generation=4)}
     choice = chosen(asked(tmp_path, nodes="all"), looks, dict.fromkeys(looks, prepared(2)))
     desk, laptop = choice["specs"]["desk"], choice["specs"]["laptop"]
     assert choice["names"] == ["desk", "laptop"]
@@ -259,6 +260,7 @@ def test_each_node_gets_its_own_part_of_the_run(tmp_path):
     assert desk["generation"] == laptop["generation"] == 4
     assert (desk["environment"], laptop["environment"]) == ({}, {"OMP_NUM_THREADS": "3"})
     assert (desk["nproc"], desk["unit"], desk["workspace"]) == (2, True, "/w")
+    assert (desk["gpus"], laptop["gpus"]) == (1, 0)
     assert TIMEOUTS.items() <= desk.items()
     assert desk["stop_grace"] > 0
 
