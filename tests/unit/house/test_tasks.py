@@ -1,8 +1,9 @@
-"""Tasks of playbooks and roles: their secrets, the tokens of a person's shell, downloads."""
+"""Tasks of playbooks and roles: how they read, their secrets, a person's tokens, downloads."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
 from typing import Any
@@ -12,6 +13,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import init_plugin_loader
 from ansible.template import Templar
 from support.house import ROOT
+from support.programs import run
 
 FILES = {
     str(path.relative_to(ROOT)): path
@@ -51,6 +53,16 @@ def test_a_secret_is_made_anew_for_each_call(templar, name):
     made = {templar.template(secret) for _ in range(3)}
     assert [len(each) for each in made] == [48] * 3
     assert task["no_log"]
+
+
+def test_ansible_reads_all_playbooks_and_their_roles_without_a_warning():
+    """A key that stands twice, or over one of `<<`, is one; every call would show it."""
+    playbooks = [*ROOT.glob("*.yml"), *(ROOT / "playbooks").glob("*.yml")]
+    command = (sys.executable, "-m", "ansible", "playbook", "--syntax-check")
+    done = run(*command, *playbooks, cwd=ROOT)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "WARNING" not in done.stdout
 
 
 def test_there_are_no_other_secrets():
