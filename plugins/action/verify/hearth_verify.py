@@ -43,6 +43,10 @@ options:
     required: true
   nproc:
     description: Processes on the node for V(all_reduce); 0 is one a GPU, and at least one.
+  variables:
+    description: Environment variables of what runs on the node, by name.
+    type: dict
+    default: {}
     type: int
     default: 0
   token:
@@ -105,3 +109,4 @@ class ActionModule(ActionBase):
             "secret": given["token"],
         }
         return result | self._execute_module("hearth_command", arguments, task_vars=task_vars)
+            "variables": given["variables"],
