@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from support.facts import assert_names
+from support.house import ROOT
 from support.modules import call
 from support.plugins import load
 
@@ -43,6 +45,13 @@ def test_variables_of_a_node_stand_beside_those_of_its_interface():
     assert answer["findings"] == []
     own = nccl.variables("lo", "127.0.0.1")
     assert answer["variables"] == own | {"NCCL_IB_HCA": "rocep1s0f0:1", "NCCL_IB_GID_INDEX": "3"}
+
+
+def test_doctor_asks_what_provisioning_asks():
+    """With other arguments a node would never be as provisioning leaves it."""
+    asked = yaml.safe_load((ROOT / "playbooks" / "vars" / "doctor.yml").read_text())
+    stage = yaml.safe_load((ROOT / "roles" / "nccl" / "tasks" / "main.yml").read_text())
+    assert asked["_doctor_rooted"]["hearth_nccl"] == stage[0]["hearth_nccl"]
 
 
 @pytest.mark.parametrize("value", ["INFO\nA=b", "$(id)", "a b", '"', "`id`"])
