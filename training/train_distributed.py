@@ -57,7 +57,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     prepared = prepare(run, layout, say, judge_fit=by_hand)
     run = pinned(run, prepared.model.commit)
     measured = measured_here(run, layout, prepared, say)
-    world = join()
+    world = join(run.settings.collective_timeout)
     if by_hand:  # every rank derived its own run name from the time; all use rank 0's
         run = run_of(world.from_leader(run_text(run)), "the run of rank 0")
     folder = layout.run_dir(run.name)

@@ -28,6 +28,10 @@ options:
     description: CPU threads of a rank; 0 leaves it to torch.
     type: int
     default: 0
+  variables:
+    description: Further environment variables of the command, by name.
+    type: dict
+    default: {}
   run_file:
     description: Text of the C(run.yml), for commands that need it. No copy stays on the node.
     type: str

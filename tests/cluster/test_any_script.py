@@ -23,11 +23,13 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "fixtures" / "scripts"
 
 
 def give_ranks(house: House, **ranks: int) -> None:
-    """Let the nodes of a house have so many ranks."""
+    """Let the nodes of a house have so many ranks, and each a variable of the inventory."""
     hosts = house.checkout / "inventory" / "local" / "hosts.yml"
     inventory = yaml.safe_load(hosts.read_text())
+    inventory["cluster"]["vars"] = {"hearth_environment": {"FOO": "of the group"}}
     for node, count in ranks.items():
         inventory["cluster"]["hosts"][node]["hearth_nproc"] = count
+    inventory["cluster"]["hosts"]["laptop"]["hearth_environment"] = {"FOO": 7}
     hosts.write_text(yaml.safe_dump(inventory))
 
 
@@ -80,6 +82,7 @@ def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home, monkeyp
     assert {each["WORLD_SIZE"] for each in told.values()} == {"6"}
     assert [told[name]["LOCAL_WORLD_SIZE"] for name in sorted(told)] == [*"4444", *"22"]
     assert {each["GLOO_SOCKET_IFNAME"] for each in told.values()} == {"lo"}
+    assert [told[name]["FOO"] for name in sorted(told)] == [*["of the group"] * 4, *"77"]
     assert {each["has a token"] for each in told.values()} == {True}
     assert HUB_TOKEN not in screen
     kept = [path for path in home.folder.rglob("*") if path.is_file()]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+import yaml
+from support.facts import assert_names
 from support.house import NODES, ROOT
+from support.lines import assert_line
+from support.programs import stand_in
+
+from hearth import __version__
 
 pytestmark = pytest.mark.cluster
 FOLDERS = {"data", "models", "scripts", "logs", "config", "results", "checkpoints"}
 MARK = ".hearth-workspace"
+FILES = {"README.md", "cluster_config.yaml", "launch_cluster.sh"}
 
 
 def test_check_mode_foretells_and_changes_nothing(house):
@@ -22,12 +31,49 @@ def test_this_computer_gets_its_workspaces_and_a_second_time_nothing(house):
     assert "-i inventory/" in screen
     for node in NODES:
         names = {path.name for path in house.workspace(node).iterdir()}
-        assert names == {*FOLDERS, MARK}
+        assert names == {*FOLDERS, *FILES, MARK}
         code = house.workspace(node) / "scripts" / "train_distributed.py"
         assert code.read_bytes() == (ROOT / "training" / "train_distributed.py").read_bytes()
 
+    config = yaml.safe_load((house.workspace("laptop") / "cluster_config.yaml").read_text())
+    assert config == {
+        "node": "laptop",
+        "python": sys.executable,
+        "nodes": [
+            {"name": name, "rank": rank, "address": f"127.0.0.{rank + 1}"}
+            | {"interface": "lo", "nproc": 1}
+            for rank, name in enumerate(NODES)
+        ],
+    }
+    readme = (house.workspace("laptop") / "README.md").read_text()
+    assert_names(readme, "laptop", __version__, "launch_cluster.sh 1")
+
     screen = house.play("provision.yml")
     assert "desk changed=0 · laptop changed=0" in screen
+
+
+def test_each_node_computes_by_itself_and_one_that_cannot_use_its_gpu_is_named(house):
+    """The variables of the inventory reach the nodes here too: one has a stand-in of nvidia-smi."""
+    card = "NVIDIA GeForce RTX 3070 Ti, 8192, 580.126.09, 8.6"
+    smi = stand_in(house.folder / "bin" / "nvidia-smi", f'echo "{card}"')
+    hosts = house.checkout / "inventory" / "local" / "hosts.yml"
+    inventory = yaml.safe_load(hosts.read_text())
+    path = {"PATH": f"{smi.parent}:{house.environment['PATH']}"}
+    inventory["cluster"]["hosts"]["laptop"]["hearth_environment"] = path
+    hosts.write_text(yaml.safe_dump(inventory))
+    house.play("playbooks/workspace.yml")
+
+    screen = house.play(
+        "playbooks/verify.yml", "-e", "single=true", "-e", "python_lock=gpu", status=2
+    )
+    assert_line(screen, "✓ desk", "cpu fp32")
+    assert_line(screen, "✗ laptop", "RTX 3070 Ti", "580.126.09")
+    assert "desk: There is no NVIDIA GPU here" in screen
+    said = " ".join(screen.split()).split(" laptop: PyTorch ")[1]
+    assert_names(said, "a build without CUDA", "provision.yml --tags python")
+    screen = house.play("playbooks/verify.yml", "-e", "single=true", "-e", "python_lock=cpu")
+    assert_line(screen, "! laptop", "RTX 3070 Ti")
+    assert "by itself" in screen
 
 
 def test_v_shows_what_ansible_shows(shared):

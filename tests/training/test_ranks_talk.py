@@ -27,7 +27,7 @@ JOINING = """
 
 def rank(number):
     os.environ.update(RANK=str(number), LOCAL_RANK=str(number))
-    world = join()
+    world = join(float(sys.argv[1]))
     group = dist.group.WORLD._get_backend(torch.device("cpu"))
     if world.leads:
         print(group.options._timeout.total_seconds(), world.generation, flush=True)
@@ -70,11 +70,43 @@ def test_ranks_tell_each_other_values_and_nothing_is_unpickled(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("supervised", "told"),
-    [({}, "1800.0 0"), ({"HEARTH_GENERATION": "0"}, "86400.0 0")],
-    ids=["by hand", "under supervisors"],
+    ("seconds", "supervised", "told"),
+    [
+        (0, {}, "1800.0 0"),
+        (0, {"HEARTH_GENERATION": "0"}, "86400.0 0"),
+        (90.5, {"HEARTH_GENERATION": "0"}, "90.5 0"),
+    ],
+    ids=["by hand", "under supervisors", "set"],
 )
-def test_where_supervisors_find_a_loss_ranks_outlast_the_longest_round(tmp_path, supervised, told):
+def test_where_supervisors_find_a_loss_ranks_outlast_the_longest_round(
+    tmp_path, seconds, supervised, told
+):
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    done = succeeded(python(tmp_path, "-c", IMPORTS + JOINING + FORKED, **address, **supervised))
+    program = ("-c", IMPORTS + JOINING + FORKED, str(seconds))
+    done = succeeded(python(tmp_path, *program, **address, **supervised))
     assert done.stdout.strip() == told
+
+
+# Two ranks of which one does not come to the exchange.
+ABSENT = """
+import time
+
+def rank(number):
+    os.environ.update(RANK=str(number), LOCAL_RANK=str(number))
+    world = join(1.0)
+    began = time.monotonic()
+    if number:
+        time.sleep(6)
+        os._exit(0)
+    try:
+        world.sum_(torch.ones(1))
+    except RuntimeError:
+        print("given up" if time.monotonic() - began < 5 else "too late", flush=True)
+    os._exit(0)
+"""
+
+
+def test_an_exchange_is_given_up_after_the_time_that_was_set(tmp_path):
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    done = succeeded(python(tmp_path, "-c", IMPORTS + ABSENT + FORKED, **address))
+    assert done.stdout.strip() == "given up"

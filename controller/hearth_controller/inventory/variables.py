@@ -18,6 +18,7 @@ from jinja2 import Environment, TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
 from hearth.base.errors import did_you_mean
+from hearth_controller.inventory.environment import OPTION, misplaced
 
 SPECS = "meta/argument_specs.yml"
 """Where a role, or the folder of playbooks, declares its options."""
@@ -81,12 +82,14 @@ def check(
     for host, variables in hosts.items():
         for name, given in variables.items():
             if name in options:
-                reason = misfit(given.value, options[name], given.typed)
+                reasons = [misfit(given.value, options[name], given.typed)]
+                if name == OPTION and reasons == [""]:
+                    reasons = misplaced(given.value)
             elif (name, given.value) == _EXAMPLE_LOGIN:
-                reason = "'you' is the example's; set the login that you have on the machines"
+                reasons = ["'you' is the example's; set the login that you have on the machines"]
             else:
-                reason = stray(name, options, owners, ansible)
-            if reason:
+                reasons = [stray(name, options, owners, ansible)]
+            for reason in filter(None, reasons):
                 hosts_by_finding.setdefault((name, given.where, reason), []).append(host)
     findings = []
     for (name, where, reason), names in hosts_by_finding.items():

@@ -55,5 +55,6 @@ def _own_part(
         **{place: own[place] for place in ("python", "workspace", "models")},
         # Two nodes on one computer would share the unit, and it is not ours to change.
         "unit": not own["one_computer"],
-        "environment": {"OMP_NUM_THREADS": str(own["threads"])} if own["threads"] else {},
+        "environment": own["variables"]
+        | ({"OMP_NUM_THREADS": str(own["threads"])} if own["threads"] else {}),
     }

@@ -27,7 +27,7 @@ def observations(
             name,
             int(node["rank"]),
             str(node["address"]),
-            gone=_gone(inspections[name], name in playing),
+            gone=why_gone(inspections[name], name in playing),
             findings=tuple(inspections[name].get("findings", ())),
             facts=inspections[name].get("facts", {}),
             talk=talks[name].get("facts", {}),
@@ -36,7 +36,7 @@ def observations(
     ]
 
 
-def _gone(inspection: Mapping[str, Any], playing: bool) -> str:
+def why_gone(inspection: Mapping[str, Any], playing: bool) -> str:
     """Return the reason why a node could not be inspected, or ''."""
     if inspection.get("unreachable"):
         why = describe_failure(inspection).splitlines()

@@ -63,6 +63,10 @@ options:
     description: Model cache of the node; empty is C(models/) in the workspace.
     type: str
     default: ""
+  variables:
+    description: Environment variables of what runs on the node, by name.
+    type: dict
+    default: {}
   shared:
     description: A folder that all nodes see; then nothing is sent.
     type: str
@@ -120,7 +124,7 @@ class ActionModule(ActionBase):
                 # The source reports its own findings.
                 source = given["choice"]["source"]
                 return result | {"findings": [f"{source} does not send what this node lacks"]}
-        places = {name: given[name] for name in ("workspace", "python", "models")}
+        places = {name: given[name] for name in ("workspace", "python", "models", "variables")}
         arguments = {**places, "run_file": given["run"]["file"], "node": own}
         if verb == "prove":
             wanted = {"address": addresses[own], "copies": True, "shared": given["shared"]}

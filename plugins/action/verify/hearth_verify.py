@@ -12,7 +12,8 @@ from ansible.utils.color import stringc
 from hearth.verify.judgement import Level
 from hearth.verify.table import Line
 from hearth_controller.base.options import argument_spec
-from hearth_controller.verify.results import observations, show, sum_of
+from hearth_controller.verify.results import observations, show, sum_of, why_gone
+from hearth_controller.verify.single import show_single
 from hearth_controller.verify.steps import spec_of
 
 DOCUMENTATION = r"""
@@ -22,11 +23,12 @@ options:
   verb:
     description:
       - V(look), V(talk) and V(all_reduce) do that on each node, see the module.
-      - V(show) returns the table and, by node, how it stands. Meant to run once.
-      - The results of the first three are expected as C(verify_look), C(verify_talk) and
-        C(verify_sum).
+      - V(single) has each node compute by itself.
+      - V(show) and V(show_single) return the table and, by node, how it stands. Meant to run once.
+      - The results of the others are expected as C(verify_look), C(verify_talk), C(verify_sum) and
+        C(verify_alone).
     type: str
-    choices: [look, talk, all_reduce, show]
+    choices: [look, talk, all_reduce, single, show, show_single]
     required: true
   nodes:
     description: The nodes with C(name), C(rank) and C(address), in order of rank.
@@ -41,6 +43,10 @@ options:
     description: Python of the environment that trains. May start with C(~).
     type: str
     required: true
+  variables:
+    description: Environment variables of what runs on the node, by name.
+    type: dict
+    default: {}
   nproc:
     description: Processes on the node for V(all_reduce); 0 is one a GPU, and at least one.
     type: int
@@ -54,7 +60,7 @@ options:
     type: float
     default: 60
   playbook:
-    description: The command that plays on the same inventory, for V(show).
+    description: The command that plays on the same inventory, for V(show) and V(single).
     type: str
     default: ansible-playbook
 """
@@ -82,24 +88,33 @@ class ActionModule(ActionBase):
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         names, own = [str(node["name"]) for node in given["nodes"]], task_vars["inventory_hostname"]
         known = {name: task_vars["hostvars"][name] for name in names}
-        looks, talks, sums = (
+        looks, talks, sums, alone = (
             {name: its.get(answer, {}) for name, its in known.items()}
-            for answer in ("verify_look", "verify_talk", "verify_sum")
+            for answer in ("verify_look", "verify_talk", "verify_sum", "verify_alone")
         )
+        locks = {name: str(its.get("python_lock", "auto")) for name, its in known.items()}
+        if given["verb"] == "show_single":
+            playing = task_vars["ansible_play_hosts"]
+            gone = {name: why_gone(answer, name in playing) for name, answer in alone.items()}
+            lines, levels = show_single(alone, gone, locks)
+            return result | {"say": colored(lines), "levels": levels}
         nodes = observations(given["nodes"], looks, talks, task_vars["ansible_play_hosts"])
         if given["verb"] == "show":
-            locks = {name: str(its.get("python_lock", "auto")) for name, its in known.items()}
             lines, levels = show(nodes, sum_of(sums.values()), given["playbook"], locks)
             return result | {"say": colored(lines)} | levels
-        spec = spec_of(
-            given["verb"], nodes[names.index(own)], nodes, given["nproc"], given["limit"]
-        )
+        if given["verb"] == "single":
+            spec = {"install": f"{given['playbook']} provision.yml --tags python"}
+        else:
+            spec = spec_of(
+                given["verb"], nodes[names.index(own)], nodes, given["nproc"], given["limit"]
+            )
         if spec is None:
             return result | {"skipped": True}
         arguments = {
             "command": ["hearth.verify", given["verb"].replace("_", "-")],
             "workspace": given["workspace"],
             "python": given["python"],
+            "variables": given["variables"],
             "node": own,
             "spec": spec,
             "secret": given["token"],

@@ -7,6 +7,7 @@ from typing import Any
 from ansible import constants as C
 from ansible.plugins.action import ActionBase
 
+from hearth import __version__
 from hearth_controller.supply.code import bring_code
 
 
@@ -14,6 +15,6 @@ class ActionModule(ActionBase):
     """Compares on the node, then sends what is missing."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the module's result."""
-        result = super().run(tmp, task_vars)
+        """Return the module's result, and the `version` of the training code."""
+        result = super().run(tmp, task_vars) | {"version": __version__}
         return result | bring_code(self, "hearth_workspace", task_vars, C.DEFAULT_LOCAL_TMP)

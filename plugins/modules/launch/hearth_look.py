@@ -40,6 +40,7 @@ from ansible.module_utils.hearth_node.runs.command import (
     lacks_code,
     places,
     run_command,
+    texts,
 )
 from ansible.module_utils.hearth_node.system.memory import look
 from ansible.module_utils.hearth_node.workspace.place import place_workspace
@@ -68,8 +69,9 @@ def main() -> None:
         waits = state["differing"] and not (state["under_way"] or given["archive"])
         if state["findings"] or (waits and not module.check_mode):
             module.exit_json(facts={}, **state)
+    options = {name: given[name] for name in ("threads", "nproc", "one_computer")}
     facts = {
-        "own": own | {name: given[name] for name in ("threads", "nproc", "one_computer")},
+        "own": own | options | {"variables": texts(given["variables"])},
         "memory": look(own["python"]),
         "home": home(own["workspace"]),
     }

@@ -95,7 +95,8 @@ def main() -> None:
 
 def _call(module: AnsibleModule, spec: dict, *arguments: str) -> Report:
     """Run one verb of the supervisor."""
-    variables = environment(spec["workspace"], spec["node"], spec.get("models"), {})
+    own = environment(spec["workspace"], spec["node"], spec.get("models"), {})
+    variables = spec.get("environment", {}) | own
     return hearth(module, spec["python"], ["hearth.supervise", *arguments], variables)
 
 

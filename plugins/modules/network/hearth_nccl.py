@@ -20,8 +20,10 @@ options:
     description: The cluster address of this node.
     type: str
     required: true
-  extra:
-    description: Further variables of NCCL for this node, such as C(NCCL_IB_HCA).
+  variables:
+    description: >-
+      Further environment variables of this node; those of NCCL, such as C(NCCL_IB_HCA), go into the
+      files too.
     type: dict
     default: {}
 """
@@ -32,7 +34,7 @@ import re
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
-from ansible.module_utils.hearth_node.network.nics import see
+from ansible.module_utils.hearth_node.network.nics import carrier, see
 
 NCCL = "/etc/nccl.conf"
 VARIABLES = "/etc/default/hearth"
@@ -64,18 +66,14 @@ def variables(interface: str, address: str) -> dict[str, str]:
     }
 
 
-def misfits(extra: dict[str, str], own: dict[str, str]) -> list[str]:
-    """Return findings on `nccl_variables`: no variable of NCCL, one of Hearth's, or unfit text."""
-    findings = []
-    for name, value in extra.items():
-        if name in own:
-            findings.append(f"nccl_variables: {name} follows from cluster_address; leave it out")
-        elif not re.fullmatch(r"NCCL_[A-Z0-9_]+", name):
-            findings.append(f"nccl_variables: {name} is no variable of NCCL (NCCL_…)")
-        elif not re.fullmatch(r"[\w.,:=^/+-]*", str(value)):
-            # A shell reads the files too, root's as well.
-            findings.append(f"nccl_variables: the value {value!r} of {name} has unfit characters")
-    return findings
+def misfits(extra: dict[str, str]) -> list[str]:
+    """Return findings on variables of NCCL with text that a shell, root's too, must not read."""
+    return [
+        f"hearth_environment: {name} goes to login shells too; give it a value of letters, digits "
+        "and . , : = ^ / + - _ only"
+        for name, value in extra.items()
+        if not (re.fullmatch(r"NCCL_[A-Z0-9_]+", name) and re.fullmatch(r"[\w.,:=^/+-]*", value))
+    ]
 
 
 def overruled(text: str, wanted: dict[str, str]) -> list[str]:
@@ -97,13 +95,13 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "address": {"type": "str", "required": True},
-            "extra": {"type": "dict", "default": {}},
+            "variables": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
     address = module.params["address"]
     nics = see()
-    interface = next((nic.name for nic in nics if nic.carries(address)), "")
+    interface = carrier(nics, address)
     if not interface and module.check_mode:
         # Check mode: the earlier stage, which sets the address, has not set it either.
         module.exit_json(changed=True, findings=[], interface="", variables={})
@@ -114,9 +112,11 @@ def main() -> None:
             f"{known or 'none with an address'}): set cluster_address of this host in the inventory"
         )
         module.exit_json(changed=False, findings=[why], interface="", variables={})
-    settings, extra = variables(interface, address), module.params["extra"]
-    findings = misfits(extra, settings)
-    settings |= {name: str(value) for name, value in extra.items() if name not in settings}
+    given = module.params["variables"].items()
+    extra = {name: str(value) for name, value in given if name.startswith("NCCL_")}
+    findings = misfits(extra)
+    own = variables(interface, address)
+    settings = own | extra | own
     findings += [
         f"{NCCL} has the line `{line}`, which overrules the cluster's: remove it"
         for line in overruled(text_of(NCCL), settings)

@@ -29,6 +29,22 @@ options:
   archive:
     description: Archive on the node with all files of O(code). From the action plugin.
     type: path
+  files:
+    description:
+      - Whether the workspace is to get files for a person. Where somebody else's have these names,
+        they stay.
+    type: bool
+    default: false
+  address:
+    description: With O(files), the cluster address of this node.
+    type: str
+  python:
+    description: With O(files), Python of the environment that trains. May start with C(~).
+    type: str
+  nproc:
+    description: With O(files), processes on the node; 0 is one per NVIDIA GPU, and at least one.
+    type: int
+    default: 0
 """
 
 import os
@@ -36,7 +52,10 @@ import pwd
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute
+from ansible.module_utils.hearth_node.network.nics import carrier, see
+from ansible.module_utils.hearth_node.system.memory import look
 from ansible.module_utils.hearth_node.workspace.linger import lingers
+from ansible.module_utils.hearth_node.workspace.mark import FILES
 from ansible.module_utils.hearth_node.workspace.place import place_workspace
 
 _SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
@@ -47,21 +66,37 @@ def main() -> None:
 
     It returns the absolute `path`, the `differing` files of the code, the run for which they were
     left so (`under_way`, or ''), and `findings`. Without any, also the owner (`user`, '' without
-    systemd) and whether that user's systemd already runs from boot to shutdown (`lingers`).
+    systemd) and whether that user's systemd already runs from boot to shutdown (`lingers`). With
+    `files` also those that are Hearth's to write, and for them `interface` ('' for none), absolute
+    `python` and resolved `nproc`.
     """
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "str", "required": True},
             "code": {"type": "dict", "required": True},
             "archive": {"type": "path"},
+            "files": {"type": "bool", "default": False},
+            "address": {"type": "str"},
+            "python": {"type": "str"},
+            "nproc": {"type": "int", "default": 0},
         },
+        required_if=[("files", True, ["address", "python"])],
         supports_check_mode=True,
     )
     given = module.params
     path = absolute(given["path"])
-    state = place_workspace(path, given["code"], given["archive"], module)
+    files = FILES if given["files"] else ()
+    state = place_workspace(path, given["code"], given["archive"], module, files)
     if state["findings"]:
         module.exit_json(path=path, **state)
+    if files:
+        python = absolute(given["python"])
+        memory = look(python)
+        state |= {
+            "python": python,
+            "interface": carrier(see(), given["address"]),
+            "nproc": given["nproc"] or max(1, len(memory["gpus"]) if memory["cuda"] else 0),
+        }
     owner = os.stat(path).st_uid if os.path.exists(path) else os.geteuid()
     user = pwd.getpwuid(owner).pw_name if os.path.isdir(_SYSTEMD) else ""
     module.exit_json(path=path, user=user, lingers=not user or lingers(user), **state)

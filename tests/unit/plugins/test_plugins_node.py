@@ -49,6 +49,7 @@ def answering(tmp_path):
 def supervise(tmp_path, workspace):
     """Return a function that starts the run `r` in the workspace, or takes another verb to it."""
     spec = {"run": "r", "node": "a", "workspace": str(workspace), "python": f"{tmp_path}/python"}
+    spec["environment"] = {"FOO": "bar"}
 
     def act(verb: str = "start", **more: Any) -> dict[str, Any]:
         given = {"token": SECRET, "run_file": "run: r\n"} if verb == "start" else {}
@@ -76,6 +77,8 @@ def test_start_lays_down_a_private_spec_and_says_whether_it_started(
     assert SECRET not in json.dumps(answer)
     for told in ("arguments", "environment"):
         assert SECRET not in (tmp_path / told).read_text()
+
+    assert "FOO=bar" in (tmp_path / "environment").read_text().splitlines()
 
     answering(STARTED.replace('"started": true', '"started": false'))
     assert not supervise(secrets=secrets)["changed"]
@@ -243,6 +246,7 @@ def test_a_command_gets_its_files_and_the_token_in_the_environment_only(
 ):
     answering('{"findings": [], "facts": {"gpus": 0, "changed": true}}')
     more = {"models": f"{tmp_path}/models", "threads": 3, "hub_token": SECRET}
+    more["variables"] = {"FOO": 7, "NCCL_DEBUG": "INFO"}
     answer = command(**more, secret=f"{SECRET}-too")
     assert answer["facts"]["gpus"] == 0
     assert answer["changed"]
@@ -250,7 +254,7 @@ def test_a_command_gets_its_files_and_the_token_in_the_environment_only(
         f"HF_TOKEN={SECRET}",
         f"HEARTH_MODELS={tmp_path}/models",
         f"PYTHONPATH={workspace}/scripts",
-        "OMP_NUM_THREADS=3",
+        *("OMP_NUM_THREADS=3", "FOO=7", "NCCL_DEBUG=INFO"),
     } <= set((tmp_path / "environment").read_text().splitlines())
     words = (tmp_path / "arguments").read_text().split()
     assert words[:3] == ["-m", "hearth.measure", "node"]

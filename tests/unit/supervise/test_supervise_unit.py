@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -40,6 +41,21 @@ def spec(tmp_path) -> Spec:
         token="secret-of-this-run-only",
         environment={"WANDB_API_KEY": "key-of-a-person"},
     )
+
+
+def test_a_supervisor_has_the_variables_of_its_node_as_a_unit_too(spec, tmp_path, monkeypatch):
+    file = tmp_path / "evening.json"
+    file.write_text(json.dumps(asdict(spec) | {"environment": {"FOO": "bar"}}, default=str))
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    seen = []
+
+    def supervise(*_):
+        seen.append(os.environ["FOO"])
+        return RunRecord("evening", "laptop", 1, 0, 7, state="finished")
+
+    monkeypatch.setattr("hearth.supervise.__main__.supervise", supervise)
+    assert main(["run", "--spec", str(file), "--unit", "hearth-evening.service"]) == 0
+    assert seen == ["bar"]
 
 
 def settings(text: str) -> dict[str, str]:

@@ -21,6 +21,18 @@ SUPERVISED = "HEARTH_SUPERVISED"
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
 """Environment variables with a person's tokens, which only processes that need them get."""
 
+OF_A_LAUNCH = (
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+    *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY"),
+    # torchrun would otherwise assume every node has this node's nproc.
+    "TORCH_ELASTIC_WORKER_IDENTICAL",
+)
+"""Environment variables that each launch sets anew; those of another launch must not get in."""
+
+OF_HEARTH = ("HEARTH_", "TORCHELASTIC_")
+"""Beginnings of the other names of environment variables that belong to a launch."""
+
 TORCHRUN = "hearth.supervise.torchrun"
 """Module that starts torchrun; its name on the command line identifies those processes."""
 

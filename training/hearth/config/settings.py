@@ -188,6 +188,14 @@ class Settings(BaseModel):
         "Machine", "CPU threads per rank; by default from the environment", None
     )
 
+    collective_timeout: float = _setting(
+        "Machine",
+        "seconds after which ranks give up an exchange; longer than any waits for the slowest. "
+        "0: a day under train.yml, which finds a lost node itself, and half an hour by hand",
+        0.0,
+        ge=0,
+    )
+
     evaluate: bool = _setting(
         "Record", "measure held-out perplexity and show a sample, before and after", True
     )
@@ -328,6 +336,7 @@ FREE_ON_RESUME = (
     *("run", "resume"),
     *("epochs", "max_steps", "micro_batch", "split", "replay"),
     *("parallel", "backend", "gradient_checkpointing", "memory_limit", "fit", "threads"),
+    "collective_timeout",
     *("evaluate", "eval_every", "log_every"),
     *("checkpoint_every", "checkpoint_minutes", "checkpoint_keep"),
     *("wandb", "wandb_project"),

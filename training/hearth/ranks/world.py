@@ -21,8 +21,8 @@ import torch.distributed as dist
 from hearth.base.errors import HearthError
 from hearth.ranks.memory import limit_unified_memory
 
-# Timeouts of the process groups. Under supervisors a heartbeat detects a lost peer, so theirs need
-# only exceed the longest wait for a healthy one: with `sync_every` a whole round of a slow rank.
+# Default timeouts of the process groups. Supervisors detect a lost peer by a heartbeat, so theirs
+# need only exceed the longest wait for a healthy one: with `sync_every` a round of a slow rank.
 _BY_HAND, _SUPERVISED = timedelta(minutes=30), timedelta(days=1)
 
 
@@ -127,8 +127,11 @@ def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
     return device
 
 
-def join(environment: Mapping[str, str] = os.environ) -> World:
-    """Join the process group that torchrun started; without torchrun return a world of one rank."""
+def join(seconds: float = 0, environment: Mapping[str, str] = os.environ) -> World:
+    """Join the process group that torchrun started; without torchrun return a world of one rank.
+
+    A collective fails after `seconds`; 0 is a day under supervisors and half an hour by hand.
+    """
     rank = int(environment.get("RANK", "0"))
     size = int(environment.get("WORLD_SIZE", "1"))
     local_rank = int(environment.get("LOCAL_RANK", "0"))
@@ -137,7 +140,8 @@ def join(environment: Mapping[str, str] = os.environ) -> World:
     device = gradient_device = own_device(environment)
     gradients = None
     if size > 1:
-        timeout = _SUPERVISED if "HEARTH_GENERATION" in environment else _BY_HAND
+        usual = _SUPERVISED if "HEARTH_GENERATION" in environment else _BY_HAND
+        timeout = timedelta(seconds=seconds) if seconds else usual
         dist.init_process_group("gloo", timeout=timeout)
         on_gpu = device.type == "cuda"
         own = str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None

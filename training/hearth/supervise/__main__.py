@@ -65,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(given: argparse.Namespace) -> int:
     """Supervise; after a reboot, first check the record for whether the run is still open."""
-    spec = with_secrets(load_spec(given.spec), given.spec)
+    spec = load_spec(given.spec)
+    os.environ.update(spec.environment)  # a unit of systemd has not inherited it
+    spec = with_secrets(spec, given.spec)
     if not given.unit:  # without a unit it is never restarted, so the secrets are not read again
         forget_secrets(given.spec)
     last = last_record(spec)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from hearth.base.places import SUPERVISED, TORCHRUN, python_path
+from hearth.base.places import OF_A_LAUNCH, OF_HEARTH, SUPERVISED, TORCHRUN, python_path
 from hearth.supervise.interface import family_of
 from hearth.supervise.messages import Go
 from hearth.supervise.spec import Spec
@@ -32,13 +32,6 @@ POLL = 0.05
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_OF_ANOTHER_LAUNCH = (
-    "RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY",
-    # torchrun would otherwise assume every node has this node's nproc.
-    "TORCH_ELASTIC_WORKER_IDENTICAL",
-)  # fmt: skip
-
 
 def command(spec: Spec, go: Go) -> list[str]:
     """Return torchrun's command line for this node's part in a launch.
@@ -55,7 +48,7 @@ def command(spec: Spec, go: Go) -> list[str]:
         "master-addr": spec.meeting.address,
         "master-port": go.port,
         "local-addr": spec.address,
-        "log-dir": _scratch(spec),
+        "log-dir": scratch(spec),
     }
     if not spec.scripted:
         options["start-method"] = "fork"
@@ -73,7 +66,7 @@ def environment(spec: Spec, go: Go) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name not in _OF_ANOTHER_LAUNCH and not name.startswith(("HEARTH_", "TORCHELASTIC_"))
+        if name not in OF_A_LAUNCH and not name.startswith(OF_HEARTH)
     }
     if spec.nproc > 1:  # as torchrun does, but too late for ranks that it forks
         inherited.setdefault("OMP_NUM_THREADS", "1")
@@ -125,7 +118,7 @@ class Workers:
             if os.getppid() != supervisor:
                 os._exit(1)
 
-        _scratch(self._spec).mkdir(parents=True, exist_ok=True)
+        scratch(self._spec).mkdir(parents=True, exist_ok=True)
         with self._spec.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *words,
@@ -173,7 +166,7 @@ class Workers:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), grace)
         await self._clear(grace=0.0)
-        shutil.rmtree(_scratch(self._spec), ignore_errors=True)
+        shutil.rmtree(scratch(self._spec), ignore_errors=True)
         if self._process is None:
             return None
         with suppress(TimeoutError):
@@ -234,6 +227,6 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-def _scratch(spec: Spec) -> Path:
+def scratch(spec: Spec) -> Path:
     """Return the folder for torchrun's own files, which it would leave in /tmp."""
     return spec.workspace / "logs" / f".{spec.run}.torchrun"

@@ -10,12 +10,14 @@ from typing import Any
 
 from hearth.base.command import run_verb
 from hearth.supervise.interface import free_port
+from hearth.supervise.record import held_by, lock_holder
 from hearth.supervise.spec import spec_of
 from hearth.verify.all_reduce import all_reduce
 from hearth.verify.facts import look
 from hearth.verify.listener import start
 from hearth.verify.pairs import Peer, talk
 from hearth.verify.ports import ask
+from hearth.verify.single_gpu import examine
 
 
 def _look(_: Path, given: dict[str, Any]) -> dict[str, Any]:
@@ -49,6 +51,18 @@ def _all_reduce(_: Path, given: dict[str, Any]) -> dict[str, Any]:
     return all_reduce(spec_of(launch, "the launch spec"), given["limit"])
 
 
+def _single(_: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Examine this machine by itself; `install` is the command that installs its packages.
+
+    While a run is under way here nothing is computed, since that would take its memory.
+    """
+    workspace = Path(os.environ["HEARTH_WORKSPACE"])
+    if holder := lock_holder(workspace):
+        return {"findings": [held_by(workspace, holder)]}
+    examined = examine(workspace, given["install"])
+    return {"facts": {"status": examined.status, **dataclasses.asdict(examined)}}
+
+
 if __name__ == "__main__":
     verbs = {"look": _look, "talk": _talk, "ports": _ports, "all-reduce": _all_reduce}
-    sys.exit(run_verb(verbs))
+    sys.exit(run_verb(verbs | {"single": _single}))

@@ -27,7 +27,7 @@ def table(nodes: Sequence[Observation], advice: Mapping[str, Advice], columns: i
     for node in nodes:
         verdict = advice[node.name]
         if verdict.text:
-            lines += [(verdict.level, line) for line in _wrapped(node.name, verdict.text, columns)]
+            lines += [(verdict.level, line) for line in wrapped(node.name, verdict.text, columns)]
     return lines
 
 
@@ -77,7 +77,7 @@ def _block(
     return lines
 
 
-def _wrapped(name: str, text: str, columns: int) -> list[str]:
+def wrapped(name: str, text: str, columns: int) -> list[str]:
     """Wrap the advice for a node to `columns`; commands are not broken at hyphens."""
     return textwrap.wrap(
         f"{name}: {text}",

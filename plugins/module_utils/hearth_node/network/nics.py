@@ -147,6 +147,16 @@ def see() -> list[Nic]:
     return nics_of(output("ip", "-j", "-d", "address"), routes, wireless)
 
 
+def carrier(nics: list[Nic], address: str) -> str:
+    """Return the name of the NIC that carries an address, '' for none.
+
+    All of 127.0.0.0/8 is the loopback's, which lists its first address only.
+    """
+    wanted = ipaddress.ip_address(address)
+    listed = "127.0.0.1" if wanted.version == 4 and wanted.is_loopback else address
+    return next((nic.name for nic in nics if nic.carries(listed)), "")
+
+
 def networkd_of(state: str) -> Manager | None:
     """Return the manager in a file of /run/systemd/netif/links, if it is networkd."""
     said = dict(line.split("=", 1) for line in state.splitlines() if "=" in line)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from ansible.module_utils.hearth_node.base import (
@@ -23,6 +23,7 @@ COMMAND_OPTIONS: dict[str, Any] = {
     "node": {"type": "str", "required": True},
     "models": {"type": "str", "default": ""},
     "threads": {"type": "int", "default": 0},
+    "variables": {"type": "dict", "default": {}},
     "run_file": {"type": "str", "default": ""},
     "spec": {"type": "dict", "required": True},
     "secret": {"type": "str", "no_log": True},
@@ -35,6 +36,11 @@ def places(given: dict[str, Any]) -> dict[str, str]:
     """Return the absolute `workspace`, `python` and, if set, `models` of this node."""
     names = ("workspace", "python", "models")
     return {name: absolute(given[name]) if given[name] else "" for name in names}
+
+
+def texts(variables: Mapping[str, Any]) -> dict[str, str]:
+    """Return environment variables of the inventory, where a value may be a number, as text."""
+    return {name: str(value) for name, value in variables.items()}
 
 
 def lacks_code(workspace: str) -> list[str]:
@@ -65,7 +71,7 @@ def run_command(module: Any, words: Sequence[str]) -> Report:
         path = os.path.join(module.tmpdir, name)
         write_private(path, text)
         words += [f"--{name}", path]
-    variables = environment(
+    variables = texts(given["variables"]) | environment(
         here["workspace"], given["node"], here["models"], {"HF_TOKEN": given["hub_token"]}
     )
     if given["threads"]:

@@ -13,10 +13,13 @@ from ansible.module_utils.hearth_node.base import text_of, write_private
 FOLDERS = ("data", "models", "scripts", "logs", "config", "results", "checkpoints")
 """Folders that every workspace has."""
 
+FILES = ("README.md", "cluster_config.yaml", "launch_cluster.sh")
+"""Files for a person that provisioning puts into a workspace."""
+
 MARK = ".hearth-workspace"
 """File in a workspace that lists the paths that Hearth made, one per line."""
 
-_ALL = (*FOLDERS, "code")
+_FOLDERS = (*FOLDERS, "code")
 # Folders that hold a person's own files too; theirs are told from Hearth's by name or manifest.
 _SHARED = {
     "data": re.compile(r"\.?[0-9a-f]{12}([-.].*)?|hub|tokens|speeds|prepared"),
@@ -31,11 +34,13 @@ def made_here(workspace: str) -> set[str]:
     Hearth's as a whole.
     """
     if lines := text_of(os.path.join(workspace, MARK)).splitlines():
-        return {line for line in lines if line.split("/")[0] in _ALL and ".." not in line}
+        return {
+            line for line in lines if line.split("/")[0] in (*_FOLDERS, *FILES) and ".." not in line
+        }
     before = all(
         os.path.isdir(os.path.join(workspace, name)) for name in (*FOLDERS, "scripts/hearth")
     )
-    return {*_ALL} if before else set()
+    return {*_FOLDERS} if before else set()
 
 
 def claim(workspace: str, places: Iterable[str]) -> set[str]:

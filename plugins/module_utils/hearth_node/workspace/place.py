@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.hearth_node.base import run_under_way
@@ -17,21 +17,25 @@ from ansible.module_utils.hearth_node.workspace.mark import (
 
 
 def place_workspace(
-    path: str, code: Mapping[str, str], archive: str | None, module: Any
+    path: str,
+    code: Mapping[str, str],
+    archive: str | None,
+    module: Any,
+    files: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Create the folders of the workspace at `path`, and its code from the `archive` if any.
 
     Code that a run under way may start again with stays, and so does a `scripts/` that is not
     Hearth's: then nothing is changed. `code` has the checksums by relative path;
-    in the check mode of `module` nothing is written.
+    in the check mode of `module` nothing is written. `files` are claimed for a later write.
 
     Returns:
         `changed`; the `differing` files of the code; the run for which they stayed (`under_way`, or
-        ''); and `findings`.
+        ''); those `files` that are Hearth's; and `findings`.
     """
     scripts, fresh = os.path.join(path, "scripts"), os.path.join(path, ".hearth-scripts")
     try:
-        made = claim(path, FOLDERS)
+        made = claim(path, [*FOLDERS, *files])
         if not is_claimed("scripts", made) or _is_foreign(scripts):
             finding = (
                 f"{scripts} is there already and is not Hearth's; move it away, or set "
@@ -59,6 +63,7 @@ def place_workspace(
         "changed": bool(missing or marked or (wrong and not under_way)),
         "differing": wrong,
         "under_way": under_way,
+        "files": [name for name in files if is_claimed(name, made)],
         "findings": [],
     }
 

@@ -214,6 +214,30 @@ def test_a_secret_that_does_not_fit_is_not_shown():
     assert "hunter2" not in said
 
 
+@pytest.mark.parametrize(
+    ("variables", "facts"),
+    [
+        ({"RANK": "1"}, ["RANK"]),
+        ({"HEARTH_NODE": "b"}, ["HEARTH_NODE"]),
+        ({"NCCL_SOCKET_IFNAME": "eth0"}, ["NCCL_SOCKET_IFNAME", "cluster_address"]),
+        ({"OMP_NUM_THREADS": 4}, ["OMP_NUM_THREADS", "hearth_threads"]),
+        ({"NCCL_TIMEOUT": 60}, ["NCCL_TIMEOUT", "collective_timeout", "NCCL_IB_TIMEOUT"]),
+        ({"HF_TOKEN": "hidden"}, ["HF_TOKEN", "shell"]),
+        ({"A-B": "hidden"}, ["'A-B'"]),
+        ({"FOO": True}, ["FOO", "quotes"]),
+        ({"FOO": None}, ["FOO"]),
+        ({"FOO": ["hidden"]}, ["FOO"]),
+        ({"FOO": "hidden\nBAR=1"}, ["FOO", "control character"]),
+    ],
+)
+def test_a_variable_of_the_environment_that_cannot_be_given_is_named(variables, facts):
+    option = {"hearth_environment": {"type": "dict"}}
+    given = {"hearth_environment": Given({"NCCL_DEBUG": "INFO", "N": 1.5, **variables}, "h.yml:3")}
+    (finding,) = check({"a": given, "b": {}}, option, OWNERS, ANSIBLE)
+    assert_names(finding, "a", "hearth_environment (h.yml:3)", *facts)
+    assert "hidden" not in finding
+
+
 def test_one_mistake_of_a_group_is_said_once_with_its_file_and_line():
     everywhere = Given("verfy", "inventory/home/group_vars/all.yml:7")
     hosts = {
@@ -244,7 +268,14 @@ INTERNAL = {
     *("logs_follow", "logs_lines", "logs_nodes", "status_file", "stop_now"),
     *("hearth_one_computer", "network_force", "reboot_force"),
     *("python_miniforge_installers", "python_requirements"),
-    *("reset_force", "reset_remove", "reset_yes", "workspace_source", "workspace_verdict"),
+    *(
+        "reset_force",
+        "reset_remove",
+        "reset_yes",
+        "verify_single",
+        "workspace_source",
+        "workspace_verdict",
+    ),
 }
 
 
@@ -384,10 +415,16 @@ def test_several_faults_come_at_once_with_file_and_line(tmp_path):
     }
     file = tmp_path / "hosts.yml"
     file.write_text(yaml.safe_dump({"cluster": {"hosts": hosts}}, sort_keys=False))
-    done = played("-i", file, "playbooks/inventory.yml", "-e", "python_bas=python3.11")
+    wrong = ("-e", "python_bas=python3.11", "-e", '{"hearth_environment": {"RANK": 1}}')
+    done = played("-i", file, "playbooks/inventory.yml", *wrong)
     assert done.returncode == 2
     assert_names(
         done.stdout,
         *(f"tower: clustr_address ({file}:5)", "'cluster_address'?", "tower and laptop"),
-        *(f"laptop: hearth_one_computer ({file}:8)", "'python_base'?", "No machine was touched"),
+        *(
+            f"laptop: hearth_one_computer ({file}:8)",
+            "'python_base'?",
+            "RANK",
+            "No machine was touched",
+        ),
     )

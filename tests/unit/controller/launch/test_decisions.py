@@ -28,6 +28,7 @@ def asked(tmp_path, **typed):
 
 def look(free_mib=64 * GIB, nproc=0, threads=0, gpus=(), **facts):
     own = {"python": "/p", "workspace": "/w", "models": "/m", "one_computer": False}
+    own |= {"variables": {}}
     memory = {"gpus": list(gpus), "free_mib": free_mib, "cuda": bool(gpus)}
     memory |= {"cards": [], "prime_off": False, "trouble": "no nvidia-smi"}
     places = {
@@ -250,6 +251,7 @@ def chosen(run, looks, nodes):
 def test_each_node_gets_its_own_part_of_the_run(tmp_path):
     cards = [{"name": "NVIDIA GeForce RTX 4070", "memory_mib": 8192, "capability": "8.9"}]
     looks = {"desk": look(port=2001, gpus=cards), "laptop": look(threads=3, generation=4)}
+    looks["laptop"]["facts"]["own"]["variables"] = {"NCCL_DEBUG": "INFO"}
     choice = chosen(asked(tmp_path, nodes="all"), looks, dict.fromkeys(looks, prepared(2)))
     desk, laptop = choice["specs"]["desk"], choice["specs"]["laptop"]
     assert choice["names"] == ["desk", "laptop"]
@@ -258,7 +260,8 @@ def test_each_node_gets_its_own_part_of_the_run(tmp_path):
     assert desk["addresses"] == laptop["addresses"] == ["10.0.0.1", "10.0.0.2"]
     assert desk["meeting"] == laptop["meeting"] == {"address": "10.0.0.1", "port": 2001}
     assert desk["generation"] == laptop["generation"] == 4
-    assert (desk["environment"], laptop["environment"]) == ({}, {"OMP_NUM_THREADS": "3"})
+    assert desk["environment"] == {}
+    assert laptop["environment"] == {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "3"}
     assert (desk["nproc"], desk["unit"], desk["workspace"]) == (2, True, "/w")
     assert (desk["gpus"], laptop["gpus"]) == (1, 0)
     assert TIMEOUTS.items() <= desk.items()

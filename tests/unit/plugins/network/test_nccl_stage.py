@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from support.facts import assert_names
+from support.house import ROOT
 from support.modules import call
 from support.plugins import load
 
@@ -35,25 +37,29 @@ def test_a_line_above_the_block_that_says_otherwise_is_found():
     assert nccl.overruled("# NCCL_SOCKET_IFNAME=eth0\n", wanted) == []
 
 
-ROCE = {"NCCL_IB_HCA": "rocep1s0f0:1", "NCCL_IB_GID_INDEX": 3}
+ROCE = {"NCCL_IB_HCA": "rocep1s0f0:1", "NCCL_IB_GID_INDEX": 3, "FOO": "no matter of NCCL's"}
 
 
 def test_variables_of_a_node_stand_beside_those_of_its_interface():
-    answer = call("hearth_nccl", check=True, address="127.0.0.1", extra=ROCE)
+    answer = call("hearth_nccl", check=True, address="127.0.0.1", variables=ROCE)
     assert answer["findings"] == []
     own = nccl.variables("lo", "127.0.0.1")
     assert answer["variables"] == own | {"NCCL_IB_HCA": "rocep1s0f0:1", "NCCL_IB_GID_INDEX": "3"}
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [{"NCCL_SOCKET_IFNAME": "eth0"}, {"LD_PRELOAD": "x.so"}, {"NCCL_DEBUG": "INFO\nA=b"}]
-    + [{"NCCL_DEBUG": value} for value in ("$(id)", "a b", '"', "`id`")],
-)
-def test_a_variable_that_is_not_nccls_or_could_command_a_shell_is_refused(extra):
-    answer = call("hearth_nccl", check=True, address="127.0.0.1", extra=extra)
+def test_doctor_asks_what_provisioning_asks():
+    """With other arguments a node would never be as provisioning leaves it."""
+    asked = yaml.safe_load((ROOT / "playbooks" / "vars" / "doctor.yml").read_text())
+    stage = yaml.safe_load((ROOT / "roles" / "nccl" / "tasks" / "main.yml").read_text())
+    assert asked["_doctor_rooted"]["hearth_nccl"] == stage[0]["hearth_nccl"]
+
+
+@pytest.mark.parametrize("value", ["INFO\nA=b", "$(id)", "a b", '"', "`id`"])
+def test_a_variable_that_could_command_a_shell_is_refused(value):
+    given = {"NCCL_DEBUG": value}
+    answer = call("hearth_nccl", check=True, address="127.0.0.1", variables=given)
     (finding,) = answer["findings"]
-    assert_names(finding, "nccl_variables", *extra)
+    assert_names(finding, "hearth_environment", "NCCL_DEBUG")
     assert not answer["changed"]
 
 

@@ -6,7 +6,13 @@ import hashlib
 import tarfile
 
 import pytest
-from ansible.module_utils.hearth_node.workspace.mark import FOLDERS, MARK, made_here
+from ansible.module_utils.hearth_node.workspace.mark import (
+    FILES,
+    FOLDERS,
+    MARK,
+    made_here,
+    removable,
+)
 from support.facts import assert_names
 from support.modules import call
 from support.workspace import under_way
@@ -21,7 +27,9 @@ def place(tmp_path_factory):
         archive.add(source / "a.py", "hearth/a.py")
     code = {"hearth/a.py": hashlib.sha256(b"new\n").hexdigest()}
     given = {"code": code, "archive": f"{source}/code.tar.gz"}
-    return lambda path, check=False: call("hearth_workspace", check, path=str(path), **given)
+    return lambda path, check=False, **more: call(
+        "hearth_workspace", check, path=str(path), **given, **more
+    )
 
 
 def test_other_code_takes_the_place_of_the_old_unless_a_run_starts_with_it(workspace, place):
@@ -74,6 +82,20 @@ def test_the_mark_names_only_what_hearth_made(tmp_path, place):
     (tmp_path / "logs").mkdir()
     place(tmp_path)
     assert made_here(str(tmp_path)) == {*FOLDERS} - {"results"}
+
+
+def test_files_for_a_person_are_hearths_where_nobody_elses_have_their_names(tmp_path, place):
+    (tmp_path / "README.md").write_text("mine")
+    place(tmp_path)
+    assert made_here(str(tmp_path)).isdisjoint(FILES)  # a run claims none
+    node = {"files": True, "address": "127.0.0.2", "python": f"{tmp_path}/python", "nproc": 3}
+    answer = place(tmp_path, **node)
+    assert answer["files"] == ["cluster_config.yaml", "launch_cluster.sh"]
+    assert (answer["interface"], answer["python"], answer["nproc"]) == ("lo", node["python"], 3)
+    assert made_here(str(tmp_path)) == {*FOLDERS, *answer["files"]}
+    for name in answer["files"]:
+        (tmp_path / name).write_text("Hearth's")
+    assert removable(str(tmp_path))[1] == [str(tmp_path / "README.md")]
 
 
 @pytest.mark.parametrize("line", ["/etc", "..", "data/../../x", "mine", ""])
