@@ -55,3 +55,12 @@ def test_shards_of_another_vocabulary_are_named_before_training(tmp_path, scratc
     said = refused(done, "fine_train_3.bin", "token 50256", "fine_val_2.bin", "token 65535")
     assert "fine_train_1.bin" not in said
     assert not list(tmp_path.glob("runs/*/metrics.jsonl"))
+
+
+def test_shards_that_are_missing_or_others_on_a_node_are_named(tmp_path, scratch):
+    folder = stopped(tmp_path, "night", 1, *scratch)
+    write_shard(tmp_path / "fine_train_1.bin", [7] * 480)
+    (tmp_path / "fine_val_1.bin").unlink()
+    done = train_forked(tmp_path, 1, "--run-file", folder / "run.yml")
+    said = refused(done, tmp_path / "fine_train_1.bin", tmp_path / "fine_val_1.bin")
+    assert "fine_train_2.bin" not in said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.facts import assert_names, refuses
 from support.shards import write_shard
@@ -64,6 +66,7 @@ def test_a_resumed_run_keeps_its_shards_and_refuses_changed_ones(folder):
         ({"validation": "words.jsonl"}, ["validation", "words.jsonl", ".bin"]),
         ({"dataset": "words.jsonl"}, ["validation", "words.jsonl", "held_out"]),
         ({"dataset": "data/*.bin"}, ["validation", "fine_val_1.bin"]),
+        ({"validation": "none", "eval_every": 3}, ["eval_every", "validation"]),
         ({"validation_tokens": 0}, ["validation_tokens"]),
     ],
 )
@@ -99,3 +102,5 @@ def test_a_node_uses_its_own_copy_else_the_same_file_at_the_same_path(folder):
     assert second not in held(), "other content of the same size"
     own.write_bytes(b"torn")
     assert held()[first] == node.shard(first)[1]
+    elsewhere = replace(run, shards=(replace(first, path="words.jsonl/fine_train_1.bin"),))
+    assert held_shards(elsewhere, node, print) == {}, "no folder that this user can look into"

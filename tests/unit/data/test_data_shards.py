@@ -16,6 +16,7 @@ from support.shards import GPT2, LLAMA3
 from support.shards import write_shard as write
 
 from hearth.base.errors import DataError
+from hearth.base.files import sha256_of
 from hearth.data.locate import locate
 from hearth.data.rows import IGNORED
 from hearth.data.shards import index
@@ -50,6 +51,9 @@ def test_what_was_written_is_read(tmp_path, kind):
     read = open_shard(path)
     assert isinstance(read, np.memmap)
     assert read.tolist() == tokens
+    (facts,) = index.examine([path], tmp_path, lambda _: None).values()
+    assert facts.sha256 == sha256_of(path)
+    assert (facts.least, facts.largest) == (0, max(tokens))
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.integers(8, 20))
@@ -102,8 +106,8 @@ def test_the_fingerprint_sees_contents_order_and_row_length(tmp_path, load):
 
 def test_a_shard_is_read_once_and_again_if_it_changed(tmp_path, load, monkeypatch):
     read = []
-    whole = index.sha256_of
-    monkeypatch.setattr(index, "sha256_of", lambda path: read.append(path.name) or whole(path))
+    whole = index._facts_of
+    monkeypatch.setattr(index, "_facts_of", lambda path: read.append(path.name) or whole(path))
     a, b = (write(tmp_path / f"{n}.bin", [n] * 30) for n in (1, 2))
     load([a])
     load([a, b])

@@ -15,13 +15,21 @@ def held_shards(run: Run, layout: Layout, say: Callable[[str], None]) -> dict[Sh
     from hearth.data.shards.index import known  # with NumPy, which most runs need not load yet
 
     places = {
-        shard: [p for p in layout.shard(shard) if p.is_file() and p.stat().st_size == shard.size]
+        shard: [path for path in layout.shard(shard) if _size(path) == shard.size]
         for shard in run.shards
     }
-    facts = known([path for paths in places.values() for path in paths], layout.data, say)
+    facts = known([path for paths in places.values() for path in paths], layout.tokens, say)
     return {
         shard: path
         for shard, paths in places.items()
         for path in reversed(paths)  # the workspace's own copy, where there is one, wins
         if path in facts and facts[path].sha256 == shard.sha256
     }
+
+
+def _size(path: Path) -> int | None:
+    """Return the bytes of a file; None where there is none, or none that this user may see."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

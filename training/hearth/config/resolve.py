@@ -90,9 +90,15 @@ def _with_validation(settings: Settings) -> Settings:
 
     Raises `DataError` if these are no token shards, or do not suit the data set.
     """
+    dataset = locate(settings.dataset)
     if settings.validation is None:
+        if settings.eval_every and isinstance(dataset, ShardFiles):
+            raise DataError(
+                "eval_every: nothing of token shards is held out; name others by validation=, or "
+                "leave eval_every out"
+            )
         return settings
-    dataset, shards = locate(settings.dataset), shard_files("validation", settings.validation)
+    shards = shard_files("validation", settings.validation)
     if not isinstance(dataset, ShardFiles):
         raise DataError(
             f"validation: token shards go with token shards, and dataset is {settings.dataset}; "

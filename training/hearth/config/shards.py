@@ -42,7 +42,7 @@ def shards_of(settings: Settings, say: Callable[[str], None]) -> tuple[Shard, ..
     from hearth.data.shards.index import examine
 
     held_out = shard_files("validation", settings.validation).paths if settings.validation else ()
-    facts = examine([*dataset.paths, *held_out], user_cache() / "data", say)
+    facts = examine([*dataset.paths, *held_out], user_cache() / "data" / "tokens", say)
     return tuple(
         Shard(os.path.abspath(path), facts[path].state[0], facts[path].sha256, validation)
         for paths, validation in ((dataset.paths, False), (held_out, True))

@@ -149,9 +149,17 @@ def _run_all(checks: Iterable[Callable[[], None]]) -> None:
         raise HearthError(*dict.fromkeys(findings))
 
 
-def _check_dataset(run: Run, layout: Layout) -> None:
-    """Raise if the local data file is missing or not the one that the run was created with."""
-    if run.shards or not run.dataset_sha256:
+def _check_dataset(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
+    """Raise if a local data file is missing or not the one that the run was created with."""
+    if run.shards:
+        held = held_shards(run, layout, say)
+        if missing := [shard.path for shard in run.shards if shard not in held]:
+            raise HearthError(
+                f"{listed(missing)}: missing on this node, or not as the run was made with; bring "
+                "the shards again"
+            )
+        return
+    if not run.dataset_sha256:
         return
     path = Path(layout.dataset(run))
     if not path.is_file():
@@ -175,18 +183,13 @@ def _load(
     settings = run.settings
     if run.shards:
         held = held_shards(run, layout, say)
-        if missing := [shard.path for shard in run.shards if shard not in held]:
-            raise HearthError(
-                f"{listed(missing)}: not on this node as the run was made with, whole and "
-                "unchanged; bring it again"
-            )
         return load_shards(
             [held[shard] for shard in run.shards if not shard.validation],
             [held[shard] for shard in run.shards if shard.validation],
             sequence_length=settings.sequence_length,
             validation_tokens=settings.validation_tokens,
             vocabulary=vocabulary_of(model, own_code),
-            cache=layout.data,
+            cache=layout.tokens,
             say=say,
         )
     data = load_data(
@@ -241,7 +244,7 @@ def prepare(
 
     settings = run.settings
     attempt(lambda: check(run, layout))
-    attempt(lambda: _check_dataset(run, layout))
+    attempt(lambda: _check_dataset(run, layout, say))
     fits = not judge_fit or attempt(lambda: check_fit(run, layout, say) or True)
     fetch = functools.partial(
         fetch_model,

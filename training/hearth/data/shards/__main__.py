@@ -80,7 +80,7 @@ def main() -> int:
     out = given.out.expanduser().absolute()
     try:
         try:
-            tokenizer = AutoTokenizer.from_pretrained(given.tokenizer)
+            tokenizer = AutoTokenizer.from_pretrained(given.tokenizer, trust_remote_code=False)
         except Exception as error:  # the Hub, tokenizers and Transformers raise their own
             raise DataError(
                 f"--tokenizer: {given.tokenizer} cannot be loaded ({brief(error)}); give a Hub id "

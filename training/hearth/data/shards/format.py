@@ -19,7 +19,7 @@ KINDS = {(20240520, 1): np.dtype("<u2"), (20240801, 7): np.dtype("<u4")}
 """Type of the tokens by magic number and version: of llm.c's GPT-2 and Llama 3 files."""
 
 
-def open_shard(path: Path) -> np.ndarray:
+def open_shard(path: Path) -> np.memmap:
     """Return the tokens in `path`, one-dimensional and memory-mapped; only its header is read.
 
     Raises `DataError` if the file is not a token shard, or is not whole.
@@ -40,7 +40,7 @@ def bin_header(count: int, dtype: np.dtype) -> np.ndarray:
     return header
 
 
-def _open_bin(path: Path) -> np.ndarray:
+def _open_bin(path: Path) -> np.memmap:
     size = path.stat().st_size
     header = np.fromfile(path, dtype="<i4", count=_HEADER).tolist()
     if len(header) < _HEADER:
@@ -69,7 +69,7 @@ def _open_bin(path: Path) -> np.ndarray:
     return np.memmap(path, dtype, "r", _HEADER_BYTES, (count,))
 
 
-def _open_npy(path: Path) -> np.ndarray:
+def _open_npy(path: Path) -> np.memmap:
     try:
         tokens = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:

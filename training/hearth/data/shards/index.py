@@ -7,6 +7,7 @@ kept ones is not read again. A model's files are trusted in the same way (`heart
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -15,8 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from hearth.base.errors import DataError
-from hearth.base.files import read_object, sha256_of, write_whole
+from hearth.base.files import read_object, write_whole
 from hearth.base.lock import locked
 from hearth.base.text import byte_count
 from hearth.data.findings import SHOWN
@@ -26,6 +29,7 @@ INDEX = "shards.json"
 """File in the folder of tokenised data that keeps the facts of shards by path."""
 
 _THREADS = 4
+_PART = 8 << 20
 _EVERY = 10.0
 """Seconds between two lines of progress."""
 
@@ -79,7 +83,7 @@ def known(
 
     Raises `DataError` if `folder` cannot be written.
     """
-    there = [path for path in paths if path.is_file()]
+    there = [path for path in paths if os.path.isfile(path)]
     found = _kept(there, folder)
     if len(found) == len(there):
         return found
@@ -139,5 +143,12 @@ def _facts_of(path: Path) -> ShardFacts | None:
         tokens = open_shard(path)
     except DataError:
         return None
-    state = _state(path)
-    return ShardFacts(state, sha256_of(path), int(tokens.min()), int(tokens.max()))
+    state, least, largest = _state(path), [], []
+    with path.open("rb") as file:
+        digest = hashlib.sha256(file.read(tokens.offset))
+        while part := file.read(_PART):
+            digest.update(part)
+            ids = np.frombuffer(part, tokens.dtype)
+            least.append(ids.min())
+            largest.append(ids.max())
+    return ShardFacts(state, digest.hexdigest(), int(min(least)), int(max(largest)))
