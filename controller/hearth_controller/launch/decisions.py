@@ -23,7 +23,7 @@ from hearth_controller.launch.devices import device_of, gpus_of, unseen_gpu, unu
 from hearth_controller.launch.fit import check_fit
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
 from hearth_controller.launch.spec import node_specs
-from hearth_controller.transfer.distribution import Distribution
+from hearth_controller.transfer.distribution import Distribution, lacked_files
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Launch:
         if not self.scripted:
             misfits, notes = check_fit(run, {name: looks.get(name, {}) for name in names})
             lines += notes
-            transfer["copy_to"] = names if run["dataset"] else []
+            transfer |= {"copies": lacked_files(run, looks, names), "links": {}}
             # Nodes on one computer have one cache.
             if len(names) > 1 and not self._one_computer():
                 distribution = Distribution(run, self.addresses, shared, direct, looks)
@@ -135,9 +135,7 @@ class Launch:
                 found[name] = [*found.get(name, []), *findings]
         for name, findings in self.idle_gpus().items():
             found[name] = [*findings, *found.get(name, [])]
-        brings = bool(
-            transfer["lacks"] or transfer["fetches"] or (not self.scripted and run["dataset"])
-        )
+        brings = any(map(transfer.get, ("lacks", "fetches", "copies", "links")))
         fetch = not any(found.values()) and all(map(self._sound, names))
         return {
             "found": found,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ def requested(
     known: list[str],
     names: list[str],
     resume: bool,
+    say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Return the facts about the requested run, or `findings` that rule it out.
 
@@ -59,7 +60,7 @@ def requested(
             f"-e {word}: it counts only together with -e script=FILE"
             for word in sorted(WORDS & launch.keys())
         ]
-        run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser())
+        run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser(), say=say)
         # A resumed run keeps the launch words of its last launch that had any.
         run = replace(run, launch=launch_words(typed, launch) or run.launch)
     except ConfigError as error:
@@ -116,8 +117,10 @@ def _scripted(request: ScriptRequest) -> dict[str, Any]:
 def _described(run: Run) -> dict[str, Any]:
     """Return the facts about a run for the play."""
     shape = known_shape(run.settings.model, run.source, Layout.from_environment().models)
-    source = run.settings.dataset
-    staged = run.dataset_sha256 and staged_name(run.dataset_sha256, source)
+    dataset = run.settings.dataset
+    sources = {shard.path: shard.sha256 for shard in run.shards}
+    if run.dataset_sha256 and not run.shards:
+        sources = {dataset: run.dataset_sha256}
     return {
         "name": run.name,
         "resumes": run.resumes,
@@ -128,11 +131,14 @@ def _described(run: Run) -> dict[str, Any]:
         "global_batch": run.settings.global_batch,
         "sync_every": run.settings.sync_every,
         "split": [] if isinstance(run.settings.split, str) else list(run.settings.split),
-        "dataset": {"source": source, "staged": staged} if staged else {},
+        "files": [
+            {"source": source, "staged": staged_name(sha256, source)}
+            for source, sha256 in sources.items()
+        ],
         "model": run.source.name,
         "settings": run.settings.model_dump(mode="json"),
         "shape": asdict(shape) if shape else {},
-        "title": f"{run.source.name} on {Path(source).name}",
+        "title": f"{run.source.name} on {Path(dataset).name}",
     }
 
 

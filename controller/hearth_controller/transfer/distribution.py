@@ -6,14 +6,14 @@ The transfer order is planned by `hearth.transfer.chain`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hearth.config import Run, run_of
-from hearth.data.locate import HubDataset, LocalFile, locate
+from hearth.data.locate import HubDataset, LocalFile, ShardFiles, locate
 from hearth.transfer.chain import NodeCopies, TransferPlan, givers, no_room, order_of, told
 
 _BYTES_A_WEIGHT = 2
@@ -54,19 +54,20 @@ class Distribution:
         nodes, wanted = self._copies, self._wanted
         if not nodes:
             nothing: dict[str, Any] = {"lacks": {}, "alike": {}, "found": {}}
-            return nothing | {"source": "", "fetches": [], "copy_to": []}
+            return nothing | {"source": "", "fetches": [], "copies": {}, "links": {}}
         order = order_of(nodes, wanted)
         source = next(node for node in nodes if node.name == order.source)
         fetches = [key for key, known in wanted.items() if not known and not source.holds[key]]
         if self.shared:
             order = TransferPlan(order.source, {}, {})
         lines = told(order, {key: self._names[key] for key in wanted}, fetches)
-        everywhere = list(self.addresses) if not self.shared else []
-        copy_to = [order.source] if "data" in wanted else everywhere
+        takers = [order.source] if "data" in wanted else list(self.addresses)
+        lacked = lacked_files(self.given, self.inspections, takers)
         plan = {
             **asdict(order),
             "fetches": fetches,
-            "copy_to": copy_to if self.given["dataset"] else [],
+            "copies": {} if self.shared else lacked,
+            "links": lacked if self.shared else {},
         }
         planned = replace(self, choice=plan)
         return plan | {
@@ -161,14 +162,14 @@ class Distribution:
         return wanted_of(self._run, self.direct, self.shared)
 
     @property
-    def _data(self) -> LocalFile | HubDataset:
+    def _data(self) -> LocalFile | ShardFiles | HubDataset:
         return locate(self._run.settings.dataset)
 
     @property
     def _names(self) -> dict[str, str]:
         """Names of model and data for messages."""
         data = self._data
-        named = data.path.name if isinstance(data, LocalFile) else data.name
+        named = data.name if isinstance(data, HubDataset) else Path(data.name).name
         return {"model": self._run.source.name, "data": named}
 
     @property
@@ -185,8 +186,8 @@ class Distribution:
         run, sizes = self.given, {}
         if "model" in self.choice["fetches"] and run["shape"]:
             sizes["model"] = run["shape"]["parameters"] * _BYTES_A_WEIGHT
-        if run["dataset"]:
-            sizes["data"] = Path(run["dataset"]["source"]).stat().st_size
+        if run["files"]:
+            sizes["data"] = sum(Path(file["source"]).stat().st_size for file in run["files"])
         return sizes
 
 
@@ -201,6 +202,25 @@ def wanted_of(run: Run, direct: float, shared: str = "") -> dict[str, str]:
         return wanted
     if not run.dataset_sha256 and isinstance(locate(run.settings.dataset), HubDataset):
         wanted["data"] = ""
-    elif run.dataset_sha256 and Path(run.settings.dataset).stat().st_size > direct:
-        wanted["data"] = run.dataset_sha256[:16]
+    elif run.dataset_sha256:
+        sizes = [s.size for s in run.shards] or [Path(run.settings.dataset).stat().st_size]
+        if sum(sizes) > direct:
+            wanted["data"] = run.dataset_sha256[:16]
     return wanted
+
+
+def lacked_files(
+    run: Mapping[str, Any], inspections: Mapping[str, Mapping[str, Any]], nodes: Iterable[str]
+) -> dict[str, list[dict[str, str]]]:
+    """Return by node the `source` and `staged` name of each data file of the run that it lacks.
+
+    `run` and `inspections` are as in `Distribution`; nodes that lack nothing are left out.
+    """
+    copies = {
+        name: inspections.get(name, {}).get("facts", {}).get("copies") or {} for name in nodes
+    }
+    lacked = {
+        name: [file for file in run["files"] if file["staged"] not in its.get("files", [])]
+        for name, its in copies.items()
+    }
+    return {name: files for name, files in lacked.items() if files}

@@ -17,6 +17,7 @@ from ansible.parsing.splitter import parse_kv, unquote
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
+from hearth_controller.base.screen import Screen
 from hearth_controller.launch.request import requested
 
 DOCUMENTATION = r"""
@@ -84,4 +85,8 @@ class ActionModule(ActionBase):
         _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
         runs, *others = (arguments[name] for name in ("runs", "known", "nodes", "resume"))
-        return result | {"changed": False} | requested(typed, Path(runs), *others)
+        return (
+            result
+            | {"changed": False}
+            | requested(typed, Path(runs), *others, say=Screen(self._display).line)
+        )

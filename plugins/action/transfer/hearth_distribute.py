@@ -97,7 +97,8 @@ class ActionModule(ActionBase):
 
         `choose` returns the `source` that downloads and sends, what each node `lacks` (in the order
         of the chain), the nodes that share another's disk (`alike`), what is to be downloaded
-        (`fetches`), and the nodes that get the data file from the controller (`copy_to`).
+        (`fetches`), and by node the data files that it gets from the controller (`copies`) or from
+        the folder that all nodes see (`links`).
         """
         result = super().run(tmp, task_vars) | {"changed": False, "findings": []}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))

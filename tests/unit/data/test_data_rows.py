@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hearth.data.documents import Documents
 from hearth.data.packing import pack
-from hearth.data.rows import IGNORED, Rows, cut_to_length
+from hearth.data.rows import IGNORED, PackedRows, cut_to_length
 
 PAD = 9999
 
@@ -33,10 +33,10 @@ def make_documents(lengths: list[int], plain: list[bool]) -> Documents:
     )
 
 
-def make_rows(documents: Documents, longest: int, packed: bool = True) -> Rows:
+def make_rows(documents: Documents, longest: int, packed: bool = True) -> PackedRows:
     pieces = cut_to_length(documents, np.arange(len(documents)), longest).pieces
     rows = pack(pieces.lengths, longest, 0) if packed else [[n] for n in range(len(pieces.starts))]
-    return Rows(documents, pieces, rows, "x.jsonl", PAD)
+    return PackedRows(documents, pieces, rows, "x.jsonl", PAD)
 
 
 DOCUMENTS = st.lists(st.tuples(st.integers(2, 40), st.booleans()), min_size=1, max_size=30).map(

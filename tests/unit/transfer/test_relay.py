@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -159,6 +159,29 @@ def test_a_model_goes_down_the_chain_and_is_whole_at_every_node(nodes):
         manifest = read_manifest(node.target / MANIFEST)
         assert manifest.fingerprint == read_manifest(nodes[0].target / MANIFEST).fingerprint
         assert not arriving(node.target).exists()
+
+
+def test_of_many_shards_each_node_gets_those_that_it_lacks(nodes, tmp_path):
+    shards = {f"{name}-fine.bin": name.encode() * (3 << 20) for name in "abc"}
+    mine = {}
+    for name, content in shards.items():
+        (tmp_path / name).write_bytes(content)
+        mine[name] = str(tmp_path / name)
+    held = [mine, {"b-fine.bin": mine["b-fine.bin"]}, {}]
+    digest = ""
+    for place, (node, here) in enumerate(zip(nodes, held, strict=False)):
+        chain = [each.giver for each in reversed(nodes[:place])]
+        targets = {"data": str(node.folder / "data" / "0123-shards")}
+        task = replace(node.task(digest, chain), keys=("data",), targets=targets, shards=here)
+        node.folder.mkdir()
+        answer = start(task, node.folder / "log")
+        assert answer["findings"] == []
+        digest = digest or answer["facts"]["digest"]
+    for node, here in zip(nodes[1:], held[1:], strict=False):
+        record = node.until("done")
+        assert (record["sent"], record["here"]) == ((3 - len(here)) * 3 << 20, len(here) * 3 << 20)
+        arrived = {path.name: path.read_bytes() for path in (node.folder / "data").glob("*.bin")}
+        assert arrived == {name: shards[name] for name in shards.keys() - here.keys()}
 
 
 def test_what_is_whole_already_is_not_sent(nodes, held):

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cached_model import make_cached
 from support.facts import assert_names, refuses
+from support.shards import write_shard
 
 import datasets
 from hearth.base.errors import ModelError, SupplyError
 from hearth.base.places import MANIFEST
 from hearth.config import resolve_run
-from hearth.config.layout import Layout
+from hearth.config.layout import Layout, staged_of
 from hearth.data.findings import Findings
 from hearth.data.formats import open_records
 from hearth.data.hub_rows import keep_hub_rows
@@ -269,6 +270,53 @@ def test_what_the_disk_made_of_it_is_read_again_before_it_counts(tmp_path):
         holding.land()
     assert not target.exists()
     assert holding.resume() == 0
+
+
+def test_of_many_shards_only_those_arrive_that_are_not_here(tmp_path):
+    there, here, owner = (tmp_path / name for name in ("there", "here", "owner"))
+    for folder in (there, here, owner):
+        folder.mkdir()
+    contents = {f"{name}-fine_{name}.bin": name.encode() * 20 for name in "abc"}
+    for name, content in contents.items():
+        (there / name).write_bytes(content)
+    (owner / "fine_b.bin").write_bytes(contents["b-fine_b.bin"])
+    (here / "c-fine_c.bin").write_bytes(b"damaged")
+    sent = {name: str(there / name) for name in contents}
+    table = made(["data"], {"data": str(there / "0123-shards")}, sent)
+    assert table.items[0].size == 60
+    at_owner = {"b-fine_b.bin": owner / "fine_b.bin"}
+    holding = Holding(table.items[0], table.piece, here / "0123-shards", at_owner)
+    assert not holding.is_whole()
+    assert holding.resume() == 20
+    assert {number for number, _ in holding.missing()} == {0, 2}
+    assert holding.read(1, 0, 1) == contents["b-fine_b.bin"]
+    for number, piece in holding.missing():
+        assert piece == 0
+        holding.add(number, (there / table.items[0].files[number].name).read_bytes())
+    holding.land()
+    assert holding.is_whole()
+    arrived = {path.name: path.read_bytes() for path in here.iterdir()}
+    assert arrived == {name: contents[name] for name in ("a-fine_a.bin", "c-fine_c.bin")}
+    assert holding.read(1, 0, 1) == contents["b-fine_b.bin"]
+    assert holding.read(2, 0, 1) == contents["c-fine_c.bin"]
+
+
+def test_a_node_says_which_shards_it_has_and_what_they_need_no_room_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paths = [write_shard(tmp_path / f"fine_{n}.bin", [n] * 30) for n in (1, 2)]
+    given = {"model": "owner/tiny", "dataset": f"{tmp_path}/*.bin"}
+    run = resolve_run(given, tmp_path / "runs")
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path / "node")})
+    staged = [staged_of(shard) for shard in run.shards]
+    layout.data.mkdir(parents=True)
+    paths[0].rename(layout.data / staged[0])
+    facts = own_copies.look(run, layout, "127.0.0.1", "")["facts"]
+    assert facts["files"] == sorted(staged)
+    assert facts["holds"]["data"] == run.dataset_sha256[: own_copies.DIGITS]
+    paths[1].unlink()
+    facts = own_copies.look(run, layout, "127.0.0.1", "")["facts"]
+    assert (facts["files"], facts["holds"]["data"]) == ([staged[0]], "")
+    assert facts["arrived"]["data"] == 1024 + 60
 
 
 def test_a_folder_of_the_models_name_that_hearth_did_not_make_is_found_beforehand(tmp_path):

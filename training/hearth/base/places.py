@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """Valid names of a run, which are also folder names."""
@@ -44,6 +45,11 @@ STAGED_NAME = re.compile(r"([0-9a-f]{12})-.+")
 
 HUB_ROWS = "hub"
 """Folder below the data folder for rows of Hub data sets, one parquet file each."""
+
+
+def user_cache(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of Hearth in the user's cache."""
+    return Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hearth"
 
 
 def python_path(code: object, environment: Mapping[str, str]) -> str:

@@ -91,7 +91,11 @@ def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
     typed, unknown = parser.parse_known_args(arguments)
     if unknown:
         options = [option for action in parser._actions for option in action.option_strings]
-        wrong = [word for word in unknown if word.startswith("-")] or unknown
+        wrong = [word for word in unknown if word.startswith("-")]
+        if not wrong:
+            raise ConfigError(
+                f"{unknown[0]} belongs to no option; put a pattern such as 'data/*.bin' in quotes"
+            )
         raise ConfigError(
             *(
                 f"there is no option {word}{did_you_mean(word.split('=')[0], options)}"

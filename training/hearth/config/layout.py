@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hearth.base.places import HUB_ROWS
+from hearth.base.places import HUB_ROWS, user_cache
 from hearth.config import Run
+from hearth.config.shards import Shard
 
 _NOT_IN_A_NAME = r"[^\w.-]+"
 
@@ -36,8 +37,7 @@ class Layout:
             models = root / "models"
             folders = (root / "results", root / "checkpoints", root / "data")
         else:
-            home = environment.get("XDG_CACHE_HOME") or "~/.cache"
-            cache = Path(home).expanduser() / "hearth"
+            cache = user_cache(environment)
             models = cache / "models"
             folders = (Path("runs").resolve(), Path("runs").resolve(), cache / "data")
         if other := environment.get("HEARTH_MODELS"):
@@ -79,6 +79,15 @@ class Layout:
             return kept
         return run.settings.dataset
 
+    def shard(self, shard: Shard) -> list[Path]:
+        """Return the paths at which this machine may have a token shard of a run.
+
+        A node of the run may have it where the requesting computer has it: on a folder that both
+        see, or because both are one computer. Then it is used there, not copied.
+        """
+        staged = [self.data / staged_of(shard)] if self.in_workspace else []
+        return [*staged, Path(shard.path)]
+
     def kept(self, dataset: str) -> Path:
         """Return the file that holds the rows of a Hub data set, to be sent to other nodes."""
         return self.data / HUB_ROWS / f"{re.sub(_NOT_IN_A_NAME, '--', dataset)}.parquet"
@@ -87,3 +96,8 @@ class Layout:
 def staged_name(sha256: str, dataset: str) -> str:
     """Return the name under which a node's workspace stores a local data file."""
     return f"{sha256[:12]}-{Path(dataset).name}"
+
+
+def staged_of(shard: Shard) -> str:
+    """Return the name under which a node's workspace stores a token shard."""
+    return staged_name(shard.sha256, shard.path)

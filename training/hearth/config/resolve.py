@@ -16,11 +16,13 @@ import yaml
 from pydantic import ValidationError
 
 from hearth.base.errors import ConfigError, DataError, did_you_mean
+from hearth.base.text import listed
 from hearth.config.presets import load_preset, preset_names
 from hearth.config.problems import describe
 from hearth.config.settings import Settings
+from hearth.config.shards import files_in_both
 from hearth.config.source import ModelSource
-from hearth.data.locate import LocalFile, locate, shipped_names
+from hearth.data.locate import LocalFile, ShardFiles, locate, shard_files, shipped_names
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,48 @@ def _source_of(model: str) -> ModelSource:
 
 
 def _located(dataset: str) -> str:
-    """Return the data set's name; for a person's own file, its absolute path.
+    """Return the data set's name; for a person's own files, their absolute path or pattern.
 
     Symbolic links are kept: the typed name gives the format, that of the link's target may not.
     Raises `DataError` if a file is meant and cannot be used as one.
     """
     found = locate(dataset)
+    if isinstance(found, ShardFiles):
+        return _absolute(dataset)
     if isinstance(found, LocalFile) and dataset not in shipped_names():
         return os.path.abspath(found.path)
     return dataset
+
+
+def _absolute(pattern: str) -> str:
+    return os.path.abspath(os.path.expanduser(pattern))
+
+
+def _with_validation(settings: Settings) -> Settings:
+    """Return `settings` with the absolute pattern of the validation shards.
+
+    Raises `DataError` if these are no token shards, or do not suit the data set.
+    """
+    dataset = locate(settings.dataset)
+    if settings.validation is None:
+        if settings.eval_every and isinstance(dataset, ShardFiles):
+            raise DataError(
+                "eval_every: nothing of token shards is held out; name others by validation=, or "
+                "leave eval_every out"
+            )
+        return settings
+    shards = shard_files("validation", settings.validation)
+    if not isinstance(dataset, ShardFiles):
+        raise DataError(
+            f"validation: token shards go with token shards, and dataset is {settings.dataset}; "
+            "leave validation out, and set held_out or mark examples with split: held_out"
+        )
+    if both := files_in_both(dataset, shards):
+        raise DataError(
+            f"validation: {listed(path.name for path in both)} would be trained on and evaluated; "
+            "narrow the pattern of dataset or of validation"
+        )
+    return settings.model_copy(update={"validation": _absolute(settings.validation)})
 
 
 def resolve(
@@ -128,6 +163,10 @@ def resolve(
     settings = Settings.model_validate(merged)
     if findings := settings.contradictions():
         raise ConfigError(*findings)
+    try:
+        settings = _with_validation(settings)
+    except DataError as error:
+        raise ConfigError(*error.findings) from error
     return Resolved(settings, origins, source)
 
 

@@ -6,7 +6,7 @@ gets the same file, and the trainer reads nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,11 +17,12 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from hearth import __version__
-from hearth.base.errors import ConfigError
+from hearth.base.errors import ConfigError, DataError
 from hearth.base.files import sha256_of, write_whole
 from hearth.config.problems import describe
 from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import FREE_ON_RESUME, Settings, for_run_name
+from hearth.config.shards import Shard, digest_of, shards_of
 from hearth.config.source import ModelSource
 
 _HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
@@ -32,7 +33,8 @@ class Run:
     """One training run, as `run.yml` records it.
 
     `launch` holds the launch options that were given with it, by name: the nodes and options of the
-    roles. A run by hand has none.
+    roles. A run by hand has none. `shards` are the token shards of its data, () for other data;
+    `dataset_sha256` is then one checksum of them all.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Run:
     source: ModelSource
     dataset_sha256: str | None
     launch: dict[str, Any] = field(default_factory=dict)
+    shards: tuple[Shard, ...] = ()
 
     @property
     def resumes(self) -> bool:
@@ -55,18 +58,20 @@ def resolve_run(
     given_as: str = "command line",
     file: Path | None = None,
     now: datetime | None = None,
+    say: Callable[[str], None] = print,
 ) -> Run:
     """Return the run that a person requested.
 
     `runs` is the folder of earlier runs: a new run may not take the name of one, and
-    `resume: NAME` continues one. `given`, `given_as` and `file` are as in `resolve`.
+    `resume: NAME` continues one. `given`, `given_as` and `file` are as in `resolve`. Token shards
+    that are read for the first time are announced to `say`.
 
     Raises `ConfigError` with every problem found.
     """
     from_file = read_settings_file(file) if file else {}
     resume = given.get("resume", from_file.get("resume"))
     if str(resume or "none").lower() not in ("none", "null"):
-        return _resumed(str(resume), given, runs, given_as, from_file, f"file {file}")
+        return _resumed(str(resume), given, runs, given_as, from_file, f"file {file}", say)
     resolved = resolve(given, given_as, file)
     now = now or datetime.now(UTC)
     model = for_run_name(resolved.source.name, "model")
@@ -76,13 +81,15 @@ def resolve_run(
             f"run: '{name}' exists already in {runs}; continue it with resume={name}, or choose "
             "another name"
         )
+    sha256, shards = _data_of(resolved.settings, say)
     return Run(
         name=name,
         created=now.isoformat(timespec="seconds"),
         settings=resolved.settings.model_copy(update={"run": name}),
         origins=resolved.origins,
         source=resolved.source,
-        dataset_sha256=_sha256(resolved.settings.dataset),
+        dataset_sha256=sha256,
+        shards=shards,
     )
 
 
@@ -109,6 +116,7 @@ def _resumed(
     given_as: str,
     from_file: Mapping[str, Any],
     file_as: str,
+    say: Callable[[str], None],
 ) -> Run:
     """Return the earlier run `name` with the changes that a resumed run may have."""
     path = runs / name / "run.yml"
@@ -127,7 +135,8 @@ def _resumed(
         for key, value in resolved.settings.model_dump(exclude={"resume"}).items()
         if key not in FREE_ON_RESUME and value != recorded[key]
     ]
-    if (sha256 := _sha256(earlier.settings.dataset)) != earlier.dataset_sha256 and sha256:
+    sha256, _ = _data_of(earlier.settings, say)
+    if sha256 not in (None, earlier.dataset_sha256):
         findings.append(f"dataset: {earlier.settings.dataset} has changed since run '{name}' began")
     if resolved.settings.run != name:
         findings.append(f"run: a resumed run keeps its name '{name}'; leave out run=")
@@ -141,15 +150,21 @@ def _resumed(
     return replace(earlier, settings=resolved.settings, origins=origins)
 
 
-def _sha256(dataset: str) -> str | None:
-    """Return the checksum of a person's own data file, or None for a data set that has a name.
+def _data_of(
+    settings: Settings, say: Callable[[str], None]
+) -> tuple[str | None, tuple[Shard, ...]]:
+    """Return the checksum of a person's own data, None for data that has a name, and its shards.
 
-    The settings hold a file's absolute path (see `resolve`).
+    Raises `ConfigError` with the problems of token shards.
     """
-    path = Path(dataset)
-    if not path.is_absolute() or not path.is_file():
-        return None
-    return sha256_of(path)
+    try:
+        if shards := shards_of(settings, say):
+            return digest_of(shards), shards
+    except DataError as error:
+        raise ConfigError(*error.findings) from error
+    # The settings hold a file's absolute path (see `resolve`).
+    path = Path(settings.dataset)
+    return (sha256_of(path) if path.is_absolute() and path.is_file() else None), ()
 
 
 def write_run(run: Run, path: Path) -> None:
@@ -170,6 +185,8 @@ def run_text(run: Run) -> str:
         "dataset_sha256": run.dataset_sha256,
         "launch": run.launch,
     }
+    if run.shards:
+        content["shards"] = [asdict(shard) for shard in run.shards]
     return _HEADER + yaml.safe_dump(content, sort_keys=False)
 
 
@@ -201,6 +218,7 @@ def run_of(text: str, where: str) -> Run:
             source=TypeAdapter(ModelSource).validate_python(content["source"]),
             dataset_sha256=content["dataset_sha256"],
             launch=dict(content.get("launch", {})),  # files of earlier versions have none
+            shards=tuple(TypeAdapter(list[Shard]).validate_python(content.get("shards", []))),
         )
     except (yaml.YAMLError, ValidationError) as error:
         raise ConfigError(*describe(error, where, Settings.model_fields)) from error

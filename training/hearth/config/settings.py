@@ -65,7 +65,8 @@ class Settings(BaseModel):
     model: str = _setting("Run", "preset name, Hub id (owner/name) or local folder", min_length=1)
     dataset: str = _setting(
         "Run",
-        "shipped data set, .jsonl/.txt/.csv/.parquet file, or Hub name[:config]",
+        "shipped data set, .jsonl/.txt/.csv/.parquet file, token shards (.bin/.npy file, or a "
+        "pattern in quotes such as 'data/*_train_*.bin'), or Hub name[:config]",
         "homelab-qa",
         min_length=1,
     )
@@ -94,10 +95,17 @@ class Settings(BaseModel):
     )
     held_out: float = _setting(
         "Data",
-        "fraction held out for evaluation, unless the file marks examples itself",
+        "fraction held out for evaluation, unless the file marks examples itself; not of token "
+        "shards (see validation)",
         0.1,
         ge=0,
         lt=1,
+    )
+    validation: OptionalText = _setting(
+        "Data", "token shards for evaluation, such as 'data/*_val_*.bin'", None
+    )
+    validation_tokens: int = _setting(
+        "Data", "tokens evaluated, from the beginning of the validation shards", 10_485_760, ge=1
     )
 
     epochs: float = _setting("Steps", "passes over the data, if max_steps is not set", 1.0, gt=0)

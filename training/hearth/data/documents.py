@@ -115,8 +115,13 @@ def held_out_mask(hashes: np.ndarray, marks: np.ndarray, fraction: float) -> np.
         return marks == 1
     if fraction <= 0 or not len(hashes):
         return np.zeros(len(hashes), dtype=bool)
-    # Compare 53 bits, which a float holds exactly.
-    chosen = (hashes >> np.uint64(11)) < np.uint64(fraction * 2**53)
+    chosen = drawn_by_hash(hashes, fraction)
     if not chosen.any():
         chosen = hashes == hashes.min()
     return chosen
+
+
+def drawn_by_hash(hashes: np.ndarray, fraction: float) -> np.ndarray:
+    """Return which of `hashes` fall below `fraction` of their range, bool (documents,)."""
+    # Compare 53 bits, which a float holds exactly.
+    return (hashes >> np.uint64(11)) < np.uint64(fraction * 2**53)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from hearth.data.findings import Findings
 from hearth.data.formats import Records, open_records
 from hearth.data.locate import locate
 from hearth.data.packing import pack
-from hearth.data.rows import Cut, Rows, cut_to_length
+from hearth.data.rows import Cut, PackedRows, Rows, cut_to_length
 from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
 
 
@@ -80,28 +81,32 @@ class Question:
 
 @dataclass(frozen=True)
 class TokenData:
-    """Training rows, held-out rows, and the report on the data set."""
+    """Training rows, held-out rows, and the report on the data set.
+
+    `report` prints as one line and has `fingerprint` and `held_out_rows`; `question` returns the
+    first held-out question of the data, or None.
+    """
 
     train: Rows
     held_out: Rows
-    report: DataReport
-    _records: Records = field(repr=False)
-    _held_out_lines: frozenset[int] = field(repr=False)
+    report: Any
+    question: Callable[[], Question | None]
 
-    def question(self) -> Question | None:
-        """Return the first held-out question of the file; None if it holds only texts.
 
-        A question is a user message followed by an assistant message; a greeting is not.
-        """
-        last = max(self._held_out_lines, default=0)
-        for line, example in examples(self._records, Findings(self._records.name)):
-            if line > last:
-                break
-            roles = [role for role, _ in example.messages]
-            for answer, pair in enumerate(pairwise(roles), 1):
-                if line in self._held_out_lines and pair == ("user", "assistant"):
-                    return Question(example.messages[:answer], example.messages[answer][1])
-        return None
+def _question(records: Records, held_out: frozenset[int]) -> Question | None:
+    """Return the first question of `records` on a `held_out` line; None if those hold only texts.
+
+    A question is a user message followed by an assistant message; a greeting is not.
+    """
+    last = max(held_out, default=0)
+    for line, example in examples(records, Findings(records.name)):
+        if line > last:
+            break
+        roles = [role for role, _ in example.messages]
+        for answer, pair in enumerate(pairwise(roles), 1):
+            if line in held_out and pair == ("user", "assistant"):
+                return Question(example.messages[:answer], example.messages[answer][1])
+    return None
 
 
 def load_data(
@@ -140,7 +145,7 @@ def load_data(
     chosen = held_out_mask(documents.hashes, documents.marks, held_out)
     if chosen.all():
         raise DataError(_nothing_left(name, documents, held_out))
-    sides: list[tuple[Rows, Cut]] = []
+    sides: list[tuple[PackedRows, Cut]] = []
     pad_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     for side in (~chosen, chosen):
         cut = cut_to_length(documents, np.flatnonzero(side), sequence_length)
@@ -148,7 +153,7 @@ def load_data(
         rows = [[piece] for piece in range(len(pieces.starts))]
         if packing:
             rows = pack(pieces.lengths, sequence_length, seed)
-        sides.append((Rows(documents, pieces, rows, name, pad_id), cut))
+        sides.append((PackedRows(documents, pieces, rows, name, pad_id), cut))
     (train, train_cut), (kept, kept_cut) = sides
     if not len(train):
         raise DataError(_all_too_long(name, documents.lengths[~chosen], sequence_length))
@@ -171,7 +176,8 @@ def load_data(
         ).hexdigest(),
     )
     say(str(report))
-    return TokenData(train, kept, report, records, kept.lines())
+    question = functools.partial(_question, records, kept.lines())
+    return TokenData(train, kept, report, question)
 
 
 def _nothing_left(name: str, documents: Documents, held_out: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -34,6 +35,32 @@ class Batch:
     labels: np.ndarray
     position_ids: np.ndarray
     packed_seq_lengths: list[int]
+
+
+class Rows(Protocol):
+    """Rows of a data set, of which any can be read at any time.
+
+    Attributes:
+        tokens: int64 (rows,), tokens of each row.
+        label_tokens: int64 (rows,), positions of each row that carry loss after the shift.
+    """
+
+    tokens: np.ndarray
+    label_tokens: np.ndarray
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
+        """Return the rows numbered `indices`, in that order, padded to the longest of them.
+
+        Without any, return a row of two tokens whose loss and gradient are zero: it is for a rank
+        without rows when all ranks must compute together.
+        """
+        ...
+
+    def sources(self, row: int) -> list[str]:
+        """Return the place of each document in `row`, in order, such as `file:line`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -88,15 +115,11 @@ def cut_to_length(documents: Documents, chosen: np.ndarray, longest: int) -> Cut
     return Cut(Pieces(of, starts, stops, targets), cut=len(long_texts), dropped=dropped)
 
 
-class Rows:
-    """Packed rows over a flat store of tokens, which may be memory-mapped.
+class PackedRows:
+    """Packed `Rows` over a flat store of tokens, which may be memory-mapped.
 
     `rows` has the numbers of the `pieces` of the store `documents` that make up each row, and
     `name` is the data set's, for `sources`.
-
-    Attributes:
-        tokens: int64 (rows,), tokens of each row.
-        label_tokens: int64 (rows,), positions of each row that carry loss after the shift.
     """
 
     def __init__(
@@ -115,11 +138,7 @@ class Rows:
         return len(self._rows)
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
-        """Return the rows numbered `indices`, in that order, padded to the longest of them.
-
-        Without any, return a row of two padding tokens, whose loss and gradient are zero: it is for
-        a rank without rows when all ranks must compute together.
-        """
+        """Return the rows numbered `indices`, padded; see `Rows.batch`."""
         if not len(indices):
             ids = np.full((1, 2), self._pad_id, dtype=np.int64)
             return Batch(ids, np.full_like(ids, IGNORED), np.array([[0, 1]]), [2])

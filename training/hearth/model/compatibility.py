@@ -153,12 +153,17 @@ def check_can_learn(folder: Path, own_code: bool) -> None:
         )
 
 
+def vocabulary_of(folder: Path, own_code: bool) -> int:
+    """Return the number of tokens that the model in `folder` knows."""
+    return outline(folder, own_code).config.get_text_config().vocab_size
+
+
 def check_vocabulary(folder: Path, own_code: bool, data: TokenData, drawn: bool) -> None:
     """Raise `ModelError` if `data` contains token ids beyond the model's vocabulary.
 
     `drawn`: its weights are drawn for the run, so that the vocabulary can still be chosen.
     """
-    known = outline(folder, own_code).config.get_text_config().vocab_size
+    known = vocabulary_of(folder, own_code)
     largest = max(data.train.largest_token, data.held_out.largest_token)
     if largest >= known:
         raise ModelError(

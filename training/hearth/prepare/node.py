@@ -17,9 +17,12 @@ from hearth.base.errors import HearthError
 from hearth.base.files import sha256_of
 from hearth.base.lock import locked
 from hearth.base.quiet import hush
+from hearth.base.text import listed
 from hearth.config import Run, Settings, preset_names
+from hearth.config.held_shards import held_shards
 from hearth.config.layout import Layout
 from hearth.data.load import TokenData, load_data
+from hearth.data.shards.load import load_shards
 from hearth.fit.by_hand import check_fit
 from hearth.model.cache import ModelFolder
 from hearth.model.code import code_to_run
@@ -31,6 +34,7 @@ from hearth.model.compatibility import (
     check_weights,
     outline,
     tokenizer_in,
+    vocabulary_of,
     weights_in,
 )
 from hearth.model.fetch import fetch_model
@@ -145,8 +149,16 @@ def _run_all(checks: Iterable[Callable[[], None]]) -> None:
         raise HearthError(*dict.fromkeys(findings))
 
 
-def _check_dataset(run: Run, layout: Layout) -> None:
-    """Raise if the local data file is missing or not the one that the run was created with."""
+def _check_dataset(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
+    """Raise if a local data file is missing or not the one that the run was created with."""
+    if run.shards:
+        held = held_shards(run, layout, say)
+        if missing := [shard.path for shard in run.shards if shard not in held]:
+            raise HearthError(
+                f"{listed(missing)}: missing on this node, or not as the run was made with; bring "
+                "the shards again"
+            )
+        return
     if not run.dataset_sha256:
         return
     path = Path(layout.dataset(run))
@@ -154,6 +166,44 @@ def _check_dataset(run: Run, layout: Layout) -> None:
         raise HearthError(f"{path} is missing; the run's data file was not brought to this node")
     if sha256_of(path) != run.dataset_sha256:
         raise HearthError(f"{path} is not the file that the run was made with; bring it again")
+
+
+def _load(
+    run: Run,
+    layout: Layout,
+    model: Path,
+    own_code: bool,
+    tokenizer: Any,
+    say: Callable[[str], None],
+) -> TokenData:
+    """Return the data of `run`, whose tokens the `model` knows.
+
+    Raises `HearthError` with the problems found in the data.
+    """
+    settings = run.settings
+    if run.shards:
+        held = held_shards(run, layout, say)
+        return load_shards(
+            [held[shard] for shard in run.shards if not shard.validation],
+            [held[shard] for shard in run.shards if shard.validation],
+            sequence_length=settings.sequence_length,
+            validation_tokens=settings.validation_tokens,
+            vocabulary=vocabulary_of(model, own_code),
+            cache=layout.tokens,
+            say=say,
+        )
+    data = load_data(
+        layout.dataset(run),
+        tokenizer,
+        cache=layout.tokens,
+        sequence_length=settings.sequence_length,
+        packing=settings.packing,
+        held_out=settings.held_out,
+        seed=settings.seed,
+        say=say,
+    )
+    check_vocabulary(model, own_code, data, settings.scratch)
+    return data
 
 
 def check(run: Run, layout: Layout) -> None:
@@ -194,7 +244,7 @@ def prepare(
 
     settings = run.settings
     attempt(lambda: check(run, layout))
-    attempt(lambda: _check_dataset(run, layout))
+    attempt(lambda: _check_dataset(run, layout, say))
     fits = not judge_fit or attempt(lambda: check_fit(run, layout, say) or True)
     fetch = functools.partial(
         fetch_model,
@@ -212,17 +262,7 @@ def prepare(
         attempt(lambda: _check_model(run, model.path, own_code, layout))
     if findings or model is None or own_code is None:
         raise HearthError(*dict.fromkeys(findings))
-    data = load_data(
-        layout.dataset(run),
-        tokenizer,
-        cache=layout.tokens,
-        sequence_length=settings.sequence_length,
-        packing=settings.packing,
-        held_out=settings.held_out,
-        seed=settings.seed,
-        say=say,
-    )
-    check_vocabulary(model.path, own_code, data, settings.scratch)
+    data = _load(run, layout, model.path, own_code, tokenizer, say)
     return Prepared(model, data)
 
 

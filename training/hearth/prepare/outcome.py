@@ -21,6 +21,7 @@ from hearth.base.errors import HearthError
 from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.base.software import code_checksum
 from hearth.config import Run
+from hearth.config.held_shards import held_shards
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import held_model
@@ -84,6 +85,9 @@ def _model(run: Run, layout: Layout) -> str | None:
 
 def _data(run: Run, layout: Layout) -> str | None:
     """Return an identity of the run's data on this node, None if it is missing."""
+    if run.shards:
+        held = held_shards(run, layout, print)
+        return run.dataset_sha256 if len(held) == len(run.shards) else None
     if run.dataset_sha256:
         path = Path(layout.dataset(run))
         found = path.is_file() and sha256_of(path)

@@ -104,7 +104,8 @@ class Trainer:
         scaler = precision.loss_scaler(self.precision, world.device)
         self.model.use_scaler(scaler)
         autocast = functools.partial(precision.autocast, self.precision, world.device)
-        if settings.packing or self.model.joins_rows:
+        # Rows of token shards hold documents that are not isolated from each other.
+        if (settings.packing and not run.shards) or self.model.joins_rows:
             check_isolation(
                 self.model, run.source.id, autocast, lambda here: any(world.gather(here))
             )

@@ -45,12 +45,13 @@ def _fetch(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
 
 def _begin(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
     """Start a courier with a task, completed by this node's own paths; return its first report."""
-    from hearth.transfer.own_copies import targets_of
+    from hearth.transfer.own_copies import shards_here, targets_of
 
     run, layout = read_run(run_file), Layout.from_environment()
     root = layout.results.parent
     targets = {key: str(path) for key, path in targets_of(run, layout).items()}
-    task = spec | {"targets": targets, "record": str(root / _RECORD)}
+    shards = {name: str(path) for name, path in shards_here(run, layout).items()}
+    task = spec | {"targets": targets, "shards": shards, "record": str(root / _RECORD)}
     return start(TypeAdapter(Task).validate_python(task), root / _LOG)
 
 

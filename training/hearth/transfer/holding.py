@@ -1,4 +1,4 @@
-"""A model or a data file on this node: complete, or still arriving.
+"""A model, a data file or token shards on this node: complete, or still arriving.
 
 Arriving files are written to a hidden folder beside the target, under their final names; it is
 renamed when all are complete and verified. The pieces of a file arrive in order, so the length of
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from hearth.base.errors import SupplyError
@@ -36,11 +37,14 @@ class Holding:
     Args:
         item: from the table.
         piece: bytes of a piece.
-        target: the model's folder, or the data file.
+        target: the model's folder, or the data file; token shards lie beside it.
+        shards: paths of token shards that are complete on this node, by name.
     """
 
-    def __init__(self, item: Item, piece: int, target: Path) -> None:
-        self.item, self.target = item, target
+    def __init__(
+        self, item: Item, piece: int, target: Path, shards: Mapping[str, Path] | None = None
+    ) -> None:
+        self.item, self.target, self._shards = item, target, shards or {}
         self._piece = piece
         self._good = [0] * len(item.files)
         self._folder = arriving(target)
@@ -50,7 +54,11 @@ class Holding:
         """Return whether the target is complete and unchanged on this node; may read all of it."""
         wanted = {file.name: file.sha256 for file in self.item.files}
         if self.item.key == "data":
-            return self.target.is_file() and sha256_of(self.target) == wanted[self.target.name]
+            return all(
+                name in self._shards or (path.is_file() and sha256_of(path) == sha256)
+                for name, sha256 in wanted.items()
+                for path in [self._home / name]
+            )
         manifest = read_manifest(self.target / MANIFEST)
         if manifest is None or {n: f.sha256 for n, f in manifest.files.items()} != wanted:
             return False
@@ -77,7 +85,7 @@ class Holding:
         if self.item.key == "model":
             check_replaceable(self.target)
         self._folder.mkdir(parents=True, exist_ok=True)
-        wanted = {file.name for file in self.item.files}
+        wanted = {file.name for file in self.item.files} - self._shards.keys()
         for path in self._folder.iterdir():
             if path.name not in wanted:
                 path.unlink()
@@ -85,6 +93,9 @@ class Holding:
 
     def _resumed(self, number: int, file: File) -> int:
         """Return the number of valid bytes of a partial file; the bytes after them are cut off."""
+        if file.name in self._shards:
+            self._has(number, len(file.pieces))
+            return file.size
         path = self._folder / file.name
         path.touch()
         good = 0
@@ -123,7 +134,8 @@ class Holding:
             if not self._news.wait_for(lambda: self._good[number] > piece, seconds):
                 return None
             # Open it under the lock: `land` renames the folder.
-            file = (self._folder / self.item.files[number].name).open("rb")
+            name = self.item.files[number].name
+            file = self._shards.get(name, self._folder / name).open("rb")
         with file:
             file.seek(piece * self._piece)
             return file.read(self._piece)
@@ -138,7 +150,8 @@ class Holding:
         """
         is_model = self.item.key == "model"
         stock = take_stock(self._folder, **self.item.about) if is_model else None
-        for file in self.item.files:
+        arrived = [file for file in self.item.files if file.name not in self._shards]
+        for file in arrived:
             path = self._folder / file.name
             found = stock.files[file.name].sha256 if stock else sha256_of(path)
             if found != file.sha256:
@@ -159,9 +172,10 @@ class Holding:
                     shutil.rmtree(self.target)
                 self._folder.rename(self.target)
             else:
-                path = self._folder / self.target.name
-                path.chmod(0o600)
-                path.replace(self.target)
+                for file in arrived:
+                    path = self._folder / file.name
+                    path.chmod(0o600)
+                    path.replace(self._home / file.name)
                 self._folder.rmdir()
             self._folder = self._home
 

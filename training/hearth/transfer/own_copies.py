@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError, ModelError, SupplyError
 from hearth.base.files import bytes_below, sha256_of, write_whole
 from hearth.config import Run
-from hearth.config.layout import Layout
+from hearth.config.held_shards import held_shards
+from hearth.config.layout import Layout, staged_of
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import held_model, unfinished_of
 from hearth.model.folder import check_replaceable
@@ -35,11 +37,19 @@ def targets_of(run: Run, layout: Layout) -> dict[Key, Path]:
     targets: dict[Key, Path] = {}
     if run.source.kind == "hub":
         targets["model"] = layout.models / run.source.folder
-    if layout.in_workspace and run.dataset_sha256:
+    if layout.in_workspace and run.shards:
+        # Each shard goes beside it under a name of its own, so that runs share what they share.
+        targets["data"] = layout.data / f"{run.dataset_sha256[:12]}-shards"
+    elif layout.in_workspace and run.dataset_sha256:
         targets["data"] = Path(layout.dataset(run))
     elif layout.in_workspace and isinstance(locate(run.settings.dataset), HubDataset):
         targets["data"] = layout.kept(run.settings.dataset)
     return targets
+
+
+def shards_here(run: Run, layout: Layout) -> dict[str, Path]:
+    """Return the token shards of `run` that are complete on this node, by their names in `data`."""
+    return {staged_of(shard): path for shard, path in held_shards(run, layout, print).items()}
 
 
 def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
@@ -50,15 +60,23 @@ def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
     """
     findings: list[str] = []
     targets = targets_of(run, layout)
-    held = _held(run, layout, targets)
+    shards = shards_here(run, layout)
+    held = _held(run, layout, targets, shards)
+    in_place = {"data": sum(path.stat().st_size for path in shards.values())}
     facts: dict[str, Any] = {
         "holds": {key: held.get(key, "") for key in targets},
         "folders": {key: str(path.parent) for key, path in targets.items()},
         "places": {key: _place(path) for key, path in targets.items()},
         "disks": {key: str(_nearest(path).stat().st_dev) for key, path in targets.items()},
         "free": {key: shutil.disk_usage(_nearest(path)).free for key, path in targets.items()},
-        "arrived": {key: arrived_bytes(path) for key, path in targets.items()},
-        "downloaded": {key: bytes_below(unfinished_of(path)) for key, path in targets.items()},
+        "arrived": {
+            key: arrived_bytes(path) + in_place.get(key, 0) for key, path in targets.items()
+        },
+        "downloaded": {
+            key: bytes_below(unfinished_of(path)) + in_place.get(key, 0)
+            for key, path in targets.items()
+        },
+        "files": sorted(shards) or [targets[key].name for key in held if key == "data"],
     }
     try:
         if "model" in targets:
@@ -79,12 +97,16 @@ def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
     return {"facts": facts, "findings": findings}
 
 
-def _held(run: Run, layout: Layout, targets: dict[Key, Path]) -> dict[str, str]:
+def _held(
+    run: Run, layout: Layout, targets: dict[Key, Path], shards: Mapping[str, Path]
+) -> dict[str, str]:
     """Return the checksums of the complete targets."""
     held = {}
     if "model" in targets and (model := held_model(run.source, layout.models)):
         held["model"] = model.fingerprint[:DIGITS]
-    if "data" in targets and targets["data"].is_file():
+    if run.shards and all(staged_of(shard) in shards for shard in run.shards):
+        held["data"] = str(run.dataset_sha256)[:DIGITS]
+    elif "data" in targets and targets["data"].is_file():
         found = sha256_of(targets["data"])
         if run.dataset_sha256 in (None, found):
             held["data"] = found[:DIGITS]

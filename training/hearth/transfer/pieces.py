@@ -38,7 +38,7 @@ class File:
 
 @dataclass(frozen=True)
 class Item:
-    """A model or a data file. `about` is the origin of a model, from its manifest."""
+    """A model, a data file or token shards. `about` is the origin of a model, from its manifest."""
 
     key: Key
     name: Name
@@ -79,15 +79,15 @@ class Table:
             raise SupplyError(f"this is no table of what is sent ({error})") from error
 
 
-def cut(path: Path, piece: int) -> File:
-    """Return the table entry of the file at `path`; reads it once."""
+def cut(path: Path, piece: int, name: str = "") -> File:
+    """Return the table entry of the file at `path`, by `name` or its own; reads it once."""
     whole, pieces, size = hashlib.sha256(), [], 0
     with path.open("rb") as file:
         while data := file.read(piece):
             whole.update(data)
             pieces.append(checksum(data))
             size += len(data)
-    return File(path.name, size, whole.hexdigest(), tuple(pieces))
+    return File(name or path.name, size, whole.hexdigest(), tuple(pieces))
 
 
 def checksum(data: bytes) -> str:

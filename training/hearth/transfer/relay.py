@@ -56,6 +56,7 @@ class Task:
         targets: path of each item, existing or planned.
         keys: items to send, or items this node lacks.
         record: the progress file.
+        shards: paths of the run's token shards that are complete here, by name.
     """
 
     call: str
@@ -68,6 +69,7 @@ class Task:
     targets: Mapping[str, str]
     keys: tuple[Key, ...]
     record: str
+    shards: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -149,7 +151,7 @@ class Courier:
 
     def _send(self, giving: Giving) -> dict[str, Any]:
         """Cut all items into pieces and serve them; return checksum and sizes of the table."""
-        table = made(self._task.keys, self._task.targets)
+        table = made(self._task.keys, self._task.targets, self._task.shards)
         holdings = [self._holding(item, table) for item in table.items]
         for holding in holdings:
             holding.use_whole()
@@ -202,7 +204,9 @@ class Courier:
                 self._state("taking")
 
     def _holding(self, item: Item, table: Table) -> Holding:
-        return Holding(item, table.piece, Path(self._task.targets[item.key]))
+        shards = {name: Path(path) for name, path in self._task.shards.items()}
+        target = Path(self._task.targets[item.key])
+        return Holding(item, table.piece, target, shards if item.key == "data" else {})
 
     def _state(self, state: str) -> None:
         """Record the progress."""
@@ -211,8 +215,10 @@ class Courier:
         write_whole(Path(self._task.record), json.dumps(asdict(self._record)))
 
 
-def made(keys: Iterable[Key], targets: Mapping[str, str]) -> Table:
-    """Build the table of the items at these paths.
+def made(
+    keys: Iterable[Key], targets: Mapping[str, str], shards: Mapping[str, str] | None = None
+) -> Table:
+    """Build the table of the items at these paths; `shards` are those of the data, if it has any.
 
     Raises `SupplyError` if a file was changed or is missing.
     """
@@ -220,7 +226,9 @@ def made(keys: Iterable[Key], targets: Mapping[str, str]) -> Table:
     for key in keys:
         target = Path(targets[key])
         if key == "data":
-            items.append(Item(key, target.name, (cut(target, PIECE),), {}))
+            paths = shards or {target.name: targets[key]}
+            cuts = tuple(cut(Path(paths[name]), PIECE, name) for name in sorted(paths))
+            items.append(Item(key, target.name, cuts, {}))
             continue
         manifest = read_manifest(target / MANIFEST)
         if manifest is None:

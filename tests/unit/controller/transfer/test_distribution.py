@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from support.facts import assert_names
+from support.shards import write_shard
 
 from hearth.config import resolve_run
 from hearth_controller.transfer import receive
-from hearth_controller.transfer.distribution import wanted_of
+from hearth_controller.transfer.distribution import lacked_files, wanted_of
 
 
 @pytest.mark.parametrize(
@@ -19,13 +20,29 @@ from hearth_controller.transfer.distribution import wanted_of
         ("owner/words", 1e9, {"model", "data"}),
         ("words.jsonl", 10, {"model", "data"}),
         ("words.jsonl", 1e9, {"model"}),
+        ("*.bin", 2000, {"model", "data"}),
+        ("*.bin", 3000, {"model"}),
     ],
 )
 def test_what_is_sent_at_all(tmp_path, monkeypatch, dataset, direct, wanted):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     Path("words.jsonl").write_text('{"text": "a lamp"}\n')
+    for number in (1, 2):
+        write_shard(Path(f"{number}.bin"), [number] * 20)
     given = {"model": "owner/bulky", "dataset": dataset}
     assert set(wanted_of(resolve_run(given, tmp_path), direct)) == wanted
+
+
+def test_each_node_gets_the_data_files_that_it_lacks():
+    files = [{"source": f"/mine/{n}.bin", "staged": f"{n}{n}-{n}.bin"} for n in "ab"]
+    inspections = {
+        "tower": {"facts": {"copies": {"files": ["aa-a.bin", "bb-b.bin"]}}},
+        "laptop": {"facts": {"copies": {"files": ["aa-a.bin"]}}},
+        "oldbox": {"unreachable": True},
+    }
+    lacked = lacked_files({"files": files}, inspections, ["tower", "laptop", "oldbox"])
+    assert lacked == {"laptop": files[1:], "oldbox": files}
 
 
 RECORD = {

@@ -1,0 +1,106 @@
+"""Token shards in the settings and in the run file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.facts import assert_names, refuses
+from support.shards import write_shard
+
+from hearth.config import ConfigError, read_run, resolve_run, write_run
+from hearth.config.held_shards import held_shards
+from hearth.config.layout import Layout, staged_of
+
+MODEL = {"model": "smollm2-135m", "run": "night"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder with three shards, which is the working directory, and a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    for name in ("train_1", "train_2", "val_1"):
+        write_shard(tmp_path / "data" / f"fine_{name}.bin", [ord(name[0])] * (20 + ord(name[-1])))
+    (tmp_path / "words.jsonl").write_text('{"text": "a lamp"}\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def request(folder, **given):
+    shards = {"dataset": "data/*_train_*.bin", "validation": "data/*_val_*.bin"}
+    return resolve_run(MODEL | shards | given, folder / "runs")
+
+
+def test_the_run_file_names_each_shard_with_its_checksum(folder):
+    run = request(folder)
+    write_run(run, folder / "runs" / "night" / "run.yml")
+    assert read_run(folder / "runs" / "night" / "run.yml") == run
+    found = [(shard.path, shard.size, shard.validation) for shard in run.shards]
+    assert found == [
+        (f"{folder}/data/fine_{name}.bin", 1024 + 2 * count, validation)
+        for name, count, validation in (
+            ("train_1", 69, False),
+            ("train_2", 70, False),
+            ("val_1", 69, True),
+        )
+    ]
+    assert len({shard.sha256 for shard in run.shards} | {run.dataset_sha256}) == 4
+    assert run.settings.dataset == f"{folder}/data/*_train_*.bin"
+
+
+def test_a_resumed_run_keeps_its_shards_and_refuses_changed_ones(folder):
+    run = request(folder)
+    write_run(run, folder / "runs" / "night" / "run.yml")
+    assert resolve_run({"resume": "night"}, folder / "runs").shards == run.shards
+    write_shard(folder / "data" / "fine_val_1.bin", [3] * 50)
+    with refuses(ConfigError, "dataset", "night", "changed"):
+        resolve_run({"resume": "night"}, folder / "runs")
+
+
+@pytest.mark.parametrize(
+    ("given", "facts"),
+    [
+        ({"dataset": "data/*_test_*.bin"}, ["*_test_*.bin", "fine_train_1.bin"]),
+        ({"validation": "data/*_test_*.bin"}, ["*_test_*.bin", "fine_val_1.bin"]),
+        ({"validation": "words.jsonl"}, ["validation", "words.jsonl", ".bin"]),
+        ({"dataset": "words.jsonl"}, ["validation", "words.jsonl", "held_out"]),
+        ({"dataset": "data/*.bin"}, ["validation", "fine_val_1.bin"]),
+        ({"validation": "none", "eval_every": 3}, ["eval_every", "validation"]),
+        ({"validation_tokens": 0}, ["validation_tokens"]),
+    ],
+)
+def test_shards_that_cannot_be_used_are_refused(folder, given, facts):
+    with refuses(ConfigError, *facts):
+        request(folder, **given)
+
+
+def test_broken_shards_are_refused_all_at_once(folder):
+    for name in ("train_1", "val_1"):
+        (folder / "data" / f"fine_{name}.bin").write_bytes(b"short")
+    with pytest.raises(ConfigError) as caught:
+        request(folder)
+    first, second = caught.value.findings
+    assert_names(first, "fine_train_1.bin")
+    assert_names(second, "fine_val_1.bin")
+
+
+def test_a_node_uses_its_own_copy_else_the_same_file_at_the_same_path(folder):
+    run = request(folder)
+    node = Layout.from_environment({"HEARTH_WORKSPACE": str(folder / "node")})
+    first, second, _ = run.shards
+
+    def held():
+        return held_shards(run, node, lambda _: None)
+
+    assert held() == {shard: node.shard(shard)[1] for shard in run.shards}
+    node.data.mkdir(parents=True, exist_ok=True)
+    own = node.data / staged_of(first)
+    own.write_bytes((folder / "data" / "fine_train_1.bin").read_bytes())
+    write_shard(folder / "data" / "fine_train_2.bin", [1] * 70)
+    assert held()[first] == own
+    assert second not in held(), "other content of the same size"
+    own.write_bytes(b"torn")
+    assert held()[first] == node.shard(first)[1]
+    elsewhere = replace(run, shards=(replace(first, path="words.jsonl/fine_train_1.bin"),))
+    assert held_shards(elsewhere, node, print) == {}, "no folder that this user can look into"
