@@ -184,7 +184,7 @@ class Distribution:
     def _estimated_sizes(self) -> dict[str, int]:
         """Return the sizes that are known before the download."""
         run, sizes = self.given, {}
-        if "model" in self.choice["fetches"] and run["shape"]:
+        if "model" in self.choice["fetches"] and run["shape"] and self._run.source.weights:
             sizes["model"] = run["shape"]["parameters"] * _BYTES_A_WEIGHT
         if run["files"]:
             sizes["data"] = sum(Path(file["source"]).stat().st_size for file in run["files"])

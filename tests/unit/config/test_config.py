@@ -76,6 +76,8 @@ def test_each_layer_overrides_single_settings_of_the_one_below(tmp_path):
         ("4,0", "split", (4, 0)),
         ("q_proj, v_proj", "lora_targets", ("q_proj", "v_proj")),
         ("all-linear", "lora_targets", "all-linear"),
+        ("0", "dropout", 0),
+        ("none", "dropout", None),
     ],
 )
 def test_strings_are_parsed_by_the_declared_type(text, name, value):
@@ -111,6 +113,9 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
         ({"lora": "off", "backend": "unsloth"}, ["lora=off", "backend=transformers"]),
         ({"trust_remote_code": "true", "backend": "unsloth"}, ["trust_remote_code", "Unsloth"]),
         ({"load_in_4bit": True, "precision": "fp64"}, ["precision=fp64", "load_in_4bit=false"]),
+        ({"dropout": 0, "backend": "unsloth"}, ["dropout", "Unsloth", "backend=transformers"]),
+        ({"dropout": 1}, ["dropout", "1", "less than 1"]),
+        ({"beta2": 1}, ["beta2", "1", "less than 1"]),
     ],
 )
 def test_a_wrong_setting_is_named_with_the_way_out(given, facts):
@@ -143,6 +148,13 @@ def test_a_model_is_a_preset_a_hub_id_or_a_folder(tmp_path):
     assert resolve({"model": "owner/name"}).source.kind == "hub"
     folder = resolve({"model": str(tmp_path)})
     assert (folder.source.kind, folder.settings.model) == ("folder", str(tmp_path))
+
+
+def test_from_scratch_no_weights_are_wanted_of_the_hub(tmp_path):
+    run = resolve_run({"model": "gpt2-124m", "run": "night"}, tmp_path)
+    write_run(run, tmp_path / "run.yml")
+    assert read_run(tmp_path / "run.yml").source.weights is False
+    assert resolve({"model": "gpt2-124m", "scratch": False}).source.weights is True
 
 
 @pytest.mark.parametrize("name", preset_names())

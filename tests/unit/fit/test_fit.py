@@ -61,7 +61,9 @@ cases = st.builds(
     compress=st.sampled_from(["none", "bf16"]),
     lora=st.booleans(),
     lora_rank=st.integers(1, 128),
-    lora_targets=st.sampled_from(["all-linear", ("o_proj",), ("q_proj", "v_proj", "down_proj")]),
+    lora_targets=st.sampled_from(
+        ["all-linear", ("o_proj", "c_proj"), ("v_proj", "down_proj", "c_fc")]
+    ),
     sync_every=st.sampled_from([1, 16]),
     ranks=st.sampled_from([1, 2]),
 )
@@ -139,6 +141,49 @@ def test_auto_comes_to_what_the_run_will_choose():
     assert (gpu.sharers, parts.sharers, parts.settings.backend) == (1, 2, "transformers")
 
 
+GPT2 = load_preset("gpt2-124m")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_gpt2_keeps_for_its_backward_pass_is_estimated_by_what_its_modules_keep(precision):
+    tokens = 64
+    sizes = {"n_embd": 128, "n_layer": 4, "n_head": 4, "n_positions": tokens, "vocab_size": 64}
+    config = AutoConfig.for_model("gpt2", **sizes, bos_token_id=0, eos_token_id=0)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def pack(tensor):
+        kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
+        return tensor
+
+    dtype = {"enabled": precision == "bf16", "dtype": torch.bfloat16}
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with hooks, torch.autocast("cpu", **dtype):
+        model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False)
+    found = sum(
+        tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in weights
+    )
+    same = {"sequence_length": tokens, "precision": precision, "backend": "transformers"}
+    settings = Settings(model="gpt2-124m", **GPT2.settings | same, micro_batch=1)
+    shape = shape_of(config.to_dict())
+    assert estimate(shape, Case(settings, gpu=True)).activations == pytest.approx(found, rel=0.15)
+
+
+def test_gpt2_from_scratch_fits_a_card_of_6_gb_and_not_one_of_4():
+    settings = Settings(model="gpt2-124m", **GPT2.settings)
+    cards = {"oldbox": Room(6 * GIB, "GTX 1060"), "attic": Room(4 * GIB, "GTX 1050 Ti")}
+    found = misfits("gpt2-124m", settings, GPT2.shape, cards)
+    assert list(found) == ["attic"]
+    assert_names(found["attic"], "-e nodes=oldbox", "gradient_checkpointing=true")
+    assert "lora=" not in found["attic"] and "load_in_4bit" not in found["attic"]
+
+
+@pytest.mark.parametrize(("targets", "features"), [(("c_attn",), 768 + 2304), (("c_proj",), 5376)])
+def test_an_adapter_for_gpt2_is_counted_by_gpt2s_own_names(targets, features):
+    assert adapter_parameters(GPT2.shape, 8, targets) == 12 * 8 * features
+
+
 @pytest.mark.parametrize(
     ("choices", "wanted"),
     [
@@ -146,6 +191,7 @@ def test_auto_comes_to_what_the_run_will_choose():
         ({"lora": False}, "transformers"),
         ({"parallel": "fsdp"}, "transformers"),
         ({"trust_remote_code": True}, "transformers"),
+        ({"dropout": 0}, "transformers"),
         ({"backend": "transformers"}, "transformers"),
     ],
 )
@@ -360,6 +406,7 @@ def test_the_shape_of_a_model_is_read_where_it_lies(kind, place, tmp_path):
         {"vision_config": {}},
         {"quantization_config": {}},
         {"num_hidden_layers": "many"},
+        {"model_type": "gpt2", "n_embd": None},
     ],
 )
 def test_of_another_kind_of_model_nothing_is_guessed(changes):

@@ -25,7 +25,7 @@ def test_the_listing_has_a_line_a_preset_the_smallest_first():
     assert sorted(line.split()[0] for line in lines) == preset_names()
     assert line_of(lines, "llama2-7b") == ["llama2-7b", "6.7B", "llama2", "yes", "1024"]
     assert line_of(lines, "smollm2-135m") == ["smollm2-135m", "135M", "apache-2.0", "no", "256"]
-    assert lines[0].startswith("smollm2-135m")
+    assert lines[0].startswith("gpt2-124m")
 
 
 def test_each_preset_says_where_it_fits():
@@ -34,6 +34,7 @@ def test_each_preset_says_where_it_fits():
     assert line_of(lines, "qwen3-0.6b")[-2:] == ["all", "all"]
     assert line_of(lines, "mistral-7b")[-2:] == ["tower", "all"]
     assert line_of(lines, "llama2-13b")[-2:] == ["–", "tower"]
+    assert line_of(lines, "gpt2-124m")[-2:] == ["all", "–"]  # all of its weights learn
 
 
 def test_ranks_on_cpus_train_in_32_bits():

@@ -11,12 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.facts import refuses
-from support.tiny_model import make_dataset, make_model, poison
+from support.ranks import loaded
+from support.tiny_model import make_dataset, make_model, make_seeing_model, poison
+from transformers import GPT2Config
 
 from hearth.base.errors import HearthError
 from hearth.config import resolve_run
 from hearth.config.layout import Layout
-from hearth.model.compatibility import check_length, weights_in
+from hearth.model.compatibility import check_dropout, check_length, weights_in
 from hearth.model.load import load_model
 from hearth.prepare.node import prepare
 
@@ -68,6 +70,29 @@ QUANTISED = {"quant_method": "bitsandbytes", "load_in_4bit": True}
 def test_a_configuration_that_does_not_suit_the_run_is_named(prepared, changed, settings, facts):
     with refuses(HearthError, *facts):
         prepared(changed, **settings)
+
+
+@pytest.fixture(scope="module")
+def dropping(tmp_path_factory):
+    """Return a GPT-2, whose own configuration drops out a tenth."""
+    folder = tmp_path_factory.mktemp("models") / "gpt2"
+    return make_model(folder, family=GPT2Config, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
+
+
+@pytest.mark.parametrize("how", [{}, {"lora": False}, SCRATCH], ids=["adapter", "whole", "scratch"])
+@pytest.mark.parametrize(("dropout", "steady"), [(None, False), (0.5, False), (0, True)])
+def test_a_models_own_dropout_can_be_switched_off(dropping, how, dropout, steady):
+    network = loaded(dropping, dropout=dropout, **how).network.train()
+    ids = torch.arange(24)[None]
+    one, other = (network(ids, use_cache=False).logits for _ in range(2))
+    assert torch.equal(one, other) == steady
+
+
+def test_a_dropout_that_the_configuration_does_not_name_is_refused(tmp_path):
+    folder = make_seeing_model(tmp_path / "seeing")
+    check_dropout(folder, False, 0)
+    with refuses(HearthError, "dropout", "config.json", "0.5"):
+        check_dropout(folder, False, 0.5)
 
 
 # 280 million weights.

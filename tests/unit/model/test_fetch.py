@@ -17,7 +17,7 @@ from support.facts import assert_names
 from support.own_code import CODE, make_hermit
 from support.stand_in_hub import COMMIT, stand_in_hub
 from support.tiny_model import make_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
 from hearth.base.hub import is_unreachable, scrub
@@ -121,6 +121,22 @@ def test_code_comes_along_where_the_model_does_not_run_without(hub, tmp_path):
     (tmp_path / "hermit" / "vocabulary.tiktoken").touch()
     model, _ = fetch(SOURCE, tmp_path)
     assert {*CODE, "vocabulary.tiktoken"} < {path.name for path in model.path.iterdir()}
+
+
+def test_from_scratch_everything_comes_but_the_weights_also_beside_the_whole_model(
+    hub, folder, tmp_path
+):
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")  # in a form that is not read
+    hub.models[ID] = folder
+    bare, _ = fetch(replace(SOURCE, weights=False), tmp_path)
+    assert not any("resolve" in asked and asked.endswith((".bin", WEIGHTS)) for asked in hub.asked)
+    AutoConfig.from_pretrained(bare.path, local_files_only=True)
+    AutoTokenizer.from_pretrained(bare.path, local_files_only=True)
+    (folder / "pytorch_model.bin").rename(folder / WEIGHTS)
+    whole, _ = fetch(SOURCE, tmp_path)
+    assert (whole.path / WEIGHTS).is_file()
+    assert not list(bare.path.glob("*.safetensors"))
+    assert fetch(replace(SOURCE, weights=False), tmp_path) == (bare, [])
 
 
 def test_a_cached_model_is_used_without_asking(hub, tmp_path):

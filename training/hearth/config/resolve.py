@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,8 @@ def resolve(
     if source.kind == "folder":
         merged["model"] = source.id
     settings = Settings.model_validate(merged)
+    if source.kind == "hub":
+        source = replace(source, weights=not settings.scratch)
     if findings := settings.contradictions():
         raise ConfigError(*findings)
     try:

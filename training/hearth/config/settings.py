@@ -47,6 +47,7 @@ def _setting(group: str, help_: str, default: Any = ..., **constraints: Any) -> 
 
 Count = Annotated[int, Field(ge=1)]
 OptionalCount = Annotated[Count | None, BeforeValidator(_none)]
+OptionalFraction = Annotated[Annotated[float, Field(ge=0, lt=1)] | None, BeforeValidator(_none)]
 OptionalText = Annotated[str | None, BeforeValidator(_none)]
 Shares = tuple[Annotated[int, Field(ge=0)], ...]
 Split = Annotated[
@@ -147,6 +148,9 @@ class Settings(BaseModel):
         "auto",
     )
     weight_decay: float = _setting("Optimizer", "decoupled weight decay", 0.0, ge=0)
+    beta2: float = _setting(
+        "Optimizer", "decay of AdamW's average of squared gradients", 0.999, ge=0, lt=1
+    )
     clip_norm: float = _setting(
         "Optimizer", "maximum norm of the gradient; 0: no clipping", 1.0, ge=0
     )
@@ -168,6 +172,13 @@ class Settings(BaseModel):
     )
     lora_targets: Targets = _setting(
         "LoRA", "module names separated by commas, or all-linear", "all-linear"
+    )
+
+    dropout: OptionalFraction = _setting(
+        "Model",
+        "dropout of the model's own layers, by default as its config.json says; above 0 the result "
+        "depends on the split",
+        None,
     )
 
     parallel: Literal["ddp", "fsdp"] = _setting(
@@ -278,6 +289,11 @@ class Settings(BaseModel):
                 "backend=auto or backend=transformers",
             ),
             (
+                self.dropout is not None and unsloth,
+                "dropout: Unsloth takes a model's layers as they are; take backend=auto or "
+                "backend=transformers",
+            ),
+            (
                 rounds and fsdp,
                 "sync_every: local steps need the whole model on every rank; take parallel=ddp, "
                 "or sync_every=1",
@@ -324,10 +340,11 @@ class Settings(BaseModel):
     def suits_unsloth(self) -> bool:
         """Whether `backend: auto` takes Unsloth on a GPU.
 
-        Only Transformers' layers can be sharded, Unsloth's kernels are made for LoRA, and Unsloth
-        does not support a model that brings its own code.
+        Only Transformers' layers can be sharded or given another dropout, Unsloth's kernels are
+        made for LoRA, and Unsloth does not support a model that brings its own code.
         """
-        return self.lora and self.parallel == "ddp" and not self.trust_remote_code
+        other = self.trust_remote_code or self.dropout is not None
+        return self.lora and self.parallel == "ddp" and not other
 
     @property
     def wants_speeds(self) -> bool:
@@ -354,7 +371,7 @@ or the result of training on them."""
 
 TIMED = (
     *("sequence_length", "packing"),
-    *("lora", "lora_rank", "lora_dropout", "lora_targets"),
+    *("lora", "lora_rank", "lora_dropout", "lora_targets", "dropout"),
     *("load_in_4bit", "gradient_checkpointing", "memory_limit", "threads"),
 )
 """Settings that change how long a row takes: a speed measured with other values does not count."""

@@ -1,14 +1,15 @@
 """The shape of a model, with the field names of its config.json. Plain data, no torch.
 
-Dense decoders with a gated MLP are supported; the shape of any other kind is unknown, not guessed.
+Dense decoders of the kinds in `FAMILIES` are supported; the shape of any other is unknown, not
+guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -22,16 +23,26 @@ class _Family:
     Attributes:
         norms: number of norms over the hidden size in each layer.
         head_norms: whether queries and keys are normalised per head.
-        biases: whether the projections of queries, keys and values have a bias.
+        biases: which layers have a bias: those that make queries, keys and values, or all of them,
+            norms included.
         fused: whether one matrix makes queries, keys and values, and another gate and up.
+        gated: whether the MLP has a gate beside its up-projection.
+        positions: whether each position has a learned embedding.
+        names: names of the linear layers that differ from Llama's.
         tied: whether input and output embeddings are tied if the config does not say.
     """
 
     norms: int = 2
     head_norms: bool = False
-    biases: bool = False
+    biases: Literal["none", "qkv", "all"] = "none"
     fused: bool = False
+    gated: bool = True
+    positions: bool = False
     tied: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+_GPT2 = {"qkv_proj": "c_attn", "o_proj": "c_proj", "up_proj": "c_fc", "down_proj": "c_proj"}
 
 
 FAMILIES: Mapping[str, _Family] = {
@@ -39,11 +50,12 @@ FAMILIES: Mapping[str, _Family] = {
     "mistral": _Family(),
     "granite": _Family(),
     "smollm3": _Family(tied=True),
-    "qwen2": _Family(biases=True),
+    "qwen2": _Family(biases="qkv"),
     "qwen3": _Family(head_norms=True),
     "gemma3": _Family(norms=4, head_norms=True, tied=True),
     "gemma3_text": _Family(norms=4, head_norms=True, tied=True),
     "phi3": _Family(fused=True),
+    "gpt2": _Family(biases="all", fused=True, gated=False, positions=True, tied=True, names=_GPT2),
 }
 """By `model_type`. Source: the modules of transformers of these names."""
 
@@ -67,6 +79,7 @@ class Shape:
 
     Attributes:
         parameters: of the whole model, including parts such as a vision tower.
+        max_position_embeddings: positions with an embedding, in a family that learns them.
     """
 
     model_type: str
@@ -79,6 +92,7 @@ class Shape:
     vocab_size: int
     tie_word_embeddings: bool
     parameters: int
+    max_position_embeddings: int = 0
 
     def __post_init__(self) -> None:
         if self.model_type not in FAMILIES:
@@ -101,7 +115,7 @@ class Shape:
 
     @property
     def linears(self) -> dict[str, Linear]:
-        """The linear layers of one decoder layer, by name."""
+        """The linear layers of one decoder layer, by the name of their like in Llama or Phi-3."""
         hidden, inner = self.hidden_size, self.intermediate_size
         query, key = self.query_size, self.key_size
         if self.family.fused:
@@ -111,6 +125,8 @@ class Shape:
             pairs = (("q_proj", query), ("k_proj", key), ("v_proj", key))
             first = {name: Linear(hidden, size) for name, size in pairs}
             second = {name: Linear(hidden, inner) for name in ("gate_proj", "up_proj")}
+        if not self.family.gated:
+            second = {"up_proj": Linear(hidden, inner)}
         last = {"down_proj": Linear(inner, hidden)}
         return first | {"o_proj": Linear(query, hidden)} | second | last
 
@@ -128,9 +144,15 @@ class Shape:
     def decoder_parameters(self) -> int:
         """Parameters of the decoder with its embeddings, added up from the sizes."""
         family = self.family
-        norms = family.norms * self.hidden_size + 2 * self.head_dim * family.head_norms
-        biases = (self.query_size + 2 * self.key_size) * family.biases
-        rest = self.num_hidden_layers * (norms + biases) + self.hidden_size
+        norm = self.hidden_size * (2 if family.biases == "all" else 1)
+        norms = family.norms * norm + 2 * self.head_dim * family.head_norms
+        biases = {
+            "none": 0,
+            "qkv": self.query_size + 2 * self.key_size,
+            "all": sum(linear.features_out for linear in self.linears.values()),
+        }[family.biases]
+        positions = self.max_position_embeddings * self.hidden_size * family.positions
+        rest = self.num_hidden_layers * (norms + biases) + norm + positions
         return self.linear_parameters + self.embedding_parameters + rest
 
 
@@ -144,6 +166,8 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
     if config.get("model_type") not in FAMILIES:
         return None
     try:
+        if config["model_type"] == "gpt2":
+            config = _from_gpt2(config)
         heads = int(config["num_attention_heads"])
         usual = {
             "num_key_value_heads": heads,
@@ -155,6 +179,19 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
     except (KeyError, TypeError, ValueError):
         return None
     return Shape(**{**vars(shape), "parameters": shape.decoder_parameters})
+
+
+def _from_gpt2(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes in GPT-2's config.json by the names that all other kinds give them."""
+    named = {
+        "hidden_size": config.get("n_embd"),
+        "num_hidden_layers": config.get("n_layer"),
+        "num_attention_heads": config.get("n_head"),
+        "max_position_embeddings": config.get("n_positions"),
+        "intermediate_size": config.get("n_inner") or 4 * config["n_embd"],
+    }
+    kept = ("model_type", "vocab_size", "tie_word_embeddings")
+    return named | {name: config[name] for name in kept if name in config}
 
 
 def shape_in(folder: Path) -> Shape | None:

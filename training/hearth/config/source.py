@@ -24,7 +24,10 @@ class WheelSource:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model's name in the cache, and its Hub id or local folder."""
+    """A model's name in the cache, and its Hub id or local folder.
+
+    Without `weights`, only its configuration and tokenizer are fetched from the Hub.
+    """
 
     name: str
     id: str
@@ -32,8 +35,10 @@ class ModelSource:
     revision: str | None = None
     gated: bool = False
     wheel: WheelSource | None = None
+    weights: bool = True
 
     @property
     def folder(self) -> str:
         """The name of its folder in the cache."""
-        return re.sub(r"[^\w.-]+", "--", self.name).strip(".-") or "model"
+        name = re.sub(r"[^\w.-]+", "--", self.name).strip(".-") or "model"
+        return name if self.weights else f"{name}.scratch"

@@ -80,17 +80,25 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Beginning:
+    """The first tokens of a held-out text, and those that follow them in it."""
+
+    ids: list[int]
+    following: list[int]
+
+
+@dataclass(frozen=True)
 class TokenData:
     """Training rows, held-out rows, and the report on the data set.
 
     `report` prints as one line and has `fingerprint` and `held_out_rows`; `question` returns the
-    first held-out question of the data, or None.
+    first held-out question of the data, the beginning of a text in its place, or None.
     """
 
     train: Rows
     held_out: Rows
     report: Any
-    question: Callable[[], Question | None]
+    question: Callable[[], Question | Beginning | None]
 
 
 def _question(records: Records, held_out: frozenset[int]) -> Question | None:

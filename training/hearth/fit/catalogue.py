@@ -78,6 +78,8 @@ def _fits(name: str, settings: Settings, shape: Shape | None, rooms: Mapping[str
     """Return the nodes that a preset fits: "all", their names, "–" for none, or "?"."""
     if shape is None:
         return _NOT_KNOWN
+    if settings.contradictions():  # weights that learn are not kept in 4 bits
+        return "–"
     lacking = misfits(name, settings, shape, rooms)
     having = [node for node in rooms if node not in lacking]
     if len(having) == len(rooms) > 1:

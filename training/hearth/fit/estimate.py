@@ -169,13 +169,14 @@ def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...] | str) 
     sizes = (
         linear.features_in + linear.features_out
         for name, linear in shape.linears.items()
-        if _is_target(name, targets)
+        if _is_target(shape, name, targets)
     )
     return shape.num_hidden_layers * rank * sum(sizes)
 
 
-def _is_target(name: str, targets: tuple[str, ...] | str) -> bool:
-    return isinstance(targets, str) or name in {target.rpartition(".")[2] for target in targets}
+def _is_target(shape: Shape, name: str, targets: tuple[str, ...] | str) -> bool:
+    own = shape.family.names.get(name, name)
+    return isinstance(targets, str) or own in {target.rpartition(".")[2] for target in targets}
 
 
 def _weights(shape: Shape, case: Case) -> float:
@@ -217,14 +218,17 @@ def _in_the_heap(shape: Shape, size: int) -> int:
 def _activations(shape: Shape, case: Case) -> float:
     """Return the bytes saved for the backward pass, with heap fragmentation, without logits."""
     layer = _unsloth_layer(shape, case) if case.unsloth else _layer(shape, case)
+    # Autocast keeps a 16-bit copy of every matrix that learns until the backward pass is over.
+    matrices = shape.linear_parameters + shape.vocab_size * shape.hidden_size
+    copies = matrices * case.size if case.size < 4 and not case.settings.lora else 0
     sizes = [case.tokens * features * size for features, size in layer]
     # On a CPU freed tensors fragment the heap, so checkpointing saves less than it could.
     holes = 0.0 if case.gpu else _HEAP * sum(min(size, _LARGEST) for size in sizes)
     if case.settings.gradient_checkpointing:
         # The input of every layer, and all tensors of the one layer that is being recomputed.
         inputs = shape.num_hidden_layers * case.tokens * shape.hidden_size * case.size
-        return inputs + sum(sizes) + shape.num_hidden_layers * holes
-    return shape.num_hidden_layers * (sum(sizes) + holes)
+        return copies + inputs + sum(sizes) + shape.num_hidden_layers * holes
+    return copies + shape.num_hidden_layers * (sum(sizes) + holes)
 
 
 def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
@@ -242,10 +246,11 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
     # Queries; keys and values, repeated for each head that shares them; the attention's output.
     kept += [(query, size)] * 4
     kept += [(run.sequence_length, size)]  # the mask that isolates documents: one row per token
-    kept += [(inner, size)] * 3  # gate, its activation, up
+    # Gate, its activation, up; without a gate the input of GPT-2's GELU and three terms of it.
+    kept += [(inner, size)] * (3 if family.gated else 4)
     # Inputs of the trainable matrices: of the adapters, or of all linear layers.
     learning = run.lora_targets if run.lora else "all-linear"
-    targets = [name for name in shape.linears if _is_target(name, learning)]
+    targets = [name for name in shape.linears if _is_target(shape, name, learning)]
     for first in ("q_proj qkv_proj k_proj v_proj", "gate_proj gate_up_proj up_proj"):
         copies = sum(name in targets for name in first.split())
         kept += [(hidden, size)] * (copies if autocast else min(copies, 1))

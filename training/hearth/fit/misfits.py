@@ -86,7 +86,8 @@ def _advice(
 
     def fits(changes: Mapping[str, Any]) -> bool:
         changed = settings.model_copy(update=dict(changes))
-        return _fits(needs(changed, shape, rooms, ranks)[node], rooms[node])
+        allowed = not changed.contradictions()
+        return allowed and _fits(needs(changed, shape, rooms, ranks)[node], rooms[node])
 
     measures = _measures(settings)
     ways: list[str] = []

@@ -107,7 +107,7 @@ def cached_model(
         return None
     try:
         current = verify(manifest, target)
-        check_folder(target)
+        check_folder(target, source.weights)
     except Damaged as damage:
         say(f"model: the cached {source.name} is damaged ({damage}); fetching it again")
         return None

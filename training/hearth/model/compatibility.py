@@ -127,6 +127,21 @@ def weights_in(folder: Path, own_code: bool) -> int:
     return sum(parameter.numel() for parameter in outline(folder, own_code).parameters())
 
 
+def dropouts_in(folder: Path, own_code: bool) -> list[str]:
+    """Return the names that config.json in `folder` has for the dropouts of the model."""
+    config = outline(folder, own_code).config.to_dict()
+    return [name for name in config if name.endswith(("dropout", "pdrop"))]
+
+
+def check_dropout(folder: Path, own_code: bool, dropout: float | None) -> None:
+    """Raise `ModelError` if the model in `folder` cannot drop out what the setting asks for."""
+    if dropout and not dropouts_in(folder, own_code):
+        raise ModelError(
+            f"dropout: {folder}/config.json names no dropout, so {dropout:g} would do nothing; "
+            "leave dropout out"
+        )
+
+
 def check_targets(targets: tuple[str, ...] | str, folder: Path, own_code: bool) -> None:
     """Raise `ModelError` if a module that lora_targets names is not in the model."""
     if isinstance(targets, str):

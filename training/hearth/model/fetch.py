@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.errors import RevisionNotFoundError
 from huggingface_hub.utils import disable_progress_bars, filter_repo_objects
@@ -31,15 +32,19 @@ from hearth.model.cache import (
     stock_file,
     unfinished_of,
 )
-from hearth.model.folder import WANTED, check_folder, check_replaceable, check_space, take_stock
+from hearth.model.folder import check_folder, check_replaceable, check_space, take_stock, wanted
 from hearth.model.wheel import model_from_wheel
 
 Say = Callable[[str], None]
-# Subfolders (original/, onnx/) and these files hold other formats of the same weights.
-_WANTED = {
-    "allow_patterns": [*WANTED, *code.PATTERNS],
-    "ignore_patterns": ["*/*", "consolidated*.safetensors"],
-}
+
+
+def _patterns(source: ModelSource) -> dict[str, Any]:
+    """Return the patterns of the files to fetch, as the Hub's library names them."""
+    return {
+        "allow_patterns": [*wanted(source.weights), *code.PATTERNS],
+        # Subfolders (original/, onnx/) and these files hold other formats of the same weights.
+        "ignore_patterns": ["*/*", "consolidated*.safetensors"],
+    }
 
 
 def fetch_model(
@@ -52,7 +57,7 @@ def fetch_model(
     """Return the folder of `source`, downloading or converting the model to `models` if needed.
 
     `known` are model names to suggest for a misspelled one. With `weights`, a local folder must
-    hold weights; a fetched model always does.
+    hold weights; for a model of the Hub `source` says so.
 
     Raises `ModelError` if the model cannot be obtained, with the remedy.
     """
@@ -108,16 +113,16 @@ def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) 
             _clear(unfinished)
             raise
     try:
-        check_folder(unfinished)
+        check_folder(unfinished, source.weights)
     except ModelError as error:
         _clear(unfinished)
         findings = [finding.replace(str(unfinished), source.id) for finding in error.findings]
         raise ModelError(*findings) from None
-    manifest = take_stock(unfinished, source.id, origin, revision)
+    manifest = take_stock(unfinished, source.id, origin, revision, source.weights)
     manifest.write(unfinished / MANIFEST)
     for path in unfinished.iterdir():
         if path.name not in manifest.files and path.name != MANIFEST:
-            path.unlink()  # code that is not needed
+            path.unlink()  # code that is not needed, or a package's weights
     sync_below(unfinished)
     check_replaceable(target)  # a download takes long enough for somebody to put a folder here
     _clear(target)
@@ -152,8 +157,9 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
             source.id, revision=source.revision, timeout=PROBE_SECONDS, files_metadata=True
         )
         siblings = info.siblings or ()
-        files = list(filter_repo_objects(siblings, **_WANTED, key=lambda file: file.rfilename))
-        if not any(file.rfilename.endswith(".safetensors") for file in files):
+        patterns = _patterns(source)
+        files = list(filter_repo_objects(siblings, **patterns, key=lambda file: file.rfilename))
+        if source.weights and not any(file.rfilename.endswith(".safetensors") for file in files):
             raise ModelError(
                 f"{source.id}: this model has no *.safetensors weights, and no other format is "
                 "read; choose another model"
@@ -161,7 +167,7 @@ def _from_hub(source: ModelSource, folder: Path, say: Say, known: Sequence[str])
         size = sum(file.size or 0 for file in files)
         check_space(folder.parent, size - bytes_below(folder), "HEARTH_MODELS")
         say(f"model: downloading {source.id} from the Hub ({size / 2**20:.0f} MiB)")
-        api.snapshot_download(source.id, revision=info.sha, local_dir=folder, **_WANTED)
+        api.snapshot_download(source.id, revision=info.sha, local_dir=folder, **patterns)
     except ModelError:
         raise
     except Exception as error:  # HTTP, DNS, TLS, proxies: each has its own error classes
@@ -186,19 +192,20 @@ def _download_error(source: ModelSource, error: Exception, known: Sequence[str])
 
 def _from_hub_cache(source: ModelSource, folder: Path, say: Say) -> str | None:
     """Copy the model from huggingface_hub's own cache, if it is there; return its commit."""
+    patterns = _patterns(source)
     try:
         snapshot = Path(
             hub_api().snapshot_download(
-                source.id, revision=source.revision, **_WANTED, local_files_only=True
+                source.id, revision=source.revision, **patterns, local_files_only=True
             )
         )
-        check_folder(snapshot)
+        check_folder(snapshot, source.weights)
     except (OSError, ValueError, ModelError):
         return None
     say(f"model: {_hub_silent()}; copying {source.name} from its local cache")
     _clear(folder)
     folder.mkdir()
     files = (path for path in snapshot.iterdir() if path.is_file())
-    for path in filter_repo_objects(files, **_WANTED, key=lambda path: path.name):
+    for path in filter_repo_objects(files, **patterns, key=lambda path: path.name):
         shutil.copyfile(path, folder / path.name)
     return snapshot.name

@@ -19,7 +19,8 @@ from hearth.base.text import byte_count
 from hearth.model import code
 
 # The files of a model; pickled weights could run code and are not read.
-WANTED = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
+_WEIGHTS = ("*.safetensors",)
+_OTHERS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
 _TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
 
 
@@ -61,6 +62,11 @@ class Manifest:
         write_whole(path, json.dumps(asdict(self), indent=1) + "\n")
 
 
+def wanted(weights: bool) -> tuple[str, ...]:
+    """Return the patterns of a model's files, with or without its weights."""
+    return (*_WEIGHTS, *_OTHERS) if weights else _OTHERS
+
+
 def read_manifest(path: Path) -> Manifest | None:
     """Return the manifest at `path`, or None if it is missing or unreadable."""
     try:
@@ -69,9 +75,11 @@ def read_manifest(path: Path) -> Manifest | None:
         return None
 
 
-def take_stock(folder: Path, id: str, origin: str, revision: str | None) -> Manifest:
+def take_stock(
+    folder: Path, id: str, origin: str, revision: str | None, weights: bool = True
+) -> Manifest:
     """Return the manifest of `folder`, reading every file of the model once."""
-    files = {path.name: _record(path) for path in model_files(folder)}
+    files = {path.name: _record(path) for path in model_files(folder, weights)}
     return Manifest(id=id, origin=origin, revision=revision, files=files)
 
 
@@ -152,9 +160,9 @@ def check_space(folder: Path, needed: int, option: str) -> None:
         )
 
 
-def model_files(folder: Path) -> Iterator[Path]:
+def model_files(folder: Path, weights: bool = True) -> Iterator[Path]:
     """Yield the model's files, sorted by name; code files only if the model needs its own code."""
-    patterns = (*WANTED, *(code.PATTERNS if code.code_in(folder) else ()))
+    patterns = (*wanted(weights), *(code.PATTERNS if code.code_in(folder) else ()))
     paths = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
     return (path for path in sorted(paths) if path.name != MANIFEST)
 

@@ -53,11 +53,12 @@ def make_optimizer(
     chosen: str, settings: Settings, parameters: Sequence[torch.nn.Parameter]
 ) -> torch.optim.Optimizer:
     """Return the `chosen` optimizer for `parameters`."""
+    how = {"betas": (0.9, settings.beta2), "weight_decay": settings.weight_decay}
     if chosen == "adamw_8bit":
         from bitsandbytes.optim import AdamW8bit
 
-        return AdamW8bit(parameters, settings.learning_rate, weight_decay=settings.weight_decay)
-    return torch.optim.AdamW(parameters, settings.learning_rate, weight_decay=settings.weight_decay)
+        return AdamW8bit(parameters, settings.learning_rate, **how)
+    return torch.optim.AdamW(parameters, settings.learning_rate, **how)
 
 
 def make_schedule(

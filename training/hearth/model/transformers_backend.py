@@ -24,6 +24,7 @@ from hearth.config import Settings
 from hearth.data.rows import IGNORED, Batch
 from hearth.model.backend import TrainableModel
 from hearth.model.code import may_run
+from hearth.model.compatibility import dropouts_in
 from hearth.model.precision import DTYPES
 
 
@@ -75,13 +76,16 @@ def load(
 ) -> TransformersModel:
     """Return the model in `folder`, ready for training (see `load.load_model`)."""
     own_code = may_run(settings.trust_remote_code, folder)
+    changes: dict[str, Any] = {}
+    if settings.dropout is not None:
+        changes = dict.fromkeys(dropouts_in(folder, own_code), settings.dropout)
     if settings.scratch:
-        base = _drawn(folder, own_code, precision).to(device)
+        base = _drawn(folder, own_code, precision, changes).to(device)
     elif settings.load_in_4bit:
-        base = _in_4_bits(folder, own_code, device, precision)
+        base = _in_4_bits(folder, own_code, device, precision, changes)
     else:
         dtype = DTYPES[precision] if settings.lora else _learning_dtype(precision)
-        base = _stored(folder, own_code, dtype).to(device)
+        base = _stored(folder, own_code, dtype, **changes).to(device)
     if settings.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.enable_input_require_grads()
@@ -103,7 +107,10 @@ def _learning_dtype(precision: str) -> torch.dtype:
 
 
 def _stored(folder: Path, own_code: bool, dtype: torch.dtype, **more: Any) -> PreTrainedModel:
-    """Return the model stored in `folder`, with its weights as `dtype`."""
+    """Return the model stored in `folder`, with its weights as `dtype`.
+
+    `more` are arguments of Transformers, or values that replace those in config.json.
+    """
     return AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=dtype,
@@ -115,7 +122,7 @@ def _stored(folder: Path, own_code: bool, dtype: torch.dtype, **more: Any) -> Pr
 
 
 def _in_4_bits(
-    folder: Path, own_code: bool, device: torch.device, precision: str
+    folder: Path, own_code: bool, device: torch.device, precision: str, changes: dict[str, Any]
 ) -> PreTrainedModel:
     """Return the model in `folder`, frozen and quantised to 4 bits (NF4, as in the QLoRA paper)."""
     from bitsandbytes.nn import Linear4bit
@@ -133,6 +140,7 @@ def _in_4_bits(
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
         ),
+        **changes,
     )
     for layer in base.modules():
         if isinstance(layer, Linear4bit):
@@ -142,13 +150,17 @@ def _in_4_bits(
     return prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
 
 
-def _drawn(folder: Path, own_code: bool, precision: str) -> PreTrainedModel:
-    """Return the model that config.json in `folder` describes, with random weights.
+def _drawn(
+    folder: Path, own_code: bool, precision: str, changes: dict[str, Any]
+) -> PreTrainedModel:
+    """Return the model that config.json in `folder` describes with `changes`, of random weights.
 
     They are drawn on the CPU, where every machine draws the same numbers, and in float32, so that
     all precisions start from the same weights.
     """
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=own_code)
+    config = AutoConfig.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=own_code, **changes
+    )
     model = AutoModelForCausalLM.from_config(
         config,
         dtype=torch.float32,

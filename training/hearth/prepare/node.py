@@ -18,7 +18,7 @@ from hearth.base.files import sha256_of
 from hearth.base.lock import locked
 from hearth.base.quiet import hush
 from hearth.base.text import listed
-from hearth.config import Run, Settings, preset_names
+from hearth.config import Run, Settings, load_preset, preset_names
 from hearth.config.held_shards import held_shards
 from hearth.config.layout import Layout
 from hearth.data.load import TokenData, load_data
@@ -28,6 +28,7 @@ from hearth.model.cache import ModelFolder
 from hearth.model.code import code_to_run
 from hearth.model.compatibility import (
     check_can_learn,
+    check_dropout,
     check_length,
     check_targets,
     check_vocabulary,
@@ -41,6 +42,7 @@ from hearth.model.fetch import fetch_model
 from hearth.model.load import backend_here
 from hearth.model.optimizer import choose_optimizer, means_here
 from hearth.model.precision import choose, supported
+from hearth.plan.batch import advised_rate, describe_batch
 from hearth.prepare.folders import another_run, check_folder
 from hearth.ranks.world import has_nvidia_gpu
 from hearth.verify.facts import nvidia_cards
@@ -48,10 +50,11 @@ from hearth.verify.facts import nvidia_cards
 
 @dataclass(frozen=True)
 class Prepared:
-    """The model and data of a run, ready in this node's caches."""
+    """The model and data of a run, ready in this node's caches; `batch` describes its steps."""
 
     model: ModelFolder
     data: TokenData
+    batch: list[str]
 
 
 def device_kind() -> torch.device:
@@ -127,7 +130,10 @@ def _check_model(run: Run, model: Path, own_code: bool, layout: Layout) -> None:
     """Raise if `model` does not suit the settings of `run`, with all problems found."""
     settings = run.settings
     backend = backend_here(settings, device_kind())
-    checks = [lambda: check_length(model, own_code, settings.sequence_length, backend)]
+    checks = [
+        lambda: check_length(model, own_code, settings.sequence_length, backend),
+        lambda: check_dropout(model, own_code, settings.dropout),
+    ]
     if settings.lora:
         checks.append(lambda: check_targets(settings.lora_targets, model, own_code))
     else:
@@ -263,7 +269,19 @@ def prepare(
     if findings or model is None or own_code is None:
         raise HearthError(*dict.fromkeys(findings))
     data = _load(run, layout, model.path, own_code, tokenizer, say)
-    return Prepared(model, data)
+    batch = _batch(settings, data)
+    for line in batch:
+        say(line)
+    return Prepared(model, data, batch)
+
+
+def _batch(settings: Settings, data: TokenData) -> list[str]:
+    """Return the line that describes a step, and a hint at the learning rate if one is due."""
+    lines = [describe_batch(settings, data.report.rows, data.report.tokens)]
+    if settings.model in preset_names():
+        tuned = Settings(model=settings.model, **load_preset(settings.model).settings)
+        lines += filter(None, [advised_rate(settings, tuned)])
+    return lines
 
 
 def inputs_of(prepared: Prepared) -> dict[str, str]:

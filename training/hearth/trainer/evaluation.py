@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hearth.config import Settings
-from hearth.data.load import TokenData
+from hearth.data.load import Beginning, TokenData
 from hearth.data.rows import Rows
 from hearth.data.template import encode_prompt
 from hearth.model.backend import TrainableModel
@@ -113,17 +113,25 @@ class Evaluator:
         self._world.barrier()
 
     def _answer(self, when: str, step: int, telemetry: Telemetry) -> None:
-        """Record the model's answer to the first held-out question, on rank 0."""
-        if question := self._data.question():
-            with self._autocast():
-                answer = self._model.generate(
-                    encode_prompt(self._model.tokenizer, question.messages), _ANSWER_TOKENS
-                )
-            telemetry.record(
-                "sample",
-                step=step,
-                when=when,
-                question=question.text,
-                answer=answer,
-                expected=question.expected,
+        """Record the model's answer to the first held-out question, on rank 0.
+
+        Where the data are one text, let the model go on with its beginning.
+        """
+        question, tokenizer = self._data.question(), self._model.tokenizer
+        if question is None:
+            return
+        most = _ANSWER_TOKENS
+        if isinstance(question, Beginning):
+            prompt, following = question.ids, question.following[:most]
+            text, expected = (
+                tokenizer.decode(ids, skip_special_tokens=True) for ids in (prompt, following)
             )
+            most = len(following)
+        else:
+            prompt = encode_prompt(tokenizer, question.messages)
+            text, expected = question.text, question.expected
+        with self._autocast():
+            answer = self._model.generate(prompt, most)
+        telemetry.record(
+            "sample", step=step, when=when, question=text, answer=answer, expected=expected
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hearth.base.errors import DataError
-from hearth.data.load import TokenData
+from hearth.data.load import Beginning, TokenData
 from hearth.data.shards.index import ShardFacts, examine, raise_shown
 from hearth.data.shards.rows import ShardRows
+
+_SHOWN_TOKENS = 32
+"""Tokens of the text that a sample goes on with."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,16 @@ def load_shards(
         fingerprint=_fingerprint(facts, shards, validation, sequence_length, len(held_out)),
     )
     say(str(report))
-    return TokenData(train, held_out, report, question=lambda: None)
+    return TokenData(train, held_out, report, functools.partial(_beginning, held_out))
+
+
+def _beginning(rows: ShardRows) -> Beginning | None:
+    """Return the first tokens of the validation shards, with room in the row for an answer."""
+    if not len(rows):
+        return None
+    ids = rows.batch([0]).input_ids[0].tolist()
+    shown = min(_SHOWN_TOKENS, len(ids) // 4)
+    return Beginning(ids[:shown], ids[shown:])
 
 
 def _foreign(facts: Mapping[Path, ShardFacts], vocabulary: int) -> list[str]:
