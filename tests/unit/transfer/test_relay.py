@@ -173,7 +173,7 @@ def test_of_many_shards_each_node_gets_those_that_it_lacks(nodes, tmp_path):
         chain = [each.giver for each in reversed(nodes[:place])]
         targets = {"data": str(node.folder / "data" / "0123-shards")}
         task = replace(node.task(digest, chain), keys=("data",), targets=targets, shards=here)
-        node.folder.mkdir()
+        node.folder.mkdir(exist_ok=True)
         answer = start(task, node.folder / "log")
         assert answer["findings"] == []
         digest = digest or answer["facts"]["digest"]
