@@ -1,4 +1,4 @@
-"""What a node prepares for a preset that begins with random weights, and what it says of it."""
+"""Preparing a preset that begins with random weights: the files it takes, the lines it says."""
 
 from __future__ import annotations
 
