@@ -67,7 +67,7 @@ def _rows(name: str, facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a pass has measured."""
+    """Return the figures of a pass."""
     where = f"{one['device']} {one['precision']}"
     if one["error"]:
         return (where, "failed", "–", "–")

@@ -117,7 +117,7 @@ def test_passes_on_the_processor_here():
 
 
 def answer(machine: dict, *passes: Pass) -> dict:
-    """Return what the command of a node answers."""
+    """Return the answer of a node's command."""
     findings = [*judge(machine, "provision.yml --tags python"), *judge_passes([*passes])]
     facts = asdict(Examined(machine, [*passes], findings))
     return {"facts": json.loads(json.dumps(facts)), "findings": []}
