@@ -106,6 +106,12 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
         ({"parallel": "fsdp", "lora": "off"}, ["parallel: fsdp", "parallel=ddp"]),
         ({"sync_every": 4, "parallel": "fsdp"}, ["parallel=ddp", "sync_every=1"]),
         ({"sync_every": 4, "optimizer": "adamw_8bit"}, ["optimizer=adamw", "sync_every=1"]),
+        (
+            {"lora": "off", "sync_every": 4, "optimizer": "muon"},
+            ["optimizer=adamw", "sync_every=1"],
+        ),
+        ({"optimizer": "muon"}, ["LoRA", "optimizer=adamw", "lora=off"]),
+        ({"schedule": "wsd", "decay_fraction": 1.5}, ["decay_fraction", "1.5", "equal to 1"]),
         ({"sync_every": 4, "precision": "fp16"}, ["precision=fp32", "bf16", "sync_every=1"]),
         ({"sync_every": 4, "replay": "night"}, ["replay", "sync_every=1"]),
         ({"scratch": "true"}, ["scratch", "lora=off"]),

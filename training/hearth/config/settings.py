@@ -138,13 +138,19 @@ class Settings(BaseModel):
     )
 
     learning_rate: float = _setting("Optimizer", "peak learning rate", 2e-4, gt=0)
-    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = _setting(
-        "Optimizer", "learning-rate schedule", "cosine"
+    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup", "wsd"] = _setting(
+        "Optimizer",
+        "learning-rate schedule; wsd: warm-up, stable, then decay to 0 in the last steps",
+        "cosine",
     )
     warmup_steps: int = _setting("Optimizer", "steps until the peak learning rate", 5, ge=0)
-    optimizer: Literal["auto", "adamw", "adamw_8bit"] = _setting(
+    decay_fraction: float = _setting(
+        "Optimizer", "fraction of all steps that the decay of schedule=wsd takes", 0.2, gt=0, le=1
+    )
+    optimizer: Literal["auto", "adamw", "adamw_8bit", "muon"] = _setting(
         "Optimizer",
-        "auto: adamw_8bit (needs bitsandbytes) if every rank has an NVIDIA GPU, else adamw",
+        "auto: adamw_8bit (needs bitsandbytes) if every rank has an NVIDIA GPU, else adamw; muon: "
+        "for the hidden matrices of a whole model, adamw for the rest",
         "auto",
     )
     weight_decay: float = _setting("Optimizer", "decoupled weight decay", 0.0, ge=0)
@@ -302,6 +308,17 @@ class Settings(BaseModel):
                 rounds and self.optimizer == "adamw_8bit",
                 "sync_every: the 8-bit state of adamw_8bit cannot be averaged; take "
                 "optimizer=adamw, or sync_every=1",
+            ),
+            (
+                rounds and self.optimizer == "muon",
+                "sync_every: muon divides its work over the ranks in every step, and local steps "
+                "are taken alone; take optimizer=adamw, or sync_every=1",
+            ),
+            (
+                self.lora and self.optimizer == "muon",
+                "optimizer: muon works on whole matrices, and its step on LoRA's A and B would "
+                "depend on how their product is divided between them; take optimizer=adamw, or "
+                "lora=off",
             ),
             (
                 rounds and self.precision == "fp16",
