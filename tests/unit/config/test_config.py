@@ -104,6 +104,8 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
         ({"parallel": "fsdp", "load_in_4bit": True}, ["parallel", "load_in_4bit=false"]),
         ({"parallel": "fsdp", "backend": "unsloth"}, ["parallel: fsdp", "backend=transformers"]),
         ({"parallel": "fsdp", "lora": "off"}, ["parallel: fsdp", "parallel=ddp"]),
+        ({"compile": True, "backend": "unsloth"}, ["compile=false", "backend=transformers"]),
+        ({"compile": True, "parallel": "fsdp"}, ["compile=false", "parallel=ddp"]),
         ({"sync_every": 4, "parallel": "fsdp"}, ["parallel=ddp", "sync_every=1"]),
         ({"sync_every": 4, "optimizer": "adamw_8bit"}, ["optimizer=adamw", "sync_every=1"]),
         (
