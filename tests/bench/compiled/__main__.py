@@ -94,7 +94,7 @@ def table(figures: Mapping[str, Any]) -> str:
         f"{figures['layers']} layers of {figures['model']}, rows of {len(SHAPES)} unlike shapes; "
         "seconds of processor time, forward and backward, medians of turns that alternate.",
         "",
-        "| | plain | compiled | times as fast, turn by turn | compiling, once | versions | "
+        "| | plain | compiled | times as fast, turn by turn | compiling, without g++ | versions | "
         "gradient apart |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]

@@ -202,8 +202,8 @@ class Settings(BaseModel):
     load_in_4bit: bool = _setting("Machine", "store the frozen weights in 4 bits (QLoRA)", False)
     compile: bool = _setting(
         "Machine",
-        "compile the layers with torch.compile, by Transformers: takes about a minute, then steps "
-        "are faster",
+        "compile the layers with torch.compile, by Transformers: the first step takes a minute "
+        "more, the others somewhat less",
         False,
     )
     gradient_checkpointing: bool = _setting(
