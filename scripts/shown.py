@@ -33,11 +33,11 @@ def enter_venv(name: str) -> None:
     os.execv(PYTHON, [str(PYTHON), str(REPOSITORY / "scripts" / name), *sys.argv[1:]])
 
 
-def main(name: str, about: str | None, lines: str) -> int:
+def main(name: str, about: str | None, lines: str, metrics: str | None = None) -> int:
     """Play `playbooks/NAME.yml`, print its table or JSON, and return the exit status.
 
     `about` is the description for --help; `lines` names the function that formats the JSON as
-    lines, as `module:function`.
+    lines, as `module:function`, and `metrics` the one for Prometheus, if there is one.
     """
     parser = argparse.ArgumentParser(
         prog=f"scripts/{name}",
@@ -48,8 +48,25 @@ def main(name: str, about: str | None, lines: str) -> int:
     parser.add_argument(
         "--json", action="store_true", help=f"print JSON, as docs/{name}.schema.json describes it"
     )
+    if metrics:
+        parser.add_argument(
+            "--prometheus",
+            nargs="?",
+            const="",
+            metavar="FILE.prom",
+            help="print metrics for Prometheus, or write them to a file of node_exporter's "
+            "textfile collector and end with 0",
+        )
     given, more = parser.parse_known_args()
+    prometheus = vars(given).get("prometheus")
+    target = Path(prometheus).absolute() if prometheus else None
+    if target and (target.suffix != ".prom" or not target.parent.is_dir()):
+        parser.error(
+            f"--prometheus: {target} must end with .prom, since node_exporter reads no other "
+            "files, and its folder must exist"
+        )
     enter_venv(name)
+    from hearth.base.files import write_whole
     from hearth.base.text import plain
     from hearth_controller.base.verdict import EXIT
 
@@ -71,6 +88,13 @@ def main(name: str, about: str | None, lines: str) -> int:
         if not file.exists():
             return EXIT["broken"]
         results = json.loads(file.read_text(encoding="utf-8"))
-    table = pkgutil.resolve_name(lines)
-    print(json.dumps(results, indent=1) if given.json else plain("\n".join(table(results))))
+    as_metrics = prometheus is not None and metrics
+    text = plain("\n".join(pkgutil.resolve_name(as_metrics or lines)(results)))
+    if target:
+        try:
+            write_whole(target, text + "\n")
+        except OSError as error:
+            parser.error(f"--prometheus: {target} cannot be written: {error.strerror}")
+        return 0
+    print(json.dumps(results, indent=1) if given.json else text)
     return EXIT[results["verdict"]]

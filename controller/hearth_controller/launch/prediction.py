@@ -71,7 +71,12 @@ def _predicted(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[s
     first = next(iter(nodes.values()))
     rank = first.prepared["ranks"][0]
     gradients = rank["exchange_bytes"]
-    traffic = Traffic.of(gradients, run["sync_every"], settings["compress"] != "none")
+    traffic = Traffic.of(
+        gradients,
+        run["sync_every"],
+        settings["compress"] != "none",
+        settings["optimizer"] == "muon",
+    )
     division = by_speed if run["by_speed"] else in_shares(run["split"] or None)
     chosen = select(run["nodes"], contenders, rows, traffic, division)
     devices = {name: node.device for name, node in nodes.items()}

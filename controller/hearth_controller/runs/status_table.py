@@ -25,11 +25,16 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     return [*lines, "", *(f"{mark} {reason}" for reason in reasons)]
 
 
+def shown_runs(runs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the first runs of a status, with all that are under way."""
+    alive = sum(run["state"] in _UNDER_WAY for run in runs)
+    return runs[: max(MOST_RUNS, alive)]
+
+
 def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     if not runs:
         return ["there is no run yet"]
-    alive = sum(run["state"] in _UNDER_WAY for run in runs)
-    shown = runs[: max(MOST_RUNS, alive)]
+    shown = shown_runs(runs)
     rows = [("run", "state", "step", "loss", "tokens/s", "left", "checkpoint", "nodes")]
     for run in shown:
         left = run["eta_seconds"]

@@ -192,6 +192,7 @@ def test_an_adapter_for_gpt2_is_counted_by_gpt2s_own_names(targets, features):
         ({"parallel": "fsdp"}, "transformers"),
         ({"trust_remote_code": True}, "transformers"),
         ({"dropout": 0}, "transformers"),
+        ({"compile": True}, "transformers"),
         ({"backend": "transformers"}, "transformers"),
     ],
 )

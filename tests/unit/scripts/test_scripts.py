@@ -72,6 +72,17 @@ DOCTOR = {
 }
 
 
+def play(folder, monkeypatch, name, results, *arguments):
+    """Have `scripts/NAME` play what leaves these results; the caller calls its `main`."""
+    (folder / "results").write_text(json.dumps(results))
+    # Its third argument is {"NAME_file": "PATH"}.
+    copies = """cp "${0%/*}/results" "$(echo "$3" | cut -d '"' -f 4)" """
+    stand_in(folder / "ansible-playbook", copies)
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+
+
 @pytest.mark.parametrize(
     ("name", "lines", "results", "fact", "code"),
     [
@@ -82,17 +93,42 @@ DOCTOR = {
 def test_a_table_has_nothing_for_the_terminal_to_obey(
     tmp_path, monkeypatch, capsys, name, lines, results, fact, code
 ):
-    (tmp_path / "results").write_text(json.dumps(results))
-    # Its third argument is {"NAME_file": "PATH"}.
-    play = """cp "${0%/*}/results" "$(echo "$3" | cut -d '"' -f 4)" """
-    stand_in(tmp_path / "ansible-playbook", play)
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(sys, "argv", [name])
+    play(tmp_path, monkeypatch, name, results)
     assert import_module("shown").main(name, "", f"hearth_controller.{lines}") == code
     table = capsys.readouterr().out
     assert fact in table
     assert "\x1b" not in table and "owned" not in table
+
+
+LINES, METRICS = (
+    f"hearth_controller.runs.{name}"
+    for name in ("status_table:status_lines", "prometheus:exposition")
+)
+
+
+def test_metrics_are_printed_or_replace_a_file_of_node_exporter(tmp_path, monkeypatch, capsys):
+    status = import_module("shown").main
+    play(tmp_path, monkeypatch, "status", STATUS, "--prometheus")
+    assert status("status", "", LINES, METRICS) == 2  # no node answers
+    printed = capsys.readouterr().out
+    assert "\nhearth_verdict 2\n" in printed
+
+    file = tmp_path / "hearth.prom"
+    file.write_text("old")
+    play(tmp_path, monkeypatch, "status", STATUS, "--prometheus", str(file))
+    assert status("status", "", LINES, METRICS) == 0
+    assert file.read_text() == printed
+    assert capsys.readouterr().out == ""
+    assert sorted(path.name for path in tmp_path.iterdir() if "prom" in path.name) == [file.name]
+
+
+@pytest.mark.parametrize("file", ["hearth.txt", "nowhere/hearth.prom"])
+def test_a_file_that_node_exporter_would_not_read_is_refused(tmp_path, monkeypatch, capsys, file):
+    play(tmp_path, monkeypatch, "status", STATUS, "--prometheus", str(tmp_path / file))
+    with pytest.raises(SystemExit) as ended:
+        import_module("shown").main("status", "", LINES, METRICS)
+    assert ended.value.code == 2
+    assert_names(capsys.readouterr().err, tmp_path / file, ".prom", "folder")
 
 
 def test_a_wrong_option_is_answered_by_the_script_and_not_with_the_help_of_ansible():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,13 +13,8 @@ from hearth.plan.row_order import RowOrder
 from hearth.trainer.compute import Computed
 from hearth.trainer.stepper import Stepper
 
-COMPUTED, UPDATED = 10.0, 0.02
-"""Seconds; the second ones really pass."""
-
-
-def slow_update() -> float:
-    time.sleep(UPDATED)
-    return 1.0
+COMPUTED, UPDATED, WAITED = 10.0, 0.02, 0.2
+"""Seconds; the later ones really pass."""
 
 
 def exchange(heard: list[float]) -> SimpleNamespace:
@@ -30,6 +26,7 @@ def exchange(heard: list[float]) -> SimpleNamespace:
         return SimpleNamespace(**shared, compute_seconds=[seconds])
 
     return SimpleNamespace(
+        waited=0.0,
         run=lambda flags, compute_seconds, **others: reported(compute_seconds),
         begin=lambda: None,
         end=lambda local, flags, **others: reported(local.seconds),
@@ -40,6 +37,16 @@ def stepper(heard: list[float], sync_every: int) -> Stepper:
     """Return a stepper of one rank with steps of two rows."""
     rows = SimpleNamespace(tokens=np.ones(8, int), label_tokens=np.ones(8, int))
     exchanged = exchange(heard)
+
+    def slow_update(rows: Sequence[int]) -> float:
+        """Take UPDATED seconds, and WAITED more for another rank's part of the update."""
+        assert sum(rows) == 2
+        time.sleep(UPDATED)
+        started = time.perf_counter()
+        time.sleep(WAITED)
+        exchanged.waited += time.perf_counter() - started
+        return 1.0
+
     return Stepper(
         SimpleNamespace(sync_every=sync_every, seed=0, packing=True),
         rows,
@@ -61,7 +68,7 @@ def test_the_others_hear_how_long_a_ranks_optimizer_took_in_the_step_before():
     steps.take(1, 1)
     first, second = heard
     assert first == COMPUTED  # no step was before it
-    assert second >= COMPUTED + UPDATED
+    assert COMPUTED + UPDATED <= second < COMPUTED + WAITED
 
 
 def test_the_others_hear_how_long_it_took_in_all_steps_of_a_round():

@@ -1,4 +1,6 @@
-"""The C compiler and Python's headers, with which Triton builds its launcher at the first kernel.
+"""The compiler and Python's headers: Triton builds its launcher with them at the first kernel.
+
+torch.compile also needs them on a processor, where it writes C++.
 
 Standard library only: modules ship this file to machines that have no Hearth yet.
 """
@@ -22,12 +24,21 @@ def has_compiler() -> bool:
     return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
 
 
-def missing_packages(python: Sequence[int], headers: bool) -> list[str]:
+def has_cpp_compiler() -> bool:
+    """Return whether torch.compile finds a C++ compiler: $CXX or g++."""
+    return bool(os.environ.get("CXX") or shutil.which("g++"))
+
+
+def missing_packages(python: Sequence[int], headers: bool, cpp: bool = False) -> list[str]:
     """Return the packages of Debian and Ubuntu that bring what Triton lacks here.
 
-    `python` is the version of the environment's Python, `headers` whether it has its own.
+    `python` is the version of the environment's Python, `headers` whether it has its own. With
+    `cpp` they bring what torch.compile lacks on a processor.
     """
-    compiler = [] if has_compiler() else ["gcc", "libc6-dev"]
+    if cpp:
+        compiler = [] if has_cpp_compiler() else ["g++"]
+    else:
+        compiler = [] if has_compiler() else ["gcc", "libc6-dev"]
     return compiler + ([] if headers else ["python{}.{}-dev".format(*python)])
 
 

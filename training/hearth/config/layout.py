@@ -63,6 +63,11 @@ class Layout:
         return self.data / "unsloth"
 
     @property
+    def compiled(self) -> Path:
+        """The folder of what torch.compile makes."""
+        return self.data / "compiled"
+
+    @property
     def tokens(self) -> Path:
         """The folder of tokenised data."""
         return self.data / "tokens"

@@ -138,13 +138,19 @@ class Settings(BaseModel):
     )
 
     learning_rate: float = _setting("Optimizer", "peak learning rate", 2e-4, gt=0)
-    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = _setting(
-        "Optimizer", "learning-rate schedule", "cosine"
+    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup", "wsd"] = _setting(
+        "Optimizer",
+        "learning-rate schedule; wsd: warm-up, stable, then decay to 0 in the last steps",
+        "cosine",
     )
     warmup_steps: int = _setting("Optimizer", "steps until the peak learning rate", 5, ge=0)
-    optimizer: Literal["auto", "adamw", "adamw_8bit"] = _setting(
+    decay_fraction: float = _setting(
+        "Optimizer", "fraction of all steps that the decay of schedule=wsd takes", 0.2, gt=0, le=1
+    )
+    optimizer: Literal["auto", "adamw", "adamw_8bit", "muon"] = _setting(
         "Optimizer",
-        "auto: adamw_8bit (needs bitsandbytes) if every rank has an NVIDIA GPU, else adamw",
+        "auto: adamw_8bit (needs bitsandbytes) if every rank has an NVIDIA GPU, else adamw; muon: "
+        "for the hidden matrices of a whole model, adamw for the rest",
         "auto",
     )
     weight_decay: float = _setting("Optimizer", "decoupled weight decay", 0.0, ge=0)
@@ -194,6 +200,12 @@ class Settings(BaseModel):
         "Machine", "auto: bf16 if every rank supports it, else fp16 on GPUs, fp32 on CPUs", "auto"
     )
     load_in_4bit: bool = _setting("Machine", "store the frozen weights in 4 bits (QLoRA)", False)
+    compile: bool = _setting(
+        "Machine",
+        "compile the layers with torch.compile, by Transformers: the first step takes a minute "
+        "more, the others somewhat less",
+        False,
+    )
     gradient_checkpointing: bool = _setting(
         "Machine", "recompute activations: slower, but far less memory", False
     )
@@ -284,6 +296,16 @@ class Settings(BaseModel):
                 "parallel: fsdp trains an adapter only; with lora=off take parallel=ddp",
             ),
             (
+                self.compile and unsloth,
+                "compile: Unsloth has its own kernels, and compiles what is left itself; take "
+                "compile=false, or backend=transformers",
+            ),
+            (
+                self.compile and fsdp,
+                "compile: with parallel=fsdp a step waits for the network, not for the layers; "
+                "take compile=false, or parallel=ddp",
+            ),
+            (
                 self.trust_remote_code and unsloth,
                 "trust_remote_code: Unsloth has its own code for the models that it knows; take "
                 "backend=auto or backend=transformers",
@@ -302,6 +324,17 @@ class Settings(BaseModel):
                 rounds and self.optimizer == "adamw_8bit",
                 "sync_every: the 8-bit state of adamw_8bit cannot be averaged; take "
                 "optimizer=adamw, or sync_every=1",
+            ),
+            (
+                rounds and self.optimizer == "muon",
+                "sync_every: muon divides its work over the ranks in every step, and local steps "
+                "are taken alone; take optimizer=adamw, or sync_every=1",
+            ),
+            (
+                self.lora and self.optimizer == "muon",
+                "optimizer: muon works on whole matrices, and its step on LoRA's A and B would "
+                "depend on how their product is divided between them; take optimizer=adamw, or "
+                "lora=off",
             ),
             (
                 rounds and self.precision == "fp16",
@@ -340,10 +373,10 @@ class Settings(BaseModel):
     def suits_unsloth(self) -> bool:
         """Whether `backend: auto` takes Unsloth on a GPU.
 
-        Only Transformers' layers can be sharded or given another dropout, Unsloth's kernels are
-        made for LoRA, and Unsloth does not support a model that brings its own code.
+        Only Transformers' layers can be sharded, compiled or given another dropout, Unsloth's
+        kernels are made for LoRA, and Unsloth does not support a model that brings its own code.
         """
-        other = self.trust_remote_code or self.dropout is not None
+        other = self.trust_remote_code or self.compile or self.dropout is not None
         return self.lora and self.parallel == "ddp" and not other
 
     @property
@@ -362,7 +395,7 @@ FREE_ON_RESUME = (
     *("epochs", "max_steps", "micro_batch", "split", "replay"),
     *("parallel", "backend", "gradient_checkpointing", "memory_limit", "fit", "threads"),
     "collective_timeout",
-    *("evaluate", "eval_every", "log_every"),
+    *("compile", "evaluate", "eval_every", "log_every"),
     *("checkpoint_every", "checkpoint_minutes", "checkpoint_keep"),
     *("wandb", "wandb_project"),
 )
@@ -372,6 +405,6 @@ or the result of training on them."""
 TIMED = (
     *("sequence_length", "packing"),
     *("lora", "lora_rank", "lora_dropout", "lora_targets", "dropout"),
-    *("load_in_4bit", "gradient_checkpointing", "memory_limit", "threads"),
+    *("load_in_4bit", "compile", "gradient_checkpointing", "memory_limit", "threads"),
 )
 """Settings that change how long a row takes: a speed measured with other values does not count."""

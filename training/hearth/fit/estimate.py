@@ -149,6 +149,7 @@ def estimate(shape: Shape, case: Case) -> Estimate:
     learned = adapter or shape.parameters
     # Trainable parameters stay in fp32 even if the model computes in 16 bits.
     size = max(case.size, 4)
+    # AdamW keeps two moments; Muon a momentum and, during a step, the updates that are exchanged.
     moments = round(learned * _ADAM_8BIT) if run.optimizer == "adamw_8bit" else 2 * learned * size
     return Estimate(
         weights=round(_weights(shape, case)),

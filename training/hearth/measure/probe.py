@@ -83,7 +83,7 @@ def probe(
                 torch.cuda.synchronize(model.device)
             return time.perf_counter() - started
 
-        taken = _timed(once, warm=bool(sizes))
+        taken = _timed(once, warm=len(sizes) > 1)
         if taken is None:
             model.release()
             saturated = True
@@ -106,7 +106,8 @@ def probe(
 def _timed(once: Callable[[], float], warm: bool) -> float | None:
     """Return the median seconds of a few calls, or None if they do not fit into the memory.
 
-    The very first call is not counted: it includes one-time initialisation.
+    A call before them is not counted unless `warm`. The first call of all includes one-time
+    initialisation, and torch.compile works at the first with one row and the first with several.
     """
     times: list[float] = []
     try:

@@ -66,6 +66,16 @@ class TrainableModel(ABC):
         """Yield name and parameter of all trainable parameters, in a fixed order."""
         return ((name, p) for name, p in self.network.named_parameters() if p.requires_grad)
 
+    def hidden_matrices(self) -> list[torch.nn.Parameter]:
+        """Return the trainable matrices between the embeddings and the head, in a fixed order."""
+        head = self.network.get_output_embeddings()
+        outer = {
+            id(module.weight)
+            for module in self.network.modules()
+            if module is head or isinstance(module, torch.nn.Embedding)
+        }
+        return [p for _, p in self.trainable() if p.ndim == 2 and id(p) not in outer]
+
     def learning(self) -> dict[str, str]:
         """Return the kinds of layers that learn by LoRA, and a checksum of what is trainable.
 

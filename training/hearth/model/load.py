@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -46,8 +47,10 @@ def backend_here(settings: Settings, device: torch.device) -> str:
 def prime_backend(settings: Settings, layout: Layout) -> None:
     """Import Unsloth if it is this node's backend: it patches transformers and must come first.
 
-    It asks for the current card while it is imported, so this rank's is set before.
+    It asks for the current card while it is imported, so this rank's is set before. What
+    torch.compile makes is kept for the next run, unless the user has named another folder.
     """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(layout.compiled))
     if has_nvidia_gpu() and backend_here(settings, own_device()) == "unsloth":
         prepare_environment(layout.unsloth)
         # It imports torchao, which warns of each of its libraries that is built for another CUDA.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
+from hearth.model.backend import TrainableModel
+from hearth.model.muon import Muon
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ def means_here(node: str, device: torch.device) -> Means:
 
 
 def choose_optimizer(wanted: str, ranks: Sequence[Means], averaged: bool = False) -> str:
-    """Return `adamw` or `adamw_8bit`, one choice for all ranks.
+    """Return the optimizer's name without `auto`, one choice for all ranks.
 
     `auto` takes 8 bits only if all ranks have an NVIDIA GPU, since ranks that round quantised state
     differently drift apart, and never if the ranks' state is `averaged`.
@@ -50,15 +52,26 @@ def choose_optimizer(wanted: str, ranks: Sequence[Means], averaged: bool = False
 
 
 def make_optimizer(
-    chosen: str, settings: Settings, parameters: Sequence[torch.nn.Parameter]
+    chosen: str,
+    settings: Settings,
+    model: TrainableModel,
+    rank: int,
+    share: Callable[[torch.Tensor], object],
 ) -> torch.optim.Optimizer:
-    """Return the `chosen` optimizer for `parameters`."""
+    """Return the `chosen` optimizer for what `model` trains; `rank` and `share` as in `Muon`."""
+    learned = [parameter for _, parameter in model.trainable()]
+    rate = settings.learning_rate
     how = {"betas": (0.9, settings.beta2), "weight_decay": settings.weight_decay}
     if chosen == "adamw_8bit":
         from bitsandbytes.optim import AdamW8bit
 
-        return AdamW8bit(parameters, settings.learning_rate, **how)
-    return torch.optim.AdamW(parameters, settings.learning_rate, **how)
+        return AdamW8bit(learned, rate, **how)
+    if chosen == "muon":
+        hidden = model.hidden_matrices()
+        among = {id(matrix) for matrix in hidden}
+        others = [parameter for parameter in learned if id(parameter) not in among]
+        return Muon(hidden, torch.optim.AdamW(others, rate, **how), rank, share)
+    return torch.optim.AdamW(learned, rate, **how)
 
 
 def make_schedule(
@@ -66,11 +79,21 @@ def make_schedule(
 ) -> torch.optim.lr_scheduler.LRScheduler:
     """Return the learning-rate schedule over `steps` global steps, independent of the ranks."""
     # Import late: this loads half of transformers, which the checks do not need.
-    from transformers import get_scheduler
+    from transformers import get_scheduler, get_wsd_schedule
 
+    warmup = min(settings.warmup_steps, steps)
+    if settings.schedule == "wsd":
+        return get_wsd_schedule(
+            optimizer,
+            num_warmup_steps=warmup,
+            # A run too short for both phases gives the warm-up its steps.
+            num_decay_steps=min(round(steps * settings.decay_fraction), steps - warmup),
+            num_training_steps=steps,
+            decay_type="1-sqrt",
+        )
     return get_scheduler(
         settings.schedule,
         optimizer,
-        num_warmup_steps=min(settings.warmup_steps, steps),
+        num_warmup_steps=warmup,
         num_training_steps=steps,
     )

@@ -20,9 +20,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from hearth.base.errors import ConfigError, ModelError
+from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.model.backend import TrainableModel
+from hearth.model.layers import layers_of
 from hearth.model.load import load_model
 from hearth.ranks.world import World
 
@@ -67,12 +68,7 @@ def shard(model: TrainableModel, group: dist.ProcessGroup, device: torch.device)
     Raises `ModelError` if the model does not declare its layers.
     """
     base = model.network.get_base_model()
-    layers = [each for each in base.modules() if type(each).__name__ in base._no_split_modules]
-    if not layers:
-        raise ModelError(
-            f"{type(base).__name__}: this model does not say what its layers are, so "
-            "parallel=fsdp cannot shard it; take parallel=ddp"
-        )
+    layers = layers_of(base, "parallel=fsdp cannot shard it; take parallel=ddp")
     learned = {parameter for _, parameter in model.trainable()}
     for parameter in learned:
         parameter.data = parameter.data.to(device)

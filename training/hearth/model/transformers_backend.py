@@ -25,6 +25,7 @@ from hearth.data.rows import IGNORED, Batch
 from hearth.model.backend import TrainableModel
 from hearth.model.code import may_run
 from hearth.model.compatibility import dropouts_in
+from hearth.model.compilation import compile_layers
 from hearth.model.precision import DTYPES
 
 
@@ -90,6 +91,8 @@ def load(
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.enable_input_require_grads()
     network = _with_adapter(base, settings) if settings.lora else base
+    if settings.compile:
+        compile_layers(base)
     if precision == "fp64":
         network = network.to(torch.float64)
     network.train()

@@ -48,20 +48,27 @@ class Contender:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Network traffic between the nodes: `size` bytes, once every `every` steps."""
+    """Network traffic between the nodes: `size` bytes, once every `every` steps.
+
+    `with_updates` says that they are the optimizer's too, which need an exchange in every step.
+    """
 
     size: int
     every: int = 1
+    with_updates: bool = False
 
     @classmethod
-    def of(cls, gradients: int, sync_every: int, compressed: bool = False) -> Traffic:
+    def of(
+        cls, gradients: int, sync_every: int, compressed: bool = False, muon: bool = False
+    ) -> Traffic:
         """Return the traffic of a run whose fp32 gradients have `gradients` bytes.
 
         With local steps between exchanges, the parameter change and both optimizer moments are
         sent, each as large as the gradients. With `compressed` all is bf16, half the bytes.
+        `muon` adds its updates, at most as large as the gradients and never compressed.
         """
         size = gradients * (EXCHANGED if sync_every > 1 else 1)
-        return cls(size // 2 if compressed else size, sync_every)
+        return cls((size // 2 if compressed else size) + gradients * muon, sync_every, muon)
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,8 @@ def advised_sync_every(
     None unless the exchange takes a large enough part of each step to justify an approximation.
     """
     now = predict(nodes, rows, traffic, divided)
-    if traffic.every > 1 or now.exchange_seconds <= now.step_seconds * _WORTH_APPROXIMATING:
+    pays = now.exchange_seconds > now.step_seconds * _WORTH_APPROXIMATING
+    if traffic.every > 1 or traffic.with_updates or not pays:
         return None
     return predict(nodes, rows, Traffic.of(traffic.size, ADVISED), divided)
 

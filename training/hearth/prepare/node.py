@@ -38,6 +38,7 @@ from hearth.model.compatibility import (
     vocabulary_of,
     weights_in,
 )
+from hearth.model.compilation import check_compiler
 from hearth.model.fetch import fetch_model
 from hearth.model.load import backend_here
 from hearth.model.optimizer import choose_optimizer, means_here
@@ -78,11 +79,13 @@ def _check_name(run: Run, layout: Layout) -> None:
 
 
 def _check_machine(run: Run) -> None:
-    """Raise if this node lacks the backend, precision or optimizer that the run names."""
+    """Raise if this node lacks the backend, precision, optimizer or compiler of the run."""
     device = device_kind()
     backend_here(run.settings, device)
     choose(run.settings.precision, [("this node", supported(device))])
     choose_optimizer(run.settings.optimizer, [means_here("this node", device)])
+    if run.settings.compile:
+        check_compiler(device)
 
 
 def _allow_code(run: Run, model: Path, say: Callable[[str], None]) -> bool:

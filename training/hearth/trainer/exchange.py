@@ -68,6 +68,7 @@ class Exchange:
 
     Attributes:
         given: bytes that this rank has contributed to sums with other ranks so far.
+        waited: seconds of the newest step that passed in sums.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Exchange:
         self._buffer = torch.zeros(
             self._size + self._numbers, dtype=dtypes.pop(), device=parameters[0].device
         )
-        self._waited = 0.0
+        self.waited = 0.0
         self.given = 0
         start = 0
         for parameter in parameters:
@@ -119,7 +120,7 @@ class Exchange:
         is this rank's part of the global mean. The reported waiting time belongs to the previous
         step: that of this one is known only when it is over.
         """
-        own["wait_seconds"] = self._waited
+        own["wait_seconds"] = self.waited
         numbers = torch.zeros(self._numbers, dtype=torch.float64)
         for index, name in enumerate(_FLAGS):
             numbers[index] = flags[name]
@@ -133,7 +134,7 @@ class Exchange:
         else:
             self._sum(self._buffer)
             summed = self._buffer[self._size :].tolist()
-        self._waited = time.perf_counter() - started
+        self.waited = time.perf_counter() - started
         self.given += self.bytes if self._world.size > 1 else 0
 
         by_rank = {
@@ -144,6 +145,16 @@ class Exchange:
             by_rank[name] = [round(count) for count in by_rank[name]]
         flags = {name: summed[index] > 0 for index, name in enumerate(_FLAGS)}
         return StepSum(**flags, **by_rank | {"loss": sum(by_rank["loss"])})
+
+    def share(self, updates: torch.Tensor) -> None:
+        """Sum the optimizer's `updates`, of which each rank has computed a part, in place."""
+        if updates.device.type == "cuda":
+            torch.cuda.synchronize(updates.device)  # else this rank's own part counts as waiting
+        started = time.perf_counter()
+        self._sum(updates)
+        self.waited += time.perf_counter() - started
+        if self._world.size > 1:
+            self.given += updates.numel() * updates.element_size()
 
     def _sum(self, buffer: torch.Tensor) -> None:
         """Replace `buffer` by its sum over all ranks, whatever device it is on."""

@@ -20,7 +20,7 @@ from hearth.data.template import ensure_chat_template
 from hearth.measure.probe import Measured
 from hearth.model import precision
 from hearth.model.load import load_model
-from hearth.model.optimizer import Means, choose_optimizer, means_here
+from hearth.model.optimizer import Means, choose_optimizer, make_optimizer, means_here
 from hearth.model.packing_isolation import check_isolation
 from hearth.model.sharded import load_sharded, weight_bytes
 from hearth.plan.follow import AdaptivePlanner
@@ -109,7 +109,10 @@ class Trainer:
             check_isolation(
                 self.model, run.source.id, autocast, lambda here: any(world.gather(here))
             )
-        self.learner = Learner(self.chosen_optimizer, settings, self.parameters, scaler, self.steps)
+        optimizer = make_optimizer(
+            self.chosen_optimizer, settings, self.model, world.rank, self.exchange.share
+        )
+        self.learner = Learner(optimizer, settings, self.parameters, scaler, self.steps)
         self.changing: dict[str, Any] = self.learner.changing
         self.rounds: rounds.Rounds | None = None
         if learns_alone:
@@ -325,7 +328,7 @@ class Trainer:
             model=self.inputs["model"],
             **self._choices(),
             gradients="nccl" if self.world.gradients else "gloo",
-            exchange_bytes=self.exchange.bytes,
+            exchange_bytes=self.exchange.bytes + self.learner.shared_bytes,
             **self._shards(),
         )
         where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)

@@ -103,7 +103,7 @@ class Stepper:
         )
         # Micro-batches are smaller than planned on a rank that ran out of memory.
         self._note(step, (replace(plan, micro_batch=tuple(summed.micro_batch)),))
-        norm = self._update()
+        norm = self._update(plan)
         skipped = not math.isfinite(norm)
         by_scaler = skipped and self._learner.may_lower_scale
         bad = []
@@ -139,17 +139,17 @@ class Stepper:
         if not labels:
             return
         computed = self._gradients(step, own, most, labels)
-        norm = self._update()
+        norm = self._update(plan)
         computed = replace(computed, seconds=computed.seconds + self._updating)
         local.end_step(computed, int(self._rows.tokens[own].sum()), labels, of_all, norm)
         if not math.isfinite(norm):
             local.bad += self._bad_rows(own, labels)
 
-    def _update(self) -> float:
-        """Take an optimizer step and time it; return the gradient's norm."""
-        started = time.perf_counter()
-        norm = self._learner.update()
-        self._updating = time.perf_counter() - started
+    def _update(self, plan: Plan) -> float:
+        """Take an optimizer step and time it, without waiting; return the gradient's norm."""
+        started, waited = time.perf_counter(), self._exchange.waited
+        norm = self._learner.update(plan.rows)
+        self._updating = time.perf_counter() - started - (self._exchange.waited - waited)
         return norm
 
     def _note(self, step: int, plans: Plans) -> None:

@@ -12,6 +12,7 @@ from hearth_controller.launch.prediction import NodeFacts, choose_nodes
 SETTINGS = {
     "micro_batch": "auto",
     "compress": "none",
+    "optimizer": "auto",
     "evaluate": True,
     "eval_every": None,
     "replay": None,
@@ -73,6 +74,9 @@ def test_links_that_cost_a_third_of_a_step_get_the_advice_to_exchange_seldom():
     assert_names(said.splitlines()[-1], "sync_every=16", "2240 tokens/s", "approximate")
     assert "sync_every" not in answered(wifi, nodes=["all"], global_batch=14, sync_every=2)["say"]
     assert "sync_every" not in answered(HOME)["say"]
+    muon = answered(wifi, nodes=["all"], global_batch=14, settings=SETTINGS | {"optimizer": "muon"})
+    assert_names(muon["say"].splitlines()[-1], "40.0 MB")  # the gradients and the updates
+    assert "sync_every" not in muon["say"]
 
 
 def test_a_node_on_a_bad_cable_is_left_out_by_name_with_the_way_to_take_it():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -12,6 +13,7 @@ from support.house import ROOT
 
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.runs.observed import observed_runs
+from hearth_controller.runs.prometheus import exposition
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import MOST_RUNS, status_lines
 
@@ -164,3 +166,71 @@ def test_old_runs_are_counted_not_shown():
     lines = status_lines(status(observed_runs({"desk": digests}), {"desk": HEALTH}, {}, "now"))
     assert_names("\n".join(lines), "3 older", "playbooks/runs.yml")
     assert sum("run" in line.split(" ")[0] for line in lines) <= MOST_RUNS + 1
+
+
+NAME = "[a-z_]+"
+VALUE = re.compile(rf'(hearth_{NAME}(?:{{(?:{NAME}="(?:[^"\\\n]|\\[\\"n])*",?)+}})?) (-?[\d.e+-]+)')
+ABOUT = re.compile(rf"# (HELP|TYPE) (hearth_{NAME}) (.+)")
+
+
+def exposed(answer):
+    """Return the metrics by name with labels, as text; every line must be of the format."""
+    values, described = {}, set()
+    for line in exposition(answer):
+        if about := ABOUT.fullmatch(line):
+            assert about.group(1, 2) not in described  # Prometheus refuses a second description
+            described.add(about.group(1, 2))
+            continue
+        value = VALUE.fullmatch(line)
+        assert value, line
+        assert ("TYPE", value[1].partition("{")[0]) in described
+        assert value[1] not in values
+        values[value[1]] = float(value[2])
+    return values
+
+
+def test_prometheus_gets_what_the_tables_show_in_base_units():
+    values = exposed(seen(digest("desk"), digest("laptop"), health=gpu()))
+    card = 'node="desk",gpu="0",name="stand-in of a card"'
+    expected = {
+        "verdict": 0,
+        "time_seconds": 1795205400,
+        'run_step{run="evening"}': 30,
+        'run_steps{run="evening"}': 100,
+        'run_loss{run="evening"}': 2.125,
+        'run_tokens_per_second{run="evening"}': 812.5,
+        'run_eta_seconds{run="evening"}': 200,
+        'run_missing_nodes{run="evening"}': 0,
+        'run_checkpoint_step{run="evening"}': 25,
+        'run_state{run="evening",state="running"}': 1,
+        'run_state{run="evening",state="failed"}': 0,
+        'run_perplexity{run="evening",when="before"}': 48.44,
+        'node_up{node="laptop"}': 1,
+        'node_busy{node="laptop"}': 1,
+        'node_cpu_ratio{node="desk"}': 0.974,
+        'node_memory_total_bytes{node="desk"}': 7884 << 20,
+        'node_network_received_bytes_per_second{node="desk"}': 11_200_000,
+        f"gpu_load_ratio{{{card}}}": 0.98,
+        f"gpu_memory_used_bytes{{{card}}}": 11264 << 20,
+        f"gpu_power_limit_watts{{{card}}}": 300,
+        f'gpu_throttled{{{card},reason="power limit"}}': 1,
+    }
+    found = {name: values.get(f"hearth_{name}") for name in expected}
+    assert found == pytest.approx(expected)
+    assert not any("after" in name for name in values)  # what is not known yet has no line
+
+
+def test_prometheus_hears_of_a_node_that_does_not_answer_and_nothing_else_of_it():
+    answer = seen(digest("desk", "waiting", record_more=WAITS), silent=["laptop"])
+    values = exposed(answer)
+    assert values["hearth_verdict"] == EXIT[answer["verdict"]] == 1
+    of_laptop = {name: value for name, value in values.items() if 'node="laptop"' in name}
+    assert of_laptop.pop('hearth_node_up{node="laptop"}') == 0
+    assert not any("hearth_node_cpu" in name for name in of_laptop)
+    assert 'hearth_run_steps{run="evening"}' in values
+
+
+def test_a_label_of_any_text_is_one_label():
+    named = GPU | {"name": 'a "card"\\of\nmine'}
+    values = exposed(seen(health=HEALTH | {"gpus": [named], "gpu_trouble": ""}))
+    assert r'hearth_gpu_load_ratio{node="desk",gpu="0",name="a \"card\"\\of\nmine"}' in values
