@@ -116,6 +116,8 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
         ({"dropout": 0, "backend": "unsloth"}, ["dropout", "Unsloth", "backend=transformers"]),
         ({"dropout": 1}, ["dropout", "1", "less than 1"]),
         ({"beta2": 1}, ["beta2", "1", "less than 1"]),
+        ({"early_stop": 3}, ["early_stop:", "eval_every=", "early_stop=none"]),
+        ({"early_stop": 0, "eval_every": 5}, ["early_stop", "0", "equal to 1"]),
     ],
 )
 def test_a_wrong_setting_is_named_with_the_way_out(given, facts):

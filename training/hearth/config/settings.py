@@ -221,6 +221,12 @@ class Settings(BaseModel):
     eval_every: OptionalCount = _setting(
         "Record", "steps between two held-out evaluations; best/ holds the best weights", None
     )
+    early_stop: OptionalCount = _setting(
+        "Record",
+        "finish the run after this many evaluations in a row without a lower held-out loss (needs "
+        "eval_every)",
+        None,
+    )
     log_every: int = _setting("Record", "steps between two lines of metrics", 1, ge=1)
     checkpoint_every: int = _setting("Record", "steps between two checkpoints", 50, ge=1)
     checkpoint_minutes: float = _setting(
@@ -329,6 +335,11 @@ class Settings(BaseModel):
                 "load_in_4bit=false",
             ),
             (
+                self.early_stop is not None and self.eval_every is None,
+                "early_stop: it counts the evaluations of eval_every; give eval_every=STEPS too, "
+                "or take early_stop=none",
+            ),
+            (
                 unsloth and not self.lora,
                 "backend: Unsloth is used for LoRA only; with lora=off take backend=auto or "
                 "backend=transformers",
@@ -362,7 +373,7 @@ FREE_ON_RESUME = (
     *("epochs", "max_steps", "micro_batch", "split", "replay"),
     *("parallel", "backend", "gradient_checkpointing", "memory_limit", "fit", "threads"),
     "collective_timeout",
-    *("evaluate", "eval_every", "log_every"),
+    *("evaluate", "eval_every", "early_stop", "log_every"),
     *("checkpoint_every", "checkpoint_minutes", "checkpoint_keep"),
     *("wandb", "wandb_project"),
 )
