@@ -16,7 +16,12 @@ from hearth.base.errors import ModelError
 from hearth.model.merge import merge_run
 
 IDS = torch.arange(40)[None]
-WAYS = {"16 bits": (), "4 bits": ("--load-in-4bit",), "whole": ("--no-lora",)}
+WAYS = {
+    "16 bits": (),
+    "4 bits": ("--load-in-4bit",),
+    "8 bits": ("--load-in-8bit",),
+    "whole": ("--no-lora",),
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +49,11 @@ def merged(run, to, tmp_path, **more):
 
 
 @pytest.mark.parametrize(
-    ("run", "folder"), [("16-bits", "adapter"), ("4-bits", "adapter"), ("16-bits", "best")]
+    ("run", "folder"),
+    [
+        *((run, "adapter") for run in ("16-bits", "4-bits", "8-bits")),
+        ("16-bits", "best"),
+    ],
 )
 def test_the_merged_model_answers_as_the_model_with_its_adapter(
     runs, tmp_path, tiny_model, run, folder

@@ -194,6 +194,7 @@ class Settings(BaseModel):
         "Machine", "auto: bf16 if every rank supports it, else fp16 on GPUs, fp32 on CPUs", "auto"
     )
     load_in_4bit: bool = _setting("Machine", "store the frozen weights in 4 bits (QLoRA)", False)
+    load_in_8bit: bool = _setting("Machine", "store the frozen weights in 8 bits (LLM.int8)", False)
     gradient_checkpointing: bool = _setting(
         "Machine", "recompute activations: slower, but far less memory", False
     )
@@ -274,11 +275,18 @@ class Settings(BaseModel):
             self.backend == "unsloth",
             self.sync_every > 1,
         )
+        bits = 4 if self.load_in_4bit else 8
+        quantised, small = self.load_in_4bit or self.load_in_8bit, f"load_in_{bits}bit"
         conflicts = [
             (
-                fsdp and self.load_in_4bit,
-                "parallel: fsdp cannot shard weights in 4 bits; take load_in_4bit=false, or "
-                "parallel=ddp, which is far faster where a card holds the model in 4 bits",
+                self.load_in_4bit and self.load_in_8bit,
+                "load_in_8bit: the weights are stored in 4 bits or in 8; take load_in_4bit=false "
+                "(large presets set it), or load_in_8bit=false",
+            ),
+            (
+                fsdp and quantised,
+                f"parallel: fsdp cannot shard weights in {bits} bits; take {small}=false, or "
+                f"parallel=ddp, which is far faster where a card holds the model in {bits} bits",
             ),
             (
                 fsdp and unsloth,
@@ -325,14 +333,14 @@ class Settings(BaseModel):
                 "take lora=off too",
             ),
             (
-                self.load_in_4bit and not self.lora,
-                "load_in_4bit: weights in 4 bits cannot be trained, and lora=off trains all of "
-                "them; take load_in_4bit=false, or lora=on",
+                quantised and not self.lora,
+                f"{small}: weights in {bits} bits cannot be trained, and lora=off trains all of "
+                f"them; take {small}=false, or lora=on",
             ),
             (
-                self.load_in_4bit and self.precision == "fp64",
-                "load_in_4bit: weights in 4 bits compute in fp32 at most; with precision=fp64 take "
-                "load_in_4bit=false",
+                quantised and self.precision == "fp64",
+                f"{small}: weights in {bits} bits compute in fp32 at most; with precision=fp64 "
+                f"take {small}=false",
             ),
             (
                 self.early_stop is not None and self.eval_every is None,
@@ -383,6 +391,6 @@ or the result of training on them."""
 TIMED = (
     *("sequence_length", "packing"),
     *("lora", "lora_rank", "lora_dropout", "lora_targets", "dropout"),
-    *("load_in_4bit", "gradient_checkpointing", "memory_limit", "threads"),
+    *("load_in_4bit", "load_in_8bit", "gradient_checkpointing", "memory_limit", "threads"),
 )
 """Settings that change how long a row takes: a speed measured with other values does not count."""

@@ -187,12 +187,17 @@ def _weights(shape: Shape, case: Case) -> float:
         held = (shape.parameters / case.sharers + _gathered(shape)) * size
         # On a CPU each layer that is freed fragments the heap, as its activations do.
         return held if case.gpu else held + _HEAP * _in_the_heap(shape, size)
-    if not case.settings.load_in_4bit:
+    if not (case.settings.load_in_4bit or case.settings.load_in_8bit):
         return shape.parameters * size
-    # PEFT casts the weights that are not in 4 bits to fp32; Unsloth leaves them as they are.
+    # PEFT casts the weights that are not quantised to fp32; Unsloth leaves them as they are.
     others = size if case.unsloth else max(size, 4)
-    rest = shape.parameters - shape.linear_parameters
-    return shape.linear_parameters * _NF4 + rest * others
+    rest = (shape.parameters - shape.linear_parameters) * others
+    if case.settings.load_in_4bit:
+        return shape.linear_parameters * _NF4 + rest
+    scales = 4 * shape.num_hidden_layers * sum(each.features_out for each in shape.linears.values())
+    # One layer at a time is multiplied out, to the type of its input.
+    largest = max(linear.size for linear in shape.linears.values()) * max(size, 4)
+    return shape.linear_parameters + scales + rest + largest
 
 
 def _gathered(shape: Shape) -> float:
@@ -258,6 +263,12 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
         kept += [(query, size)]  # else it is the attention's output itself
     if "down_proj" in targets:
         kept += [(inner, size)]
+    if run.load_in_8bit:
+        # It saves the input of every layer, which an adapter shares unless autocast copies it.
+        inputs = ((hidden, "q_proj qkv_proj k_proj v_proj"), (inner, "down_proj"))
+        for features, names in (*inputs, (hidden, "gate_proj gate_up_proj up_proj")):
+            if autocast or not set(names.split()) & set(targets):
+                kept += [(features, max(size, 4))]
     if not run.lora:
         return kept + [(hidden, max(size, 4))] * family.norms  # the norms' gains are trained, too
     return kept + [(run.lora_rank, size)] * len(targets)

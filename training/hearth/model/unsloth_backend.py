@@ -121,6 +121,7 @@ def load(settings: Settings, folder: Path, device: torch.device, precision: str)
         max_seq_length=settings.sequence_length,
         dtype=DTYPES[precision],
         load_in_4bit=settings.load_in_4bit,
+        load_in_8bit=settings.load_in_8bit,
         device_map={"": str(device)},
         local_files_only=True,
         use_gradient_checkpointing=checkpointing,
