@@ -58,6 +58,7 @@ cases = st.builds(
     optimizer=st.sampled_from(["adamw", "adamw_8bit"]),
     load_in_4bit=st.booleans(),
     load_in_8bit=st.booleans(),
+    dora=st.booleans(),
     gradient_checkpointing=st.booleans(),
     compress=st.sampled_from(["none", "bf16"]),
     lora=st.booleans(),
@@ -82,6 +83,8 @@ def test_an_adapter_has_the_parameters_that_peft_makes():
     """Known figures: rank 16 on queries and values of Llama 2 7B, and on all its linear layers."""
     assert adapter_parameters(LLAMA_7B, 16, ("q_proj", "v_proj")) == 8_388_608
     assert adapter_parameters(LLAMA_7B, 16, "all-linear") == 39_976_960
+    outputs = 32 * (5 * 4096 + 2 * 11008)  # a magnitude for each, with DoRA
+    assert adapter_parameters(LLAMA_7B, 16, "all-linear", dora=True) == 39_976_960 + outputs
 
 
 @given(shapes, cases, st.integers(1, 8))

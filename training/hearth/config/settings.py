@@ -154,6 +154,13 @@ class Settings(BaseModel):
     clip_norm: float = _setting(
         "Optimizer", "maximum norm of the gradient; 0: no clipping", 1.0, ge=0
     )
+    neftune: float = _setting(
+        "Optimizer",
+        "noise on the embeddings while training (NEFTune), at most neftune / sqrt(tokens of the "
+        "document * width of the model), such as 5; 0: none",
+        0.0,
+        ge=0,
+    )
 
     lora: bool = _setting(
         "LoRA",
@@ -172,6 +179,14 @@ class Settings(BaseModel):
     )
     lora_targets: Targets = _setting(
         "LoRA", "module names separated by commas, or all-linear", "all-linear"
+    )
+    rslora: bool = _setting(
+        "LoRA", "scale the adapter by alpha / sqrt(rank) instead, for high ranks (rsLoRA)", False
+    )
+    dora: bool = _setting(
+        "LoRA",
+        "also train the magnitude of each adapted weight (DoRA): slower, takes more memory",
+        False,
     )
 
     dropout: OptionalFraction = _setting(
@@ -343,6 +358,19 @@ class Settings(BaseModel):
                 f"take {small}=false",
             ),
             (
+                self.dora and self.load_in_8bit,
+                "dora: PEFT loses the scales of weights in 8 bits on a CPU; take load_in_4bit=true "
+                "instead of load_in_8bit, or dora=false",
+            ),
+            *(
+                (
+                    getattr(self, name) and not self.lora,
+                    f"{name}: it changes the adapter, and lora=off trains none; take {name}=false, "
+                    "or lora=on",
+                )
+                for name in ("rslora", "dora")
+            ),
+            (
                 self.early_stop is not None and self.eval_every is None,
                 "early_stop: it counts the evaluations of eval_every; give eval_every=STEPS too, "
                 "or take early_stop=none",
@@ -390,7 +418,7 @@ or the result of training on them."""
 
 TIMED = (
     *("sequence_length", "packing"),
-    *("lora", "lora_rank", "lora_dropout", "lora_targets", "dropout"),
+    *("lora", "lora_rank", "lora_dropout", "lora_targets", "dora", "dropout"),
     *("load_in_4bit", "load_in_8bit", "gradient_checkpointing", "memory_limit", "threads"),
 )
 """Settings that change how long a row takes: a speed measured with other values does not count."""

@@ -188,6 +188,8 @@ def _with_adapter(base: PreTrainedModel, settings: Settings) -> PeftModel:
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
         lora_dropout=settings.lora_dropout,
+        use_rslora=settings.rslora,
+        use_dora=settings.dora,
         target_modules=targets if isinstance(targets, str) else list(targets),
         task_type="CAUSAL_LM",
     )

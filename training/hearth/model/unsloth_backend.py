@@ -131,6 +131,8 @@ def load(settings: Settings, folder: Path, device: torch.device, precision: str)
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
         lora_dropout=settings.lora_dropout,
+        use_rslora=settings.rslora,
+        use_dora=settings.dora,
         target_modules=_targets(settings, base),
         use_gradient_checkpointing=checkpointing,
         random_state=settings.seed,
