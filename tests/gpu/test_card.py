@@ -34,10 +34,11 @@ def test_fp16_finds_its_scale_and_learns(trained):
     assert not any(figures(folder, "step", "skipped"))
 
 
+@pytest.mark.parametrize("bits", ["4bit", "8bit"])
 @pytest.mark.parametrize("backend", ["unsloth", "transformers"])
-def test_frozen_weights_of_four_bits_are_trained_on(trained, backend):
+def test_quantised_weights_are_trained_on(trained, backend, bits):
     whole, _ = trained("whole", 1, "--backend", backend)
-    small, _ = trained("small", 1, "--backend", backend, "--load-in-4bit")
+    small, _ = trained("small", 1, "--backend", backend, f"--load-in-{bits}")
     assert losses(small)[-1] < 0.9 * losses(small)[0]
     assert losses(small) == pytest.approx(losses(whole), rel=0.2)
 

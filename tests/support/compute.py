@@ -61,9 +61,11 @@ def gradients(
     model.network.zero_grad()
     for numbers in np.split(own, np.cumsum(sizes)[:-1]):
         model.before_step()
-        torch.manual_seed(int(numbers[0]))  # for dropout, as the trainer does
+        batch, seeds = rows.batch(numbers), numbers.tolist()
+        torch.manual_seed(seeds[0])  # for dropout and noise, as the trainer does
+        model.draw_noise(batch, seeds)
         with autocast():
-            loss = model.loss(rows.batch(numbers), denominator)
+            loss = model.loss(batch, denominator)
         scaler.scale(loss).backward()
         total += loss.detach().double().cpu()
     scale = scaler.get_scale()

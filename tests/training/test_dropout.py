@@ -1,4 +1,4 @@
-"""Dropout is drawn by micro-batch: what one plan drew, the same plan draws again."""
+"""Dropout is drawn by micro-batch, noise by row: what one plan drew, the same plan draws again."""
 
 from __future__ import annotations
 
@@ -44,6 +44,16 @@ def test_the_draw_is_the_micro_batchs_whichever_rank_computes_it(drawn):
     one, _ = run("one", 1, "--split", "equal", "--micro-batch", 1)
     three, _ = run("three", 3, "--split", "4:2:1", "--micro-batch", 1)
     assert furthest(one, three) < 1e-9
+
+
+def test_noise_and_magnitudes_are_the_same_after_a_resume(tmp_path, arguments):
+    more = [*arguments, "--dora", "--rslora", "--neftune", 5, "--max-steps", 4, "--split", "2:1"]
+    expected = trained(tmp_path, "whole", 2, *more)
+    stopped(tmp_path, "night", 2, *more)
+    succeeded(train_forked(tmp_path, 2, "--resume", "night"))
+    assert furthest(learned(tmp_path, "night"), expected) == 0
+    without = trained(tmp_path, "without", 2, *more, "--neftune", 0)
+    assert furthest(without, expected) > 1e-3
 
 
 def test_a_models_own_dropout_is_drawn_by_micro_batch_and_again_after_a_resume(tmp_path, arguments):

@@ -71,6 +71,11 @@ CASES = {
     "3 ranks, unequal": Case(3, UNEQUAL),
     "3 ranks, other plans": Case(3, ("--replay", "plans")),
     "3 ranks, clipped": Case(3, UNEQUAL, what=CLIPPED),
+    "3 ranks, DoRA": Case(3, UNEQUAL, what=("--dora", "--rslora")),
+    "3 ranks, noise": Case(3, UNEQUAL, what=("--neftune", 5)),
+    "3 ranks, noise on padded rows": Case(
+        3, (*UNEQUAL, "--no-packing"), what=(*WHOLE_EPOCH, "--no-packing", "--neftune", 5)
+    ),
     "3 ranks, whole model": Case(3, UNEQUAL, what=("--no-lora",)),
     "3 ranks, from scratch": Case(3, UNEQUAL, what=("--no-lora", "--scratch")),
     "3 ranks, Muon": Case(3, UNEQUAL, what=MUON, within=1e-8),

@@ -6,7 +6,7 @@ from collections import namedtuple
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import PeftConfig, PeftModel
 from support.facts import refuses
 from support.ranks import TRAINING, python, refused, succeeded, train_forked
 from support.tiny_model import CHAT_TEMPLATE
@@ -16,7 +16,13 @@ from hearth.base.errors import ModelError
 from hearth.model.merge import merge_run
 
 IDS = torch.arange(40)[None]
-WAYS = {"16 bits": (), "4 bits": ("--load-in-4bit",), "whole": ("--no-lora",)}
+WAYS = {
+    "16 bits": (),
+    "4 bits": ("--load-in-4bit",),
+    "8 bits": ("--load-in-8bit",),
+    "dora": ("--dora", "--rslora"),
+    "whole": ("--no-lora",),
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +50,11 @@ def merged(run, to, tmp_path, **more):
 
 
 @pytest.mark.parametrize(
-    ("run", "folder"), [("16-bits", "adapter"), ("4-bits", "adapter"), ("16-bits", "best")]
+    ("run", "folder"),
+    [
+        *((run, "adapter") for run in ("16-bits", "4-bits", "8-bits", "dora")),
+        ("16-bits", "best"),
+    ],
 )
 def test_the_merged_model_answers_as_the_model_with_its_adapter(
     runs, tmp_path, tiny_model, run, folder
@@ -61,6 +71,12 @@ def test_the_merged_model_answers_as_the_model_with_its_adapter(
         tokenizer("lamp").input_ids == AutoTokenizer.from_pretrained(tiny_model)("lamp").input_ids
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["merged", "models"]
+
+
+def test_the_adapter_says_how_it_is_scaled(runs):
+    given = {run: PeftConfig.from_pretrained(runs / run / "adapter") for run in ("16-bits", "dora")}
+    chosen = {run: (each.use_dora, each.use_rslora) for run, each in given.items()}
+    assert chosen == {"16-bits": (False, False), "dora": (True, True)}
 
 
 def test_a_head_that_was_adapted_is_no_longer_the_embeddings(tmp_path, tiny_model, tiny_data):

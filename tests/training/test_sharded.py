@@ -72,6 +72,7 @@ def test_cut_alike_it_is_bit_for_bit_what_ddp_computes(one_process, tmp_path):
     # Where two ranks have as many micro-batches each, only the blank ones of the third are added.
     more = [*common, "--split", "1:0:1", "--micro-batch", 2]
     more += ["--precision", "bf16", "--lora-dropout", 0.1, "--no-packing"]
+    more += ["--dora", "--neftune", 5]
     for parallel in ("ddp", "fsdp"):
         trained(tmp_path, parallel, 3, *more, "--parallel", parallel)
     assert furthest(learned(tmp_path, "fsdp"), learned(tmp_path, "ddp")) == 0

@@ -48,14 +48,33 @@ def test_16_bits_are_as_near_to_float32_as_those_of_transformers(computed, llama
     assert apart(fast, exact) < 2 * apart(plain, exact)
 
 
-def test_frozen_weights_in_4_bits_are_those_of_transformers(computed, llama):
+@pytest.mark.parametrize(
+    ("switch", "effect"),
+    [
+        ({"load_in_4bit": True}, 0.1),
+        ({"load_in_8bit": True}, 1e-3),
+        ({"rslora": True}, 1),
+        ({"neftune": 5.0}, 0.1),
+    ],
+    ids=str,
+)
+def test_a_switch_has_the_effect_that_it_has_in_transformers(computed, llama, switch, effect):
     exact, plain = (
-        computed("gradients", "transformers", "fp32", llama, 3, load_in_4bit=small)
-        for small in (False, True)
+        computed("gradients", "transformers", "fp32", llama, 3, **switched)
+        for switched in ({}, switch)
     )
-    fast = computed("gradients", "unsloth", "fp32", llama, *UNEQUAL, load_in_4bit=True)
+    fast = computed("gradients", "unsloth", "fp32", llama, *UNEQUAL, **switch)
     assert apart(fast, plain) < 3e-6
-    assert apart(plain, exact) > 0.1
+    assert apart(plain, exact) > effect
+
+
+@pytest.mark.rotated
+@pytest.mark.parametrize("more", [{}, {"load_in_4bit": True}], ids=str)
+def test_magnitudes_learn_what_they_learn_in_transformers(computed, llama, more):
+    plain = computed("gradients", "transformers", "fp32", llama, 3, dora=True, **more)
+    fast = computed("gradients", "unsloth", "fp32", llama, *UNEQUAL, dora=True, **more)
+    assert any("lora_magnitude" in name for name in plain)
+    assert apart(fast, plain) < 3e-6
 
 
 def test_a_packed_document_does_not_see_its_neighbour(computed, llama):

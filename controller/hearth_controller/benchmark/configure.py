@@ -11,6 +11,7 @@ from hearth_controller.benchmark.results import Benchmark, Configuration, Reques
 _OWN: Mapping[str, Any] = {
     "evaluate": False,
     "eval_every": None,
+    "early_stop": None,
     "log_every": 1,
     "checkpoint_every": 1_000_000,
     "checkpoint_minutes": 0.0,

@@ -61,6 +61,7 @@ class MetricLine(BaseModel):
     answer: str = None
     expected: str | None = None
     state: str | None = None
+    reason: str | None = None
     seconds: _Number | None = None
 
 

@@ -94,6 +94,7 @@ class Story:
     Attributes:
         seconds: Training time of the last launch, if its end is on record.
         state: `finished` or `stopped`, or None without an end on record.
+        reason: Why the run finished before its last step; None if it did not.
         length: Seconds from the first record to the last.
         facts: The latest `start` record: precision, rows, versions and more.
         loss, tokens_per_second, eta_seconds: As of the last step, if they are known.
@@ -103,6 +104,7 @@ class Story:
     steps: int = 0
     seconds: float | None = None
     state: str | None = None
+    reason: str | None = None
     began: datetime | None = None
     length: float = 0.0
     loss: float | None = None
@@ -197,7 +199,7 @@ class Story:
                 self.skips.append(Mark(at, line["step"], f"not finite: {rows}"))
             case "end":
                 self.step, self.state = line["step"], line.get("state")
-                self.seconds = line.get("seconds")
+                self.seconds, self.reason = line.get("seconds"), line.get("reason")
         self.length = max(self.length, at)
 
     def _at(self, line: Mapping[str, Any]) -> float:

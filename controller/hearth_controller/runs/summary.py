@@ -48,6 +48,8 @@ def summary(
     if before and after:
         change = f"{before:.2f} → {after:.2f}  ({after / before - 1:+.0%})"
         rows.append(("held-out perplexity", change))
+    if story.reason:
+        rows.append(("ended early", paragraph(story.reason)))
     if (sample := story.sample) and state == "finished":
         rows.append(("held-out question", paragraph(sample.question)))
         rows += [
@@ -59,8 +61,9 @@ def summary(
     rows += [(label, f"{folder}/{name}") for label, name in _PLACES.items() if name in files]
     if state == "finished":
         train = f"{playbook} train.yml"
+        more = "early_stop=none" if story.reason else f"max_steps={story.steps * 2}"
         rows += [
-            ("train longer", f"{train} -e resume={run} -e max_steps={story.steps * 2}"),
+            ("train longer", f"{train} -e resume={run} -e {more}"),
             ("your own data", f"{train} {model_variable} -e dataset=FILE.jsonl"),
             ("every setting", "python training/train_distributed.py --help"),
         ]

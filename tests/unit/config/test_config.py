@@ -124,6 +124,16 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
         ({"dropout": 0, "backend": "unsloth"}, ["dropout", "Unsloth", "backend=transformers"]),
         ({"dropout": 1}, ["dropout", "1", "less than 1"]),
         ({"beta2": 1}, ["beta2", "1", "less than 1"]),
+        ({"load_in_8bit": True, "precision": "fp64"}, ["precision=fp64", "load_in_8bit=false"]),
+        ({"load_in_8bit": True, "parallel": "fsdp"}, ["parallel: fsdp", "load_in_8bit=false"]),
+        ({"load_in_8bit": True, "lora": "off"}, ["load_in_8bit=false", "lora=on"]),
+        ({"model": "llama2-7b", "load_in_8bit": "on"}, ["load_in_8bit:", "load_in_4bit=false"]),
+        ({"load_in_8bit": True, "dora": True}, ["dora:", "load_in_4bit=true", "dora=false"]),
+        ({"lora": "off", "dora": True}, ["dora:", "dora=false", "lora=on"]),
+        ({"lora": "off", "rslora": True}, ["rslora:", "rslora=false", "lora=on"]),
+        ({"neftune": -1}, ["neftune", "-1", "equal to 0"]),
+        ({"early_stop": 3}, ["early_stop:", "eval_every=", "early_stop=none"]),
+        ({"early_stop": 0, "eval_every": 5}, ["early_stop", "0", "equal to 1"]),
     ],
 )
 def test_a_wrong_setting_is_named_with_the_way_out(given, facts):

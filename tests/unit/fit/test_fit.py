@@ -57,6 +57,8 @@ cases = st.builds(
     backend=st.sampled_from(["unsloth", "transformers"]),
     optimizer=st.sampled_from(["adamw", "adamw_8bit"]),
     load_in_4bit=st.booleans(),
+    load_in_8bit=st.booleans(),
+    dora=st.booleans(),
     gradient_checkpointing=st.booleans(),
     compress=st.sampled_from(["none", "bf16"]),
     lora=st.booleans(),
@@ -81,6 +83,8 @@ def test_an_adapter_has_the_parameters_that_peft_makes():
     """Known figures: rank 16 on queries and values of Llama 2 7B, and on all its linear layers."""
     assert adapter_parameters(LLAMA_7B, 16, ("q_proj", "v_proj")) == 8_388_608
     assert adapter_parameters(LLAMA_7B, 16, "all-linear") == 39_976_960
+    outputs = 32 * (5 * 4096 + 2 * 11008)  # a magnitude for each, with DoRA
+    assert adapter_parameters(LLAMA_7B, 16, "all-linear", dora=True) == 39_976_960 + outputs
 
 
 @given(shapes, cases, st.integers(1, 8))
@@ -100,25 +104,32 @@ def test_more_of_anything_never_needs_less(shape, case, more):
 @given(shapes, cases)
 def test_what_saves_memory_never_costs_any(shape, case):
     """On a GPU; a CPU's heap spoils small gains."""
-    case = changed(case, gpu=True, lora=True, gradient_checkpointing=False, load_in_4bit=False)
+    case = changed(case, gpu=True, lora=True, gradient_checkpointing=False)
+    case = changed(case, load_in_4bit=False, load_in_8bit=False)
     need = estimate(shape, case)
     less = estimate(shape, changed(case, gradient_checkpointing=True))
     assert less.activations < need.activations
     if case.settings.precision == "fp32":
-        assert estimate(shape, changed(case, load_in_4bit=True)).weights < need.weights
+        medium, small = (changed(case, **{f"load_in_{bits}bit": True}) for bits in (8, 4))
+        assert estimate(shape, small).weights < estimate(shape, medium).weights < need.weights
     assert estimate(shape, changed(case, optimizer="adamw_8bit")).optimizer < (
         need.optimizer if case.settings.optimizer == "adamw" else need.optimizer + 1
     )
     assert estimate(shape, changed(case, backend="unsloth")).logits <= need.logits
 
 
-def test_weights_in_4_bits_and_in_16():
-    """7 billion parameters: 12.6 GiB in 16 bits; linear layers in 4 bits as bitsandbytes packs."""
+def test_weights_in_4_bits_in_8_and_in_16():
+    """7 billion parameters: 12.6 GiB in 16 bits; linear layers in 4 bits as bitsandbytes packs.
+
+    In 8 bits it is 6 GiB, the rest of the model, scales, and one layer on its way to its product.
+    """
     large = estimate(LLAMA_7B, PLAIN)
     assert large.weights == 2 * LLAMA_7B.parameters
     assert large.gradients == large.adapter  # the flat buffer that is exchanged
     small = changed(PLAIN, load_in_4bit=True, backend="unsloth")
     assert estimate(LLAMA_7B, small).weights / GIB == pytest.approx(3.61, abs=0.05)
+    medium = changed(PLAIN, load_in_8bit=True, backend="unsloth")
+    assert estimate(LLAMA_7B, medium).weights / GIB == pytest.approx(6.68, abs=0.05)
 
 
 def test_a_model_that_learns_itself_takes_16_bytes_a_weight():
@@ -316,6 +327,13 @@ EIGHT = {"micro_batch": 8, "load_in_4bit": True, "backend": "transformers"}
         (LEAN | {"load_in_4bit": True}, [12, 3], "fit=warn", "parallel=fsdp"),  # a half of 12.6 GiB
         (LEAN, [10, 10, 10], "parallel=fsdp", "models.yml"),
         (LEAN | {"load_in_4bit": True}, [5] * 8, "=fsdp and load_in_4bit=false", "models.yml"),
+        (LEAN | {"load_in_8bit": True}, [5] * 8, "=fsdp and load_in_8bit=false", "models.yml"),
+        (
+            LEAN | {"load_in_8bit": True},
+            [8],
+            "load_in_4bit=true and load_in_8bit=false",
+            "-e nodes",
+        ),
         (LEAN | FSDP, [24, 4], "fit=warn", "-e nodes="),
         (LEAN | FSDP, [24, 4], "fit=warn", "load_in_4bit"),
         (EIGHT, [12], "gradient_checkpointing=true", "load_in_4bit=true"),

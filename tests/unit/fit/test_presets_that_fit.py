@@ -30,17 +30,17 @@ def test_the_listing_has_a_line_a_preset_the_smallest_first():
 
 def test_each_preset_says_where_it_fits():
     lines = fitting(HOME)
-    assert_names(lines[0], "16 bits", "4 bits")
-    assert line_of(lines, "qwen3-0.6b")[-2:] == ["all", "all"]
-    assert line_of(lines, "mistral-7b")[-2:] == ["tower", "all"]
-    assert line_of(lines, "llama2-13b")[-2:] == ["–", "tower"]
-    assert line_of(lines, "gpt2-124m")[-2:] == ["all", "–"]  # all of its weights learn
+    assert_names(lines[0], "16 bits", "8 bits", "4 bits")
+    assert line_of(lines, "qwen3-0.6b")[-3:] == ["all", "all", "all"]
+    assert line_of(lines, "mistral-7b")[-3:] == ["tower", "tower", "all"]
+    assert line_of(lines, "llama2-13b")[-3:] == ["–", "tower", "tower"]
+    assert line_of(lines, "gpt2-124m")[-3:] == ["all", "–", "–"]  # all of its weights learn
 
 
 def test_ranks_on_cpus_train_in_32_bits():
     lines = fitting({"desk": Room(64 * GIB), "laptop": Room(GIB // 4)})
-    assert_names(lines[0], "32 bits", "4 bits")
-    assert line_of(lines, "qwen3-0.6b")[-2:] == ["desk", "desk"]
+    assert_names(lines[0], "32 bits", "8 bits", "4 bits")
+    assert line_of(lines, "qwen3-0.6b")[-3:] == ["desk", "desk", "desk"]
 
 
 def test_what_the_table_goes_by_is_said():

@@ -211,7 +211,9 @@ def test_files_that_the_user_may_not_read_are_all_named(prepared, folder, monkey
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")], ids=str)
-@pytest.mark.parametrize("settings", [{}, {"load_in_4bit": True}, {"lora": False}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"load_in_4bit": True}, {"load_in_8bit": True}, {"lora": False}], ids=str
+)
 def test_weights_that_are_not_finite_are_named_before_the_first_step(
     prepared, folder, settings, value
 ):

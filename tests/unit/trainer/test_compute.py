@@ -27,6 +27,9 @@ class SmallMemory:
     def before_step(self) -> None:
         pass
 
+    def draw_noise(self, batch: torch.Tensor, seeds: list[int]) -> None:
+        pass
+
     def release(self) -> None:
         pass
 

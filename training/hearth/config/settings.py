@@ -160,6 +160,13 @@ class Settings(BaseModel):
     clip_norm: float = _setting(
         "Optimizer", "maximum norm of the gradient; 0: no clipping", 1.0, ge=0
     )
+    neftune: float = _setting(
+        "Optimizer",
+        "noise on the embeddings while training (NEFTune), at most neftune / sqrt(tokens of the "
+        "document * width of the model), such as 5; 0: none",
+        0.0,
+        ge=0,
+    )
 
     lora: bool = _setting(
         "LoRA",
@@ -178,6 +185,14 @@ class Settings(BaseModel):
     )
     lora_targets: Targets = _setting(
         "LoRA", "module names separated by commas, or all-linear", "all-linear"
+    )
+    rslora: bool = _setting(
+        "LoRA", "scale the adapter by alpha / sqrt(rank) instead, for high ranks (rsLoRA)", False
+    )
+    dora: bool = _setting(
+        "LoRA",
+        "also train the magnitude of each adapted weight (DoRA): slower, takes more memory",
+        False,
     )
 
     dropout: OptionalFraction = _setting(
@@ -200,6 +215,7 @@ class Settings(BaseModel):
         "Machine", "auto: bf16 if every rank supports it, else fp16 on GPUs, fp32 on CPUs", "auto"
     )
     load_in_4bit: bool = _setting("Machine", "store the frozen weights in 4 bits (QLoRA)", False)
+    load_in_8bit: bool = _setting("Machine", "store the frozen weights in 8 bits (LLM.int8)", False)
     compile: bool = _setting(
         "Machine",
         "compile the layers with torch.compile, by Transformers: the first step takes a minute "
@@ -232,6 +248,12 @@ class Settings(BaseModel):
     )
     eval_every: OptionalCount = _setting(
         "Record", "steps between two held-out evaluations; best/ holds the best weights", None
+    )
+    early_stop: OptionalCount = _setting(
+        "Record",
+        "finish the run after this many evaluations in a row without a lower held-out loss (needs "
+        "eval_every)",
+        None,
     )
     log_every: int = _setting("Record", "steps between two lines of metrics", 1, ge=1)
     checkpoint_every: int = _setting("Record", "steps between two checkpoints", 50, ge=1)
@@ -280,11 +302,18 @@ class Settings(BaseModel):
             self.backend == "unsloth",
             self.sync_every > 1,
         )
+        bits = 4 if self.load_in_4bit else 8
+        quantised, small = self.load_in_4bit or self.load_in_8bit, f"load_in_{bits}bit"
         conflicts = [
             (
-                fsdp and self.load_in_4bit,
-                "parallel: fsdp cannot shard weights in 4 bits; take load_in_4bit=false, or "
-                "parallel=ddp, which is far faster where a card holds the model in 4 bits",
+                self.load_in_4bit and self.load_in_8bit,
+                "load_in_8bit: the weights are stored in 4 bits or in 8; take load_in_4bit=false "
+                "(large presets set it), or load_in_8bit=false",
+            ),
+            (
+                fsdp and quantised,
+                f"parallel: fsdp cannot shard weights in {bits} bits; take {small}=false, or "
+                f"parallel=ddp, which is far faster where a card holds the model in {bits} bits",
             ),
             (
                 fsdp and unsloth,
@@ -352,14 +381,32 @@ class Settings(BaseModel):
                 "take lora=off too",
             ),
             (
-                self.load_in_4bit and not self.lora,
-                "load_in_4bit: weights in 4 bits cannot be trained, and lora=off trains all of "
-                "them; take load_in_4bit=false, or lora=on",
+                quantised and not self.lora,
+                f"{small}: weights in {bits} bits cannot be trained, and lora=off trains all of "
+                f"them; take {small}=false, or lora=on",
             ),
             (
-                self.load_in_4bit and self.precision == "fp64",
-                "load_in_4bit: weights in 4 bits compute in fp32 at most; with precision=fp64 take "
-                "load_in_4bit=false",
+                quantised and self.precision == "fp64",
+                f"{small}: weights in {bits} bits compute in fp32 at most; with precision=fp64 "
+                f"take {small}=false",
+            ),
+            (
+                self.dora and self.load_in_8bit,
+                "dora: PEFT loses the scales of weights in 8 bits on a CPU; take load_in_4bit=true "
+                "instead of load_in_8bit, or dora=false",
+            ),
+            *(
+                (
+                    getattr(self, name) and not self.lora,
+                    f"{name}: it changes the adapter, and lora=off trains none; take {name}=false, "
+                    "or lora=on",
+                )
+                for name in ("rslora", "dora")
+            ),
+            (
+                self.early_stop is not None and self.eval_every is None,
+                "early_stop: it counts the evaluations of eval_every; give eval_every=STEPS too, "
+                "or take early_stop=none",
             ),
             (
                 unsloth and not self.lora,
@@ -395,7 +442,7 @@ FREE_ON_RESUME = (
     *("epochs", "max_steps", "micro_batch", "split", "replay"),
     *("parallel", "backend", "gradient_checkpointing", "memory_limit", "fit", "threads"),
     "collective_timeout",
-    *("compile", "evaluate", "eval_every", "log_every"),
+    *("compile", "evaluate", "eval_every", "early_stop", "log_every"),
     *("checkpoint_every", "checkpoint_minutes", "checkpoint_keep"),
     *("wandb", "wandb_project"),
 )
@@ -404,7 +451,8 @@ or the result of training on them."""
 
 TIMED = (
     *("sequence_length", "packing"),
-    *("lora", "lora_rank", "lora_dropout", "lora_targets", "dropout"),
-    *("load_in_4bit", "compile", "gradient_checkpointing", "memory_limit", "threads"),
+    *("lora", "lora_rank", "lora_dropout", "lora_targets", "dora", "dropout"),
+    *("load_in_4bit", "load_in_8bit", "compile"),
+    *("gradient_checkpointing", "memory_limit", "threads"),
 )
 """Settings that change how long a row takes: a speed measured with other values does not count."""

@@ -28,13 +28,17 @@ def fitting(rooms: Mapping[str, Room]) -> list[str]:
     """Return the lines of a table of the nodes that each preset fits.
 
     `rooms` holds the memory of a rank of each node. Each preset is estimated with its own settings
-    and a micro-batch of one row, once with unquantised weights and once in 4 bits.
+    and a micro-batch of one row: with unquantised weights, in 8 bits and in 4.
     """
     whole = "in 16 bits" if any(room.gpu for room in rooms.values()) else "in 32 bits"
-    rows = [("preset", "parameters", "licence", "gated", f"fits {whole}", "fits in 4 bits")]
+    fits = [f"fits {bits}" for bits in (whole, "in 8 bits", "in 4 bits")]
+    rows = [("preset", "parameters", "licence", "gated", *fits)]
     for name, preset in _presets():
         settings = _settings(name, preset).model_copy(update={"micro_batch": 1})
-        each = [settings.model_copy(update={"load_in_4bit": small}) for small in (False, True)]
+        each = [
+            settings.model_copy(update={"load_in_8bit": bits == 8, "load_in_4bit": bits == 4})
+            for bits in (16, 8, 4)
+        ]
         nodes = (_fits(name, one, preset.shape, rooms) for one in each)
         rows.append((*_terms(name, preset), *nodes))
     return [line.rstrip() for line in aligned(rows)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hearth.config import Settings
-from hearth.config.shape import Shape
+from hearth.config.shape import Linear, Shape
 from hearth.fit.capacity import GIB
 from hearth.model.unsloth_environment import LOGITS
 
@@ -112,7 +112,7 @@ class Estimate:
     Attributes:
         weights: of the model, or of this rank's shard and the layers gathered at one time.
         gradients: the flat buffer that the ranks exchange.
-        activations: tensors saved for the backward pass.
+        activations: tensors saved for the backward pass, and DoRA's while it computes.
         logits: the logits, and the tensors that the loss derives from them.
         exchange: the compressed copy of the buffer, if one is sent.
         rounds: additional tensors of local steps.
@@ -145,7 +145,9 @@ class Estimate:
 def estimate(shape: Shape, case: Case) -> Estimate:
     """Estimate the memory of a rank for one micro-batch of `case`, with a model of this `shape`."""
     run = case.settings
-    adapter = adapter_parameters(shape, run.lora_rank, run.lora_targets) if run.lora else 0
+    adapter = 0
+    if run.lora:
+        adapter = adapter_parameters(shape, run.lora_rank, run.lora_targets, run.dora)
     learned = adapter or shape.parameters
     # Trainable parameters stay in fp32 even if the model computes in 16 bits.
     size = max(case.size, 4)
@@ -156,7 +158,7 @@ def estimate(shape: Shape, case: Case) -> Estimate:
         adapter=adapter * size,
         gradients=learned * size,
         optimizer=moments,
-        activations=round(_activations(shape, case)),
+        activations=round(_activations(shape, case)) + _dora_scratch(shape, case),
         logits=_logits(shape, case),
         exchange=4 * learned * (EXCHANGED if case.rounds else 1) if run.compress != "none" else 0,
         rounds=OF_ROUNDS * learned * size if case.rounds else 0,
@@ -165,14 +167,19 @@ def estimate(shape: Shape, case: Case) -> Estimate:
     )
 
 
-def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...] | str) -> int:
-    """Return the parameters of a LoRA adapter: two matrices of `rank` at each target."""
+def adapter_parameters(
+    shape: Shape, rank: int, targets: tuple[str, ...] | str, dora: bool = False
+) -> int:
+    """Return the parameters of a LoRA adapter: two matrices of `rank` at each target.
+
+    With `dora` there is a magnitude for each output as well.
+    """
     sizes = (
-        linear.features_in + linear.features_out
+        rank * (linear.features_in + linear.features_out) + dora * linear.features_out
         for name, linear in shape.linears.items()
         if _is_target(shape, name, targets)
     )
-    return shape.num_hidden_layers * rank * sum(sizes)
+    return shape.num_hidden_layers * sum(sizes)
 
 
 def _is_target(shape: Shape, name: str, targets: tuple[str, ...] | str) -> bool:
@@ -188,12 +195,17 @@ def _weights(shape: Shape, case: Case) -> float:
         held = (shape.parameters / case.sharers + _gathered(shape)) * size
         # On a CPU each layer that is freed fragments the heap, as its activations do.
         return held if case.gpu else held + _HEAP * _in_the_heap(shape, size)
-    if not case.settings.load_in_4bit:
+    if not (case.settings.load_in_4bit or case.settings.load_in_8bit):
         return shape.parameters * size
-    # PEFT casts the weights that are not in 4 bits to fp32; Unsloth leaves them as they are.
+    # PEFT casts the weights that are not quantised to fp32; Unsloth leaves them as they are.
     others = size if case.unsloth else max(size, 4)
-    rest = shape.parameters - shape.linear_parameters
-    return shape.linear_parameters * _NF4 + rest * others
+    rest = (shape.parameters - shape.linear_parameters) * others
+    if case.settings.load_in_4bit:
+        return shape.linear_parameters * _NF4 + rest
+    scales = 4 * shape.num_hidden_layers * sum(each.features_out for each in shape.linears.values())
+    # One layer at a time is multiplied out, to the type of its input.
+    largest = max(linear.size for linear in shape.linears.values()) * max(size, 4)
+    return shape.linear_parameters + scales + rest + largest
 
 
 def _gathered(shape: Shape) -> float:
@@ -219,6 +231,7 @@ def _in_the_heap(shape: Shape, size: int) -> int:
 def _activations(shape: Shape, case: Case) -> float:
     """Return the bytes saved for the backward pass, with heap fragmentation, without logits."""
     layer = _unsloth_layer(shape, case) if case.unsloth else _layer(shape, case)
+    layer += _dora_layer(shape, case)
     # Autocast keeps a 16-bit copy of every matrix that learns until the backward pass is over.
     matrices = shape.linear_parameters + shape.vocab_size * shape.hidden_size
     copies = matrices * case.size if case.size < 4 and not case.settings.lora else 0
@@ -230,6 +243,34 @@ def _activations(shape: Shape, case: Case) -> float:
         inputs = shape.num_hidden_layers * case.tokens * shape.hidden_size * case.size
         return copies + inputs + sum(sizes) + shape.num_hidden_layers * holes
     return copies + shape.num_hidden_layers * (sum(sizes) + holes)
+
+
+def _dora_targets(shape: Shape, run: Settings) -> list[Linear]:
+    """Return the linear layers of a decoder layer that DoRA adapts, none without it."""
+    if not (run.lora and run.dora):
+        return []
+    return [
+        each for name, each in shape.linears.items() if _is_target(shape, name, run.lora_targets)
+    ]
+
+
+def _dora_layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
+    """Return the tensors that DoRA saves beyond LoRA's: the two results that it scales."""
+    size = max(case.size, 4)
+    return [(each.features_out, size) for each in _dora_targets(shape, case.settings)] * 2
+
+
+def _dora_scratch(shape: Shape, case: Case) -> int:
+    """Return the bytes that DoRA needs while it computes the norms of one layer's weights.
+
+    They are a unit matrix, the adapter's product, and three tensors on the way from the weights
+    to their norms. On a CPU they fragment the heap in every layer.
+    """
+    targets, size = _dora_targets(shape, case.settings), max(case.size, 4)
+    if not targets:
+        return 0
+    numbers = max(each.features_in * (each.features_in + 4 * each.features_out) for each in targets)
+    return numbers * size + (0 if case.gpu else round(_HEAP * _in_the_heap(shape, size)))
 
 
 def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
@@ -259,6 +300,12 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
         kept += [(query, size)]  # else it is the attention's output itself
     if "down_proj" in targets:
         kept += [(inner, size)]
+    if run.load_in_8bit:
+        # It saves the input of every layer, which an adapter shares unless autocast copies it.
+        inputs = ((hidden, "q_proj qkv_proj k_proj v_proj"), (inner, "down_proj"))
+        for features, names in (*inputs, (hidden, "gate_proj gate_up_proj up_proj")):
+            if autocast or not set(names.split()) & set(targets):
+                kept += [(features, max(size, 4))]
     if not run.lora:
         return kept + [(hidden, max(size, 4))] * family.norms  # the norms' gains are trained, too
     return kept + [(run.lora_rank, size)] * len(targets)

@@ -102,7 +102,8 @@ def _advice(
     enough = len(fitting) > (settings.parallel == "fsdp")  # With fewer ranks each shard is larger.
     if enough and all(_fits(need, fitting[other]) for other, need in without.items()):
         ways.append(f"leaving the node out with -e nodes={','.join(fitting)}")
-    sharded = {"parallel": "fsdp"} | ({"load_in_4bit": False} if settings.load_in_4bit else {})
+    small = [name for name in ("load_in_4bit", "load_in_8bit") if getattr(settings, name)]
+    sharded = {"parallel": "fsdp"} | dict.fromkeys(small, False)
     if settings.parallel == "ddp" and settings.lora and len(rooms) > 1 and fits(sharded):
         ways.append(f"{' and '.join(_typed(*change) for change in sharded.items())} {_SHARDED}")
     return ways
@@ -118,7 +119,8 @@ def _measures(settings: Settings) -> list[dict[str, Any]]:
     if not settings.lora:
         measures.append({"lora": True})
     elif not settings.load_in_4bit and settings.parallel == "ddp":
-        measures.append({"load_in_4bit": True})
+        instead = {"load_in_8bit": False} if settings.load_in_8bit else {}
+        measures.append({"load_in_4bit": True} | instead)
     if settings.sequence_length // 2 >= _SHORTEST:
         measures.append({"sequence_length": settings.sequence_length // 2})
     return measures

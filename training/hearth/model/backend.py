@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ import torch
 from hearth.base.errors import CheckpointError
 from hearth.base.files import level_modes
 from hearth.data.rows import Batch
+from hearth.model.neftune import Noise
 from hearth.ranks.memory import release
 
 
@@ -35,6 +36,7 @@ class TrainableModel(ABC):
         self.network = network
         self.tokenizer = tokenizer
         self.device = device
+        self._noise: Noise | None = None
 
     @abstractmethod
     def loss(self, batch: Batch, denominator: int) -> torch.Tensor:
@@ -54,6 +56,15 @@ class TrainableModel(ABC):
 
     def before_step(self) -> None:  # noqa: B027  Most backends have nothing to do here.
         """Run the backend's work between two steps, if it has any."""
+
+    def add_noise(self, alpha: float) -> None:
+        """Have `draw_noise` add NEFTune's noise of strength `alpha` to the embeddings."""
+        self._noise = Noise(self.network.get_input_embeddings(), alpha)
+
+    def draw_noise(self, batch: Batch, seeds: Sequence[int]) -> None:
+        """Draw the noise of `batch`, the next one that `loss` gets, by one seed per row."""
+        if self._noise:
+            self._noise.draw_for(batch, seeds)
 
     def use_scaler(self, scaler: torch.amp.GradScaler) -> None:  # noqa: B027  As above.
         """Pass the loss scaler to a backend that computes gradients before scaling."""

@@ -31,9 +31,11 @@ def check_finite(network: torch.nn.Module, folder: Path) -> None:
 
 
 def _is_finite(weight: torch.Tensor) -> bool:
-    """Return whether all values are finite; those of a 4-bit weight show in its scales."""
-    if (state := getattr(weight, "quant_state", None)) is not None:
+    """Return whether all values are finite; those of a quantised weight show in its scales."""
+    if (state := getattr(weight, "quant_state", None)) is not None:  # 4 bits
         weight = state.offset if state.nested else state.absmax
+    elif (scales := getattr(weight, "SCB", None)) is not None:  # 8 bits
+        weight = scales
     if not weight.is_floating_point() or not weight.numel():
         return True
     # The extremes are NaN if any value is, and no copy of the weight is made.

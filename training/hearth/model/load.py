@@ -94,4 +94,6 @@ def load_model(
     backend = import_backend(backend_here(settings, device))
     model = backend.load(settings, folder, device, precision)
     check_finite(model.network, folder)
+    if settings.neftune:
+        model.add_noise(settings.neftune)
     return model

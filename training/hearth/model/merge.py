@@ -33,8 +33,9 @@ def merge_run(
     """Write the merged model of the run in `run_folder` to `to`.
 
     Each adapted weight W becomes W + (alpha / rank) * B @ A (LoRA, arXiv:2106.09685, section 4.1),
-    in the base model's stored precision, after training in 4 bits too, so that merging loses
-    nothing more than the 4 bits did. `to` appears only when complete.
+    with `rslora` and `dora` as their papers have it, in the base model's stored precision, after
+    training in 4 or 8 bits too, so that merging loses nothing more than those did. `to` appears
+    only when complete.
 
     `models` is the cache that holds the base model or receives it. With `best` the adapter with the
     lowest held-out loss is merged, instead of the final one. `trust_remote_code` allows the base

@@ -82,8 +82,8 @@ def load(
         changes = dict.fromkeys(dropouts_in(folder, own_code), settings.dropout)
     if settings.scratch:
         base = _drawn(folder, own_code, precision, changes).to(device)
-    elif settings.load_in_4bit:
-        base = _in_4_bits(folder, own_code, device, precision, changes)
+    elif settings.load_in_4bit or settings.load_in_8bit:
+        base = _quantised(settings, folder, own_code, device, precision, changes)
     else:
         dtype = DTYPES[precision] if settings.lora else _learning_dtype(precision)
         base = _stored(folder, own_code, dtype, **changes).to(device)
@@ -124,10 +124,18 @@ def _stored(folder: Path, own_code: bool, dtype: torch.dtype, **more: Any) -> Pr
     )
 
 
-def _in_4_bits(
-    folder: Path, own_code: bool, device: torch.device, precision: str, changes: dict[str, Any]
+def _quantised(
+    settings: Settings,
+    folder: Path,
+    own_code: bool,
+    device: torch.device,
+    precision: str,
+    changes: dict[str, Any],
 ) -> PreTrainedModel:
-    """Return the model in `folder`, frozen and quantised to 4 bits (NF4, as in the QLoRA paper)."""
+    """Return the model in `folder` with `changes`, frozen and quantised by bitsandbytes.
+
+    4 bits are NF4, as in the QLoRA paper; 8 bits are LLM.int8 (arXiv:2208.07339).
+    """
     from bitsandbytes.nn import Linear4bit
 
     dtype = DTYPES[precision]
@@ -135,10 +143,11 @@ def _in_4_bits(
         folder,
         own_code,
         dtype,
-        # 4-bit weights are placed while they are loaded; moving them later is not supported.
+        # Quantised weights are placed while they are loaded; moving them later is not supported.
         device_map={"": str(device)},
         quantization_config=BitsAndBytesConfig(
-            load_in_4bit=True,
+            load_in_4bit=settings.load_in_4bit,
+            load_in_8bit=settings.load_in_8bit,
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
@@ -182,6 +191,8 @@ def _with_adapter(base: PreTrainedModel, settings: Settings) -> PeftModel:
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
         lora_dropout=settings.lora_dropout,
+        use_rslora=settings.rslora,
+        use_dora=settings.dora,
         target_modules=targets if isinstance(targets, str) else list(targets),
         task_type="CAUSAL_LM",
     )

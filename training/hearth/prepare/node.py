@@ -272,6 +272,12 @@ def prepare(
     if findings or model is None or own_code is None:
         raise HearthError(*dict.fromkeys(findings))
     data = _load(run, layout, model.path, own_code, tokenizer, say)
+    if settings.early_stop and not len(data.held_out):
+        raise HearthError(
+            f"early_stop: nothing of {settings.dataset} is held out whose loss could stop the run; "
+            "hold some out (held_out=0.1, a column split, validation shards), or take "
+            "early_stop=none"
+        )
     batch = _batch(settings, data)
     for line in batch:
         say(line)

@@ -97,8 +97,9 @@ class Compute:
         """Add the gradients of the rows numbered `own`, at most `most` at once, to cleared ones.
 
         After an out-of-memory error all rows are computed again (see `retry_smaller`): nothing has
-        been exchanged yet, and the sum does not depend on the micro-batch size. `seed_of` maps the
-        first row of a micro-batch to its seed, for the adapter's or the model's dropout.
+        been exchanged yet, and the sum does not depend on the micro-batch size. `seed_of` maps a
+        row to its seed: the first of a micro-batch seeds the adapter's or the model's dropout, each
+        its own noise.
         """
         started, device = time.perf_counter(), self._model.device
 
@@ -107,10 +108,12 @@ class Compute:
             self._model.before_step()
             loss = torch.zeros((), dtype=torch.float64, device=device)
             for numbers in pieces_of(own, sizes):
-                if len(numbers):
-                    torch.manual_seed(seed_of(int(numbers[0])))
+                batch = self._rows.batch(numbers)
+                if seeds := [seed_of(int(number)) for number in numbers]:
+                    torch.manual_seed(seeds[0])
+                    self._model.draw_noise(batch, seeds)
                 with self._autocast():
-                    part = self._model.loss(self._rows.batch(numbers), denominator)
+                    part = self._model.loss(batch, denominator)
                 self._scale(part).backward()
                 loss += part.detach()
             return loss.item()

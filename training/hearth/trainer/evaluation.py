@@ -71,6 +71,7 @@ class Evaluator:
 
     Attributes:
         best: the lowest held-out loss so far, tracked only with `eval_every`.
+        since_best: number of evaluations during the run since that one.
     """
 
     def __init__(
@@ -87,6 +88,13 @@ class Evaluator:
         self._world, self._planner, self._autocast = world, planner, autocast
         self._keep_best = keep_best
         self.best: float | None = None
+        self.since_best = 0
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether `early_stop` evaluations in a row had no lower loss; the same on every rank."""
+        limit = self._settings.early_stop
+        return limit is not None and self.since_best >= limit
 
     def evaluate(self, when: str, step: int, telemetry: Telemetry) -> None:
         """Record held-out perplexity and, before and after training, one sample answer."""
@@ -104,8 +112,10 @@ class Evaluator:
         # Every rank has the same loss, so all nodes save the same weights. NaN is never the best.
         lowest = math.inf if self.best is None else self.best
         if settings.eval_every and when != "before" and loss < lowest:
-            self.best = loss
+            self.best, self.since_best = loss, 0
             self._keep_best()
+        elif when == "during":
+            self.since_best += 1
         # With fsdp each generated token would gather the whole model over the network.
         answered = settings.evaluate and settings.parallel == "ddp"
         if self._world.leads and when != "during" and answered:

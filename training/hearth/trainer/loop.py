@@ -195,6 +195,7 @@ class Trainer:
                 self._checkpoint()
         result = self.checkpointer.save(self.model, self.model.learned)
         outcome = "stopped" if stopped else "finished"
+        early = {"reason": self._why_early()} if not stopped and self.step < self.steps else {}
         self.telemetry.record(
             "end",
             state=outcome,
@@ -202,14 +203,18 @@ class Trainer:
             seconds=round(time.monotonic() - began, 1),
             exchanged_bytes=self.exchange.given,
             **{self.model.learned: str(result)},
+            **early,
         )
         return outcome
 
     def _steps(self) -> bool:
-        """Take all remaining steps; return whether a stop was requested before the last one."""
+        """Take all remaining steps; return whether a stop was requested before the last one.
+
+        With `early_stop` the steps may end earlier.
+        """
         since_log = LogWindow()
         failures = 0
-        while self.step < self.steps:
+        while self.step < self.steps and not self.evaluator.gives_up:
             started, before = time.perf_counter(), self.step
             result = self.stepper.take(self.step, self.steps - self.step)
             self.step += len(result.plans)
@@ -222,20 +227,30 @@ class Trainer:
             last = self.step == self.steps
             due = result.summed.keep or self._passed(before, self.settings.checkpoint_every)
             keep = last or result.summed.stop or due
-            # Log before each checkpoint too, so that a run resumed from it has no gap in metrics.
-            if keep or self._passed(before, self.settings.log_every):
-                self._log(since_log, result)
-                since_log = LogWindow()
             eval_every = self.settings.eval_every
             self.evaluation_due = bool(not last and eval_every and self._passed(before, eval_every))
+            may_end = self.evaluation_due and self.settings.early_stop
+            # Log before each checkpoint too, so that a run resumed from it has no gap in metrics.
+            if keep or may_end or self._passed(before, self.settings.log_every):
+                self._log(since_log, result)
+                since_log = LogWindow()
             if result.summed.stop and not last:
                 self.telemetry.say(f"stopping after step {self.step}, as requested")
                 return True
             if self.evaluation_due:
                 self._evaluate("during")
-            if keep and not last:
+            if keep and not last and not self.evaluator.gives_up:
                 self._checkpoint()
+        if self.step < self.steps:
+            self.telemetry.say(
+                f"ending after step {self.step} of {self.steps}: {self._why_early()}"
+            )
         return False
+
+    def _why_early(self) -> str:
+        """Return the reason why the run ends before its last step."""
+        count = self.evaluator.since_best
+        return f"no lower held-out loss in {count} evaluation{'s' * (count > 1)} in a row"
 
     def _passed(self, before: int, every: int) -> bool:
         """Return whether a multiple of `every` steps was reached since step `before`."""
@@ -380,6 +395,7 @@ class Trainer:
         self.checkpointer.load(found, self.model, self.changing)
         self.step = found.step
         self.evaluator.best = found.facts["best"]
+        self.evaluator.since_best = found.facts.get("since_best", 0)
         self.evaluation_due = found.facts.get("unjudged", False)
 
     def _check_begun_with(self, found: Checkpoint) -> None:
@@ -411,6 +427,7 @@ class Trainer:
             "data": self.inputs["data"],
             "model": self.inputs["model"],
             "best": self.evaluator.best,
+            "since_best": self.evaluator.since_best,
             "unjudged": self.evaluation_due,
         } | self._choices()
 

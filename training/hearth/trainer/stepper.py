@@ -169,8 +169,8 @@ class Stepper:
     ) -> Computed:
         """Compute the gradients of this rank's rows."""
 
-        def seed_of(first_row: int) -> int:  # the same in whichever rank computes the micro-batch
-            return hash((self._settings.seed, step, first_row))
+        def seed_of(row: int) -> int:  # the same in whichever rank computes the row
+            return hash((self._settings.seed, step, row))
 
         return self._compute.gradients(
             own, most, denominator, seed_of=seed_of, say=self._world.say, turns=turns

@@ -92,6 +92,17 @@ def test_a_run_is_closed_with_its_outcome_on_record_its_report_and_a_text(folder
     assert not close("evening", folder, outcome).changed
 
 
+def test_a_run_that_ended_early_says_why_in_its_report_and_its_text(folder):
+    metrics = folder / "metrics.jsonl"
+    *lines, end = metrics.read_text().splitlines()
+    reason = "no lower held-out loss in 3 evaluations in a row"
+    early = json.dumps(json.loads(end) | {"step": 60, "reason": reason})
+    metrics.write_text("\n".join([*lines, early]) + "\n")
+    closing = close("evening", folder, Outcome.from_answers(map(answer, NODES)))
+    assert_names(closing.text, "60 of 80", reason, "-e resume=evening -e early_stop=none")
+    assert reason in (folder / "report.html").read_text()
+
+
 def test_of_a_script_there_is_no_report(folder):
     outcome = Outcome.from_answers([answer("desk", script="train.py")])
     assert not close("evening", folder, outcome).changed
