@@ -110,7 +110,9 @@ def test_scripts_of_people_who_know_nothing_of_hearth_run_as_they_are(script, ar
     ],
     ids=["a shell of salloc", "a shell of srun --pty", "srun -n1", "srun"],
 )
-def test_what_srun_did_not_start_as_one_of_several_tasks_is_one_rank_and_says_so(typed, ranks, warns):
+def test_what_srun_did_not_start_as_one_of_several_tasks_is_one_rank_and_says_so(
+    typed, ranks, warns
+):
     for node in NODES:
         on(node, "cat >rank.py", given=b"import os; print('rank', os.environ.get('RANK'))")
     screen = on("tower", f"{SHELL} {typed.format(f'{PYTHON} {UNDER_SRUN} rank.py')} 2>&1")

@@ -25,6 +25,7 @@ def task(rank: int = 0, nodes: str = "laptop,tower", *sizes: int, **more: str) -
         "SLURM_STEP_ID": "1",
         "SLURM_STEP_NODELIST": nodes,
         "SLURM_STEP_NUM_TASKS": str(sum(sizes)),
+        "SLURM_STEP_NUM_NODES": str(len(sizes)),
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(rank - first),
         "SLURM_GTIDS": ",".join(map(str, range(first, first + sizes[node]))),
@@ -106,9 +107,11 @@ def test_ranks_of_one_node_share_its_cores(rank, more, threads):
     assert ranks(task(rank, **more)).get("OMP_NUM_THREADS") == threads
 
 
-def test_where_slurm_does_not_say_which_node_has_rank_0_the_cure_is_named():
+@pytest.mark.parametrize("more", [{"SLURM_DISTRIBUTION": "arbitrary"}, {"SLURM_HET_SIZE": "2"}])
+def test_where_slurm_does_not_say_which_node_has_rank_0_the_cure_is_named(more):
     with refuses(LaunchError, "7.1", "MASTER_ADDR"):
-        ranks(task(SLURM_DISTRIBUTION="arbitrary"))
+        ranks(task(**more))
+    assert ranks(task(0, "laptop", 3, **more))["MASTER_ADDR"] == "laptop"
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,12 @@ def ranks(environment: Mapping[str, str]) -> dict[str, str]:
     Raises `LaunchError` if Slurm does not say which node has rank 0.
     """
     job, step = environment["SLURM_JOB_ID"], environment["SLURM_STEP_ID"]
-    if "MASTER_ADDR" not in environment and environment.get("SLURM_DISTRIBUTION") == "arbitrary":
+    # Slurm's list of such a step is sorted, and begins with whatever node.
+    hidden = "SLURM_HET_SIZE" in environment or environment.get("SLURM_DISTRIBUTION") == "arbitrary"
+    if hidden and "MASTER_ADDR" not in environment and environment["SLURM_STEP_NUM_NODES"] != "1":
         raise LaunchError(
-            "with srun --distribution=arbitrary Slurm does not say on which node rank 0 of step "
-            f"{job}.{step} is: export MASTER_ADDR=NODE, or leave the distribution out"
+            "in a heterogeneous job and with --distribution=arbitrary Slurm does not say on which "
+            f"node rank 0 of step {job}.{step} is: export MASTER_ADDR=NODE before srun"
         )
     local = environment["SLURM_GTIDS"].count(",") + 1
     own = {
