@@ -106,7 +106,7 @@ def test_scripts_of_people_who_know_nothing_of_hearth_run_as_they_are(script, ar
         ("salloc -N3 {}", ["None"], True),
         ("script -qc 'salloc -N3 srun --pty {}' /dev/null", ["None"], True),
         ("salloc -N3 srun -N1 -n1 {}", ["0"], True),
-        ("salloc -N3 srun {}", ["0", "1", "2"], False),
+        ("salloc -N3 srun -u {}", ["0", "1", "2"], False),
     ],
     ids=["a shell of salloc", "a shell of srun --pty", "srun -n1", "srun"],
 )

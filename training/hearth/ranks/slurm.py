@@ -30,7 +30,7 @@ _STEPS = 16
 def first_host(nodes: str) -> str:
     """Return the first host of a list as Slurm writes it: `gpu[001-004,7],desk` is `gpu001`."""
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", nodes)
-    return re.sub(r"\[([^-,\]]*)[^\]]*\]", r"\1", first[0] if first else nodes)
+    return re.sub(r"\[([^-,\]]*)[^\]]*\]", r"\1", first[0])
 
 
 def is_step(environment: Mapping[str, str], interactive: bool) -> bool:
@@ -75,17 +75,14 @@ def ranks(environment: Mapping[str, str]) -> dict[str, str]:
 
 def left_alone(environment: Mapping[str, str], interactive: bool) -> str:
     """Return a warning if this process is a single rank in a job of more; else an empty string."""
-    nodes, tasks = int(environment.get("SLURM_JOB_NUM_NODES", "1")), "1"
-    if is_step(environment, interactive):
-        if environment["SLURM_STEP_NUM_TASKS"] != "1":
-            return ""
-    elif "RANK" not in environment:
-        tasks = environment.get("SLURM_NTASKS", "1")
-    else:
+    step = is_step(environment, interactive)
+    if "RANK" in environment or (step and environment["SLURM_STEP_NUM_TASKS"] != "1"):
         return ""
-    if nodes == 1 and tasks == "1":
+    nodes = environment.get("SLURM_JOB_NUM_NODES", "1")
+    tasks = "1" if step else environment.get("SLURM_NTASKS", "1")  # in a step its own
+    if nodes == tasks == "1":
         return ""
-    of = f"{nodes} nodes" if nodes > 1 else f"{tasks} tasks"
+    of = f"{tasks} tasks" if nodes == "1" else f"{nodes} nodes"
     return (
         f"Slurm's job {environment['SLURM_JOB_ID']} has {of}, and this is one rank alone: "
         "`srun python …`, without -n1, starts one for each task"
