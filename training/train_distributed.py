@@ -5,6 +5,7 @@ This is the script that `train.yml` starts on every node, and the same that you 
 
     python training/train_distributed.py --model smollm2-135m --max-steps 5
     torchrun --nproc-per-node 2 training/train_distributed.py --model smollm2-135m
+    srun --nodes 3 python training/train_distributed.py --model smollm2-135m
 
 `--help` explains every setting, `--list-models` shows the presets, `--dry-run` the value of every
 setting and its origin.
@@ -12,9 +13,8 @@ setting and its origin.
 
 from __future__ import annotations
 
+import os
 import sys
-
-from torch.distributed.elastic.multiprocessing.errors import record
 
 from hearth.base.errors import ConfigError, HearthError
 from hearth.base.imports import loading
@@ -31,6 +31,7 @@ from hearth.config import (
 from hearth.config.cli import CommandLine, parse_command_line, rank_from_environment
 from hearth.config.layout import Layout
 from hearth.fit.catalogue import listing
+from hearth.ranks.slurm import STEP, take_ranks
 
 
 def requested_run(typed: CommandLine, layout: Layout) -> Run:
@@ -50,7 +51,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
         prime_backend(run.settings, layout)
         from hearth.measure.own_speed import measured_here
         from hearth.prepare.node import prepare
-        from hearth.ranks.world import join, leave
+        from hearth.ranks.world import agree, join, leave
         from hearth.trainer.loop import Trainer
 
     say = print if rank_from_environment() == 0 else lambda _: None
@@ -58,6 +59,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     run = pinned(run, prepared.model.commit)
     measured = measured_here(run, layout, prepared, say)
     world = join(run.settings.collective_timeout)
+    if STEP in os.environ:  # a MASTER_ADDR of one's own may lead to the ranks of another job
+        agree(world, {"Slurm's step": os.environ[STEP]})
     if by_hand:  # every rank derived its own run name from the time; all use rank 0's
         run = run_of(world.from_leader(run_text(run)), "the run of rank 0")
     folder = layout.run_dir(run.name)
@@ -74,8 +77,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     leave(world)
 
 
-@record
-def main() -> int:
+def run_command_line() -> int:
     """Run the command line; return the exit status: 0, or 2 for an error of the user's."""
     try:
         typed = parse_command_line()
@@ -89,14 +91,31 @@ def main() -> int:
             return 0
         train(run, layout, by_hand=typed.run_file is None)
     except HearthError as error:
-        # A wrong setting fails on all ranks; report it once.
-        if rank_from_environment() == 0 or not isinstance(error, ConfigError):
-            for finding in error.findings:
-                print(f"hearth: error: {finding}", file=sys.stderr, flush=True)
-        return 2
+        return report(error)
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def report(error: HearthError) -> int:
+    """Print the findings of an error of the user's and return its exit status."""
+    # A wrong setting fails on all ranks; report it once.
+    if rank_from_environment() == 0 or not isinstance(error, ConfigError):
+        for finding in error.findings:
+            print(f"hearth: error: {finding}", file=sys.stderr, flush=True)
+    return 2
+
+
+def main() -> int:
+    """Find this process's rank, run the command line and return the exit status."""
+    try:
+        take_ranks()
+    except HearthError as error:
+        return report(error)
+    # Imported late, since torch reads OMP_NUM_THREADS, which a step of Slurm may set.
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    return record(run_command_line)()
 
 
 if __name__ == "__main__":

@@ -44,6 +44,11 @@ def parser() -> argparse.ArgumentParser:
         help="their Debian or Ubuntu, such as trixie, or bookworm,trixie in turn "
         "(default: this computer's)",
     )
+    start.add_argument(
+        "--slurm",
+        action="store_true",
+        help="with Slurm: slurmctld on the first, slurmd on all, one partition",
+    )
     verb("down", "end the machines and take the lab away, also after a crash", node=False)
     verb("status", "show the machines", node=False)
     login = verb("ssh", "log in on a machine, or run a command there")
@@ -66,7 +71,7 @@ def act(arguments: argparse.Namespace) -> int:
         return lab.ssh(arguments.node, arguments.command)
     with host.alone():
         if arguments.verb == "up":
-            up, seconds = lab.up(arguments.nodes, arguments.release)
+            up, seconds = lab.up(arguments.nodes, arguments.release, arguments.slurm)
             print(lab.status())
             print(f"\n{len(up.machines)} machines are up after {seconds:.1f} s.")
             if image.packages(image.ensure(image.own_release())) is None:

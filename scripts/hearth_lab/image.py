@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hearth_lab import gpu, plan, repository
+from hearth_lab import gpu, plan, repository, slurm
 from hearth_lab.host import REPOSITORY, built, run
 from hearth_lab.plan import LabError
 
@@ -165,7 +165,7 @@ def _sources(release: str, work: Path) -> list[str]:
     ]
 
 
-def ensure(release: str, say: Callable[[str], None] = print) -> Path:
+def ensure(release: str, say: Callable[[str], None] = print, *, with_slurm: bool = False) -> Path:
     """Return the base image's folder of a release; build it if it or its recipe is new.
 
     Raises LabError if the lab does not know the release or its packages cannot be had.
@@ -184,12 +184,15 @@ def ensure(release: str, say: Callable[[str], None] = print) -> Path:
         ]
     hook_text = _HOOK.format(python=python)
     kernel = repository.kernel(repository.ensure(), release)
-    recipe = repr((release, own, _DEBS, kernel.name, hook_text, sorted(_FILES.items())))
+    debs, contents, kind = _DEBS, _FILES, "image"
+    if with_slurm:
+        debs, contents, kind = f"{_DEBS},{slurm.DEBS}", _FILES | slurm.FILES, "slurm"
+    recipe = repr((release, own, debs, kernel.name, hook_text, sorted(contents.items())))
 
     def build(work: Path) -> None:
-        say(f"Building the base image ({release}, once; a minute or two) in {work.parent}")
+        say(f"Building the base image ({kind}-{release}, once; a minute or two) in {work.parent}")
         files, hook = work / "files", work / "hook"
-        for name, text in _FILES.items():
+        for name, text in contents.items():
             path = files / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
@@ -198,7 +201,7 @@ def ensure(release: str, say: Callable[[str], None] = print) -> Path:
         run(
             "mmdebstrap",
             "--variant=minbase",
-            f"--include={_DEBS}",
+            f"--include={debs}",
             f"--customize-hook=copy-in {files}/etc /",
             f"--customize-hook=copy-in {kernel} /root",
             *lent,
@@ -209,7 +212,7 @@ def ensure(release: str, say: Callable[[str], None] = print) -> Path:
             timeout=900,
         )
 
-    return built(f"image-{release}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}", build)
+    return built(f"{kind}-{release}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}", build)
 
 
 def shared(image: Path) -> dict[str, Path]:

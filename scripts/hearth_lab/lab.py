@@ -9,7 +9,7 @@ import shutil
 import time
 from contextlib import suppress
 
-from hearth_lab import image, machine, network, plan
+from hearth_lab import image, machine, network, plan, slurm
 from hearth_lab.host import NETWORK, STATE, cache, run
 from hearth_lab.plan import LabError
 
@@ -59,12 +59,19 @@ class Lab:
         if changed.power:
             _apply(node, changed)
 
+    def install(self, node: plan.LabNode) -> None:
+        """Create a fresh disk for a machine that is off."""
+        machine.install(node)
+        if self.machines[node.name].slurm:
+            slurm.install(node, self.nodes)
+
     def power_on(self, *names: str) -> float:
         """Switch machines on, wait until they are up and return the elapsed seconds."""
         nodes = [self.find(name) for name in names]
         for node in nodes:
             if not machine.is_on(node):
-                base = image.ensure(self.machines[node.name].release)
+                its = self.machines[node.name]
+                base = image.ensure(its.release, with_slurm=its.slurm)
                 network.plug(node)
                 machine.power_on(node, base, image.shared(base))
             self.machines[node.name].power = True
@@ -84,43 +91,51 @@ class Lab:
         """Give a machine a fresh disk and default settings; switch it on as `power_on` does."""
         node = self.find(name)
         self.power_off(name)
-        machine.install(node)
-        self.machines[name] = plan.MachineSettings(self.machines[name].release)
+        its = self.machines[name]
+        self.machines[name] = plan.MachineSettings(its.release, its.slurm)
+        self.install(node)
         _forget_key(node)
         return self.power_on(name)
 
 
-def up(count: int, release: str = "") -> tuple[Lab, float]:
+def up(count: int, release: str = "", with_slurm: bool = False) -> tuple[Lab, float]:
     """Start the lab with `count` machines and return it with the elapsed seconds.
 
     `release` names the releases as `plan.releases` reads them; by default this computer's.
+    `with_slurm` makes the machines the nodes of a Slurm cluster, which is ready on return.
     Machines that are on stay on. Raises LabError if the lab is up with other machines, or if a
     machine does not start; a partly started lab is then removed.
     """
     nodes = plan.nodes(count)
     releases = plan.releases(release or image.own_release(), count)
+    if with_slurm and len(set(releases)) > 1:
+        raise LabError(f"--slurm --release {release}: Slurm wants the same release on all nodes.")
     if _RECORD.exists() and NETWORK.exists():
         lab = Lab.read()
-        there = [settings.release for settings in lab.machines.values()]
-        if there != releases:
+        there = [(settings.release, settings.slurm) for settings in lab.machines.values()]
+        if there != [(each, with_slurm) for each in releases]:
+            kinds = ", ".join(f"{each}{' with Slurm' * its}" for each, its in dict.fromkeys(there))
             raise LabError(
-                f"The lab is up with {len(there)} machines ({', '.join(dict.fromkeys(there))}); "
-                "first:  scripts/lab down"
+                f"The lab is up with {len(there)} machines ({kinds}); first:  scripts/lab down"
             )
         return lab, lab.power_on(*lab.machines)
     down()
     for each in dict.fromkeys(releases):
-        image.ensure(each)
+        image.ensure(each, with_slurm=with_slurm)
     STATE.mkdir(mode=0o700)
     lab = Lab(
-        {node.name: plan.MachineSettings(its) for node, its in zip(nodes, releases, strict=True)}
+        {
+            node.name: plan.MachineSettings(its, with_slurm)
+            for node, its in zip(nodes, releases, strict=True)
+        }
     )
     try:
         lab.write()
         network.up(nodes)
         for node in nodes:
-            machine.install(node)
-        return lab, lab.power_on(*lab.machines)
+            lab.install(node)
+        seconds = lab.power_on(*lab.machines)
+        return lab, seconds + (slurm.wait(nodes) if with_slurm else 0)
     except BaseException:
         down()
         raise
@@ -160,7 +175,9 @@ def ssh(name: str, command: list[str]) -> int:
 def status() -> str:
     """Return a table of the machines."""
     lab = Lab.read()
-    rows = [("machine", "power", "address", "card", "cable", "link", "cores", "release", "ssh")]
+    heads = ("machine", "power", "address", "card", "cable", "link", "cores", "release", "slurm")
+    rows = [(*heads, "ssh")]
+    states = slurm.states(lab.nodes)
     for node in lab.nodes:
         settings = lab.machines[node.name]
         rows.append(
@@ -173,6 +190,7 @@ def status() -> str:
                 settings.link or "off",
                 "all" if settings.cores is None else f"{settings.cores:g}",
                 settings.release,
+                states.get(node.name, "silent") if settings.slurm else "no",
                 "answers" if network.answers(node) else "silent",
             )
         )

@@ -46,10 +46,12 @@ class MachineSettings:
     """The current settings of a machine.
 
     `link` is a speed such as `1gbit`, or None for no limit; `cores` is the share of the processor
-    in cores, or None for all; `release` is the code name of its Debian or Ubuntu.
+    in cores, or None for all; `release` is the code name of its Debian or Ubuntu; `slurm` is
+    whether it is a node of the lab's Slurm.
     """
 
     release: str
+    slurm: bool = False
     power: bool = True
     cable: bool = True
     link: str | None = None

@@ -13,7 +13,7 @@ from support.facts import assert_names, refuses
 from support.house import ROOT
 from support.programs import run
 
-from hearth_lab import plan
+from hearth_lab import lab, plan
 from hearth_lab.plan import LabError
 
 
@@ -43,6 +43,11 @@ def test_releases_are_taken_in_turn():
 def test_what_is_no_release_is_refused(text):
     with refuses(LabError, "--release"):
         plan.releases(text, 3)
+
+
+def test_slurm_on_machines_of_two_releases_is_refused():
+    with refuses(LabError, "--slurm", "bookworm,trixie"):
+        lab.up(2, "bookworm,trixie", with_slurm=True)
 
 
 def test_speeds_and_shares():

@@ -13,10 +13,11 @@ from hearth.base.errors import ConfigError, did_you_mean
 from hearth.config.settings import Settings
 
 _DESCRIPTION = """\
-Train a model, with LoRA or whole, on this computer or, under torchrun, on many.
+Train a model, with LoRA or whole, on this computer or, under torchrun or srun, on many.
 
 Alone:    python training/train_distributed.py --model smollm2-135m --max-steps 5
 By hand:  torchrun --nproc-per-node 2 training/train_distributed.py --model smollm2-135m
+Slurm:    srun --nodes 3 python training/train_distributed.py --model smollm2-135m
 The play `train.yml` starts this script on every node with --run-file."""
 
 

@@ -128,7 +128,7 @@ def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
 
 
 def join(seconds: float = 0, environment: Mapping[str, str] = os.environ) -> World:
-    """Join the process group that torchrun started; without torchrun return a world of one rank.
+    """Join the process group of torchrun's variables; without them return a world of one rank.
 
     A collective fails after `seconds`; 0 is a day under supervisors and half an hour by hand.
     """
