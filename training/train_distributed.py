@@ -56,7 +56,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
 
     say = print if rank_from_environment() == 0 else lambda _: None
     prepared = prepare(run, layout, say, judge_fit=by_hand)
-    run = pinned(run, prepared.model.commit)
+    run = pinned(run, prepared.model.commit, prepared.data.revision)
     measured = measured_here(run, layout, prepared, say)
     world = join(run.settings.collective_timeout)
     if STEP in os.environ:  # a MASTER_ADDR of one's own may lead to the ranks of another job

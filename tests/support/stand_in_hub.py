@@ -1,8 +1,10 @@
-"""A stand-in for the Hugging Face Hub on loopback: as much of it as fetching a model needs."""
+"""A stand-in for the Hugging Face Hub on loopback: as much of it as fetching a model, or the
+rows of a data set, needs."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -10,6 +12,7 @@ from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.parse import parse_qs
 
 from hearth.config import load_preset
 
@@ -27,6 +30,9 @@ class StandInHub(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.models: dict[str, Path | None] = {}
+        self.datasets: dict[str, Path] = {}
+        self.only_with_token = False
+        self.failures = 0  # of so many requests for files to come
         self.token = "hf_theonethatisaccepted"
         self.asked: list[str] = []
 
@@ -69,20 +75,34 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked.append(self.path)
         path = self.path.split("?")[0]
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        if given and given != self.server.token:
+        if (given or self.server.only_with_token) and given != self.server.token:
             message = {"X-Error-Message": "Invalid credentials in Authorization header"}
             return self._send(401, message)
-        parts = path.removeprefix("/api/models").strip("/").split("/")
+        kind, path = "models", path.removeprefix("/api").removeprefix("/models")
+        if path.startswith("/datasets/"):
+            kind, path = "datasets", path.removeprefix("/datasets")
+        parts = path.strip("/").split("/")
         model, rest = "/".join(parts[:2]), parts[2:]
-        if model not in self.server.models:
+        known = getattr(self.server, kind)
+        if model not in known:
             return self._send(404, {"X-Error-Code": "RepoNotFound"})
-        folder = self.server.models[model]
+        folder = known[model]
         if rest[:1] == ["resolve"]:
             if folder is None:
                 return self._send(401, {"X-Error-Code": "GatedRepo"})
-            content = (folder / "/".join(rest[2:])).read_bytes()
-            etag = f'"{sha1(content).hexdigest()}"'
-            return self._send(200, {"ETag": etag, "X-Repo-Commit": COMMIT}, content)
+            if self.server.failures:
+                self.server.failures -= 1
+                return self._send(503, {})
+            file = folder / "/".join(rest[2:])
+            if not file.is_file():
+                return self._send(404, {"X-Error-Code": "EntryNotFound"})
+            content = file.read_bytes()
+            headers = {"ETag": f'"{sha1(content).hexdigest()}"', "X-Repo-Commit": COMMIT}
+            if asked := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
+                begin, end = int(asked[1]), int(asked[2] or len(content) - 1)
+                headers["Content-Range"] = f"bytes {begin}-{end}/{len(content)}"
+                return self._send(206, headers, content[begin : end + 1])
+            return self._send(200, headers, content)
         if rest[:1] == ["revision"] and rest[1] not in ("main", COMMIT):
             return self._send(404, {"X-Error-Code": "RevisionNotFound"})
         if folder is None:
@@ -90,17 +110,26 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             files = (path for path in folder.rglob("*") if path.is_file())
             names = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
-        if rest[:1] == ["tree"]:
+        if rest[:1] in (["tree"], ["paths-info"]):
+            asked = self._asked_paths() if rest[0] == "paths-info" else names
             body = [
                 {"type": "file", "path": name, "size": size, "oid": sha1(name.encode()).hexdigest()}
                 for name, size in names.items()
+                if name in asked
             ]
         else:
             siblings = [{"rfilename": name, "size": size} for name, size in names.items()]
             body = {"id": model, "sha": COMMIT, "siblings": siblings, "private": False}
         return self._send(200, {}, json.dumps(body).encode())
 
-    do_HEAD = do_GET
+    do_HEAD = do_POST = do_GET
+
+    def _asked_paths(self) -> list[str]:
+        """Return the paths that a request of paths-info asks for."""
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        if "json" in self.headers["Content-Type"]:
+            return json.loads(body)["paths"]
+        return parse_qs(body)["paths"]
 
     def _send(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
         self.send_response(status)

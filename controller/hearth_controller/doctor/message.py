@@ -55,7 +55,9 @@ def message(
 def findings_of(results: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the findings of one node's results, each once."""
     findings = []
-    for result in results:
+    # The result of a loop says why only in those of its items.
+    items = [item for result in results for item in result.get("results") or [result]]
+    for result in items:
         if result.get("unreachable"):
             findings.append(f"cannot be reached: {describe_failure(result)}")
         elif result.get("failed") and not result.get("findings"):

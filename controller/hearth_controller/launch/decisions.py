@@ -158,7 +158,7 @@ class Launch:
         return bool(self.facts("look")[name]) and not wrong
 
     def agree(self) -> dict[str, Any]:
-        """Return the run's `file` with the model's revision, and the spec of the link tests.
+        """Return the run's `file` with the Hub's revisions, and the spec of the link tests.
 
         `talk` has the spec by node; it is empty if there are no links to measure.
         """
@@ -167,8 +167,11 @@ class Launch:
         file, talk = self.run["file"], {}
         if not self.scripted:
             lines += next(iter(prepared.values()))["summary"]
-            revisions = [facts["model_revision"] for facts in prepared.values()]
-            file = run_text(pinned(run_of(file, "the run"), common(revisions)))
+            revisions = (
+                common([facts.get(of) for facts in prepared.values()])
+                for of in ("model_revision", "data_revision")
+            )
+            file = run_text(pinned(run_of(file, "the run"), *revisions))
         if peers := self._peers(prepared):
             talk = {name: {"own": name, "peers": peers, "speed": True} for name in prepared}
         lines += [

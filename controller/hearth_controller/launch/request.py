@@ -117,10 +117,8 @@ def _scripted(request: ScriptRequest) -> dict[str, Any]:
 def _described(run: Run) -> dict[str, Any]:
     """Return the facts about a run for the play."""
     shape = known_shape(run.settings.model, run.source, Layout.from_environment().models)
-    dataset = run.settings.dataset
-    sources = {shard.path: shard.sha256 for shard in run.shards}
-    if run.dataset_sha256 and not run.shards:
-        sources = {dataset: run.dataset_sha256}
+    data = " + ".join(Path(name).name for name in run.settings.data_sets)
+    sources = {shard.path: shard.sha256 for shard in run.shards} or run.data_checksums
     return {
         "name": run.name,
         "resumes": run.resumes,
@@ -134,11 +132,12 @@ def _described(run: Run) -> dict[str, Any]:
         "files": [
             {"source": source, "staged": staged_name(sha256, source)}
             for source, sha256 in sources.items()
+            if sha256
         ],
         "model": run.source.name,
         "settings": run.settings.model_dump(mode="json"),
         "shape": asdict(shape) if shape else {},
-        "title": f"{run.source.name} on {Path(dataset).name}",
+        "title": f"{run.source.name} on {data}",
     }
 
 

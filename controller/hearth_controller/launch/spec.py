@@ -37,16 +37,19 @@ def node_specs(
         "min_nodes": min(run["min_nodes"] or len(names) // 2 + 1, len(names)),
         **run.get("spec", {}),
     }
+    # A supervisor takes its ranks off the Hub, and a stream is read there.
+    streams = run.get("settings", {}).get("streaming")
+    online = {"HF_HUB_OFFLINE": "0"} if streams else {}
     return {
-        name: common | _own_part(name, rank, facts[name]["own"], nproc[name], gpus[name])
+        name: common | _own_part(name, rank, facts[name]["own"], nproc[name], gpus[name], online)
         for rank, name in enumerate(names)
     }
 
 
 def _own_part(
-    name: str, rank: int, own: Mapping[str, Any], nproc: int, gpus: int
+    name: str, rank: int, own: Mapping[str, Any], nproc: int, gpus: int, online: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the part of a spec that is about its node."""
+    """Return the part of a spec that is about its node; its ranks get the variables `online`."""
     return {
         "node": name,
         "rank": rank,
@@ -55,6 +58,6 @@ def _own_part(
         **{place: own[place] for place in ("python", "workspace", "models")},
         # Two nodes on one computer would share the unit, and it is not ours to change.
         "unit": not own["one_computer"],
-        "environment": own["variables"]
+        "environment": {**online, **own["variables"]}
         | ({"OMP_NUM_THREADS": str(own["threads"])} if own["threads"] else {}),
     }

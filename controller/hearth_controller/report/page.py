@@ -148,9 +148,9 @@ def fact_rows(known: RunFolder) -> list[tuple[str, str]]:
         rows += [
             ("model", f"{run.source.name} ({run.source.kind} {run.source.id})"),
             ("model revision", run.source.revision),
-            ("data", run.settings.dataset),
-            ("data file, sha256", run.dataset_sha256),
         ]
+        for name, sha256 in run.data_checksums.items():
+            rows += [("data", name), ("data file, sha256", sha256)]
     rows += [
         ("model fingerprint", facts.get("model")),
         ("data fingerprint (rows as tokens)", facts.get("data")),

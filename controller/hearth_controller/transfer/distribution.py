@@ -95,14 +95,19 @@ class Distribution:
         model = place
         if self._run.source.kind == "folder":
             model = "your folder, used where it lies on each node; Hearth does not send it"
-        on_hub = isinstance(self._data, HubDataset)
-        if on_hub and self.shared:
-            data = "each node asks the Hub for it by itself, when it is needed"
-        elif self._run.dataset_sha256 or on_hub:
-            data = place
-        else:
-            data = "comes with the training code"
-        return f"  {self._names['model']}: {model}\n  {self._names['data']}: {data}"
+        checksums = self._run.data_checksums
+        lines = [f"{self._names['model']}: {model}"]
+        for name, sha256 in checksums.items():
+            found = locate(name)
+            on_hub = isinstance(found, HubDataset)
+            if self._run.settings.streaming:
+                data = "each node reads it from the Hub while it trains"
+            elif on_hub and (self.shared or len(checksums) > 1):
+                data = "each node asks the Hub for it by itself, when it is needed"
+            else:
+                data = place if sha256 or on_hub else "comes with the training code"
+            lines.append(f"{_name_of(found)}: {data}")
+        return "\n".join(f"  {line}" for line in lines)
 
     # -- on a node ---------------------------------------------------------------------------------
 
@@ -162,15 +167,10 @@ class Distribution:
         return wanted_of(self._run, self.direct, self.shared)
 
     @property
-    def _data(self) -> LocalFile | ShardFiles | HubDataset:
-        return locate(self._run.settings.dataset)
-
-    @property
     def _names(self) -> dict[str, str]:
         """Names of model and data for messages."""
-        data = self._data
-        named = data.name if isinstance(data, HubDataset) else Path(data.name).name
-        return {"model": self._run.source.name, "data": named}
+        data = " + ".join(_name_of(locate(name)) for name in self._run.settings.data_sets)
+        return {"model": self._run.source.name, "data": data}
 
     @property
     def _copies(self) -> list[NodeCopies]:
@@ -191,19 +191,26 @@ class Distribution:
         return sizes
 
 
+def _name_of(data: LocalFile | ShardFiles | HubDataset) -> str:
+    """Return the name of a data set in messages."""
+    return data.name if isinstance(data, HubDataset) else Path(data.name).name
+
+
 def wanted_of(run: Run, direct: float, shared: str = "") -> dict[str, str]:
     """Return the things to relay from node to node, with checksums if known: see `order_of`.
 
     Data files below `direct` bytes are left out: the controller sends them to each node faster than
-    the nodes could set up the relay. A folder that is `shared` has the data, too.
+    the nodes could set up the relay. A folder that is `shared` has the data, too. The files of a
+    mixture all come from the controller.
     """
     wanted = {"model": ""} if run.source.kind == "hub" else {}
-    if shared:
+    dataset = run.settings.dataset
+    if shared or run.settings.streaming or not isinstance(dataset, str):
         return wanted
-    if not run.dataset_sha256 and isinstance(locate(run.settings.dataset), HubDataset):
+    if not run.dataset_sha256 and isinstance(locate(dataset), HubDataset):
         wanted["data"] = ""
     elif run.dataset_sha256:
-        sizes = [s.size for s in run.shards] or [Path(run.settings.dataset).stat().st_size]
+        sizes = [s.size for s in run.shards] or [Path(dataset).stat().st_size]
         if sum(sizes) > direct:
             wanted["data"] = run.dataset_sha256[:16]
     return wanted

@@ -117,6 +117,12 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
         ({"sync_every": 4, "precision": "fp16"}, ["precision=fp32", "bf16", "sync_every=1"]),
         ({"sync_every": 4, "replay": "night"}, ["replay", "sync_every=1"]),
         ({"scratch": "true"}, ["scratch", "lora=off"]),
+        ({"streaming": True, "dataset": "owner/words"}, ["streaming", "max_steps"]),
+        ({"streaming": True, "max_steps": 5}, ["streaming", "homelab-qa", "streaming=false"]),
+        (
+            {"streaming": True, "max_steps": 5, "dataset": "owner/a=1,owner/b=2"},
+            ["streaming", "streaming=false"],
+        ),
         ({"model": "llama2-7b", "lora": "off"}, ["load_in_4bit=false", "lora=on"]),
         ({"lora": "off", "backend": "unsloth"}, ["lora=off", "backend=transformers"]),
         ({"trust_remote_code": "true", "backend": "unsloth"}, ["trust_remote_code", "Unsloth"]),

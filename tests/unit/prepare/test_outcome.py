@@ -69,7 +69,7 @@ def test_other_inputs_another_package_and_another_model_do_not_find_it(node, tmp
 def test_without_its_data_or_model_a_run_has_none(node, tmp_path):
     layout, run = node
     made = run()
-    Path(layout.dataset(made)).write_text("something else")
+    Path(layout.datasets(made)[made.settings.dataset]).write_text("something else")
     assert outcome_file(made, layout, 0, []) is None
     made = run()
     (tmp_path / "tiny" / "model.safetensors").unlink()

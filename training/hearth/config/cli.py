@@ -34,7 +34,7 @@ class CommandLine:
 
 def _shape(name: str) -> str:
     """Return the placeholder for a setting's values in `--help`."""
-    schema = Settings.model_json_schema()["properties"][name]
+    schema = Settings.model_json_schema(mode="serialization")["properties"][name]
     names = {"integer": "N", "number": "X", "array": "A,B,…", "string": "TEXT"}
     shapes: list[str] = []
     for kind in schema.get("anyOf", [schema]):

@@ -72,17 +72,23 @@ class Layout:
         """The folder of tokenised data."""
         return self.data / "tokens"
 
-    def dataset(self, run: Run) -> str | Path:
-        """Return the data set of `run` by the path or name under which this machine finds it.
+    def datasets(self, run: Run) -> dict[str, str | Path]:
+        """Return by name the path or name under which this machine finds each data set of `run`.
 
         In a workspace a local file is stored under its checksum and name. A data set of the Hub is
         the file of its saved rows, if there is one; any other has the same name everywhere.
         """
-        if self.in_workspace and run.dataset_sha256:
-            return self.data / staged_name(run.dataset_sha256, run.settings.dataset)
-        if self.in_workspace and (kept := self.kept(run.settings.dataset)).is_file():
+        if run.settings.streaming:
+            return {name: name for name in run.data_checksums}
+        return {name: self._place(name, sha256) for name, sha256 in run.data_checksums.items()}
+
+    def _place(self, dataset: str, sha256: str | None) -> str | Path:
+        """Return the path or name of one data set, which has a checksum if it is a local file."""
+        if self.in_workspace and sha256:
+            return self.data / staged_name(sha256, dataset)
+        if self.in_workspace and (kept := self.kept(dataset)).is_file():
             return kept
-        return run.settings.dataset
+        return dataset
 
     def shard(self, shard: Shard) -> list[Path]:
         """Return the paths at which this machine may have a token shard of a run.

@@ -17,12 +17,20 @@ from pydantic import ValidationError
 
 from hearth.base.errors import ConfigError, DataError, did_you_mean
 from hearth.base.text import listed
+from hearth.config.mixture import Mixture, parse_mixture
 from hearth.config.presets import load_preset, preset_names
 from hearth.config.problems import describe
 from hearth.config.settings import Settings
 from hearth.config.shards import files_in_both
 from hearth.config.source import ModelSource
-from hearth.data.locate import LocalFile, ShardFiles, locate, shard_files, shipped_names
+from hearth.data.locate import (
+    HubDataset,
+    LocalFile,
+    ShardFiles,
+    locate,
+    shard_files,
+    shipped_names,
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,34 @@ def _source_of(model: str) -> ModelSource:
     )
 
 
+def _all_located(dataset: str | Mixture) -> str | Mixture:
+    """Return the data set, or each one of a mixture, as `_located` does.
+
+    Raises `DataError` with everything that is wrong with them.
+    """
+    if not isinstance(dataset, dict):
+        return _located(str(dataset))
+    shares: Mixture = {}
+    findings = []
+    for name, share in dataset.items():
+        try:
+            place = _located(name)
+        except DataError as error:
+            findings += error.findings
+            continue
+        if isinstance(locate(name), ShardFiles):
+            findings.append(
+                f"dataset: {name} are token shards, which have no documents to mix; give their "
+                "text in the mixture, or the shards alone"
+            )
+        if place in shares:
+            findings.append(f"dataset: {name} is given twice, as {place}; add its shares up")
+        shares[place] = share
+    if findings:
+        raise DataError(*findings)
+    return shares
+
+
 def _located(dataset: str) -> str:
     """Return the data set's name; for a person's own files, their absolute path or pattern.
 
@@ -90,7 +126,7 @@ def _with_validation(settings: Settings) -> Settings:
 
     Raises `DataError` if these are no token shards, or do not suit the data set.
     """
-    dataset = locate(settings.dataset)
+    dataset = locate(next(iter(settings.data_sets)))
     if settings.validation is None:
         if settings.eval_every and isinstance(dataset, ShardFiles):
             raise DataError(
@@ -150,12 +186,13 @@ def resolve(
         findings += _problems_of(layer, where)
         merged |= layer
         origins |= dict.fromkeys(layer, origin)
+    given_data = merged.get("dataset", Settings.model_fields["dataset"].default)
     try:
-        merged["dataset"] = _located(
-            str(merged.get("dataset", Settings.model_fields["dataset"].default))
-        )
+        merged["dataset"] = _all_located(parse_mixture(given_data))
     except DataError as error:
         findings += error.findings
+    except ValueError:
+        assert findings  # the layer that it stands in has said so
     if findings or source is None:
         raise ConfigError(*dict.fromkeys(findings))
     if source.kind == "folder":
@@ -163,7 +200,11 @@ def resolve(
     settings = Settings.model_validate(merged)
     if source.kind == "hub":
         source = replace(source, weights=not settings.scratch)
-    if findings := settings.contradictions():
+    findings = settings.contradictions()
+    name = next(iter(settings.data_sets))
+    if settings.streaming and not isinstance(locate(name), HubDataset):
+        findings.append(f"streaming: {name} is not on the Hub; take streaming=false")
+    if findings:
         raise ConfigError(*findings)
     try:
         settings = _with_validation(settings)

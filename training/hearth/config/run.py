@@ -32,9 +32,11 @@ _HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
 class Run:
     """One training run, as `run.yml` records it.
 
-    `launch` holds the launch options that were given with it, by name: the nodes and options of the
-    roles. A run by hand has none. `shards` are the token shards of its data, () for other data;
-    `dataset_sha256` is then one checksum of them all.
+    `dataset_sha256` is the checksum of a person's own data file; a mixture has a mapping of those
+    of its files. `shards` are the token shards of its data, () for other data; `dataset_sha256` is
+    then one checksum of them all. `launch` holds the launch options that were given with it, by
+    name: the nodes and options of the roles. A run by hand has none. `data_revision` is the commit
+    of a streamed data set.
     """
 
     name: str
@@ -42,9 +44,19 @@ class Run:
     settings: Settings
     origins: dict[str, str]
     source: ModelSource
-    dataset_sha256: str | None
+    dataset_sha256: str | dict[str, str] | None
     launch: dict[str, Any] = field(default_factory=dict)
     shards: tuple[Shard, ...] = ()
+    data_revision: str | None = None
+
+    @property
+    def data_checksums(self) -> dict[str, str | None]:
+        """The checksum of each data set by name; None unless it is a person's own file."""
+        known = self.dataset_sha256
+        return {
+            name: known.get(name) if isinstance(known, dict) else known
+            for name in self.settings.data_sets
+        }
 
     @property
     def resumes(self) -> bool:
@@ -136,8 +148,14 @@ def _resumed(
         if key not in FREE_ON_RESUME and value != recorded[key]
     ]
     sha256, _ = _data_of(earlier.settings, say)
-    if sha256 not in (None, earlier.dataset_sha256):
-        findings.append(f"dataset: {earlier.settings.dataset} has changed since run '{name}' began")
+    began_with = earlier.dataset_sha256
+    if not isinstance(began_with, dict):
+        sha256, began_with = ({earlier.settings.dataset: each} for each in (sha256, began_with))
+    findings += [
+        f"dataset: {dataset} has changed since run '{name}' began"
+        for dataset, found in sha256.items()
+        if found not in (None, began_with[dataset])
+    ]
     if resolved.settings.run != name:
         findings.append(f"run: a resumed run keeps its name '{name}'; leave out run=")
     if findings:
@@ -152,19 +170,38 @@ def _resumed(
 
 def _data_of(
     settings: Settings, say: Callable[[str], None]
-) -> tuple[str | None, tuple[Shard, ...]]:
+) -> tuple[str | dict[str, str] | None, tuple[Shard, ...]]:
     """Return the checksum of a person's own data, None for data that has a name, and its shards.
 
-    Raises `ConfigError` with the problems of token shards.
+    A mixture has the checksums of its files.
+
+    Raises `ConfigError` with the problems of token shards, or if a mixture has one file twice.
     """
+    if isinstance(settings.dataset, dict):
+        found = {name: sha256 for name in settings.dataset if (sha256 := _sha256(name))}
+        first: dict[str, str] = {}
+        if findings := [
+            f"dataset: {name} is the same file as {first[sha256]}; leave one out"
+            for name, sha256 in found.items()
+            if first.setdefault(sha256, name) != name
+        ]:
+            raise ConfigError(*findings)
+        return found, ()
     try:
         if shards := shards_of(settings, say):
             return digest_of(shards), shards
     except DataError as error:
         raise ConfigError(*error.findings) from error
-    # The settings hold a file's absolute path (see `resolve`).
-    path = Path(settings.dataset)
-    return (sha256_of(path) if path.is_absolute() and path.is_file() else None), ()
+    return _sha256(settings.dataset), ()
+
+
+def _sha256(dataset: str) -> str | None:
+    """Return the checksum of a person's own data file, or None for a data set that has a name.
+
+    The settings hold a file's absolute path (see `resolve`).
+    """
+    path = Path(dataset)
+    return sha256_of(path) if path.is_absolute() and path.is_file() else None
 
 
 def write_run(run: Run, path: Path) -> None:
@@ -187,6 +224,8 @@ def run_text(run: Run) -> str:
     }
     if run.shards:
         content["shards"] = [asdict(shard) for shard in run.shards]
+    if run.data_revision:
+        content["data_revision"] = run.data_revision
     return _HEADER + yaml.safe_dump(content, sort_keys=False)
 
 
@@ -219,6 +258,7 @@ def run_of(text: str, where: str) -> Run:
             dataset_sha256=content["dataset_sha256"],
             launch=dict(content.get("launch", {})),  # files of earlier versions have none
             shards=tuple(TypeAdapter(list[Shard]).validate_python(content.get("shards", []))),
+            data_revision=content.get("data_revision"),
         )
     except (yaml.YAMLError, ValidationError) as error:
         raise ConfigError(*describe(error, where, Settings.model_fields)) from error
@@ -232,12 +272,13 @@ def run_of(text: str, where: str) -> Run:
         raise ConfigError(f"{where}: this is not a run file ({error!r})") from error
 
 
-def pinned(run: Run, revision: str | None) -> Run:
-    """Return `run` with its model pinned to the Hub's commit `revision`, if it is from the Hub.
+def pinned(run: Run, revision: str | None, data_revision: str | None = None) -> Run:
+    """Return `run` with its model and its stream pinned to the Hub's commits, as far as given.
 
-    A resumed run, or a node that joins later, thus gets the same model.
+    A resumed run, or a node that joins later, thus gets the same.
     """
-    return replace(run, source=replace(run.source, revision=revision)) if revision else run
+    source = replace(run.source, revision=revision or run.source.revision)
+    return replace(run, source=source, data_revision=data_revision or run.data_revision)
 
 
 def describe_settings(run: Run) -> str:
@@ -256,4 +297,6 @@ def shown(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return ",".join(f"{name}={share:g}" for name, share in value.items())
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

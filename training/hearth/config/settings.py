@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from hearth.base.places import RUN_NAME
+from hearth.config.mixture import Mixture, parse_mixture
 
 
 def for_run_name(text: str, fallback: str) -> str:
@@ -46,15 +47,31 @@ def _setting(group: str, help_: str, default: Any = ..., **constraints: Any) -> 
 
 
 Count = Annotated[int, Field(ge=1)]
-OptionalCount = Annotated[Count | None, BeforeValidator(_none)]
-OptionalFraction = Annotated[Annotated[float, Field(ge=0, lt=1)] | None, BeforeValidator(_none)]
+_None = Literal["none", "null", ""] | None
+OptionalCount = Annotated[
+    Count | None, BeforeValidator(_none, json_schema_input_type=Count | _None)
+]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+OptionalFraction = Annotated[
+    Fraction | None, BeforeValidator(_none, json_schema_input_type=Fraction | _None)
+]
+Size = Annotated[float, Field(gt=0)]
+OptionalSize = Annotated[Size | None, BeforeValidator(_none, json_schema_input_type=Size | _None)]
 OptionalText = Annotated[str | None, BeforeValidator(_none)]
+DataSet = Annotated[Annotated[str, Field(min_length=1)] | Mixture, BeforeValidator(parse_mixture)]
 Shares = tuple[Annotated[int, Field(ge=0)], ...]
 Split = Annotated[
-    Shares | Literal["auto", "equal"], BeforeValidator(_listed_unless("auto", "equal"))
+    Shares | Literal["auto", "equal"],
+    BeforeValidator(
+        _listed_unless("auto", "equal"),
+        json_schema_input_type=Shares
+        | Literal["auto", "equal"]
+        | Annotated[str, Field(pattern=r"^\s*\d+\s*([:,]\s*\d+\s*)*$")],
+    ),
 ]
 Targets = Annotated[
-    tuple[str, ...] | Literal["all-linear"], BeforeValidator(_listed_unless("all-linear"))
+    tuple[str, ...] | Literal["all-linear"],
+    BeforeValidator(_listed_unless("all-linear"), json_schema_input_type=tuple[str, ...] | str),
 ]
 
 
@@ -64,12 +81,12 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     model: str = _setting("Run", "preset name, Hub id (owner/name) or local folder", min_length=1)
-    dataset: str = _setting(
+    dataset: DataSet = _setting(
         "Run",
         "shipped data set, .jsonl/.txt/.csv/.parquet file, token shards (.bin/.npy file, or a "
-        "pattern in quotes such as 'data/*_train_*.bin'), or Hub name[:config]",
+        "pattern in quotes such as 'data/*_train_*.bin'), or Hub name[:config]; a mixture is "
+        "a=0.7,b=0.3: shares of the learned tokens",
         "homelab-qa",
-        min_length=1,
     )
     run: OptionalText = _setting(
         "Run", "name of the run; by default model and time (under torchrun write --run-name)", None
@@ -90,6 +107,11 @@ class Settings(BaseModel):
     )
     seed: int = _setting("Run", "seed of the data order and of random weights", 1, ge=0)
 
+    streaming: bool = _setting(
+        "Data",
+        "read a Hub data set while training instead of storing it; needs max_steps",
+        False,
+    )
     sequence_length: int = _setting("Data", "maximum tokens per row", 1024, ge=8)
     packing: bool = _setting(
         "Data", "pack several examples into a row, isolated from each other", True
@@ -225,8 +247,8 @@ class Settings(BaseModel):
     gradient_checkpointing: bool = _setting(
         "Machine", "recompute activations: slower, but far less memory", False
     )
-    memory_limit: Annotated[float | None, BeforeValidator(_none)] = _setting(
-        "Machine", "GiB that a rank on a CPU may use; by default the free memory", None, gt=0
+    memory_limit: OptionalSize = _setting(
+        "Machine", "GiB that a rank on a CPU may use; by default the free memory", None
     )
     fit: Literal["refuse", "warn"] = _setting(
         "Machine", "reaction, before the download, if the model seems not to fit a node", "refuse"
@@ -305,6 +327,15 @@ class Settings(BaseModel):
         bits = 4 if self.load_in_4bit else 8
         quantised, small = self.load_in_4bit or self.load_in_8bit, f"load_in_{bits}bit"
         conflicts = [
+            (
+                self.streaming and self.max_steps is None,
+                "streaming: the length of a stream is not known beforehand; set max_steps",
+            ),
+            (
+                self.streaming and not isinstance(self.dataset, str),
+                "streaming: a mixture is read before it is trained on; take streaming=false, or "
+                "one data set",
+            ),
             (
                 self.load_in_4bit and self.load_in_8bit,
                 "load_in_8bit: the weights are stored in 4 bits or in 8; take load_in_4bit=false "
@@ -415,6 +446,11 @@ class Settings(BaseModel):
             ),
         ]
         return [finding for conflict, finding in conflicts if conflict]
+
+    @property
+    def data_sets(self) -> dict[str, float]:
+        """The share of each data set by name; a single one has all."""
+        return {self.dataset: 1.0} if isinstance(self.dataset, str) else self.dataset
 
     @property
     def suits_unsloth(self) -> bool:

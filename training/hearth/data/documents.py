@@ -62,17 +62,18 @@ def examples(records: Records, findings: Findings) -> Iterator[tuple[int, Exampl
             findings.add(record.line, str(problem))
 
 
-def tokenise(records: Records, tokenizer: Any) -> Documents:
+def tokenise(records: Records, tokenizer: Any, found: Findings | None = None) -> Documents:
     """Tokenise all examples of `records`.
 
-    Raises `DataError` with the problems found in the file.
+    Raises `DataError` with the problems found in the file. With `found` they are added to it
+    instead, and the invalid records are left out.
     """
-    findings = Findings(records.name)
+    findings = Findings(records.name) if found is None else found
     ids, learned, lines, hashes, marks, plain = [], [], [], [], [], []
     empty = 0
     source = examples(records, findings)
     while batch := list(islice(source, _BATCH)):
-        if findings:  # read the rest only to find further problems
+        if findings and found is None:  # read the rest only to find further problems
             continue
         for (line, example), tokens in zip(
             batch, encode(tokenizer, [example for _, example in batch]), strict=True
@@ -88,7 +89,8 @@ def tokenise(records: Records, tokenizer: Any) -> Documents:
                 hashes.append(example.hash)
                 marks.append(-1 if example.held_out is None else int(example.held_out))
                 plain.append(not example.messages)
-    findings.raise_any()
+    if found is None:
+        findings.raise_any()
     return Documents(
         ids=np.concatenate([np.empty(0, np.int32), *ids]),
         learned=np.concatenate([np.empty(0, bool), *learned]),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def open_records(data: LocalFile | HubDataset) -> Records:
     """
     if isinstance(data, HubDataset):
         rows, sha256 = load_hub_rows(data)
-        return Records(data.name, sha256, lambda _: _numbered(iter(rows)))
+        return Records(data.name, sha256, lambda _: numbered(iter(rows)))
     _refuse_other_format(data.path)
     reader = _READERS[data.path.suffix.lower()]
     return Records(data.name, sha256_of(data.path), lambda findings: reader(data.path, findings))
@@ -194,7 +194,7 @@ def _read_parquet(path: Path, findings: Findings) -> Iterator[Record]:
         with pyarrow.parquet.ParquetFile(path) as file:
             if file.metadata.num_rows == 0:
                 raise DataError(f"{path}: this file has no rows; there is nothing to train on")
-            yield from _numbered(
+            yield from numbered(
                 row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist()
             )
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -204,8 +204,9 @@ def _read_parquet(path: Path, findings: Findings) -> Iterator[Record]:
         ) from error
 
 
-def _numbered(rows: Iterator[dict[str, Any]]) -> Iterator[Record]:
-    return (Record(number, _present(row)) for number, row in enumerate(rows, start=1))
+def numbered(rows: Iterable[dict[str, Any]], first: int = 1) -> Iterator[Record]:
+    """Yield the records of rows, which are counted from `first`."""
+    return (Record(number, _present(row)) for number, row in enumerate(rows, start=first))
 
 
 def _present(fields: dict[str, Any]) -> dict[str, Any]:

@@ -58,6 +58,32 @@ def keep_hub_rows(data: HubDataset, path: Path) -> None:
         ) from error
 
 
+def open_stream(data: HubDataset, revision: str | None) -> tuple[Any, str]:
+    """Return the `train` split of `data` as an iterable data set, and the commit that it is of.
+
+    That is `revision`, or else the newest.
+
+    Raises `DataError` if the Hub does not answer, or like `load_hub_rows`.
+    """
+    import datasets
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    try:
+        revision = revision or hub_api().dataset_info(data.id, timeout=PROBE_SECONDS).sha
+        rows = datasets.load_dataset(
+            data.id, data.config, split="train", streaming=True, revision=revision
+        )
+    except Exception as error:  # datasets passes on errors of many libraries
+        if is_unreachable(error):
+            raise DataError(
+                f"{data.name}: the Hub does not answer, and streaming reads from it while it "
+                "trains; connect, or take streaming=false with data that the disk holds"
+            ) from error
+        raise _load_error(data, error, reachable=True) from None
+    return rows, revision
+
+
 def _probe(data: HubDataset) -> bool:
     """Return whether the Hub answers a request about `data`; raise `DataError` if it refuses."""
     try:

@@ -20,6 +20,7 @@ from hearth.data.findings import Findings
 from hearth.data.formats import Records, open_records
 from hearth.data.locate import locate
 from hearth.data.packing import pack
+from hearth.data.parts import Part
 from hearth.data.rows import Cut, PackedRows, Rows, cut_to_length
 from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
 
@@ -92,13 +93,18 @@ class TokenData:
     """Training rows, held-out rows, and the report on the data set.
 
     `report` prints as one line and has `fingerprint` and `held_out_rows`; `question` returns the
-    first held-out question of the data, the beginning of a text in its place, or None.
+    first held-out question of the data, the beginning of a text in its place, or None; `parts` are
+    those of a mixture; `revision` is the commit of a stream, and `sample` are rows of it to measure
+    speeds with.
     """
 
     train: Rows
     held_out: Rows
     report: Any
     question: Callable[[], Question | Beginning | None]
+    parts: tuple[Part, ...] = ()
+    revision: str | None = None
+    sample: Rows | None = None
 
 
 def _question(records: Records, held_out: frozenset[int]) -> Question | None:
@@ -147,22 +153,43 @@ def load_data(
     form = Path(records.name).suffix.lower()
     key = cache_key(records.sha256, form, tokenizer_fingerprint(tokenizer))
     documents = cached_documents(cache, key, make, say)
+    data = token_data(
+        records,
+        documents,
+        tokenizer,
+        sequence_length=sequence_length,
+        packing=packing,
+        held_out=held_out,
+        seed=seed,
+    )
+    say(str(data.report))
+    return data
+
+
+def token_data(
+    records: Records,
+    documents: Documents,
+    tokenizer: Any,
+    *,
+    sequence_length: int,
+    packing: bool,
+    held_out: float,
+    seed: int,
+) -> TokenData:
+    """Return the rows of `documents`, which are the tokens of `records`.
+
+    Raises `DataError` if nothing is left to train on.
+    """
     name, empty = records.name, int(documents.empty[0])
     if not len(documents):
         raise DataError(f"{name}: there is nothing to train on: every text or answer is blank")
     chosen = held_out_mask(documents.hashes, documents.marks, held_out)
     if chosen.all():
         raise DataError(_nothing_left(name, documents, held_out))
-    sides: list[tuple[PackedRows, Cut]] = []
-    pad_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    for side in (~chosen, chosen):
-        cut = cut_to_length(documents, np.flatnonzero(side), sequence_length)
-        pieces = cut.pieces
-        rows = [[piece] for piece in range(len(pieces.starts))]
-        if packing:
-            rows = pack(pieces.lengths, sequence_length, seed)
-        sides.append((PackedRows(documents, pieces, rows, name, pad_id), cut))
-    (train, train_cut), (kept, kept_cut) = sides
+    (train, train_cut), (kept, kept_cut) = (
+        packed_rows(documents, side, name, pad_id_of(tokenizer), sequence_length, packing, seed)
+        for side in (~chosen, chosen)
+    )
     if not len(train):
         raise DataError(_all_too_long(name, documents.lengths[~chosen], sequence_length))
     positions = len(train) * sequence_length
@@ -183,9 +210,31 @@ def load_data(
             f"{train.fingerprint()} {kept.fingerprint()}".encode()
         ).hexdigest(),
     )
-    say(str(report))
     question = functools.partial(_question, records, kept.lines())
     return TokenData(train, kept, report, question)
+
+
+def pad_id_of(tokenizer: Any) -> int:
+    """Return the token that fills up rows."""
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+
+def packed_rows(
+    documents: Documents,
+    chosen: np.ndarray,
+    name: str,
+    pad_id: int,
+    sequence_length: int,
+    packing: bool,
+    seed: int,
+) -> tuple[PackedRows, Cut]:
+    """Return rows of the `chosen` documents (a mask), and what was cut."""
+    cut = cut_to_length(documents, np.flatnonzero(chosen), sequence_length)
+    pieces = cut.pieces
+    rows = [[piece] for piece in range(len(pieces.starts))]
+    if packing:
+        rows = pack(pieces.lengths, sequence_length, seed)
+    return PackedRows(documents, pieces, rows, name, pad_id), cut
 
 
 def _nothing_left(name: str, documents: Documents, held_out: float) -> str:

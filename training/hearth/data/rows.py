@@ -188,3 +188,22 @@ class PackedRows:
                 digest.update(np.ascontiguousarray(self._documents.ids[start:stop]))
                 digest.update(np.ascontiguousarray(self._documents.learned[start:stop]))
         return digest.hexdigest()
+
+
+def joined(rows: Sequence[Batch], pad_id: int) -> Batch:
+    """Return batches of one row each as one batch, padded with `pad_id` to the longest."""
+    shape = (len(rows), max(row.input_ids.shape[1] for row in rows))
+    input_ids = np.full(shape, pad_id, dtype=np.int64)
+    labels = np.full(shape, IGNORED, dtype=np.int64)
+    position_ids = np.zeros(shape, dtype=np.int64)
+    packed = []
+    for line, row in enumerate(rows):
+        end = row.input_ids.shape[1]
+        input_ids[line, :end] = row.input_ids[0]
+        labels[line, :end] = row.labels[0]
+        position_ids[line, :end] = row.position_ids[0]
+        packed += row.packed_seq_lengths
+        if end < shape[1]:
+            position_ids[line, end:] = np.arange(shape[1] - end)
+            packed.append(shape[1] - end)
+    return Batch(input_ids, labels, position_ids, packed)

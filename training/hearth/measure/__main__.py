@@ -114,7 +114,7 @@ def _rank(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
     taken = probe.reserve((weight for _, weight in model.trainable()), settings.sync_every > 1)
     measured = probe.probe(
         model,
-        prepared.data.train,
+        prepared.data.train if prepared.data.sample is None else prepared.data.sample,
         own_speed.most_rows(settings),
         autocast,
         scaler.scale,

@@ -8,27 +8,57 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hearth.data.parts import Part
+
 
 @functools.lru_cache(maxsize=1)  # All steps of an epoch share it.
-def _order_of_epoch(rows: int, seed: int, epoch: int) -> np.ndarray:
-    """Return all row numbers, int64 and read-only, in the order of one epoch."""
-    order = np.random.default_rng([seed, epoch]).permutation(rows)
+def _order_of_epoch(parts: tuple[Part, ...], seed: int, epoch: int) -> np.ndarray:
+    """Return the row numbers of one epoch in their order, int64 and read-only."""
+    if len(parts) == 1:
+        order = np.random.default_rng([seed, epoch]).permutation(parts[0].rows)
+    else:
+        order = _mixed(parts, seed, epoch)
     order.setflags(write=False)
     return order
 
 
+def _mixed(parts: tuple[Part, ...], seed: int, epoch: int) -> np.ndarray:
+    """Return the row numbers of one epoch of a mixture: every stretch of it has the same shares."""
+    numbers, places, first = [], [], 0
+    for index, part in enumerate(parts):
+        begin = epoch * part.per_epoch
+        passes = range(begin // part.rows, (begin + part.per_epoch - 1) // part.rows + 1)
+        drawn = np.concatenate(
+            [np.random.default_rng([seed, index, each]).permutation(part.rows) for each in passes]
+        )
+        skipped = begin - passes[0] * part.rows
+        numbers.append(first + drawn[skipped : skipped + part.per_epoch])
+        places.append((np.arange(part.per_epoch) + 0.5) / part.per_epoch)
+        first += part.rows
+    return np.concatenate(numbers)[np.argsort(np.concatenate(places), kind="stable")]
+
+
 @dataclass(frozen=True)
 class RowOrder:
-    """The seeded order in which a run sees its rows; every epoch has its own."""
+    """The seeded order in which a run sees its rows; every epoch has its own.
+
+    `parts` are those of a mixture, in whose order the `rows` are numbered.
+    """
 
     rows: int
     global_batch: int
     seed: int
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Rows that one epoch takes."""
+        return sum(part.per_epoch for part in self.parts) or self.rows
 
     @property
     def steps_per_epoch(self) -> int:
         """Steps in one epoch; the last one may have fewer rows."""
-        return math.ceil(self.rows / self.global_batch)
+        return math.ceil(self.rows_per_epoch / self.global_batch)
 
     def steps(self, epochs: float, max_steps: int | None) -> int:
         """Return the number of steps of the run."""
@@ -37,10 +67,35 @@ class RowOrder:
     def size(self, step: int) -> int:
         """Return the number of rows in 0-based `step`."""
         before = step % self.steps_per_epoch * self.global_batch
-        return min(self.global_batch, self.rows - before)
+        return min(self.global_batch, self.rows_per_epoch - before)
+
+    def epoch(self, number: int) -> np.ndarray:
+        """Return the row numbers of an epoch, counted from 0, in their order."""
+        parts = self.parts or (Part(self.rows, self.rows),)
+        return _order_of_epoch(parts, self.seed, number)
 
     def batch(self, step: int) -> np.ndarray:
         """Return the row numbers of 0-based `step`, int64, in the order the ranks share them."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        order = _order_of_epoch(self.rows, self.seed, epoch)
-        return order[position * self.global_batch : (position + 1) * self.global_batch]
+        return self.epoch(epoch)[position * self.global_batch : (position + 1) * self.global_batch]
+
+
+@dataclass(frozen=True)
+class StreamOrder:
+    """The order of a stream, whose rows are shuffled before they are numbered."""
+
+    global_batch: int
+
+    steps_per_epoch = math.inf
+
+    def steps(self, epochs: float, max_steps: int) -> int:
+        """Return the number of steps of the run."""
+        return max_steps
+
+    def size(self, step: int) -> int:
+        """Return the number of rows in a step."""
+        return self.global_batch
+
+    def batch(self, step: int) -> np.ndarray:
+        """Return the row numbers of 0-based `step`, int64."""
+        return np.arange(step * self.global_batch, (step + 1) * self.global_batch)

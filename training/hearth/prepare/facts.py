@@ -55,6 +55,7 @@ def prepared_facts(run: Run, layout: Layout, prepared: Prepared) -> dict[str, An
         **inputs_of(prepared),
         "gpus": torch.cuda.device_count(),
         "model_revision": prepared.model.commit,
+        "data_revision": prepared.data.revision,
         "summary": [_told(run, prepared.model), str(prepared.data.report), *prepared.batch],
         "checkpoint": _reached(run, layout),
         **asdict(prepared.data.report),

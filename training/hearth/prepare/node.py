@@ -22,7 +22,9 @@ from hearth.config import Run, Settings, load_preset, preset_names
 from hearth.config.held_shards import held_shards
 from hearth.config.layout import Layout
 from hearth.data.load import TokenData, load_data
+from hearth.data.mixture import load_mixture
 from hearth.data.shards.load import load_shards
+from hearth.data.stream import load_stream
 from hearth.fit.by_hand import check_fit
 from hearth.model.cache import ModelFolder
 from hearth.model.code import code_to_run
@@ -168,13 +170,15 @@ def _check_dataset(run: Run, layout: Layout, say: Callable[[str], None]) -> None
                 "the shards again"
             )
         return
-    if not run.dataset_sha256:
-        return
-    path = Path(layout.dataset(run))
-    if not path.is_file():
-        raise HearthError(f"{path} is missing; the run's data file was not brought to this node")
-    if sha256_of(path) != run.dataset_sha256:
-        raise HearthError(f"{path} is not the file that the run was made with; bring it again")
+    findings = []
+    for name, sha256 in run.data_checksums.items():
+        path = Path(layout.datasets(run)[name])
+        if sha256 and not path.is_file():
+            findings.append(f"{path} is missing; the run's data file was not brought to this node")
+        elif sha256 and sha256_of(path) != sha256:
+            findings.append(f"{path} is not the file that the run was made with; bring it again")
+    if findings:
+        raise HearthError(*findings)
 
 
 def _load(
@@ -201,10 +205,18 @@ def _load(
             cache=layout.tokens,
             say=say,
         )
-    data = load_data(
-        layout.dataset(run),
+    places = layout.datasets(run)
+    shares = {places[name]: share for name, share in settings.data_sets.items()}
+    dataset, load = next(iter(shares)), load_data
+    if len(shares) > 1:
+        dataset, load = shares, load_mixture
+    source: dict[str, Any] = {"cache": layout.tokens}
+    if settings.streaming:
+        load, source = load_stream, {"revision": run.data_revision}
+    data = load(
+        dataset,
         tokenizer,
-        cache=layout.tokens,
+        **source,
         sequence_length=settings.sequence_length,
         packing=settings.packing,
         held_out=settings.held_out,

@@ -84,15 +84,25 @@ def _model(run: Run, layout: Layout) -> str | None:
 
 
 def _data(run: Run, layout: Layout) -> str | None:
-    """Return an identity of the run's data on this node, None if it is missing."""
+    """Return an identity of the run's data on this node, None if any of it is missing."""
+    if run.settings.streaming:
+        return None
     if run.shards:
         held = held_shards(run, layout, print)
         return run.dataset_sha256 if len(held) == len(run.shards) else None
-    if run.dataset_sha256:
-        path = Path(layout.dataset(run))
-        found = path.is_file() and sha256_of(path)
-        return run.dataset_sha256 if found == run.dataset_sha256 else None
-    if isinstance(locate(run.settings.dataset), HubDataset):
-        path = layout.kept(run.settings.dataset)
+    places = layout.datasets(run)
+    found = [
+        _identity(name, sha256, Path(places[name]), layout)
+        for name, sha256 in run.data_checksums.items()
+    ]
+    return None if None in found else " ".join(found)
+
+
+def _identity(name: str, sha256: str | None, path: Path, layout: Layout) -> str | None:
+    """Return an identity of one data set that this node has at `path`, None if it is missing."""
+    if sha256:
+        return sha256 if path.is_file() and sha256_of(path) == sha256 else None
+    if isinstance(locate(name), HubDataset):
+        path = layout.kept(name)
         return f"{path.stat().st_size} {path.stat().st_mtime_ns}" if path.is_file() else None
     return "shipped"  # with the code

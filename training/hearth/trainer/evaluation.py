@@ -11,6 +11,7 @@ import torch
 
 from hearth.config import Settings
 from hearth.data.load import Beginning, TokenData
+from hearth.data.mixture import MixedRows
 from hearth.data.rows import Rows
 from hearth.data.template import encode_prompt
 from hearth.model.backend import TrainableModel
@@ -102,13 +103,21 @@ class Evaluator:
         wanted = settings.evaluate or (settings.eval_every and when != "before")
         if not wanted or not len(rows):
             return
-        plan = self._planner.share(len(rows))
-        loss, tokens = held_out_loss(self._model, rows, self._world, plan, self._autocast)
+        loss, tokens, by_set = self._losses(rows)
         perplexity = perplexity_of(loss)
         telemetry.record(
-            "evaluate", step=step, when=when, perplexity=perplexity, loss=loss, tokens=tokens
+            "evaluate",
+            step=step,
+            when=when,
+            perplexity=perplexity,
+            loss=loss,
+            tokens=tokens,
+            **({"perplexity_by_set": by_set} if by_set else {}),
         )
-        telemetry.say(f"held-out perplexity {when} training: {perplexity:.2f}")
+        each = ", ".join(f"{name} {value:.2f}" for name, value in by_set.items())
+        telemetry.say(
+            f"held-out perplexity {when} training: {perplexity:.2f}" + f" ({each})" * bool(each)
+        )
         # Every rank has the same loss, so all nodes save the same weights. NaN is never the best.
         lowest = math.inf if self.best is None else self.best
         if settings.eval_every and when != "before" and loss < lowest:
@@ -121,6 +130,21 @@ class Evaluator:
         if self._world.leads and when != "during" and answered:
             self._answer(when, step, telemetry)
         self._world.barrier()
+
+    def _losses(self, rows: Rows) -> tuple[float, int, dict[str, float]]:
+        """Return mean loss and tokens of the held-out rows, and a mixture's perplexity by name."""
+        parts = rows.parts if isinstance(rows, MixedRows) else {}
+        found = {name: self._loss(part) for name, part in parts.items() if len(part)}
+        if not found:
+            return *self._loss(rows), {}
+        tokens = sum(count for _, count in found.values())
+        loss = sum(loss * count for loss, count in found.values()) / tokens
+        return loss, tokens, {name: perplexity_of(loss) for name, (loss, _) in found.items()}
+
+    def _loss(self, rows: Rows) -> tuple[float, int]:
+        """Return mean loss and tokens of held-out rows (see `held_out_loss`)."""
+        plan = self._planner.share(len(rows))
+        return held_out_loss(self._model, rows, self._world, plan, self._autocast)
 
     def _answer(self, when: str, step: int, telemetry: Telemetry) -> None:
         """Record the model's answer to the first held-out question, on rank 0.

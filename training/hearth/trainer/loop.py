@@ -16,6 +16,7 @@ from hearth.base.software import software_here
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.data.rows import Rows
+from hearth.data.stream import StreamedRows
 from hearth.data.template import ensure_chat_template
 from hearth.measure.probe import Measured
 from hearth.model import precision
@@ -24,7 +25,7 @@ from hearth.model.optimizer import Means, choose_optimizer, make_optimizer, mean
 from hearth.model.packing_isolation import check_isolation
 from hearth.model.sharded import load_sharded, weight_bytes
 from hearth.plan.follow import AdaptivePlanner
-from hearth.plan.row_order import RowOrder
+from hearth.plan.row_order import RowOrder, StreamOrder
 from hearth.plan.sharded import network_cost
 from hearth.plan.split import Plans
 from hearth.plan.straggler import moves
@@ -71,7 +72,11 @@ class Trainer:
         # A resumed run keeps the values that `auto` was first resolved to, even on other nodes.
         begun = found.facts if found else {}
         self.planner = choose_planner(settings, measured, layout, world)
-        self.order = RowOrder(len(self.rows), settings.global_batch, settings.seed)
+        self.order: RowOrder | StreamOrder = StreamOrder(settings.global_batch)
+        if not settings.streaming:
+            self.order = RowOrder(
+                len(self.rows), settings.global_batch, settings.seed, prepared.data.parts
+            )
         self.steps = self.order.steps(settings.epochs, settings.max_steps)
 
         if settings.threads:
@@ -218,6 +223,8 @@ class Trainer:
             started, before = time.perf_counter(), self.step
             result = self.stepper.take(self.step, self.steps - self.step)
             self.step += len(result.plans)
+            if isinstance(self.rows, StreamedRows):
+                self.rows.forget(self._next_row)
             bad = result.skipped and not result.by_scaler
             # A round fails only if no rank learned anything; for a single step labels are all 0.
             failures = failures + 1 if bad and not sum(result.summed.labels) else 0
@@ -335,8 +342,7 @@ class Trainer:
             ranks=ranks,
             step=self.step,
             steps=self.steps,
-            rows=len(self.rows),
-            tokens_per_epoch=int(self.rows.tokens.sum()),
+            **self._epoch(),
             trainable_parameters=sum(parameter.numel() for parameter in self.parameters),
             versions=versions_here(),
             data=self.inputs["data"],
@@ -348,7 +354,8 @@ class Trainer:
         )
         where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
         self.telemetry.say(
-            f"run {self.run.name}: step {self.step} of {self.steps}, {len(self.rows)} rows, "
+            f"run {self.run.name}: step {self.step} of {self.steps}, "
+            f"{'streamed' if self.settings.streaming else len(self.rows)} rows, "
             f"{self.precision}, on {where}"
         )
         if self.rounds:
@@ -361,6 +368,13 @@ class Trainer:
                 f"compress={self.settings.compress}: gradients are rounded to it for the exchange; "
                 "the result is approximate"
             )
+
+    def _epoch(self) -> dict[str, int]:
+        """Return the rows and the tokens of an epoch for the record; a stream has none."""
+        if isinstance(self.order, StreamOrder):
+            return {}
+        order = self.order.epoch(0)
+        return {"rows": len(self.rows), "tokens_per_epoch": int(self.rows.tokens[order].sum())}
 
     def _shards(self) -> dict[str, Any]:
         """Return shard sizes in bytes for the record and announce their cost; {} without shards."""
@@ -394,6 +408,8 @@ class Trainer:
             return
         self.checkpointer.load(found, self.model, self.changing)
         self.step = found.step
+        if isinstance(self.rows, StreamedRows):
+            self.rows.go_to(found.facts["stream"])
         self.evaluator.best = found.facts["best"]
         self.evaluator.since_best = found.facts.get("since_best", 0)
         self.evaluation_due = found.facts.get("unjudged", False)
@@ -419,6 +435,8 @@ class Trainer:
 
     def _facts(self) -> dict[str, Any]:
         """Return the facts to record in a checkpoint's manifest."""
+        streams = isinstance(self.rows, StreamedRows)
+        stream = {"stream": self.rows.position(self._next_row)} if streams else {}
         return {
             "generation": self.world.generation,
             "launch": self.launch,
@@ -429,7 +447,13 @@ class Trainer:
             "best": self.evaluator.best,
             "since_best": self.evaluator.since_best,
             "unjudged": self.evaluation_due,
+            **stream,
         } | self._choices()
+
+    @property
+    def _next_row(self) -> int:
+        """The number of the first row of a stream that no step has taken."""
+        return self.step * self.settings.global_batch
 
     def _checkpoint(self) -> None:
         """Write a checkpoint after this step, on every node."""

@@ -81,20 +81,26 @@ class Telemetry:
 
 
 def _finite(value: Any) -> Any:
-    """Return None for NaN and infinity, which JSON lacks, else the value."""
+    """Return None for NaN and infinity, which JSON lacks, else the value; also within a mapping."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _numbers(kind: str, values: dict[str, Any]) -> Any:
-    """Yield name and value of each curve in a record; a list by rank gives a curve per rank.
+    """Yield name and value of each curve in a record.
 
-    None values are left out.
+    A list by rank gives a curve per rank, a mapping by data set one per set. None values are left
+    out.
     """
     for name, value in values.items():
         if name.endswith("_by_rank"):
             for rank, number in enumerate(value):
                 if number is not None:
                     yield f"{name.removesuffix('_by_rank')}/rank{rank}", number
+        elif name.endswith("_by_set"):
+            for each, number in value.items():
+                yield f"held_out/{name.removesuffix('_by_set')}/{each}", number
         elif isinstance(value, int | float) and name not in ("step", "steps"):
             yield f"{'train' if kind == 'step' else 'held_out'}/{name}", value
 

@@ -32,24 +32,41 @@ _SYSTEM = Path("/sys")
 def targets_of(run: Run, layout: Layout) -> dict[Key, Path]:
     """Return the paths of model and data of `run` on this node, as far as they can be sent.
 
-    The user's own model folder is used in place; a shipped data set comes with the code.
+    The user's own model folder is used in place; a shipped data set comes with the code. The files
+    of a mixture come from the controller; each node gets its data sets from the Hub, as it does a
+    stream.
     """
     targets: dict[Key, Path] = {}
     if run.source.kind == "hub":
         targets["model"] = layout.models / run.source.folder
-    if layout.in_workspace and run.shards:
+    dataset = run.settings.dataset
+    if not layout.in_workspace or run.settings.streaming or not isinstance(dataset, str):
+        return targets
+    if run.shards:
         # Each shard goes beside it under a name of its own, so that runs share what they share.
         targets["data"] = layout.data / f"{run.dataset_sha256[:12]}-shards"
-    elif layout.in_workspace and run.dataset_sha256:
-        targets["data"] = Path(layout.dataset(run))
-    elif layout.in_workspace and isinstance(locate(run.settings.dataset), HubDataset):
-        targets["data"] = layout.kept(run.settings.dataset)
+    elif run.dataset_sha256:
+        targets["data"] = Path(layout.datasets(run)[dataset])
+    elif isinstance(locate(dataset), HubDataset):
+        targets["data"] = layout.kept(dataset)
     return targets
 
 
 def shards_here(run: Run, layout: Layout) -> dict[str, Path]:
     """Return the token shards of `run` that are complete on this node, by their names in `data`."""
     return {staged_of(shard): path for shard, path in held_shards(run, layout, print).items()}
+
+
+def _files_of_mixture(run: Run, layout: Layout) -> list[str]:
+    """Return the names in `data` of the files of a mixture that are complete on this node."""
+    if isinstance(run.settings.dataset, str) or not layout.in_workspace:
+        return []
+    places = layout.datasets(run)
+    return [
+        Path(places[name]).name
+        for name, sha256 in run.data_checksums.items()
+        if sha256 and Path(places[name]).is_file() and sha256_of(Path(places[name])) == sha256
+    ]
 
 
 def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
@@ -76,7 +93,10 @@ def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
             key: bytes_below(unfinished_of(path)) + in_place.get(key, 0)
             for key, path in targets.items()
         },
-        "files": sorted(shards) or [targets[key].name for key in held if key == "data"],
+        "files": [
+            *(sorted(shards) or [targets[key].name for key in held if key == "data"]),
+            *_files_of_mixture(run, layout),
+        ],
     }
     try:
         if "model" in targets:

@@ -207,6 +207,15 @@ def test_a_gpu_that_torch_does_not_see_is_refused_and_its_node_computes_on_the_p
 # -- agree -----------------------------------------------------------------------------------------
 
 
+def test_a_stream_is_pinned_to_its_commit_and_its_ranks_may_ask_the_hub(tmp_path):
+    run = asked(tmp_path, nodes="all", dataset="owner/words", streaming=True, max_steps=3)
+    looks = {name: look(threads=3) for name in ("desk", "laptop")}
+    nodes = dict.fromkeys(looks, prepared(data_revision="abc"))
+    assert run_of(launch(run, looks, prepared=nodes).agree()["file"], "it").data_revision == "abc"
+    for spec in chosen(run, looks, nodes)["specs"].values():
+        assert spec["environment"] == {"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "3"}
+
+
 @pytest.mark.parametrize(
     ("revisions", "recorded"),
     [(["abc", "abc"], "abc"), (["abc", "def"], None), ([None, None], None), (["abc", None], None)],

@@ -20,6 +20,7 @@ from hearth_controller.transfer.distribution import lacked_files, wanted_of
         ("owner/words", 1e9, {"model", "data"}),
         ("words.jsonl", 10, {"model", "data"}),
         ("words.jsonl", 1e9, {"model"}),
+        ("words.jsonl=1,owner/words=2", 0, {"model"}),
         ("*.bin", 2000, {"model", "data"}),
         ("*.bin", 3000, {"model"}),
     ],

@@ -1,0 +1,50 @@
+"""Mixtures and streams through `train.yml`, over two nodes on this computer."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import yaml
+from support.house import TINY, House
+from support.lines import assert_line
+from support.stand_in_hub import COMMIT, stand_in_hub
+
+pytestmark = [pytest.mark.cluster, pytest.mark.rotated]
+
+
+def test_all_files_of_a_mixture_come_to_all_nodes_and_each_set_is_evaluated(house: House, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n\n".join(f"a lamp and cable {n}" for n in range(40)))
+    train = {"model": str(house.model), **TINY, "run": "mixed", "max_steps": 2}
+    mixed = ("-e", json.dumps({"train": train}), "-e", f"dataset={house.data}=0.6,{texts}=0.4")
+    screen = house.play("train.yml", *mixed)
+    assert_line(screen, "data: mixture", "60.0%", "40.0%", "words.jsonl", "texts.txt")
+    for node in ("desk", "laptop"):
+        staged = (house.workspace(node) / "data").glob("*-*.*")
+        assert {path.name.partition("-")[2] for path in staged} >= {"words.jsonl", "texts.txt"}
+    (after,) = [
+        line
+        for line in house.metrics("mixed")
+        if line.get("when") == "after" and line["kind"] == "evaluate"
+    ]
+    assert len(after["perplexity_by_set"]) == 2
+
+
+def test_the_ranks_read_a_stream_with_the_token_and_nothing_of_it_is_stored(house, tmp_path):
+    words = tmp_path / "words"
+    words.mkdir()
+    table = pyarrow.table({"text": [f"a lamp and cable {n}" for n in range(300)]})
+    pyarrow.parquet.write_table(table, words / "train.parquet")
+    with stand_in_hub() as hub:
+        hub.datasets["owner/words"] = words
+        hub.only_with_token = True
+        streamed = house.tiny(run="streamed", dataset="owner/words", streaming=True, max_steps=3)
+        screen = house.play("train.yml", *streamed, HF_TOKEN=hub.token, **hub.variables)
+    assert_line(screen, "data: owner/words", COMMIT[:12])
+    record = yaml.safe_load((house.runs / "streamed" / "run.yml").read_text())
+    assert record["data_revision"] == COMMIT
+    assert len([line for line in house.metrics("streamed") if line["kind"] == "step"]) == 3
+    assert not list(house.workspace("laptop").glob("data/**/*.parquet"))

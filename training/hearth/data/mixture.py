@@ -1,0 +1,143 @@
+"""A mixture of data sets: each one loaded by itself, their rows under one numbering.
+
+No row holds documents of two data sets. `hearth.plan.row_order` decides how often each row is seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hearth.base.errors import DataError
+from hearth.data.load import Question, TokenData, load_data, pad_id_of
+from hearth.data.parts import parts_of_epoch
+from hearth.data.rows import Batch, Rows, joined
+
+
+class MixedRows:
+    """`Rows` of several data sets: those of the first part come first.
+
+    Attributes:
+        parts: the rows of each data set by name.
+    """
+
+    def __init__(self, parts: Mapping[str, Rows], pad_id: int) -> None:
+        self.parts, self._pad_id = parts, pad_id
+        self._sets = list(parts.values())
+        self._ends = np.cumsum([len(rows) for rows in self._sets])
+        self.tokens = np.concatenate([rows.tokens for rows in self._sets])
+        self.label_tokens = np.concatenate([rows.label_tokens for rows in self._sets])
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def _place(self, row: int) -> tuple[Rows, int]:
+        """Return the data set's rows that `row` is one of, and its number there."""
+        index = int(np.searchsorted(self._ends, row, side="right"))
+        rows = self._sets[index]
+        return rows, int(row - self._ends[index]) + len(rows)
+
+    def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
+        """Return the rows numbered `indices`, padded; see `Rows.batch`."""
+        if not len(indices):
+            return self._sets[0].batch([])
+        places = [self._place(row) for row in indices]
+        return joined([rows.batch([own]) for rows, own in places], self._pad_id)
+
+    def sources(self, row: int) -> list[str]:
+        """Return the place of each document in `row`; see `Rows.sources`."""
+        rows, own = self._place(row)
+        return rows.sources(own)
+
+    @property
+    def largest_token(self) -> int:
+        """The largest token id of all parts."""
+        return max(rows.largest_token for rows in self._sets)
+
+
+@dataclass(frozen=True)
+class MixtureReport:
+    """Statistics of a mixture; numbers are sums over its data sets.
+
+    Attributes:
+        sets: name, normalised share and passes an epoch of each data set.
+        fingerprint: checksum of the data sets' fingerprints and shares.
+    """
+
+    sets: tuple[tuple[str, float, float], ...]
+    examples: int
+    held_out_examples: int
+    rows: int
+    held_out_rows: int
+    tokens: int
+    label_tokens: int
+    fingerprint: str
+
+    def __str__(self) -> str:
+        each = ", ".join(
+            f"{share:.1%} {name} ({passes:.3g} pass{'es' * (passes != 1)} an epoch)"
+            for name, share, passes in self.sets
+        )
+        return (
+            f"data: mixture of {each}: {self.examples} examples and {self.held_out_examples} held "
+            f"out; {self.rows} rows, {self.tokens} tokens, {self.label_tokens} learned"
+        )
+
+
+def load_mixture(shares: Mapping[str | Path, float], tokenizer: Any, **options: Any) -> TokenData:
+    """Load the data sets of a mixture, by name or path with their shares.
+
+    `options` are those of `load_data`.
+
+    Raises `DataError` with the problems found in all of them.
+    """
+    say = options["say"]
+    loaded: list[TokenData] = []
+    findings: list[str] = []
+    for dataset in shares:
+        try:
+            loaded.append(load_data(dataset, tokenizer, **options))
+        except DataError as error:
+            findings += error.findings
+    if findings:
+        raise DataError(*findings)
+    names = [data.report.name for data in loaded]
+    whole = sum(shares.values())
+    fractions = [share / whole for share in shares.values()]
+    parts = parts_of_epoch(
+        fractions,
+        [len(data.train) for data in loaded],
+        [int(data.train.label_tokens.sum()) for data in loaded],
+    )
+    reports = [data.report for data in loaded]
+    counts = (
+        *("examples", "held_out_examples", "rows", "held_out_rows"),
+        *("tokens", "label_tokens"),
+    )
+    text = " ".join(
+        f"{report.fingerprint} {share!r}" for report, share in zip(reports, fractions, strict=True)
+    )
+    report = MixtureReport(
+        sets=tuple(
+            (name, share, part.per_epoch / part.rows)
+            for name, share, part in zip(names, fractions, parts, strict=True)
+        ),
+        **{count: sum(getattr(each, count) for each in reports) for count in counts},
+        fingerprint=hashlib.sha256(text.encode()).hexdigest(),
+    )
+    say(str(report))
+
+    def question() -> Question | None:
+        """Return the first held-out question of the first data set that has one."""
+        return next(filter(None, (data.question() for data in loaded)), None)
+
+    sides = (
+        MixedRows(dict(zip(names, rows, strict=True)), pad_id_of(tokenizer))
+        for rows in ([data.train for data in loaded], [data.held_out for data in loaded])
+    )
+    return TokenData(*sides, report, question, parts)
