@@ -9,10 +9,10 @@ import yaml
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 from support.house import ROOT
+from support.schemas import schemas
 
 from hearth.config import Settings, preset_names
 from hearth.config.presets import PRESETS
-from hearth.config.schema import schemas
 
 SETTINGS, PRESET = (
     Draft202012Validator(json.loads((ROOT / "docs" / f"{name}.schema.json").read_text()))
@@ -22,7 +22,7 @@ SETTINGS, PRESET = (
 
 @pytest.mark.parametrize("name", schemas())
 def test_the_shipped_schema_is_current_and_a_schema(name):
-    """Otherwise: python -m hearth.config.schema docs."""
+    """Otherwise: python -m tests.support.schemas."""
     shipped = json.loads((ROOT / "docs" / name).read_text())
     Draft202012Validator.check_schema(shipped)
     assert shipped == schemas()[name]

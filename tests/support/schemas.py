@@ -1,14 +1,11 @@
 """JSON schemas of a settings file and of a preset, for editors.
 
-    python -m hearth.config.schema FOLDER
-
-writes `settings.schema.json` and `preset.schema.json` into FOLDER.
+Run `python -m tests.support.schemas` at the repository's root to write them into docs/.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,4 +44,4 @@ def _as_written(entry: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     for file, schema in schemas().items():
-        (Path(sys.argv[1]) / file).write_text(json.dumps(schema, indent=1) + "\n")
+        Path("docs", file).write_text(json.dumps(schema, indent=1) + "\n")
