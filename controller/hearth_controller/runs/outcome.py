@@ -178,6 +178,7 @@ class Outcome:
         # A script's files come last: it may still be changing them.
         return {
             f"logs/{node}.log": f"logs/{run}.log",
+            f"logs/{node}.job.log": f"{results}/job.log",
             **record,
             f"files/{node}": f"{results}/files",
         }
