@@ -13,6 +13,7 @@ from hearth.base.slurm import newest_job
 from hearth.supervise import job
 from hearth.supervise.__main__ import main
 from hearth.supervise.job import PROGRAMS, cancel, check, end_of_job, submit
+from hearth.supervise.preflight import check as start_findings
 from hearth.supervise.record import RunRecord
 from hearth.supervise.restart import last_record
 from hearth.supervise.spec import Meeting, Spec
@@ -142,6 +143,16 @@ def test_the_stop_of_a_queued_run_cancels_its_job(slurm, spec, tmp_path, state, 
     assert main(words) == 0
     assert last_record(spec)["state"] == last_record(spec)["cause"]["kind"] == "stopped"
     assert ("CANCELLED" in queue.read_text()) == asked
+
+
+@pytest.mark.parametrize(("state", "free"), [("PENDING", False), ("CANCELLED", True), ("", True)])
+def test_a_run_whose_job_is_in_the_queue_is_not_started_once_more(slurm, spec, state, free):
+    slurm(squeue=f"echo '12|{state}|None'" if state else "true")
+    RunRecord.from_spec(spec, state="queued", job="").write(spec.record)
+    findings = start_findings(spec.workspace, spec.run, "127.0.0.1", 0)["findings"]
+    assert (findings == []) == free
+    if not free:
+        assert_names(findings[0], "12", "evening", "stop")
 
 
 def test_a_job_that_cannot_be_cancelled_is_named_and_its_record_stays(slurm, spec, monkeypatch):
