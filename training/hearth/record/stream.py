@@ -100,7 +100,7 @@ class Watch:
     def _state_now(self) -> dict[str, Any]:
         """Return the supervisor's record, None without one, and whether its process is alive.
 
-        Of a Slurm job's supervisor that is not alive, also the `queue` (see `_queue_now`).
+        Of an open run under Slurm whose supervisor is not alive, also the `queue` (`_queue_now`).
         """
         try:
             with open(self._record, encoding="utf-8") as file:
@@ -111,7 +111,8 @@ class Watch:
             return {"record": None, "alive": False}
         record.pop("heartbeat", None)  # it changes all the time
         state = {"record": record, "alive": _lives(record)}
-        if not state["alive"] and record.get("job") is not None:
+        is_open = record.get("state") in ("queued", "waiting", "running")
+        if is_open and not state["alive"] and record.get("job") is not None:
             state["queue"] = self._queue_now()
         return state
 
