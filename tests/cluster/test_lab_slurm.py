@@ -9,7 +9,7 @@ import pytest
 from support.facts import assert_names
 from support.house import ROOT
 from support.lab import READY, Controller, as_root, at_home, inside, on
-from support.runs import cluster, record, start, steps, units, until_state, until_step
+from support.runs import cluster, record, start, steps, until_state, until_step
 from support.waiting import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -47,7 +47,8 @@ def drain() -> None:
 
 def nothing_is_left() -> bool:
     """Return whether neither a job nor a process of a run is left anywhere."""
-    return queue() == [] and not any(units(node) for node in NODES)
+    supervisors = (at_home(node, "pgrep -f '[h]earth.supervise' || true") for node in NODES)
+    return queue() == [] and not any(supervisors)
 
 
 @pytest.mark.rotated
