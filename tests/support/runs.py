@@ -16,14 +16,19 @@ _RANK = "[t]rain_distributed.py --run-file"
 
 
 @contextmanager
-def cluster(folder: Path, names: Sequence[str], model: Path, data: Path) -> Iterator[Controller]:
-    """Have a controller and the lab's first machines, provisioned and with a model."""
+def cluster(
+    folder: Path, names: Sequence[str], model: Path, data: Path, *options: str
+) -> Iterator[Controller]:
+    """Have a controller and the lab's first machines, provisioned and with a model.
+
+    The lab comes up with these `options`.
+    """
     # Not below /tmp, which a machine forgets when it boots.
     kept = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
     try:
         there = Path(shutil.copytree(model, kept / "tiny"))
         house = Controller(folder, there, data, of_the_first(len(names), folder / "inventory"))
-        with machines(len(names)):
+        with machines(len(names), *options):
             stages = ("playbooks/preflight.yml", "playbooks/workspace.yml")
             house.play(*stages, *READY)
             bring(there, names)

@@ -68,6 +68,7 @@ class Nodes:
         self.names = [f"node{n}" for n in range(count)]
         self.run, self.created = "first", "2026-11-20T10:00:00+00:00"
         self.options: tuple[str, ...] = ()  # of a supervisor, besides its spec
+        self.variables: dict[str, str] = {}  # of a supervisor's environment
         self._folder = folder
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         stand_in = folder / "stand-in-torchrun"
@@ -115,7 +116,10 @@ class Nodes:
                     *(sys.executable, "-m", "hearth.supervise", "run"),
                     *("--spec", str(self.spec(node)), *self.options),
                 ],
-                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING)},
+                env={
+                    **{"PATH": os.environ["PATH"], "PYTHONPATH": str(TRAINING)},
+                    **self.variables,
+                },
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )

@@ -18,6 +18,7 @@ from contextlib import suppress
 import psutil
 import pytest
 from support.facts import assert_names
+from support.programs import stand_in
 from support.ranks import python, refused
 from support.strangers import answers
 from support.supervisors import LOOP, TOKEN, TRAINING, Nodes, free_port
@@ -561,3 +562,35 @@ def test_only_the_standard_library_and_psutil_are_loaded():
     )
     told = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert set(told.split()) - {"_psutil_linux"} == {"hearth", "psutil"}
+
+
+# Under Slurm
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["cancelled", "requeued"])
+def test_slurm_ends_the_job_and_the_run_stops_or_goes_on_with_the_job(nodes, tmp_path, again):
+    scontrol = stand_in(tmp_path / "programs" / "scontrol", f"echo Restarts={int(again)}")
+    run = nodes(2, slurm=True, return_timeout=60)
+    run.variables = {"SLURM_JOB_ID": "12", "PATH": f"{scontrol.parent}:{os.environ['PATH']}"}
+    run.start()
+    run.until_steps()
+    for node in run.names:  # Slurm's signal reaches every process of the job
+        for process in psutil.Process(run.supervisor(node).pid).children(recursive=True):
+            process.terminate()
+        run.supervisor(node).terminate()
+    records = run.wait()
+    run.until_down()
+    assert {record["job"] for record in records.values()} == {"12"}
+    if not again:
+        assert {record["state"] for record in records.values()} == {"stopped"}
+        for cause in causes(records):
+            assert_names(cause["message"], "12", "scancel")
+        return
+    assert {record["state"] for record in records.values()} <= {"running", "waiting"}
+    run.variables["SLURM_RESTART_COUNT"] = "1"
+    run.start()
+    until(lambda: all("generation 1 rank" in run.log(node) for node in run.names))
+    run.stop("node0")
+    for record in run.wait().values():
+        assert record["state"] == "stopped"
+        assert_names(record["launches"][0]["cause"]["message"], "12")

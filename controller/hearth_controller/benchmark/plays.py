@@ -17,6 +17,7 @@ from typing import Any
 
 from hearth_controller.base.screen import ON_TERMINAL, Display, Screen
 from hearth_controller.benchmark.nested import last_output
+from hearth_controller.launch.typed import SLURM_WORDS
 
 OPTIONS = ".options.json"
 """The file with the variables of a play, there while the play is under way."""
@@ -38,7 +39,8 @@ class Plays:
     def stop(self, run: str) -> None:
         """End a run at once, if it is under way; the next play finds any other obstacle."""
         given = {**self.typed, "run": run, "stop_now": True, "plan_runs": str(self.folder / "runs")}
-        given.pop("meeting_port", None)  # a variable of train.yml alone
+        for word in ("meeting_port", "cpu", "launcher", *SLURM_WORDS):  # of train.yml alone
+            given.pop(word, None)
         log = self.folder / "stop.txt"
         self.play("playbooks/stop.yml", given, log, run)
         log.unlink()

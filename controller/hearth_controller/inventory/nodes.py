@@ -23,11 +23,12 @@ _NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster."""
+    """A machine of the cluster; `slurm_node` is its name in Slurm."""
 
     name: str
     rank: int
     address: str
+    slurm_node: str
 
 
 def unreadable(sources: Iterable[str]) -> list[str]:
@@ -96,7 +97,8 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
                 f"{name}: hearth_nproc is {variables['hearth_nproc']}; a number of processes is "
                 "wanted, or 0 for one on each GPU"
             )
-        nodes.append(Node(name, int(rank), str(address or "")))
+        slurm_node = str(variables.get("hearth_slurm_node") or name)
+        nodes.append(Node(name, int(rank), str(address or ""), slurm_node))
     findings += _ranks(nodes) + _addresses(nodes)
     findings += _first_addresses(members, nodes)
     return sorted(nodes, key=lambda node: node.rank), findings

@@ -21,6 +21,7 @@ from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import ExaminedNode
 from hearth_controller.launch.devices import device_of, gpus_of, unseen_gpu, unused_gpu
 from hearth_controller.launch.fit import check_fit
+from hearth_controller.launch.job import job_script
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
 from hearth_controller.launch.spec import node_specs
 from hearth_controller.transfer.distribution import Distribution, lacked_files
@@ -183,10 +184,13 @@ class Launch:
         ]
         return {"file": file, "talk": talk, "say": "\n".join(f"  {line}" for line in lines)}
 
-    def choose(self, timeouts: Mapping[str, float]) -> dict[str, Any]:
-        """Return the `names` that train and their `specs`.
+    def choose(
+        self, timeouts: Mapping[str, float], slurm: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the `names` that train, their `specs`, and the text of their `job`.
 
-        Raises `LaunchError` with everything that keeps these nodes from training together.
+        `slurm` has Slurm's `nodes` by name and the `options` of a job; without it there is none.
+                Raises `LaunchError` with everything that keeps these nodes from training together.
         """
         prepared, looks = self.prepared, self.facts("look")
         devices = {
@@ -217,8 +221,15 @@ class Launch:
             )
         timeouts = {**timeouts, "stop_grace": choice["stop_grace"]}
         gpus = {name: gpus_of(looks[name]["memory"], prepared[name]) for name in names}
-        specs = node_specs(self.run, names, self.addresses, looks, nproc, gpus, timeouts)
-        return {"names": names, "specs": specs, "say": choice.get("say", "")}
+        specs = node_specs(
+            self.run, names, self.addresses, looks, nproc, gpus, timeouts, bool(slurm)
+        )
+        job = ""
+        if slurm:
+            known = looks[next(iter(looks))]["slurm_gpus"]
+            whole = {name: known.get(name, 0) if gpus[name] else 0 for name in names}
+            job = job_script(self.run, specs, slurm["nodes"], whole, slurm["options"])
+        return {"names": names, "specs": specs, "job": job, "say": choice.get("say", "")}
 
 
 def common(revisions: Sequence[str | None]) -> str | None:

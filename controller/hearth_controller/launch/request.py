@@ -12,7 +12,14 @@ from hearth.config import Run, newest_run, resolve_run, run_text
 from hearth.config.layout import Layout, staged_name
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
-from hearth_controller.launch.typed import foreign, launch_words, not_elastic, sort_out, strangers
+from hearth_controller.launch.typed import (
+    SLURM_WORDS,
+    foreign,
+    launch_words,
+    not_elastic,
+    sort_out,
+    strangers,
+)
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.script.request import WORDS, ScriptRequest, new_request, resumed_request
@@ -43,6 +50,10 @@ def requested(
         "elastic": launch.get("elastic", False),
         "min_nodes": launch.get("min_nodes", 0),
         "cpu": launch.get("cpu", False),
+        "launcher": launch.get("launcher", ""),
+        "job_options": [
+            f"{option}={launch[word]}" for word, option in SLURM_WORDS.items() if word in launch
+        ],
     }
     file = launch.get("config")
     try:

@@ -14,12 +14,14 @@ def node_specs(
     nproc: Mapping[str, int],
     gpus: Mapping[str, int],
     timeouts: Mapping[str, float],
+    slurm: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Return the spec by node for `run` on the nodes `names`, in order of rank.
 
     `facts` are those of the module `hearth_look`, also of nodes that do not train: none of them may
     know a later generation of the run. Of other nodes a spec says no more than their names and
-    addresses; `timeouts` are in seconds. See `hearth.supervise.spec.Spec`.
+    addresses; `timeouts` are in seconds; with `slurm` a job starts the supervisors. See
+    `hearth.supervise.spec.Spec`.
     """
     first = names[0]
     common = {
@@ -32,6 +34,7 @@ def node_specs(
         },
         "generation": max(its.get("generation", 0) for its in facts.values()),
         **timeouts,
+        "slurm": slurm,
         "elastic": run["elastic"],
         # By default more than half of them: two halves of a cut network never train side by side.
         "min_nodes": min(run["min_nodes"] or len(names) // 2 + 1, len(names)),

@@ -11,12 +11,21 @@ from hearth.base.errors import did_you_mean
 from hearth.config import Settings
 from hearth_controller.script.request import WORDS
 
+LAUNCHERS = ("hearth", "slurm")
+SLURM_WORDS = {"partition": "--partition", "account": "--account", "time_limit": "--time"}
+"""The -e variables of a Slurm job, and the options of sbatch that they become."""
+
 # The -e variables that control the launch; others are settings of the run or options of a role.
 LAUNCH_WORDS = frozenset(
-    {"train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", "cpu", *WORDS}
+    {
+        *("train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", "cpu"),
+        *("launcher", *SLURM_WORDS, *WORDS),
+    }
 )
 
-_REPEATED = frozenset({"nodes", "elastic", "min_nodes", "meeting_port", "cpu"})
+_REPEATED = frozenset(
+    {"nodes", "elastic", "min_nodes", "meeting_port", "cpu", "launcher", *SLURM_WORDS}
+)
 _OF_ROLES = ("launch_", "hearth_")
 """Prefixes of role options that affect the launch of a run."""
 
@@ -92,6 +101,11 @@ def _misfits(launch: dict[str, Any]) -> list[str]:
             launch[name] = _BOOLEAN.validate_python(str(launch[name]).strip())
         except ValidationError:
             findings.append(f"-e {name}: {launch[name]!r} cannot be used; true or false is wanted")
+    launcher = launch.get("launcher", "slurm")
+    if launcher not in LAUNCHERS:
+        findings.append(
+            f"-e launcher: {launcher!r} cannot be used; one of {', '.join(LAUNCHERS)} is wanted"
+        )
     least = str(launch.get("min_nodes", 1))
     if not (least.isdecimal() and int(least)):
         findings.append(f"-e min_nodes: {least!r} cannot be used; a number of nodes is wanted")

@@ -18,25 +18,33 @@ _COMING = ".coming-"
 """Prefix of the folder that receives files; the pid of the fetching process follows."""
 
 
-def keep(into: Path, text: str) -> bool:
-    """Write a run's request to the folder `into`; return whether anything changed."""
-    file = into / "run.yml"
-    if file.is_file() and file.read_text(encoding="utf-8") == text:
-        return False
-    into.mkdir(parents=True, exist_ok=True)
-    write_whole(file, text)
-    return True
+_REQUEST = ("run.yml", "job.sbatch")
+
+
+def keep(into: Path, text: str, job: str = "") -> bool:
+    """Write a run's request, and the script of its Slurm job if it is one, to the folder `into`.
+
+    Return whether anything changed.
+    """
+    changed = False
+    for name, content in zip(_REQUEST, (text, job), strict=True):
+        file = into / name
+        if not content or (file.is_file() and file.read_text(encoding="utf-8") == content):
+            continue
+        into.mkdir(parents=True, exist_ok=True)
+        write_whole(file, content)
+        changed = True
+    return changed
 
 
 def forget(into: Path) -> bool:
     """Remove the request of a run that no node has begun; return whether there was one."""
-    file = into / "run.yml"
-    if not file.exists():
-        return False
-    file.unlink()
+    files = [file for name in _REQUEST if (file := into / name).exists()]
+    for file in files:
+        file.unlink()
     with suppress(OSError):  # it holds more than that
         into.rmdir()
-    return True
+    return bool(files)
 
 
 class Readable(Protocol):

@@ -14,6 +14,7 @@ from hearth.base.errors import ConfigError, LaunchError, did_you_mean
 from hearth.config import Run, run_of
 from hearth.supervise.cause import ENDS, generation_of, telling
 from hearth_controller.runs.metric_line import is_sound
+from hearth_controller.runs.queue import settled
 from hearth_controller.runs.story import Story
 from hearth_controller.script.run import ScriptRun, script_of
 
@@ -25,6 +26,9 @@ Digest = Mapping[str, Any]
 _LINES = ("start", "before", "step", "after")
 """The lines of a metrics digest, in the order in which they were written."""
 
+UNDER_WAY = ("running", "waiting", "queued")
+"""States of a run that has not ended."""
+
 GONE = "its supervisor is gone without a word: killed, or the machine was restarted"
 SILENT = "does not answer"
 UNKNOWN = "has nothing of this run on record"
@@ -35,9 +39,9 @@ class NodeRun:
     """A node's part in a run.
 
     Attributes:
-        state: `waiting` or `running` if its supervisor is alive; one of the three end states;
-            `gone` if neither holds; `silent` if the node does not answer; `not asked` if it was
-            not queried; `unknown` if it has no record of the run.
+        state: `waiting` or `running` if its supervisor is alive; `queued` if its Slurm job waits;
+            one of the three end states; `gone` if neither holds; `silent` if the node does not
+            answer; `not asked` if it was not queried; `unknown` if it has no record of the run.
         rank: Rank of the node in the run.
         silent_seconds: Seconds since the supervisor's last sign of life; None if unknown.
     """
@@ -57,8 +61,8 @@ class ObservedRun:
     """A run over all its nodes.
 
     Attributes:
-        state: `waiting`, `running`, `finished`, `stopped`, `failed`, or `lost` (ended by a node
-            that vanished, not by an error of its own).
+        state: `queued`, `waiting`, `running`, `finished`, `stopped`, `failed`, or `lost` (ended by
+            a node that vanished, not by an error of its own).
         parts: Nodes in order of rank.
         run: The request; None if `run.yml` is missing or of another version, and for a run of a
             person's script.
@@ -70,6 +74,7 @@ class ObservedRun:
         missing: Nodes that an active run lacks.
         since: Time at which the run entered its state (ISO 8601), empty if unknown.
         stopping: Whether a stop was requested.
+        job: Number of its Slurm job; '' without Slurm.
         files: By node, bytes by path in the workspace.
     """
 
@@ -85,12 +90,13 @@ class ObservedRun:
     missing: Sequence[str]
     since: str
     stopping: bool
+    job: str
     files: Mapping[str, Mapping[str, int]]
 
     @property
     def alive(self) -> bool:
-        """Whether a supervisor is running it on any node that answers."""
-        return any(part.state in ("waiting", "running") for part in self.parts.values())
+        """Whether a supervisor is running it on any node that answers, or its job is queued."""
+        return any(part.state in UNDER_WAY for part in self.parts.values())
 
     @property
     def model(self) -> str | None:
@@ -135,6 +141,8 @@ class ObservedRun:
         """Reason why it ended or waits, and the node at fault, in one line; None if all is well."""
         if self.state in ("finished", "stopped"):
             return None
+        if self.state == "queued":
+            return str((self.cause or {})["message"])
         reasons = []
         if self.cause and self.state != "running":
             reasons.append(f"{self.cause['node']}: {str(self.cause['message']).splitlines()[0]}")
@@ -175,6 +183,12 @@ def observed_run(
     name: str, known: Mapping[str, Digest], nodes: Mapping[str, Sequence[Digest] | None]
 ) -> ObservedRun:
     """Merge the nodes' digests of one run; `nodes` are as in `observed_runs`."""
+    known = {
+        node: {**digest, "record": settled(digest["record"], digest["queue"])}
+        if digest.get("queue")
+        else digest
+        for node, digest in known.items()
+    }
     records = {node: digest["record"] for node, digest in known.items() if digest["record"]}
     newest = max(records.values(), key=generation_of, default={})
     names = list(newest.get("nodes") or known)
@@ -209,6 +223,7 @@ def observed_run(
             for digest in known.values()
             if _alive(digest)
         ),
+        job=next((str(record["job"]) for record in records.values() if record.get("job")), ""),
         files={node: digest["files"] for node, digest in known.items()},
     )
 
@@ -253,15 +268,15 @@ def _part(rank: int, digest: Digest | None, reason: str) -> NodeRun:
     record = digest and digest["record"]
     if not record:
         return NodeRun("unknown", rank)
-    ended_or_alive = record["state"] in ENDS or digest["alive"]
-    return NodeRun(record["state"] if ended_or_alive else "gone", rank, digest["silent_seconds"])
+    known = record["state"] in (*ENDS, "queued") or digest["alive"]
+    return NodeRun(record["state"] if known else "gone", rank, digest["silent_seconds"])
 
 
 def _state(
     parts: Mapping[str, NodeRun], records: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the state of a run and the record that shows it."""
-    for state in ("running", "waiting"):
+    for state in UNDER_WAY:
         for node, part in parts.items():
             if part.state == state:
                 return state, records[node]

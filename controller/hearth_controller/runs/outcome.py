@@ -175,6 +175,8 @@ class Outcome:
             for name in (*_RECORD, *_RESULTS)
             if rank == 0 or (name in _RECORD and node == self.stand_in)
         }
+        if self.by_node[node].get("job") is not None:
+            record[f"logs/{node}.job.log"] = f"{results}/job.log"
         # A script's files come last: it may still be changing them.
         return {
             f"logs/{node}.log": f"logs/{run}.log",

@@ -19,7 +19,7 @@ Value = tuple[Mapping[str, Any], float | None]
 """The labels of a value, and the value; None if it is not known."""
 
 _MIB = 1 << 20
-_STATES = ("waiting", "running", "finished", "stopped", "failed", "lost")
+_STATES = ("queued", "waiting", "running", "finished", "stopped", "failed", "lost")
 
 
 def exposition(status: Mapping[str, Any]) -> list[str]:

@@ -49,7 +49,11 @@ def judge(
     broken = [f"{run.name} {_ENDED[run.state]}" for run in runs[:1] if run.state in _ENDED]
     degraded = []
     for run in runs:
-        if run.alive and (run.cause or any(part.vanished for part in run.parts.values())):
+        if (
+            run.state != "queued"
+            and run.alive
+            and (run.cause or any(part.vanished for part in run.parts.values()))
+        ):
             degraded.append(f"{run.name} is {run.state}: {run.why}")
         elif run.state == "running" and run.missing:
             degraded.append(f"{run.name} {run.why}")
@@ -90,6 +94,7 @@ def _run(run: ObservedRun) -> dict[str, Any]:
         "why": run.why,
         "missing": list(run.missing),
         "stopping": run.stopping,
+        "job": run.job or None,
         "model": run.model,
         "script": run.program,
         "step": run.story.step,

@@ -8,11 +8,10 @@ from typing import Any
 from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
 from hearth_controller.base.verdict import MARKS
 from hearth_controller.runs.listing import local_time, number, progress
+from hearth_controller.runs.observed import UNDER_WAY
 
 MOST_RUNS = 8
 """Number of runs to show; active runs come first and are always included."""
-
-_UNDER_WAY = ("waiting", "running")
 
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
@@ -27,7 +26,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
 
 def shown_runs(runs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Return the first runs of a status, with all that are under way."""
-    alive = sum(run["state"] in _UNDER_WAY for run in runs)
+    alive = sum(run["state"] in UNDER_WAY for run in runs)
     return runs[: max(MOST_RUNS, alive)]
 
 
@@ -53,7 +52,7 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [line.rstrip() for line in aligned(rows)]
     # Notes go below the row of their run.
     for place, run in reversed(list(enumerate(shown, 1))):
-        below = [f"    {note}" for note in (_script(run), run["why"]) if note]
+        below = [f"    {note}" for note in (_job(run), _script(run), run["why"]) if note]
         lines[place + 1 : place + 1] = below
     older = len(runs) - len(shown)
     return [*lines, f"and {older} older: playbooks/runs.yml"] if older else lines
@@ -61,8 +60,13 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _state(run: Mapping[str, Any]) -> str:
     """Return the state, marked if a stop was requested: a second request ends the run at once."""
-    stopping = run["stopping"] and run["state"] in _UNDER_WAY
+    stopping = run["stopping"] and run["state"] in UNDER_WAY
     return f"{run['state']}, stopping" if stopping else str(run["state"])
+
+
+def _job(run: Mapping[str, Any]) -> str:
+    """Return the Slurm job of a run that is waiting or running; a queued one has it as reason."""
+    return f"Slurm job {run['job']}" if run["job"] and run["state"] in UNDER_WAY[:2] else ""
 
 
 def _script(run: Mapping[str, Any]) -> str:

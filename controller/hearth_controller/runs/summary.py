@@ -57,7 +57,7 @@ def summary(
             for label, answer in (("  before", sample.before), ("  after", sample.after))
             if answer is not None
         ]
-    rows += _interruptions(outcome) + _unreported(outcome)
+    rows += _job(outcome) + _interruptions(outcome) + _unreported(outcome)
     rows += [(label, f"{folder}/{name}") for label, name in _PLACES.items() if name in files]
     if state == "finished":
         train = f"{playbook} train.yml"
@@ -76,7 +76,7 @@ def summary(
 
 def script_summary(script: ScriptRun, outcome: Outcome, folder: str, files: Collection[str]) -> str:
     """Return the closing text of a run of a person's script; see `summary` for the arguments."""
-    rows = _interruptions(outcome) + _unreported(outcome)
+    rows = _job(outcome) + _interruptions(outcome) + _unreported(outcome)
     rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]
     rows += _next_command(outcome, script.name, resumable=True)
     if outcome.state == "failed":
@@ -186,6 +186,16 @@ def _interruptions(outcome: Outcome) -> list[Row]:
     more = [f"and {len(causes) - _LINES} more"] if len(causes) > _LINES else []
     lines = [line for cause in causes[:_LINES] for line in textwrap.wrap(cause, _WIDTH)]
     return [("went on after", lines + more)]
+
+
+def _job(outcome: Outcome) -> list[Row]:
+    """Return the Slurm job of a run, and why Slurm stopped it."""
+    ends = outcome.by_node.values()
+    if not (job := next((end["job"] for end in ends if end.get("job")), "")):
+        return []
+    causes = (str((end.get("cause") or {}).get("message")) for end in ends)
+    why = next((cause for cause in causes if f"job {job}" in cause), job)
+    return [("Slurm job", why if outcome.state == "stopped" else job)]
 
 
 def _unreported(outcome: Outcome) -> list[Row]:

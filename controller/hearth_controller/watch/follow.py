@@ -6,15 +6,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from hearth.base.slurm import newest_job
 from hearth.base.text import duration
 from hearth.supervise.cause import ENDS
 from hearth_controller.base.screen import Screen
 from hearth_controller.runs.observed import GONE
+from hearth_controller.runs.queue import settled
 from hearth_controller.runs.story import Story, parse
 from hearth_controller.watch.node_stream import NodeStream
 from hearth_controller.watch.progress import split_news, state_text, tenths
 
-_FACTS = ("rank", "nodes", "generation", "launches", "script", "since")
+_FACTS = ("rank", "nodes", "generation", "launches", "script", "job", "since")
 _TO_THE_SECOND = len("2026-11-20T07:46:11")
 _SECONDS_TILL_MENTIONED = 15.0
 # A supervisor that has just ended may be observed between its last two records. One that is a unit
@@ -37,6 +39,7 @@ class Follower:
         self._node, self._run, self._patience = node, run, patience
         self._stream, self._screen = stream, screen
         self._record: Mapping[str, Any] | None = None
+        self._in_queue: Mapping[str, Any] | None = None
         self._story, self._half = Story(), ""
         self._gone_since: float | None = None
         self._away = False
@@ -57,7 +60,8 @@ class Follower:
         leads = self.facts.get("rank") == 0
         # The last steps of a run, all of a short one, come together with its end.
         if changes and leads and (not outcome or self._story.window):
-            self._screen.progress(state_text(self._record, self._story), tenths(self._story))
+            record = self._in_queue or self._record
+            self._screen.progress(state_text(record, self._story), tenths(self._story))
         outcome = outcome or self._lost()
         if outcome and leads:
             self._screen.end()
@@ -72,7 +76,10 @@ class Follower:
         self.facts = {name: record.get(name) for name in _FACTS}
         if record["state"] in ENDS:
             return {"state": record["state"], "cause": record.get("cause")}
-        self._gone_since = None if change["alive"] else time.monotonic()
+        asked = change.get("queue")
+        self._in_queue = settled(record, newest_job(*asked)) if asked else None
+        waits = self._in_queue and self._in_queue["state"] == "queued"
+        self._gone_since = None if change["alive"] or waits else time.monotonic()
         return None
 
     def _process_metrics(self, metrics: Mapping[str, Any]) -> None:
@@ -94,8 +101,12 @@ class Follower:
         """Return the outcome if supervisor or node are gone; mention a node that is silent."""
         silent = self._stream.silent
         if self._gone_since is not None:
-            limit = _GONE_OF_A_UNIT if self._record.get("unit") else _GONE
+            ended = self._in_queue if self._in_queue and self._in_queue["state"] in ENDS else None
+            returns = self._record.get("unit") or (self._in_queue and not ended)
+            limit = _GONE_OF_A_UNIT if returns else _GONE
             if self._stream.answered - self._gone_since > limit:
+                if ended:
+                    return {"state": ended["state"], "cause": ended["cause"]}
                 return {"state": "lost", "gone": True, "message": GONE}
         if silent > self._patience:
             why = f"no answer for {duration(silent)}: {self._stream.error or 'nothing was heard'}"

@@ -8,6 +8,7 @@ import time
 from importlib import resources
 from typing import Any
 
+from hearth.base.slurm import queue_command
 from hearth_controller.base.node_program import NodeProgram
 
 _PROGRAM = resources.files("hearth.record").joinpath("stream.py").read_text(encoding="utf-8")
@@ -40,6 +41,7 @@ class NodeStream:
         self._connection, self._python = connection, python
         self._files = {name: {"place": None, "lines": lines} for name, lines in files.items()}
         self._request = {"run": run, "workspace": workspace, "interval": interval}
+        self._request["queue"] = queue_command(run)
         self._program: NodeProgram | None = None
         self._half, self._pinged, self._connected = b"", 0.0, 0.0
         self.answered, self.error = time.monotonic(), ""

@@ -14,6 +14,8 @@ from hearth_controller.runs.story import Plan, Story
 
 def state_text(record: Mapping[str, Any], story: Story) -> str:
     """Return the live line: the state before the ranks run, then their progress."""
+    if record.get("state") == "queued":
+        return str(record["cause"]["message"])
     if record.get("state") == "waiting":
         missing = ", ".join(record.get("missing") or [])
         if cause := record.get("cause"):

@@ -62,6 +62,12 @@ options:
     description: Timeouts of the supervisors in seconds, for V(choose).
     type: dict
     default: {}
+  slurm:
+    description: >-
+      Slurm's names of the nodes (C(nodes), by name) and the C(options) of a job, for V(choose);
+      empty without Slurm.
+    type: dict
+    default: {}
 """
 
 _NOTHING = "Nothing was started on any node."
@@ -123,6 +129,6 @@ class ActionModule(ActionBase):
         if given["verb"] == "agree":
             return result | launch.agree()
         try:
-            return result | launch.choose(given["timeouts"])
+            return result | launch.choose(given["timeouts"], given["slurm"])
         except LaunchError as error:
             return result | {"failed": True, "msg": "\n".join([*error.findings, _NOTHING])}

@@ -23,6 +23,10 @@ options:
   text:
     description: Text of C(run.yml). Without it that file is removed, and the folder if it is empty.
     type: str
+  job:
+    description: Text of C(job.sbatch), for a run under Slurm.
+    type: str
+    default: ""
 """
 
 
@@ -35,7 +39,8 @@ class ActionModule(ActionBase):
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         folder, text = Path(given["into"]), given["text"]
         try:
-            return result | {"changed": forget(folder) if text is None else keep(folder, text)}
+            changed = forget(folder) if text is None else keep(folder, text, given["job"])
+            return result | {"changed": changed}
         except OSError as error:
             message = f"{error.filename} cannot be written: {error.strerror}"
             return result | {"failed": True, "msg": message}

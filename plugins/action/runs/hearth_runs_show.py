@@ -53,7 +53,8 @@ class ActionModule(ActionBase):
         """Return the text (`say`), or fail with the reason.
 
         All verbs but `list` and `compare` return the run's `name`, its `nodes` in order of rank,
-        whether somebody asked for its end (`stopping`), and the name of the `script`, if any.
+        whether somebody asked for its end (`stopping`), the name of the `script`, if any, and why
+        it waits in Slurm's queue (`queued`), if it does.
         """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
@@ -86,6 +87,7 @@ class ActionModule(ActionBase):
             "nodes": list(run.parts),
             "stopping": run.stopping,
             "script": run.program or "",
+            "queued": (run.why or "") if run.state == "queued" else "",
         }
         if verb != "removal":
             return found

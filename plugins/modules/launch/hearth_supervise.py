@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hearth_supervise
-short_description: Start or stop the supervisor of a run on this node
+short_description: Start or stop the supervisor of a run on this node, or submit its Slurm job
 description:
   - Calls C(python -m hearth.supervise) from the workspace of the node.
   - What is wrong comes back as RV(findings) and does not fail the task, so that the findings of
@@ -14,10 +14,12 @@ options:
   verb:
     description:
       - V(start) lays down the run file and the launch spec, and starts the supervisor. While a run
-        is under way here nothing is laid down, unless it was begun with this very spec.
+        is under way here nothing is laid down, unless it was begun with this very spec. Where the
+        spec says so, the supervisor waits for the job of Slurm that starts it.
+      - V(submit) submits that job from this node, after the start on all.
       - V(stop) asks for a stop after the current step; with O(now) it ends the run at once.
     type: str
-    choices: [start, stop]
+    choices: [start, submit, stop]
     required: true
   spec:
     description: The launch spec; paths may start with C(~).
@@ -32,6 +34,9 @@ options:
     default: {}
   run_file:
     description: Text of C(run.yml); wanted by V(start).
+    type: str
+  job:
+    description: Text of the batch script; wanted by V(submit).
     type: str
   now:
     description: Stop at once, without finishing the step.
@@ -64,14 +69,15 @@ def main() -> None:
     """
     module = AnsibleModule(
         argument_spec={
-            "verb": {"type": "str", "choices": ["start", "stop"], "required": True},
+            "verb": {"type": "str", "choices": ["start", "submit", "stop"], "required": True},
             "spec": {"type": "dict", "required": True},
             "token": {"type": "str", "no_log": True},
             "secrets": {"type": "dict", "default": {}, "no_log": True},
             "run_file": {"type": "str"},
+            "job": {"type": "str"},
             "now": {"type": "bool", "default": False},
         },
-        required_if=[("verb", "start", ["token", "run_file"])],
+        required_if=[("verb", "start", ["token", "run_file"]), ("verb", "submit", ["job"])],
         supports_check_mode=True,
     )
     spec = dict(module.params["spec"])
@@ -86,16 +92,18 @@ def main() -> None:
         module.exit_json(**answer | {"changed": True})
     if lacks := lacks_code(workspace):
         module.exit_json(**answer | {"findings": lacks})
-    report = {"start": start, "stop": stop}[module.params["verb"]](module, spec)
+    report = {"start": start, "submit": submit, "stop": stop}[module.params["verb"]](module, spec)
     changed = bool(report.record.get("started") or report.record.get("asked"))
     module.exit_json(
         **answer | {"changed": changed, "findings": report.findings, "record": report.record}
     )
 
 
-def _call(module: AnsibleModule, spec: dict, *arguments: str) -> Report:
+def _call(
+    module: AnsibleModule, spec: dict, *arguments: str, secrets: dict[str, str] | None = None
+) -> Report:
     """Run one verb of the supervisor."""
-    own = environment(spec["workspace"], spec["node"], spec.get("models"), {})
+    own = environment(spec["workspace"], spec["node"], spec.get("models"), secrets or {})
     variables = spec.get("environment", {}) | own
     return hearth(module, spec["python"], ["hearth.supervise", *arguments], variables)
 
@@ -126,7 +134,7 @@ def _lay_down_and_start(module: AnsibleModule, spec: dict, path: str, text: str)
 
     Secrets are in a separate file that does not outlive the run: a supervisor run by systemd needs
     them again after a reboot and removes them at the end; any other supervisor has read them when
-    this returns.
+    this returns. A job of Slurm has them in its environment.
     """
     results = os.path.join(spec["workspace"], "results", spec["run"])
     hidden = os.path.join(spec["workspace"], "config", f"{spec['run']}.secrets")
@@ -136,12 +144,25 @@ def _lay_down_and_start(module: AnsibleModule, spec: dict, path: str, text: str)
         os.makedirs(results, exist_ok=True)
         write_private(os.path.join(results, "run.yml"), module.params["run_file"])
         write_private(path, text)
-        write_private(hidden, json.dumps(secrets))
+        if not spec.get("slurm"):
+            write_private(hidden, json.dumps(secrets))
         report = _call(module, spec, "start", "--spec", path)
     finally:
         if not report.record.get("unit") and os.path.exists(hidden):
             os.unlink(hidden)
     return report
+
+
+def submit(module: AnsibleModule, spec: dict) -> Report:
+    """Write the batch script beside the run file, and submit it."""
+    workspace, run = spec["workspace"], spec["run"]
+    script = os.path.join(workspace, "results", run, "job.sbatch")
+    try:
+        write_private(script, module.params["job"])
+    except OSError as error:
+        return Report([f"{script} cannot be written: {error.strerror}"])
+    path = os.path.join(workspace, "config", f"{run}.json")
+    return _call(module, spec, "submit", "--spec", path, secrets=module.params["secrets"])
 
 
 def stop(module: AnsibleModule, spec: dict) -> Report:

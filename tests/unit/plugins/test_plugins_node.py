@@ -85,6 +85,21 @@ def test_start_lays_down_a_private_spec_and_says_whether_it_started(
     assert hidden.exists()
 
 
+def test_a_job_has_its_secrets_in_its_environment_and_in_no_file(
+    tmp_path, workspace, answering, supervise
+):
+    spec = {"run": "r", "node": "a", "workspace": str(workspace), "python": f"{tmp_path}/python"}
+    answering('{"ok": true, "started": true, "job": "12"}')
+    secrets = {"KEY": "another-secret"}
+    supervise(spec=spec | {"slurm": True}, secrets=secrets)
+    assert "another-secret" not in "".join(text for text, _ in files(tmp_path).values())
+    answer = supervise("submit", spec=spec, secrets=secrets, job="#!/bin/bash\n")
+    assert (answer["changed"], answer["record"]["job"]) == (True, "12")
+    assert (workspace / "results" / "r" / "job.sbatch").read_text() == "#!/bin/bash\n"
+    holding = [path.name for path, (text, _) in files(tmp_path).items() if "another-s" in text]
+    assert holding == ["environment"]  # of the process that submits
+
+
 def files(tmp_path: Path) -> dict[Path, tuple[str, int]]:
     """Return text and time of each file of the workspace and of the stand-in's notes."""
     found = (path for path in tmp_path.rglob("*") if path.is_file())

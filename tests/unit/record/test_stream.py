@@ -25,6 +25,9 @@ def test_a_record_that_is_none_ends_no_report(tmp_path, text):
     (tmp_path / "results" / "r1").mkdir(parents=True)
     (tmp_path / "results" / "r1" / "supervisor.json").write_text(text)
     watch = Watch(
-        {"workspace": str(tmp_path), "run": "r1", "files": {"log": {"place": None, "lines": 5}}}
+        {
+            **{"workspace": str(tmp_path), "run": "r1", "queue": []},
+            "files": {"log": {"place": None, "lines": 5}},
+        }
     )
     assert watch.changes() == {"record": None, "alive": False, "log": None}

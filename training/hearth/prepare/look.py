@@ -17,6 +17,7 @@ from hearth.config import read_run
 from hearth.config.layout import Layout
 from hearth.prepare.folders import another_run, check_folder, created_in
 from hearth.prepare.outcome import outcome_file, read_outcome
+from hearth.supervise.job import check as check_job
 from hearth.supervise.preflight import check
 from hearth.transfer import own_copies
 from hearth.verify.listener import start
@@ -32,6 +33,7 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         run: the name of the run: can it start here? `port` is the one that rank 0 must use, 0 any.
         copies: the model and data that are here; `shared` is the folder that all nodes share or "".
         shape: the sizes of the model, also from the Hub.
+        slurm: with Slurm's `nodes` and the job's `options`, whether Slurm takes such a job.
         kept: with `nproc` and `gpus`, the outcome of an earlier preparation (`prepared`); then this
             node also answers the addresses `allowed` in their link tests.
     """
@@ -45,6 +47,10 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         results = workspace / "results" / name
         findings += another_run(results, created_in(run_file), in_workspace=True)
         findings += _folders(workspace, name)
+    if slurm := wanted.get("slurm"):
+        answer = check_job(**slurm)
+        facts["slurm_gpus"] = answer["gpus"]
+        findings += answer["findings"]
     if wanted.get("copies"):
         layout = Layout.from_environment()
         answer = own_copies.look(

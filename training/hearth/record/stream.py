@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections import deque
@@ -18,6 +19,9 @@ from typing import Any
 
 _CHUNK = 1 << 15
 _HEARTBEAT = 3.0
+_BETWEEN_QUERIES = 3.0
+"""Seconds between two queries of Slurm's queue."""
+
 _READER_TIMEOUT = 60
 """Seconds without a word of the reader after which this process ends, also in a blocked write."""
 
@@ -60,8 +64,9 @@ class Tail:
 class Watch:
     """A run on this node; `request` names `run`, `workspace` and the `files` to read.
 
-    `files` has `metrics` (reported by rank 0's node alone) or `log`, each with a `place` and the
-    number of last `lines`, either of them None.
+    `queue` is the command that lists the run's jobs in Slurm's queue. `files` has `metrics`
+    (reported by rank 0's node alone) or `log`, each with a `place` and the number of last `lines`,
+    either of them None.
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -74,6 +79,9 @@ class Watch:
         self._tails = {name: Tail(paths[name], **how) for name, how in request["files"].items()}
         self._record = os.path.join(results, "supervisor.json")
         self._state: dict[str, Any] | None = None
+        self._command = request["queue"]
+        self._queue: list[Any] | None = None
+        self._asked = 0.0
 
     def changes(self) -> dict[str, Any]:
         """Return the changes since the last call; the first time, everything."""
@@ -90,7 +98,10 @@ class Watch:
         return found
 
     def _state_now(self) -> dict[str, Any]:
-        """Return the supervisor's record, None without one, and whether its process is alive."""
+        """Return the supervisor's record, None without one, and whether its process is alive.
+
+        Of an open run under Slurm whose supervisor is not alive, also the `queue` (`_queue_now`).
+        """
         try:
             with open(self._record, encoding="utf-8") as file:
                 record = json.load(file)
@@ -99,11 +110,37 @@ class Watch:
         if not isinstance(record, dict):
             return {"record": None, "alive": False}
         record.pop("heartbeat", None)  # it changes all the time
-        try:
-            os.kill(record["pid"], 0)
-        except (OSError, KeyError):
-            return {"record": record, "alive": False}
-        return {"record": record, "alive": True}
+        state = {"record": record, "alive": _lives(record)}
+        is_open = record.get("state") in ("queued", "waiting", "running")
+        if is_open and not state["alive"] and record.get("job") is not None:
+            state["queue"] = self._queue_now()
+        return state
+
+    def _queue_now(self) -> list[Any] | None:
+        """Return status, output and errors of the command that lists the run's jobs."""
+        if self._queue is None or time.monotonic() - self._asked > _BETWEEN_QUERIES:
+            try:
+                done = subprocess.run(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=10,
+                )
+                self._queue = [done.returncode, done.stdout, done.stderr]
+            except (OSError, subprocess.SubprocessError) as error:
+                self._queue = [1, "", str(error)]
+            self._asked = time.monotonic()
+        return self._queue
+
+
+def _lives(record: dict[str, Any]) -> bool:
+    """Return whether the supervisor that wrote a record is alive."""
+    try:
+        os.kill(record["pid"], 0)
+    except (OSError, KeyError):
+        return False
+    return record.get("state") != "queued"  # written before there was a supervisor
 
 
 def _start_of_last(file: Any, lines: int) -> int:

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.systemd import has_manager
 from hearth.supervise.cause import ENDS
+from hearth.supervise.job import cancel, queue_record, submit
 from hearth.supervise.preflight import ready
 from hearth.supervise.record import held_by, lock_holder, read_record
 from hearth.supervise.restart import close_record, last_record, ready_again
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     for name, verb, text in (
         ("start", _start, "start the supervisor in the background and return"),
+        ("submit", _submit, "give the job that starts all supervisors to Slurm"),
         ("run", _run, "be the supervisor, in the foreground; go on with a run that was cut off"),
         ("leave", _leave, "tidy up after a supervisor that was a unit of systemd"),
     ):
@@ -77,10 +79,12 @@ def _run(given: argparse.Namespace) -> int:
         print(f"hearth: run {spec.run} has {last['state']} here already", file=sys.stderr)
         return 0
     else:
+        queued = last["state"] == "queued"
         try:
-            spec = ready_again(spec)
+            spec = ready(spec) if queued else ready_again(spec)
         except LaunchError as error:
-            close_record(spec, last, f"after {spec.node} came back: {' '.join(error.findings)}")
+            when = "" if queued else f"after {spec.node} came back: "
+            close_record(spec, last, f"{when}{' '.join(error.findings)}")
             raise
         began = last["state"] == "running" or last["launches"]
         record = supervise(spec, given.unit, last if began else None)
@@ -118,10 +122,21 @@ def _start(given: argparse.Namespace) -> int:
             _show({"ok": True, "started": False} | _told(record))
             return 0
     spec.record.unlink(missing_ok=True)  # an old record would mean a reboot
-    started = _as_unit(spec, path) if spec.unit and has_manager() else _as_process(spec, path)
+    if spec.slurm:
+        started = queue_record(spec)
+    elif spec.unit and has_manager():
+        started = _as_unit(spec, path)
+    else:
+        started = _as_process(spec, path)
     if started["state"] == "failed":
         raise LaunchError(f"{spec.node}: {started['cause']['message']}")
     _show({"ok": True, "started": True} | _told(started))
+    return 0
+
+
+def _submit(given: argparse.Namespace) -> int:
+    """Submit the job of the run, whose parts have been started on all nodes."""
+    _show({"ok": True, "started": True, "job": submit(load_spec(given.spec))})
     return 0
 
 
@@ -200,13 +215,16 @@ def _first_record(spec: Spec, over: Callable[[], bool]) -> dict[str, Any] | None
 
 
 def _stop(given: argparse.Namespace) -> int:
-    """Write the stop file, which the supervisor and the trainer poll."""
+    """Write the stop file, which the supervisor and the trainer poll; cancel a job that waits."""
     workspace = given.workspace.expanduser()
     record = read_record(workspace, given.run)
-    if record["alive"]:
+    asked = record.pop("alive")
+    if asked:
         laid = stop_file(workspace, given.run)
         laid.write_text(STOP_NOW if given.now else STOP)
-    _show({"ok": True, "asked": record["alive"], "state": record["state"]})
+    elif record.get("job") is not None and record["state"] not in ENDS:
+        asked = cancel(workspace, record)
+    _show({"ok": True, "asked": asked, "state": record["state"]})
     return 0
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-State = Literal["waiting", "running", "finished", "failed", "stopped"]
-"""State of a run on a node: waiting for the others, training, or one of three final states."""
+State = Literal["queued", "waiting", "running", "finished", "failed", "stopped"]
+"""State of a run on a node: not begun by Slurm, waiting for the others, training, or ended."""
 
 Kind = Literal["rank_failed", "node_lost", "node_back", "not_ready", "stopped"]
 

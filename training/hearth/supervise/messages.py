@@ -87,10 +87,14 @@ class Beat:
 
 @dataclass(frozen=True)
 class Stop:
-    """A user asked `node` to stop the run: after the step, or at once."""
+    """A user asked `node` to stop the run: after the step, or at once.
+
+    `why` is the reason if it was not a user.
+    """
 
     node: str
     now: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import read_object
+from hearth.base.slurm import ENDED, queued
+from hearth.supervise.cause import ENDS
 from hearth.supervise.interface import free_port, interface_of
 from hearth.supervise.record import held_by, lock_holder
 from hearth.supervise.spec import Spec, record_file
@@ -33,6 +35,11 @@ def check(workspace: Path, run: str, address: str, port: int) -> dict[str, Any]:
         findings.append(held_by(workspace, holder))
     elif holder:
         findings.append(f"{workspace}: run '{run}' is under way here already: watch it, or stop it")
+    elif last.get("job") is not None and last["state"] not in ENDS:
+        found = queued(run)
+        if found["state"] not in ENDED:
+            job = found["job"] or last["job"]
+            findings.append(f"{workspace}: job {job} of run '{run}' is in Slurm's queue: stop it")
     return {"findings": findings, "facts": facts}
 
 

@@ -135,11 +135,15 @@ class Council:
         if report.exit_code != 0:
             self._failures.append(_Failure(node, report.rank, report.message, report.killed, now))
 
-    def stop(self, node: str, at_once: bool) -> None:
-        """Note that `node` was asked to stop the run. Before the start, the run ends at once."""
+    def stop(self, node: str, at_once: bool, why: str = "") -> None:
+        """Note that `node` was asked to stop the run. Before the start, the run ends at once.
+
+        `why` is the reason if no user asked.
+        """
         self._stop_by = self._stop_by or node
         if self.verdict is None and (at_once or not self.started):
-            self.verdict = self._stopped("stopped at once" if self.started else "stopped waiting")
+            how = "stopped at once" if self.started else "stopped waiting"
+            self.verdict = self._stopped(how, why)
 
     def slept(self, seconds: float) -> None:
         """Note that the hub's machine or process was suspended for longer than allowed."""
@@ -215,6 +219,7 @@ class Council:
         again = self.again and curable and self._stop_by is None
         return LaunchOutcome("again" if again else "failed", cause)
 
-    def _stopped(self, how: str) -> LaunchOutcome:
+    def _stopped(self, how: str, why: str = "") -> LaunchOutcome:
         node = self._stop_by or self.nodes[0]
-        return LaunchOutcome("stopped", Cause(node, None, "stopped", f"{how}, as asked on {node}"))
+        message = f"{how}: {why}" if why else f"{how}, as asked on {node}"
+        return LaunchOutcome("stopped", Cause(node, None, "stopped", message))

@@ -17,7 +17,7 @@ from typing import Any
 from hearth.base.errors import LaunchError
 from hearth.base.files import write_whole
 from hearth.supervise.cause import Cause, State
-from hearth.supervise.spec import lock_file, record_file
+from hearth.supervise.spec import Spec, lock_file, record_file
 
 
 def now() -> str:
@@ -31,6 +31,7 @@ class RunRecord:
 
     `began` is when this supervisor was started, `since` when it entered its `state`;
     `unit` is the systemd unit that carries the supervisor, None for a process group of its own;
+    `job` is the number of the Slurm job that does, '' until this node knows it, None without Slurm;
     `nodes` are all nodes of the run in rank order; `script` is the file name of a user's script,
     if the run executes one; `launches` has the `generation`, `ended` (time) and `cause` of each
     launch that ended while the run went on.
@@ -52,7 +53,20 @@ class RunRecord:
     unit: str | None = None
     nodes: list[str] = field(default_factory=list)
     script: str = ""
+    job: str | None = None
     launches: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def from_spec(cls, spec: Spec, **facts: Any) -> RunRecord:
+        """Return the first record of a node's part in a run, with more `facts` by field."""
+        return cls(
+            **{"generation": spec.generation, "pid": os.getpid()} | facts,
+            run=spec.run,
+            node=spec.node,
+            rank=spec.rank,
+            nodes=list(spec.nodes),
+            script=Path(spec.script).name if spec.scripted else "",
+        )
 
     def launch_ended(self, cause: Cause | None) -> None:
         """Note the cause for which a launch ended, and go back to waiting."""

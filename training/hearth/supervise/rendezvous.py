@@ -195,8 +195,8 @@ class Hub:
         match message:
             case Ended():
                 self._council.ended(node, message, time.monotonic())
-            case Stop(by, at_once):
-                self._council.stop(by, at_once)
+            case Stop(by, at_once, why):
+                self._council.stop(by, at_once, why)
                 if not at_once:
                     self._tell(message)
         self._decide()

@@ -33,8 +33,9 @@ class Spec:
     before. `return_timeout` is the time a run waits for a lost node; 0 ends it at the first
     loss. With `elastic` the others go on meanwhile, if they are at least `min_nodes`. `stop_grace`
     is the time a SIGTERM leaves the ranks to end after their step. `unit` is whether the user's
-    systemd may carry the supervisor, so that it comes back after a reboot. `gpus` are that many
-    that the driver listed at the start; 0 if the node computes on its processor.
+    systemd may carry the supervisor, so that it comes back after a reboot; with `slurm` a job of
+    Slurm carries it. `gpus` are that many that the driver listed at the start; 0 if the node
+    computes on its processor.
 
     `script` is the program that torchrun starts, by its path in the workspace, with `arguments`, in
     which `{results}` and `{data}` stand for paths on this node. Without a `folder` it is Hearth's
@@ -68,6 +69,7 @@ class Spec:
     data: str = ""
     unit: bool = True
     gpus: int = 0
+    slurm: bool = False
     environment: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -120,6 +122,11 @@ class Spec:
     def record(self) -> Path:
         """The file with the state of the run on this node."""
         return record_file(self.workspace, self.run)
+
+    @property
+    def job_script(self) -> Path:
+        """The batch script of a run under Slurm, on rank 0's node."""
+        return self.results / "job.sbatch"
 
     @property
     def stop_file(self) -> Path:

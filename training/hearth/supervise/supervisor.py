@@ -16,13 +16,13 @@ import traceback
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.gpus import gpus
 from hearth.diagnose import is_echo, killed_by, last_error
 from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.job import end_of_job, own_job
 from hearth.supervise.kernel import kernel_said, kills_so_far
 from hearth.supervise.link import Link
 from hearth.supervise.messages import Ended, Go, Message, Pause, Stop, Waiting
@@ -57,9 +57,10 @@ class _Exited:
 
 @dataclass(frozen=True)
 class _StopAsked:
-    """A user on this node asked to stop the run."""
+    """A user on this node asked to stop the run, or Slurm did; `why` is Slurm's reason."""
 
     now: bool
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,16 +99,8 @@ class _Supervisor:
     def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
         self._spec = spec
         self._last = last
-        self._record = RunRecord(
-            spec.run,
-            spec.node,
-            spec.rank,
-            last["generation"] if last else spec.generation,
-            os.getpid(),
-            unit=unit,
-            nodes=list(spec.nodes),
-            script=Path(spec.script).name if spec.scripted else "",
-        )
+        facts = {"generation": last["generation"]} if last else {}
+        self._record = RunRecord.from_spec(spec, unit=unit, job=own_job(spec), **facts)
         if last:
             self._record.launches = last["launches"]
             self._record.launch_ended(self._went_down(last))
@@ -124,7 +117,9 @@ class _Supervisor:
         self._of_launch: set[asyncio.Task[None]] = set()
 
     def _went_down(self, last: dict[str, Any]) -> Cause:
-        message = f"{self._spec.node} went down (its last sign of life: {last['heartbeat']})"
+        job = self._record.job
+        what = f"Slurm restarted job {job}" if job else f"{self._spec.node} went down"
+        message = f"{what} (its last sign of life: {last['heartbeat']})"
         return Cause(self._spec.node, None, "node_lost", message)
 
     @property
@@ -270,13 +265,14 @@ class _Supervisor:
                 if status and not self._stopping:
                     for line in await kernel_said(self._launched, self._kills_before):
                         self._say(f"kernel: {line}")
-            case _StopAsked(at_once) if at_once or not self._stopping:
+            case _StopAsked(at_once, why) if at_once or not self._stopping:
                 self._stopping = True
-                self._say(f"asked to stop {'at once' if at_once else self._when}")
+                self._say(why or f"asked to stop {'at once' if at_once else self._when}")
                 if self._link.connected:
-                    self._link.send(Stop(self._spec.node, at_once))
+                    self._link.send(Stop(self._spec.node, at_once, why))
                 else:
-                    cause = Cause(self._spec.node, None, "stopped", "stopped before all were ready")
+                    message = why or "stopped before all were ready"
+                    cause = Cause(self._spec.node, None, "stopped", message)
                     self._events.put_nowait(LaunchOutcome("stopped", cause))
             case Stop(node):
                 # Each trainer polls only its own node's file: write it, whichever node was asked.
@@ -401,6 +397,9 @@ class _Supervisor:
 
         If nobody asked for it, leave the run open so that it resumes.
         """
+        if self._record.job:
+            self._on_end_of_job(self._record.job)
+            return
         waited_for = self._spec.return_timeout and not self._signalled
         if waited_for and (why := interruption(self._record.unit)):
             self._events.put_nowait(_Interrupted(why))
@@ -409,6 +408,21 @@ class _Supervisor:
         if not self._signalled:
             self._tasks.add(self._spawn(self._stop_after_grace()))
         self._signalled = True
+
+    def _on_end_of_job(self, job: str) -> None:
+        """Leave the run open if Slurm starts its job again, else end it at once.
+
+        Slurm has sent the signal to the ranks, too: none of them ends its step.
+        """
+        if self._signalled:
+            return
+        self._signalled = True
+        again, why = end_of_job(job)
+        if again:
+            self._events.put_nowait(_Interrupted(why))
+        else:
+            self._told = True
+            self._events.put_nowait(_StopAsked(True, why))
 
     async def _stop_after_grace(self) -> None:
         await asyncio.sleep(self._spec.stop_grace)

@@ -66,7 +66,8 @@ def environment(spec: Spec, go: Go) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name not in OF_A_LAUNCH and not name.startswith(OF_HEARTH)
+        # The ranks are no tasks of Slurm, whose task is the supervisor.
+        if name not in OF_A_LAUNCH and not name.startswith((*OF_HEARTH, "SLURM_"))
     }
     if spec.nproc > 1:  # as torchrun does, but too late for ranks that it forks
         inherited.setdefault("OMP_NUM_THREADS", "1")

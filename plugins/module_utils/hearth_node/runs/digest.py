@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.hearth.base.files import bytes_below
+from ansible.module_utils.hearth.base.slurm import queued
+from ansible.module_utils.hearth.supervise.cause import ENDS
 from ansible.module_utils.hearth_node.base import remove_path, run_under_way, text_of
 from ansible.module_utils.hearth_node.runs.leftovers import units_folder
 
@@ -28,7 +30,8 @@ def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
 
     Each has its `name`, the text of its `run_file`, the supervisor's `record` (None if there is
     none), whether a supervisor is `alive`, the time since its last sign of life (`silent_seconds`),
-    the stop file's request (`asked`, None without one), a digest of its `metrics`, the newest
+    the stop file's request (`asked`, None without one), the newest job in Slurm's `queue` of a run
+    whose job has no supervisor here (else None), a digest of its `metrics`, the newest
     `checkpoint` with `step` and `age_seconds`, and its `files`: bytes by path in the workspace.
     `now` is in seconds since 1970.
     """
@@ -44,6 +47,7 @@ def _seen(workspace: str, name: str, busy: str, now: float) -> dict[str, Any]:
     stop = os.path.join(folder, "stop")
     record = _json(text_of(os.path.join(folder, "supervisor.json")))
     heard = _time((record or {}).get("heartbeat"))
+    job = record and busy != name and record.get("state") not in ENDS and record.get("job")
     return {
         "name": name,
         "run_file": text_of(os.path.join(folder, "run.yml")),
@@ -51,6 +55,7 @@ def _seen(workspace: str, name: str, busy: str, now: float) -> dict[str, Any]:
         "alive": busy == name,
         "silent_seconds": round(max(now - heard, 0), 1) if heard else None,
         "asked": text_of(stop) if os.path.exists(stop) else None,
+        "queue": queued(name) if isinstance(job, str) else None,
         "metrics": digest(os.path.join(folder, "metrics.jsonl"), now if busy == name else None),
         "checkpoint": _checkpoint(os.path.join(workspace, "checkpoints", name), now),
         "files": {path: size(os.path.join(workspace, path)) for path in paths(workspace, name)},

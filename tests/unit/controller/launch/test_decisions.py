@@ -312,6 +312,26 @@ def test_a_script_has_one_rank_per_usable_gpu_or_as_many_as_the_inventory_says(t
     assert choice["specs"]["desk"]["folder"]
 
 
+def test_under_slurm_the_run_is_a_job_that_asks_for_the_gpus_that_it_trains_on(tmp_path):
+    gpus = [{"name": "RTX", "memory_mib": 1}] * 2
+    known = {"desk": 2, "laptop": 0, "oldbox": 4}  # by Slurm
+    looks = {
+        "desk": look(gpus=gpus, slurm_gpus=known),
+        "laptop": look(),
+        "oldbox": look(gpus=gpus),
+    }
+    looks["oldbox"]["facts"]["memory"]["cuda"] = False
+    run = asked(tmp_path) | {"spec": {}}
+    slurm = {"nodes": {name: f"slurm-{name}" for name in looks}, "options": ["--account=home"]}
+    choice = launch(run, looks).choose(TIMEOUTS, slurm)
+    options = {"--nodelist=slurm-desk,slurm-laptop,slurm-oldbox", "--gpus=2", "--account=home"}
+    assert {f"#SBATCH {each}" for each in options} <= {*choice["job"].splitlines()}
+    assert all(spec["slurm"] for spec in choice["specs"].values())
+    without = launch(run, looks).choose(TIMEOUTS)
+    assert without["job"] == ""
+    assert not any(spec["slurm"] for spec in without["specs"].values())
+
+
 def test_a_port_that_was_typed_is_the_one_where_the_supervisors_meet(tmp_path):
     looks = {"desk": look(), "laptop": look()}
     run = asked(tmp_path, meeting_port=4444)

@@ -9,7 +9,7 @@ from support.facts import assert_names
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
-from hearth_controller.launch.request import newest_to_go_on
+from hearth_controller.launch.request import newest_to_go_on, requested
 from hearth_controller.launch.typed import launch_words, not_elastic, sort_out, strangers
 from hearth_controller.runs.outcome import Outcome
 
@@ -112,3 +112,21 @@ def test_what_has_finished_goes_on_only_by_its_name_or_as_something_else(tmp_pat
 def test_the_example_in_the_help_is_json():
     _, _, findings = sort_out({"train": "max_steps=3"}, ())
     assert json.loads(findings[0].split("'")[1]) == {"train": {"max_steps": 50}}
+
+
+@pytest.mark.parametrize("launcher", ["hearth", "slurm", "slrum"])
+def test_a_launcher_is_one_that_there_is_and_its_words_become_options_of_the_job(
+    tmp_path, launcher
+):
+    typed = {
+        "model": "smollm2-135m",
+        "launcher": launcher,
+        "partition": "gpu",
+        "time_limit": "2:00",
+    }
+    run = requested(typed, tmp_path, [], ["desk"], False)
+    if launcher == "slrum":
+        assert_names(run["findings"][0], "-e launcher", "slrum", "hearth", "slurm")
+        return
+    assert (run["findings"], run["launcher"]) == ([], launcher)
+    assert run["job_options"] == ["--partition=gpu", "--time=2:00"]

@@ -48,6 +48,8 @@ def test_rank_0_has_the_record_and_the_results_and_each_node_its_log():
     }
     assert outcome.files("lap", "r1").keys() == {"logs/lap.log", "files/lap"}
     assert not any(map(outcome.copies, NODES))
+    under_slurm = Outcome.from_answers([answer("desk", job="12")])
+    assert under_slurm.files("desk", "r1")["logs/desk.job.log"] == "results/r1/job.log"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,8 @@ def stream(workspace, monkeypatch):
     """Return a function that opens a stream from the workspace; all are closed in the end."""
     opened = []
     quick = node_stream._PROGRAM.replace("_HEARTBEAT = 3.0", "_HEARTBEAT = 0.2")
-    assert quick != node_stream._PROGRAM
+    quick = quick.replace("_QUERIES = 3.0", "_QUERIES = 0.1")
+    assert quick.count("= 0.") == 2
     monkeypatch.setattr(node_stream, "_PROGRAM", quick)
     monkeypatch.setattr(node_stream, "_WAIT", 0.05)
 
@@ -141,6 +142,22 @@ def test_the_last_steps_are_shown_although_they_come_with_the_end(ended):
     assert follow(Reported([end]), lines).inspect() == {"state": "finished", "cause": None}
     assert_names("\n".join(lines), "step 60/60", "1.250")
     assert "saving" not in "\n".join(lines)
+
+
+def test_a_job_that_waits_is_followed_and_is_stopped_once_it_is_cancelled(
+    write, stream, program, tmp_path
+):
+    queue, lines = tmp_path / "queue", Lines()
+    queue.write_text("12|PENDING|Resources\n")
+    program("squeue", f"cat {queue}")
+    write("results/r1/supervisor.json", record("queued", run="r1", node="desk", job=""))
+    follower = follow(stream(metrics=None), lines)
+    until(lambda: follower.inspect() is None and lines)
+    assert_names(lines[0], "12", "Resources")
+    queue.write_text("12|CANCELLED|None\n")
+    end = outcome_of(follower)
+    assert (end["state"], end["cause"]["node"]) == ("stopped", "desk")
+    assert_names(end["cause"]["message"], "12", "cancelled")
 
 
 def test_a_run_that_was_never_started_there_is_unknown(stream):

@@ -1,0 +1,152 @@
+"""Runs under Slurm on three machines of the lab: queued, begun, requeued, cancelled and refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from support.facts import assert_names
+from support.house import ROOT
+from support.lab import READY, Controller, as_root, at_home, inside, on
+from support.runs import cluster, record, start, steps, until_state, until_step
+from support.waiting import until
+
+pytestmark = [pytest.mark.lab, pytest.mark.long]
+
+NODES = ("tower", "laptop", "oldbox")
+SLURM = ("-e", "launcher=slurm")
+KEY = "planted9876543210planted9876543210planted"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
+    """A controller, and the nodes of a Slurm cluster that have its tiny model."""
+    folder = tmp_path_factory.mktemp("home")
+    with cluster(folder, NODES, tiny_model, tiny_data, "--slurm") as house:
+        yield house
+
+
+@pytest.fixture(autouse=True)
+def idle(home) -> Iterator[None]:
+    """Leave an empty queue and idle nodes to the next test."""
+    yield
+    on("tower", "scancel --me")
+    as_root("tower", "scontrol update nodename=oldbox state=resume || true")
+    until(lambda: queue() == [])
+
+
+def queue(field: str = "%i") -> list[str]:
+    """Return a field of each of the user's jobs that have not ended."""
+    return on("tower", f"squeue --me --noheader --format='{field}'").splitlines()
+
+
+def drain() -> None:
+    as_root("tower", "scontrol update nodename=oldbox state=drain reason=fan")
+
+
+def nothing_is_left() -> bool:
+    """Return whether neither a job nor a process of a run is left anywhere."""
+    supervisors = (at_home(node, "pgrep -f '[h]earth.supervise' || true") for node in NODES)
+    return queue() == [] and not any(supervisors)
+
+
+@pytest.mark.rotated
+@pytest.mark.parametrize("kind", ["model", "script"])
+def test_a_run_is_a_job_of_its_nodes_and_leaves_nothing_in_the_queue(home, kind):
+    script = ROOT / "tests/fixtures/scripts/plain/train.py"
+    what = home.tiny(max_steps=3) if kind == "model" else ("-e", f"script={script}")
+    screen = home.play("train.yml", *READY, *SLURM, "-e", f"run={kind}", *what)
+    assert f"{kind} finished" in screen
+    jobs = {record(node, kind)["job"] for node in NODES}
+    assert_names(screen, *jobs)
+    assert len(jobs) == 1
+    assert "--nodelist=tower,laptop,oldbox" in (home.runs / kind / "job.sbatch").read_text()
+    until(nothing_is_left)
+
+
+@pytest.mark.rotated
+def test_a_run_waits_for_a_drained_node_by_name_and_begins_when_it_is_back(home):
+    drain()
+    start(home, "drained", *SLURM, max_steps=3)
+    for verb in ("status", "logs"):
+        assert_names(home.play(f"playbooks/{verb}.yml"), "drained", *queue(), "oldbox", "sinfo -R")
+    assert {record(node, "drained")["state"] for node in NODES} == {"queued"}
+    as_root("tower", "scontrol update nodename=oldbox state=resume")
+    until_state("finished", "drained", NODES)
+    until(nothing_is_left)
+
+
+@pytest.mark.rotated
+def test_a_run_that_waits_is_stopped_or_cancelled_and_can_be_resumed(home):
+    drain()
+    start(home, "early", *SLURM, max_steps=3)
+    home.play("playbooks/stop.yml", "-e", "run=early")
+    assert queue() == []
+    assert {record(node, "early")["state"] for node in NODES} == {"stopped"}
+    again = (*READY, *SLURM, "-e", "run=early", "-e", "wait=false")
+    home.play("playbooks/resume.yml", *again)
+    (job,) = queue()
+    on("tower", f"scancel {job}")
+    assert_names(home.play("playbooks/attach.yml", "-e", "run=early"), "stopped", job, "cancelled")
+    as_root("tower", "scontrol update nodename=oldbox state=resume")
+    home.play("playbooks/resume.yml", *again)
+    until_state("finished", "early", NODES)
+
+
+@pytest.mark.rotated
+def test_a_requeued_job_goes_on_from_its_checkpoint_by_itself(home, monkeypatch):
+    monkeypatch.setitem(home.environment, "WANDB_API_KEY", KEY)
+    start(home, "requeued", *SLURM, max_steps=60, checkpoint_every=5)
+    until_step("requeued", 12)
+    (job,) = queue()
+    on("tower", f"scontrol requeue {job}")
+    until(lambda: queue("%T") == ["PENDING"])
+    assert_names(home.play("playbooks/status.yml"), "queued", job, "BeginTime")
+    as_root("tower", f"scontrol update jobid={job} StartTime=now")
+    for node in NODES:  # the key comes back with the job, and from no file
+        until(
+            lambda node=node: int(
+                inside(node, f"cat /proc/[0-9]*/environ 2>/dev/null | grep -ac {KEY}")
+            )
+        )
+        assert at_home(node, f"grep -rl {KEY} ~ || true") == ""
+    until_state("finished", "requeued", NODES)
+    assert steps("requeued") == list(range(1, 61))
+    for node in NODES:
+        (launch,) = record(node, "requeued")["launches"]
+        assert_names(launch["cause"]["message"], job)
+    log = on("tower", "cat ai-cluster/logs/requeued.log")
+    begun = re.findall(r"^run requeued: step (\d+)", log, re.MULTILINE)
+    assert begun[0] == "0"
+    assert int(begun[1]) >= 10
+
+
+@pytest.mark.rotated
+def test_a_cancelled_run_is_stopped_with_that_cause_and_resumed(home):
+    start(home, "cancelled", *SLURM, max_steps=60, checkpoint_every=5)
+    until_step("cancelled", 12)
+    (job,) = queue()
+    on("tower", f"scancel {job}")
+    until_state("stopped", "cancelled", NODES)
+    for node in NODES:
+        assert_names(record(node, "cancelled")["cause"]["message"], job, "scancel")
+    until(nothing_is_left)
+    again = ("-e", "run=cancelled", "-e", "max_steps=20")
+    assert "cancelled finished" in home.play("playbooks/resume.yml", *READY, *SLURM, *again)
+
+
+@pytest.mark.rotated
+def test_what_slurm_does_not_take_is_refused_by_name_and_nothing_is_queued(home):
+    typed = (*READY, *SLURM, *home.tiny(max_steps=3), "-e", "run=refused")
+    screen = home.play("train.yml", *typed, "-e", "partition=gpu", status=2)
+    assert_names(screen, "tower", "--partition=gpu", "lab", "-e partition=")
+    as_root("tower", "systemctl stop slurmctld")
+    try:
+        screen = home.play("train.yml", *typed, status=2)
+        assert_names(screen, *NODES, "slurmctld", "-e launcher=hearth")
+    finally:
+        as_root("tower", "systemctl start slurmctld")
+    until(nothing_is_left)
+    assert not (home.runs / "refused").exists()
+    assert on("tower", "ls ai-cluster/results").split().count("refused") == 0

@@ -1,0 +1,79 @@
+"""Calls to Slurm's commands, and the job of a run in its queue.
+
+Standard library only: modules ship this file to machines that have no Hearth yet.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+UNKNOWN = "unknown"
+"""State of a job in the queue while Slurm's controller does not answer."""
+
+ENDED = frozenset(
+    (
+        "", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
+        "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT",
+    )
+)  # fmt: skip
+"""States of a job that has left the queue; it has none once Slurm has forgotten it."""
+
+_ANSWER = 10.0
+
+
+def call(*command: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """Run a command of Slurm; return its status, output and errors.
+
+    It never raises: no answer and no such command count as failure.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            env=os.environ if environment is None else environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER,
+        )
+    except subprocess.TimeoutExpired:
+        return 1, "", f"{command[0]}: no answer within {_ANSWER:g} s"
+    except OSError as error:
+        return 1, "", f"{command[0]}: {error.strerror}"
+    return done.returncode, done.stdout, done.stderr
+
+
+def option_name(option: str) -> str:
+    """Return the name of an option of sbatch that may have its value, such as `--mem`."""
+    return option.replace("=", " ").partition(" ")[0]
+
+
+def job_name(run: str) -> str:
+    """Return the name of the job that carries a run."""
+    return f"hearth-{run}"
+
+
+def queue_command(run: str) -> list[str]:
+    """Return the command that lists the run's jobs, those that ended minutes ago included."""
+    return [
+        *("squeue", "--me", "--noheader", "--states=all"),
+        *(f"--name={job_name(run)}", "--format=%i|%T|%r"),
+    ]
+
+
+def newest_job(status: int, output: str, errors: str) -> dict[str, str]:
+    """Return the `job` (its number), `state` and `reason` of the run's newest job.
+
+    They come from what `queue_command` has answered, and are empty if there is no job.
+    """
+    if status:
+        why = errors.strip().splitlines() or ["squeue failed"]
+        return {"job": "", "state": UNKNOWN, "reason": why[-1]}
+    jobs = [line.split("|", 2) for line in output.splitlines() if line.count("|") >= 2]
+    job, state, reason = max(jobs, key=lambda each: int(each[0]), default=("", "", ""))
+    return {"job": job, "state": state, "reason": reason}
+
+
+def queued(run: str) -> dict[str, str]:
+    """Ask Slurm for the run's newest job, as `newest_job` returns it."""
+    return newest_job(*call(*queue_command(run)))
