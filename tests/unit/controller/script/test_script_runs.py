@@ -68,7 +68,7 @@ def refused(folder: Path, **given: object) -> str:
 # -- what goes to the nodes ------------------------------------------------------------------------
 
 
-def test_a_script_gets_the_token_of_the_shell_and_hearths_own_ranks_do_not(monkeypatch):
+def test_scripts_and_ranks_that_stream_get_the_token_of_the_shell_and_others_do_not(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_planted")
     monkeypatch.setenv("WANDB_API_KEY", "key")
     init_plugin_loader()
@@ -76,12 +76,14 @@ def test_a_script_gets_the_token_of_the_shell_and_hearths_own_ranks_do_not(monke
     file = str(ROOT / "playbooks" / "tasks" / "launch" / "start.yml")
     tasks = loader.load_from_file(file, trusted_as_template=True)
     start = next(task["hearth_supervise"] for task in tasks if "hearth_supervise" in task)
-    own, script = (
+    trained = {"name": "own", "settings": {"streaming": False}}
+    streamed = {"name": "own", "settings": {"streaming": True}}
+    own, *readers = (
         Templar(loader, variables={"plan_run": described}).template(start["secrets"])
-        for described in ({"name": "own"}, {"name": "script", "spec": {"scripted": True}})
+        for described in (trained, streamed, {"name": "script", "spec": {"scripted": True}})
     )
     assert own == {"WANDB_API_KEY": "key", "HF_TOKEN": ""}
-    assert script == {"WANDB_API_KEY": "key", "HF_TOKEN": "hf_planted"}
+    assert readers == [{"WANDB_API_KEY": "key", "HF_TOKEN": "hf_planted"}] * 2
 
 
 def test_code_goes_and_what_tools_made_stays_and_is_named(tmp_path):
