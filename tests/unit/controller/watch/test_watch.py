@@ -69,9 +69,13 @@ def write(workspace):
 def stream(workspace, monkeypatch):
     """Return a function that opens a stream from the workspace; all are closed in the end."""
     opened = []
-    quick = node_stream._PROGRAM.replace("_HEARTBEAT = 3.0", "_HEARTBEAT = 0.2")
-    quick = quick.replace("_QUERIES = 3.0", "_QUERIES = 0.1")
-    assert quick.count("= 0.") == 2
+    quick = node_stream._PROGRAM
+    for slow, fast in (
+        ("_HEARTBEAT = 3.0", "_HEARTBEAT = 0.2"),
+        ("_BETWEEN_QUERIES = 3.0", "_BETWEEN_QUERIES = 0.1"),
+    ):
+        assert slow in quick
+        quick = quick.replace(slow, fast)
     monkeypatch.setattr(node_stream, "_PROGRAM", quick)
     monkeypatch.setattr(node_stream, "_WAIT", 0.05)
 
