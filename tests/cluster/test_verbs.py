@@ -202,23 +202,31 @@ def test_a_run_is_removed_only_with_consent(home):
 
 
 @pytest.mark.rotated
-def test_a_benchmark_that_was_interrupted_goes_on_where_it_was(home):
+def test_a_benchmark_of_one_rank_and_all_goes_on_where_it_was_interrupted(home):
+    def ranks(attempt: int) -> list[str]:
+        """Return the number of ranks that the node started for a run."""
+        (record,) = home.workspace("desk").glob(f"results/benchmark-*-{attempt}/supervisor.json")
+        return re.findall(r'"--nproc-per-node",\s+"(\d+)"', record.read_text())
+
     asked = (*home.tiny(), "-e", "benchmark_steps=2", "-e", "benchmark_warm_up=1")
-    asked += ("-e", "nodes=desk", "-e", "benchmark_repeat=2")
+    asked += ("-e", "nodes=desk", "-e", "hearth_nproc=2")
     kept = home.runs / "benchmarks"
     first = home.start("playbooks/benchmark.yml", *asked)
-    until(lambda: next(kept.glob("*/1.log")).stat().st_size > 0)
+    until(lambda: ranks(1) == ["1"])
     screen = home.play("playbooks/benchmark.yml", *asked, status=2)
     assert_line(screen, "benchmark", "desk", "under way")
     until(lambda: next(kept.glob("*/2.log")).stat().st_size > 0)  # the second run is begun
     first.send_signal(signal.SIGINT)
     screen, _ = first.communicate(timeout=HANG)
-    assert re.search(r"^  desk alone +\d+ tokens/s, 2 steps in .* s  \(1 of 2", screen, re.M)
+    assert re.search(r"^  one rank of desk +\d+ tokens/s, 2 steps in .* s  \(1 of 2", screen, re.M)
     assert not list(kept.glob("*.json"))
 
-    screen = home.play("playbooks/benchmark.yml", *asked)
+    second = home.start("playbooks/benchmark.yml", *asked)
+    until(lambda: ranks(3) == ["2"])
+    screen = ended(second)
     assert_line(screen, "interrupted", "1 of 2")
-    assert re.search(r"^  desk alone +2 +[\d.]+ s +\d+ +\d+ to \d+ ", screen, re.M)
+    assert re.search(r"^  one rank of desk +1 +[\d.]+ s +\d+ +– +1\.00 +– +–$", screen, re.M)
+    assert re.search(r"^  desk alone +1 +[\d.]+ s +\d+ +– +\d\.\d\d +(\d\.\d\d) +\1$", screen, re.M)
     ((record,), (text,)) = (kept.glob(f"*.{end}") for end in ("json", "txt"))
     assert len(json.loads(record.read_text())["runs"]) == 2
     assert "desk alone" in text.read_text()

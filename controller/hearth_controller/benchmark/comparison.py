@@ -20,7 +20,7 @@ LEAST = 0.02
 class Comparison:
     """A configuration then and now in tokens/s; `spread` is the relative spread of its runs."""
 
-    nodes: Configuration
+    configuration: Configuration
     before: float
     now: float
     spread: float
@@ -48,18 +48,21 @@ def last_comparable(benchmark: Benchmark, earlier: Sequence[Benchmark]) -> Bench
 
 def changes(before: Benchmark, now: Benchmark) -> list[Comparison]:
     """Return the change of each configuration that both benchmarks measured."""
-    then = {row.nodes: row for row in rows(before) if row.speed}
+    then = {row.configuration: row for row in rows(before) if row.speed}
     return [
-        Comparison(row.nodes, then[row.nodes].speed, row.speed, _spread(then, row))
+        Comparison(each, then[each].speed, row.speed, _spread(then, row))
         for row in rows(now)
-        if row.speed and row.nodes in then
+        if row.speed and (each := row.configuration) in then
     ]
 
 
 def changed_versions(before: Benchmark, now: Benchmark) -> list[str]:
-    """Return the changed versions of Hearth, drivers, kernels and packages, one line each."""
+    """Return changes of Hearth, ranks, drivers, kernels and packages, one line each."""
     found = _differing("Hearth", before.circumstances.hearth, now.circumstances.hearth)
+    ranks = [each.circumstances.ranks for each in (before, now)]
     for node in now.request.nodes:
+        if all(node in each for each in ranks):  # older records have none
+            found += _differing(f"{node}: ranks", *(str(each[node].count) for each in ranks))
         both = [_facts(each, node) for each in (before, now)]
         names = dict.fromkeys(chain.from_iterable(both))
         for name in names:
@@ -69,7 +72,7 @@ def changed_versions(before: Benchmark, now: Benchmark) -> list[str]:
 
 def _spread(then: dict[Configuration, Row], row: Row) -> float:
     """Return the spread of a configuration's runs, the larger one of both benchmarks."""
-    spreads = [each.spread for each in (then[row.nodes], row)]
+    spreads = [each.spread for each in (then[row.configuration], row)]
     return max(LEAST, *(SINGLE if each is None else each for each in spreads))
 
 

@@ -80,7 +80,7 @@ def run_name(benchmark: Benchmark) -> str:
 
 def variables(
     benchmark: Benchmark,
-    nodes: Configuration,
+    configuration: Configuration,
     typed: Mapping[str, Any],
     runs: str,
 ) -> dict[str, Any]:
@@ -95,7 +95,8 @@ def variables(
     return {
         **typed,
         "train": {**settings, **_OWN, **steps},
-        "nodes": ",".join(nodes),
+        **({"hearth_nproc": 1} if configuration.one else {}),
+        "nodes": ",".join(configuration.nodes),
         "plan_runs": runs,
         # A run without one of its nodes would measure something else.
         "launch_return_timeout": 0,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
@@ -17,8 +17,16 @@ from hearth.config import Settings
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.windows import totals
 
-Configuration = tuple[str, ...]
-"""Nodes that train together, in order of rank, or one alone."""
+RankKind = Literal["GPU", "rank"]
+"""The kind of a node's ranks: each has a GPU of its own, or is just a rank."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Nodes that train together, in order of rank, or one alone; with `one` a single rank of it."""
+
+    nodes: tuple[str, ...]
+    one: RankKind | None = None
 
 
 @dataclass(frozen=True)
@@ -72,12 +80,21 @@ class Timing:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """One run of these nodes: its timing, or why it failed. `turn` counts the repeats from 0."""
+    """One run of these nodes, or of `one` rank: its timing, or why it failed.
 
-    nodes: Configuration
+    `turn` counts the repeats from 0.
+    """
+
+    nodes: tuple[str, ...]
     turn: int
     timing: Timing | None = None
     failure: str | None = None
+    one: RankKind | None = None
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration that ran."""
+        return Configuration(self.nodes, self.one)
 
 
 @dataclass(frozen=True)
@@ -116,11 +133,20 @@ def _whole(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """The ranks of a node: their number, and their kind."""
+
+    count: int
+    kind: RankKind
+
+
+@dataclass(frozen=True)
 class Circumstances:
-    """Versions that can change between benchmarks: Hearth, and driver and kernel by node."""
+    """Facts that can change between benchmarks: Hearth, and driver, kernel and ranks by node."""
 
     hearth: str
     nodes: Mapping[str, Mapping[str, str]]
+    ranks: Mapping[str, Ranks] = field(default_factory=dict)
 
 
 @dataclass

@@ -25,12 +25,14 @@ from hearth_controller.benchmark.results import (
     Benchmark,
     Circumstances,
     MeasuredRun,
+    Ranks,
     Request,
     Timing,
     finished,
 )
 from hearth_controller.benchmark.text import announcement, conclusion, run_line, title
 from hearth_controller.benchmark.turns import remaining
+from hearth_controller.launch.devices import gpus_of, ranks_of
 from hearth_controller.runs.story import read_lines
 
 RECORD = "benchmark.json"
@@ -101,14 +103,14 @@ def train(plays: Plays) -> dict[str, Any]:
     ahead = remaining(benchmark)
     if not ahead:
         return {"run": ""}
-    turn, nodes = ahead[0]
+    turn, configuration = ahead[0]
     benchmark.attempts += 1
     run = benchmark.last_run = run_name(benchmark)
     benchmark.write(folder / RECORD)
     log = folder / f"{benchmark.attempts}.log"
-    given = variables(benchmark, nodes, plays.typed, str(folder / "runs"))
+    given = variables(benchmark, configuration, plays.typed, str(folder / "runs"))
     began = time.monotonic()
-    failed = plays.play("train.yml", given, log, title(nodes, benchmark.request.nodes))
+    failed = plays.play("train.yml", given, log, title(configuration, benchmark.request.nodes))
     seconds = round(time.monotonic() - began, 1)
     timing, why = None, None
     if failed:
@@ -124,7 +126,7 @@ def train(plays: Plays) -> dict[str, Any]:
     else:
         plays.stop(run)
     plays.remove_run_folders()
-    benchmark.runs.append(MeasuredRun(nodes, turn, timing, why))
+    benchmark.runs.append(MeasuredRun(configuration.nodes, turn, timing, why, configuration.one))
     benchmark.write(folder / RECORD)
     earlier = last_comparable(benchmark, finished(folder.parent))
     return {"run": run, "say": _indented([run_line(benchmark, earlier)])}
@@ -140,7 +142,7 @@ def conclude(folder: Path) -> dict[str, Any]:
     benchmark.write(files[0])
     write_whole(files[1], "\n".join(lines) + "\n")
     findings = [
-        f"{title(each.nodes, benchmark.request.nodes)}: {each.failure}"
+        f"{title(each.configuration, benchmark.request.nodes)}: {each.failure}"
         for each in benchmark.runs
         if each.failure
     ]
@@ -179,11 +181,12 @@ def version_of(project: Path) -> str:
 
 
 def circumstances(names: Sequence[str], known: Mapping[str, Any], hearth: str) -> Circumstances:
-    """Return kernel and driver of the nodes, as far as they have answered.
+    """Return kernel, driver and ranks of the nodes, as far as they have answered.
 
     `known` are the variables by node.
     """
     found: dict[str, dict[str, str]] = {}
+    ranks: dict[str, Ranks] = {}
     for name in names:
         kernel = known[name].get("ansible_facts", {}).get("kernel")
         driver = known[name].get("benchmark_driver", {}).get("content")
@@ -192,7 +195,11 @@ def circumstances(names: Sequence[str], known: Mapping[str, Any], hearth: str) -
             "driver": driver and base64.b64decode(driver).decode("ascii", "replace").strip(),
         }
         found[str(name)] = {what: version for what, version in facts.items() if version}
-    return Circumstances(hearth, found)
+        if look := known[name].get("benchmark_look", {}).get("facts"):
+            count = ranks_of(look)
+            gpus = gpus_of(look["memory"], {})
+            ranks[str(name)] = Ranks(count, "GPU" if gpus >= count else "rank")
+    return Circumstances(hearth, found, ranks)
 
 
 def _read(folder: Path) -> Benchmark:

@@ -1,4 +1,8 @@
-"""Speed-up and efficiency of each configuration."""
+"""Speed-up and efficiency of each configuration.
+
+The base of both is a unit that trained alone: one rank of a node that has several, or a whole node
+if it has one rank or its single rank was not measured.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,15 @@ from hearth_controller.benchmark.results import Benchmark, Configuration, Timing
 
 
 @dataclass(frozen=True)
+class Unit:
+    """The configuration of a unit, its tokens/s, and the `count` of such units in its node."""
+
+    configuration: Configuration
+    speed: float
+    count: int
+
+
+@dataclass(frozen=True)
 class Row:
     """The results of a configuration; a value is None if one that it depends on is missing.
 
@@ -17,16 +30,18 @@ class Row:
         speeds: Tokens/s of each of its runs.
         seconds: Duration of the counted steps, the median of the runs.
         failure: Error message of a failed run.
-        sum_alone: Sum of its nodes' tokens/s alone; None for a single node.
-        speed_up: Ratio to the speed of the fastest of all nodes alone.
+        units: Number of its units.
+        sum_alone: Sum of its units' tokens/s alone; None for a single unit.
+        speed_up: Ratio to the speed of the fastest of all units.
         of_sum: Ratio to `sum_alone`.
-        of_fastest: Ratio to as many nodes as fast as the fastest one in it.
+        of_fastest: Ratio to as many units as fast as the fastest one in it.
     """
 
-    nodes: Configuration
+    configuration: Configuration
     speeds: tuple[float, ...]
     seconds: float | None
     failure: str | None
+    units: int
     sum_alone: float | None
     speed_up: float | None
     of_sum: float | None
@@ -46,40 +61,63 @@ class Row:
 
 
 def rows(benchmark: Benchmark) -> list[Row]:
-    """Return a row for each tried configuration: nodes alone, then together."""
-    tried = sorted(dict.fromkeys(run.nodes for run in benchmark.runs), key=lambda one: len(one) > 1)
-    alone = {
-        each[0]: median(timing.tokens_per_second for timing in whole)
-        for each in tried
-        if len(each) == 1 and (whole := _timings(benchmark, each))
-    }
-    return [_row(benchmark, each, alone) for each in tried]
+    """Return a row for each tried configuration: single ranks, nodes alone, then together."""
+    tried = sorted(
+        dict.fromkeys(run.configuration for run in benchmark.runs),
+        key=lambda each: (each.one is None, len(each.nodes) > 1),
+    )
+    units = _units(benchmark)
+    return [_row(benchmark, each, units) for each in tried]
+
+
+def fastest_unit(benchmark: Benchmark) -> Unit | None:
+    """Return the unit that every speed-up is over, or None if none was measured."""
+    return max(_units(benchmark).values(), key=lambda unit: unit.speed, default=None)
 
 
 def together(found: list[Row]) -> Row | None:
-    """Return the row with the most nodes together, or None if no nodes trained together."""
-    fitting = [row for row in found if len(row.nodes) > 1 and row.speeds]
-    return max(fitting, key=lambda row: len(row.nodes), default=None)
+    """Return the row with the most units together, or None if none trained together."""
+    fitting = [row for row in found if row.units > 1 and row.speeds]
+    return max(fitting, key=lambda row: row.units, default=None)
 
 
-def _timings(benchmark: Benchmark, nodes: Configuration) -> list[Timing]:
-    return [run.timing for run in benchmark.runs if run.nodes == nodes and run.timing]
+def _units(benchmark: Benchmark) -> dict[str, Unit]:
+    """Return the unit of each node that has a measured one."""
+    units: dict[str, Unit] = {}
+    for each in dict.fromkeys(run.configuration for run in benchmark.runs if run.timing):
+        node = each.nodes[0]
+        if len(each.nodes) == 1 and node not in units:  # a single rank runs before its node
+            speed = median(timing.tokens_per_second for timing in _timings(benchmark, each))
+            count = benchmark.circumstances.ranks[node].count if each.one else 1
+            units[node] = Unit(each, speed, count)
+    return units
 
 
-def _row(benchmark: Benchmark, nodes: Configuration, alone: Mapping[str, float]) -> Row:
-    """Return the row of a configuration; `alone` holds the speed of each node alone."""
-    runs = _timings(benchmark, nodes)
-    failures = (run.failure for run in benchmark.runs if run.nodes == nodes and run.failure)
-    own = [alone[node] for node in nodes if node in alone]
-    several = len(nodes) > 1 and len(own) == len(nodes)
+def _timings(benchmark: Benchmark, configuration: Configuration) -> list[Timing]:
+    return [
+        run.timing for run in benchmark.runs if run.configuration == configuration and run.timing
+    ]
+
+
+def _row(benchmark: Benchmark, configuration: Configuration, units: Mapping[str, Unit]) -> Row:
+    """Return the row of a configuration; `units` holds the unit of each node."""
+    runs = _timings(benchmark, configuration)
+    failures = (
+        run.failure for run in benchmark.runs if run.configuration == configuration and run.failure
+    )
+    own = [units[node] for node in configuration.nodes if node in units]
+    count = 1 if configuration.one else sum(unit.count for unit in own)
+    several = count > 1 and len(own) == len(configuration.nodes)
+    alone = sum(unit.count * unit.speed for unit in own)
     speed = median(each.tokens_per_second for each in runs) if runs else None
     return Row(
-        nodes=nodes,
+        configuration=configuration,
         speeds=tuple(each.tokens_per_second for each in runs),
         seconds=median(each.seconds for each in runs) if runs else None,
         failure=next(failures, None),
-        sum_alone=sum(own) if several else None,
-        speed_up=speed / max(alone.values()) if speed and alone else None,
-        of_sum=speed / sum(own) if speed and several else None,
-        of_fastest=speed / (len(nodes) * max(own)) if speed and several else None,
+        units=count,
+        sum_alone=alone if several else None,
+        speed_up=speed / max(unit.speed for unit in units.values()) if speed and units else None,
+        of_sum=speed / alone if speed and several else None,
+        of_fastest=speed / (count * max(unit.speed for unit in own)) if speed and several else None,
     )

@@ -10,8 +10,8 @@ from typing import Any
 from hearth.base.text import NOT_KNOWN, aligned, duration
 from hearth_controller.benchmark.comparison import Comparison, changed_versions, changes
 from hearth_controller.benchmark.results import Benchmark, Configuration
-from hearth_controller.benchmark.speedup import Row, rows, together
-from hearth_controller.benchmark.turns import remaining, seconds_left
+from hearth_controller.benchmark.speedup import Row, fastest_unit, rows, together
+from hearth_controller.benchmark.turns import configurations, remaining, seconds_left
 from hearth_controller.runs.listing import number
 
 _WIDTH = 96
@@ -21,9 +21,10 @@ _LEAST_TIMES = 1.1
 
 def title(configuration: Configuration, nodes: Sequence[str]) -> str:
     """Return the title of a configuration in a cluster of these nodes."""
-    if len(configuration) == 1:
-        return f"{configuration[0]} alone"
-    missing = [node for node in nodes if node not in configuration]
+    first, *more = configuration.nodes
+    if not more:
+        return f"one {configuration.one} of {first}" if configuration.one else f"{first} alone"
+    missing = [node for node in nodes if node not in configuration.nodes]
     return f"all but {', '.join(missing)}" if missing else "all together"
 
 
@@ -45,7 +46,7 @@ def announcement(benchmark: Benchmark, earlier: Benchmark | None) -> list[str]:
             f"{benchmark.name} was interrupted and goes on: {done} of {done + len(runs)} runs are "
             "done"
         )
-    if len(request.nodes) == 1:
+    if len(configurations(request.nodes, benchmark.circumstances.ranks)) == 1:
         notes.append(f"There is one node only, {request.nodes[0]}: nothing to compare it with.")
     seconds = seconds_left(benchmark, earlier)
     known = earlier and not benchmark.runs
@@ -64,13 +65,13 @@ def run_line(benchmark: Benchmark, earlier: Benchmark | None) -> str:
     """Return the line for the run that just ended."""
     last, nodes = benchmark.runs[-1], benchmark.request.nodes
     ahead = remaining(benchmark)
-    every = {each.nodes for each in benchmark.runs} | {each for _, each in ahead}
+    every = {each.configuration for each in benchmark.runs} | {each for _, each in ahead}
     wide = max(len(title(each, nodes)) for each in every)
     done, seconds = len(benchmark.runs), seconds_left(benchmark, earlier)
     so_far = f"{done} of {done + len(ahead)}"
     if ahead and seconds is not None:
         so_far += f", about {duration(seconds)} left"
-    name = f"{title(last.nodes, nodes):<{wide}}"
+    name = f"{title(last.configuration, nodes):<{wide}}"
     if last.timing is None:
         first = (last.failure or "").partition("\n")[0]
         return f"{name}  FAILED: {first} ({so_far})"
@@ -81,19 +82,23 @@ def run_line(benchmark: Benchmark, earlier: Benchmark | None) -> str:
 def table(benchmark: Benchmark) -> list[str]:
     """Return the table, one line per configuration, and notes that explain it."""
     nodes, found = benchmark.request.nodes, rows(benchmark)
-    most = max((len(row.nodes) for row in found), default=1)
+    most, base = max((row.units for row in found), default=1), fastest_unit(benchmark)
     titles = ["", "runs", "time", "tokens/s", "spread", "speed-up"]
     if most > 1:
         titles += ["of the sum", "of as many like the fastest"]
     cells = [_cells(row, nodes)[: len(titles)] for row in found]
     lines = [line.rstrip() for line in aligned([titles, *cells])]
-    notes = ["Speed-up: over the fastest node alone. Spread: the least and the most of the runs."]
+    over = f"Speed-up: over {title(base.configuration, nodes)}. " if base else ""
+    notes = [f"{over}Spread: the least and the most of the runs."]
     if most > 1:
+        each = "rank" if any(row.configuration.one for row in found) else "node"
         notes.append(
-            "Of the sum: of what its nodes do alone, added up. Of as many like the fastest: of so "
-            "many nodes, each as fast as the fastest of them."
+            f"Of the sum: of what its {each}s do alone, added up. Of as many like the fastest: of "
+            f"so many {each}s, each as fast as the fastest of them."
         )
-    if len(nodes) == 1:
+        if each == "rank":
+            notes.append("The ranks of a node count as each as fast as the one that ran alone.")
+    if len(found) == len(nodes) == 1:
         notes = [f"There is one node only, {nodes[0]}: nothing to compare it with."]
     return [*lines, "", *(line for text in notes for line in wrapped(text))]
 
@@ -182,7 +187,7 @@ def wrapped(text: str, indent: str = "") -> list[str]:
 def _changed(change: Comparison, nodes: Sequence[str]) -> str:
     word = "SLOWER" if change.part < 0 else "faster"
     return (
-        f"{title(change.nodes, nodes)}: {change.before:.0f} → {change.now:.0f} tokens/s, "
+        f"{title(change.configuration, nodes)}: {change.before:.0f} → {change.now:.0f} tokens/s, "
         f"{change.part:+.1%}: {word}, by more than the spread of {change.spread:.1%}"
     )
 
@@ -192,7 +197,7 @@ def _cells(row: Row, nodes: Sequence[str]) -> list[str]:
     several = len(row.speeds) > 1
     spread = f"{min(row.speeds):.0f} to {max(row.speeds):.0f}" if several else NOT_KNOWN
     return [
-        title(row.nodes, nodes),
+        title(row.configuration, nodes),
         str(len(row.speeds)) + (" (then failed)" if row.failure and row.speeds else ""),
         "failed" if row.seconds is None else f"{row.seconds:.1f} s",
         number(row.speed, 0),

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 
-from hearth_controller.benchmark.results import Benchmark, Configuration
+from hearth_controller.benchmark.results import Benchmark, Configuration, Ranks
 
 
-def configurations(nodes: Sequence[str], failed: Sequence[str] = ()) -> list[Configuration]:
-    """Return the configurations of one turn: each node alone, then all that have not `failed`."""
+def configurations(
+    nodes: Sequence[str], ranks: Mapping[str, Ranks], failed: Collection[str] = ()
+) -> list[Configuration]:
+    """Return the configurations of one turn, without nodes that `failed`.
+
+    One rank of each node that has several, then each node alone, then all together.
+    """
     able = tuple(node for node in nodes if node not in failed)
-    return [*((node,) for node in nodes), *([able] if len(able) > 1 else [])]
+    several = [node for node in able if node in ranks and ranks[node].count > 1]
+    return [
+        *(Configuration((node,), ranks[node].kind) for node in several),
+        *(Configuration((node,)) for node in able),
+        *([Configuration(able)] if len(able) > 1 else []),
+    ]
 
 
 def remaining(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
@@ -22,17 +32,22 @@ def remaining(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
     alike. A configuration that failed is not tried again.
     """
     request = benchmark.request
-    failed = {run.nodes for run in benchmark.runs if run.failure}
+    failed = {run.configuration: run.turn for run in benchmark.runs if run.failure}
+    # One rank may lack the memory that all ranks of its node have: then the node goes on.
     since = {
-        run.nodes[0]: run.turn for run in benchmark.runs if run.failure and len(run.nodes) == 1
+        each.nodes[0]: turn
+        for each, turn in failed.items()
+        if len(each.nodes) == 1 and not each.one
     }
-    done = {(run.turn, run.nodes) for run in benchmark.runs}
+    done = {(run.turn, run.configuration) for run in benchmark.runs}
     return [
         (turn, each)
         for turn in range(request.repeat)
         # Turns before the node failed alone included it and are complete.
         for each in configurations(
-            request.nodes, [node for node, failing in since.items() if failing <= turn]
+            request.nodes,
+            benchmark.circumstances.ranks,
+            {node for node, failing in since.items() if failing <= turn},
         )
         if (turn, each) not in done and each not in failed
     ]
@@ -58,5 +73,5 @@ def _whole_seconds(benchmark: Benchmark) -> dict[Configuration, list[float]]:
     found: dict[Configuration, list[float]] = {}
     for run in benchmark.runs:
         if run.timing:
-            found.setdefault(run.nodes, []).append(run.timing.whole_seconds)
+            found.setdefault(run.configuration, []).append(run.timing.whole_seconds)
     return found

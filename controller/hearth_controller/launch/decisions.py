@@ -19,7 +19,7 @@ from hearth.config import pinned, run_of, run_text
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import ExaminedNode
-from hearth_controller.launch.devices import device_of, gpus_of, unseen_gpu, unused_gpu
+from hearth_controller.launch.devices import device_of, gpus_of, ranks_of, unseen_gpu, unused_gpu
 from hearth_controller.launch.fit import check_fit
 from hearth_controller.launch.job import job_script
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
@@ -199,7 +199,7 @@ class Launch:
         if self.scripted:
             # A person's script has a minute to end.
             choice: dict[str, Any] = {"names": list(self.addresses), "stop_grace": 60.0}
-            nproc = {name: _ranks_of_script(facts) for name, facts in looks.items()}
+            nproc = {name: ranks_of(facts) for name, facts in looks.items()}
             each = ", ".join(f"{name} {count} on {devices[name]}" for name, count in nproc.items())
             choice["say"] = f"  ranks: {each}"
         else:
@@ -238,9 +238,3 @@ def common(revisions: Sequence[str | None]) -> str | None:
     Two revisions can have the same files, and only the files matter to the ranks.
     """
     return revisions[0] if len(set(revisions)) == 1 else None
-
-
-def _ranks_of_script(facts: Mapping[str, Any]) -> int:
-    """Return a node's number of ranks for a script: the inventory's, or one per usable GPU."""
-    memory = facts["memory"]
-    return facts["own"]["nproc"] or max(1, len(memory["gpus"]) if memory["cuda"] else 0)

@@ -54,6 +54,11 @@ def gpus_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> int:
     return len(memory["gpus"]) if memory["cuda"] and prepared.get("gpus") != 0 else 0
 
 
+def ranks_of(facts: Mapping[str, Any]) -> int:
+    """Return an inspected node's number of ranks: the inventory's, or one per usable GPU."""
+    return facts["own"]["nproc"] or max(1, gpus_of(facts["memory"], {}))
+
+
 def device_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
     """Return the device of a node as text: its GPUs, or `processor` with any GPUs left idle."""
     if gpus_of(memory, prepared):

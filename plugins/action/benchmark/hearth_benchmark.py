@@ -1,4 +1,4 @@
-"""Action plugin: train on each node alone and on several together, and compare the speeds.
+"""Action plugin: train on one rank, on each node alone and on all together; compare the speeds.
 
 Every run is a play of train.yml, so that the benchmark measures real training.
 """

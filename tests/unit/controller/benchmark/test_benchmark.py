@@ -33,7 +33,9 @@ from hearth_controller.benchmark.plays import OPTIONS, Plays, temporary_file
 from hearth_controller.benchmark.results import (
     Benchmark,
     Circumstances,
+    Configuration,
     MeasuredRun,
+    Ranks,
     Request,
     Timing,
     finished,
@@ -54,7 +56,16 @@ from hearth_controller.runs.story import read_lines
 RECORDED = ROOT / "tests" / "fixtures" / "run" / "evening" / "metrics.jsonl"
 NODES = ("tower", "laptop", "oldbox")
 SPEEDS = {("tower",): 1000, ("laptop",): 600, ("oldbox",): 400, NODES: 1800}
+TOWER_HAS_TWO = {"tower": Ranks(2, "GPU"), "laptop": Ranks(1, "GPU"), "oldbox": Ranks(1, "rank")}
 SETTINGS = {"global_batch": 16, "learning_rate": 2e-4, "sequence_length": 512}
+
+
+def alone(node: str) -> Configuration:
+    return Configuration((node,))
+
+
+def one_of(node: str) -> Configuration:
+    return Configuration((node,), "GPU")
 
 
 def request(nodes=NODES, **more) -> Request:
@@ -80,26 +91,60 @@ def measured(speeds=SPEEDS, failures=(), name="20261101-200000-tiny", **more) ->
     return benchmark
 
 
+def with_two_ranks(speeds, one=(), repeat=1) -> Benchmark:
+    """Return a benchmark of tower, which has two GPUs, and laptop; `one` are a GPU's speeds."""
+    benchmark = measured(speeds, nodes=("tower", "laptop"))
+    benchmark.request = replace(benchmark.request, repeat=repeat)
+    benchmark.circumstances = replace(benchmark.circumstances, ranks=TOWER_HAS_TWO)
+    benchmark.runs[:0] = [MeasuredRun(("tower",), 0, of(speed), one="GPU") for speed in one]
+    return benchmark
+
+
 # -- what is measured, in which order --------------------------------------------------------------
 
 
 def test_each_node_trains_alone_then_all_together():
-    assert configurations(NODES) == [("tower",), ("laptop",), ("oldbox",), NODES]
-    assert configurations(["desk"]) == [("desk",)]
+    single = [*map(alone, NODES)]
+    assert configurations(NODES, {}) == [*single, Configuration(NODES)]
+    assert configurations(["desk"], {}) == [alone("desk")]
+
+
+def test_one_rank_of_a_node_that_has_several_comes_first():
+    single = [*map(alone, NODES)]
+    planned = configurations(NODES, TOWER_HAS_TWO)
+    assert planned == [one_of("tower"), *single, Configuration(NODES)]
+    assert planned == configurations(NODES, TOWER_HAS_TWO, {"desk"})
+    assert configurations(["tower"], TOWER_HAS_TWO) == [one_of("tower"), alone("tower")]
+    assert configurations(["tower", "laptop"], TOWER_HAS_TWO, {"tower"}) == [alone("laptop")]
+
+
+def test_a_node_whose_single_rank_failed_goes_on_and_one_that_failed_alone_has_no_rank_either():
+    benchmark = with_two_ranks({("tower",): 1000}, repeat=2)
+    benchmark.runs.insert(0, MeasuredRun(("tower",), 0, failure="no memory", one="GPU"))
+    both = Configuration(("tower", "laptop"))
+    turn = [alone("tower"), alone("laptop"), both]
+    assert remaining(benchmark) == [*((0, each) for each in turn[1:]), *((1, e) for e in turn)]
+    benchmark.runs = [
+        MeasuredRun(("tower",), 0, of(600), one="GPU"),
+        MeasuredRun(("tower",), 0, failure="lost"),
+    ]
+    assert remaining(benchmark) == [(0, alone("laptop")), (1, alone("laptop"))]
 
 
 def test_a_node_that_failed_alone_takes_part_in_nothing_further():
     benchmark = measured({("tower",): 1000, ("laptop",): 600}, {("oldbox",): "no memory"})
     benchmark.request = replace(benchmark.request, repeat=2)
-    both = ("tower", "laptop")
-    assert remaining(benchmark) == [(0, both), (1, ("tower",)), (1, ("laptop",)), (1, both)]
+    both = Configuration(("tower", "laptop"))
+    rest = [(0, both), (1, alone("tower")), (1, alone("laptop")), (1, both)]
+    assert remaining(benchmark) == rest
 
 
 def test_turns_that_were_made_with_a_node_that_fails_later_are_whole():
     benchmark = measured({each: [100] for each in (("tower",), ("laptop",), ("oldbox",), NODES)})
     benchmark.request = replace(benchmark.request, repeat=2)
     benchmark.runs.append(MeasuredRun(("tower",), 1, failure="no memory"))
-    rest = [(1, ("laptop",)), (1, ("oldbox",)), (1, ("laptop", "oldbox"))]
+    both = Configuration(("laptop", "oldbox"))
+    rest = [(1, alone("laptop")), (1, alone("oldbox")), (1, both)]
     assert remaining(benchmark) == rest
 
 
@@ -107,9 +152,10 @@ def test_turns_that_were_made_with_a_node_that_fails_later_are_whole():
     st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True),
     st.integers(1, 3),
     st.sets(st.integers(0, 30)),
+    st.dictionaries(st.sampled_from("abcdef"), st.builds(Ranks, st.integers(1, 2), st.just("GPU"))),
 )
-def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, failing):
-    benchmark = Benchmark("x", "", request(nodes, repeat=repeat), Circumstances("", {}))
+def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, failing, ranks):
+    benchmark = Benchmark("x", "", request(nodes, repeat=repeat), Circumstances("", {}, ranks))
     for number in range(len(remaining(benchmark)) + 1):  # as many as were said in the beginning
         ahead = remaining(benchmark)
         if not ahead:
@@ -117,13 +163,14 @@ def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, f
         turn, each = ahead[0]
         failed = number in failing
         came = None if failed else of(100)
-        benchmark.runs.append(MeasuredRun(each, turn, came, "broken" if failed else None))
+        why = "broken" if failed else None
+        benchmark.runs.append(MeasuredRun(each.nodes, turn, came, why, each.one))
     assert not remaining(benchmark)
-    done = [(each.turn, each.nodes) for each in benchmark.runs]
+    done = [(each.turn, each.configuration) for each in benchmark.runs]
     assert len(set(done)) == len(done)
-    assert {each.nodes[0] for each in benchmark.runs} >= set(nodes)
+    assert {each for _, each in done} >= {*map(alone, nodes)}
     if not failing:
-        assert len(done) == repeat * len(configurations(nodes))
+        assert len(done) == repeat * len(configurations(nodes, ranks))
 
 
 def test_the_time_that_is_left_goes_by_the_runs_of_the_same_nodes():
@@ -139,9 +186,21 @@ def test_the_time_that_is_left_goes_by_the_runs_of_the_same_nodes():
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
-    benchmark = measured(failures={("tower", "laptop"): "lost"})
+    benchmark = with_two_ranks({("tower",): 1000}, [600])
+    benchmark.runs.append(MeasuredRun(("tower", "laptop"), 0, failure="lost"))
     benchmark.last_run, benchmark.attempts = "benchmark-x-3", 3
     benchmark.write(tmp_path / "one.json")
+    assert Benchmark.read(tmp_path / "one.json") == benchmark
+
+
+def test_a_record_from_before_there_were_single_ranks_is_read(tmp_path):
+    benchmark = measured()
+    benchmark.write(tmp_path / "one.json")
+    record = json.loads((tmp_path / "one.json").read_text())
+    del record["circumstances"]["ranks"]
+    for run in record["runs"]:
+        del run["one"]
+    (tmp_path / "one.json").write_text(json.dumps(record))
     assert Benchmark.read(tmp_path / "one.json") == benchmark
 
 
@@ -185,7 +244,7 @@ def test_a_run_without_a_counted_step_or_that_ended_early_is_not_counted():
 
 
 def test_the_cluster_is_compared_with_the_sum_and_with_the_fastest():
-    found = {row.nodes: row for row in rows(measured())}
+    found = {row.configuration.nodes: row for row in rows(measured())}
     whole = found[NODES]
     assert whole.sum_alone == pytest.approx(2000)
     assert whole.of_sum == pytest.approx(0.9)
@@ -201,12 +260,42 @@ def test_where_a_node_failed_alone_the_sum_is_that_of_the_others():
     benchmark = measured(speeds, {("oldbox",): "no memory"})
     both = ("tower", "laptop")
     benchmark.runs.append(MeasuredRun(both, 0, of(1500)))
-    found = {row.nodes: row for row in rows(benchmark)}
+    found = {row.configuration.nodes: row for row in rows(benchmark)}
     assert found["tower", "laptop"].of_sum == pytest.approx(1500 / 1600)
     assert found["oldbox",].speed is None
     text = "\n".join(table(benchmark))
     assert re.search(r"oldbox .* 0 +failed", text)
     assert re.search(r"but oldbox +1 .* 0\.94", text)
+
+
+def test_one_rank_is_the_base_of_speed_up_and_of_the_efficiency():
+    speeds = {("tower",): 1800, ("laptop",): 500, ("tower", "laptop"): 2000}
+    benchmark = with_two_ranks(speeds, [1000])
+    one, tower, laptop, whole = rows(benchmark)
+    assert [row.configuration for row in (one, tower)] == [one_of("tower"), alone("tower")]
+    found = [(row.speed_up, row.of_sum, row.of_fastest) for row in (one, tower, laptop, whole)]
+    assert found == [
+        (1.0, None, None),
+        (1.8, 0.9, 0.9),
+        (0.5, None, None),
+        (2.0, 2000 / 2500, pytest.approx(2000 / 3000)),
+    ]
+    assert together([one, tower]) == tower
+    lines = table(benchmark)
+    assert lines[1].startswith("one GPU of tower ")
+    assert_names("\n".join(lines[5:]), "one GPU of tower", "ranks")
+    benchmark.runs[0] = replace(benchmark.runs[0], one="rank")
+    assert table(benchmark)[1].startswith("one rank of tower ")
+
+
+def test_where_a_single_rank_failed_its_node_is_the_base():
+    benchmark = with_two_ranks({("tower",): 1800, ("tower", "laptop"): 2000, ("laptop",): 500})
+    benchmark.runs.append(MeasuredRun(("tower",), 0, failure="no memory", one="GPU"))
+    one, *_, whole = rows(benchmark)
+    assert (one.speed, one.failure) == (None, "no memory")
+    assert whole.of_sum == pytest.approx(2000 / 2300)
+    assert whole.speed_up == pytest.approx(2000 / 1800)
+    assert_names("\n".join(table(benchmark)[5:]), "tower alone")
 
 
 # -- words -----------------------------------------------------------------------------------------
@@ -228,6 +317,12 @@ def test_one_node_only_is_said_and_is_one_row():
     assert_names(announcement(benchmark, None)[0], benchmark.name)
     benchmark.runs.clear()
     assert "all" not in "\n".join(announcement(benchmark, None)).split()
+    benchmark.circumstances = replace(benchmark.circumstances, ranks=TOWER_HAS_TWO)
+    planned = announcement(benchmark, None)
+    assert_names("\n".join(planned), "one GPU of tower; tower alone", "2 runs")
+    assert len(planned) < len(
+        announcement(replace(benchmark, circumstances=Circumstances("", {})), None)
+    )
 
 
 def test_what_comes_is_said_with_its_time_where_that_is_known():
@@ -319,6 +414,13 @@ def test_versions_that_a_node_has_told_are_compared_too():
     assert changed_versions(twice(), now) == ["tower: torch 2.13.0 → 2.14.0"]
 
 
+def test_a_changed_number_of_ranks_is_named_where_both_are_known():
+    two = later(1, circumstances=replace(twice().circumstances, ranks=TOWER_HAS_TWO))
+    four = replace(two.circumstances, ranks={"tower": Ranks(4, "GPU")})
+    assert changed_versions(two, later(1, circumstances=four)) == ["tower: ranks 2 → 4"]
+    assert changed_versions(twice(), two) == []
+
+
 def test_a_larger_step_scales_the_rate_by_its_rows():
     _, larger = advice(SETTINGS, 1.8)
     assert_names(larger, "global_batch=29", "learning_rate=0.00027", "0.00036")
@@ -337,7 +439,7 @@ def test_a_benchmark_measures_steps_and_nothing_between_them(tmp_path):
     wanted = request_from(resolve_run(asked, tmp_path), NODES, 2, 10, 1)
     benchmark = Benchmark("20261122-060000-x", "", wanted, Circumstances("", {}), attempts=3)
     typed = {"hearth_threads": 1, "plan_runs": "elsewhere"}
-    given = variables(benchmark, NODES[:1], typed, "here")
+    given = variables(benchmark, alone("tower"), typed, "here")
     train = given.pop("train")
     assert given == {
         "hearth_threads": 1,
@@ -345,6 +447,8 @@ def test_a_benchmark_measures_steps_and_nothing_between_them(tmp_path):
         "plan_runs": "here",
         "launch_return_timeout": 0,
     }
+    one = variables(benchmark, one_of("tower"), typed | {"hearth_nproc": "2"}, "here")
+    assert (one["hearth_nproc"], one["nodes"]) == (1, "tower")
     assert (train["evaluate"], train["eval_every"], train["wandb"]) == (False, None, "off")
     assert (train["max_steps"], train["run"]) == (12, "benchmark-20261122-060000-x-3")
     again = resolve_run(train, Path("none"))  # what train.yml makes of it
@@ -404,6 +508,25 @@ def test_driver_and_kernel_are_known_of_nodes_that_answer():
     }
     found = circumstances(["tower", "laptop"], known, "0.1.0")
     assert found.nodes == {"tower": {"kernel": "6.1.0", "driver": "580.126.09"}, "laptop": {}}
+    assert found.ranks == {}
+
+
+@pytest.mark.parametrize(
+    ("nproc", "gpus", "cuda", "ranks"),
+    [
+        (0, 4, True, Ranks(4, "GPU")),
+        (2, 4, True, Ranks(2, "GPU")),
+        (2, 1, True, Ranks(2, "rank")),
+        (0, 4, False, Ranks(1, "rank")),
+        (2, 0, False, Ranks(2, "rank")),
+    ],
+)
+def test_the_ranks_of_a_node_are_those_of_the_inventory_or_its_gpus(nproc, gpus, cuda, ranks):
+    memory = {"gpus": [{"name": "RTX 4090"}] * gpus, "cuda": cuda}
+    look = {"facts": {"own": {"nproc": nproc}, "memory": memory}}
+    assert circumstances(["tower"], {"tower": {"benchmark_look": look}}, "").ranks == {
+        "tower": ranks
+    }
 
 
 def test_what_was_left_under_way_is_ended_with_the_roles_options_that_were_typed(tmp_path):
