@@ -120,7 +120,9 @@ def test_the_next_run_finishes_it(cluster, bare):
         assert card in screen
     assert_line(screen, "all-reduce", "3 ranks", "right")
     assert_line(screen, "3 nodes", "verified")
-    assert "tower changed=0" in screen
+    # Done before, but for the list of nodes by which a person starts a rank by hand.
+    assert "tower changed=1" in screen
+    assert_line(screen, "launcher by hand", "tower")
 
 
 def test_a_second_run_changes_nothing_and_shows_no_secret(cluster, bare):

@@ -81,7 +81,7 @@ def test_a_run_waits_for_a_drained_node_by_name_and_begins_when_it_is_back(home)
 def test_a_run_that_waits_is_stopped_or_cancelled_and_can_be_resumed(home):
     drain()
     start(home, "early", *SLURM, max_steps=3)
-    home.play("playbooks/stop.yml", "-e", "run=early")
+    home.play("playbooks/stop.yml", *READY, "-e", "run=early")
     assert queue() == []
     assert {record(node, "early")["state"] for node in NODES} == {"stopped"}
     again = (*READY, *SLURM, "-e", "run=early", "-e", "wait=false")
