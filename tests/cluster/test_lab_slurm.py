@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 NODES = ("tower", "laptop", "oldbox")
 SLURM = ("-e", "launcher=slurm")
+_ARGUMENTS = {"lightning": "--nodes 3 --epochs 2 --out {results}"}
 KEY = "planted9876543210planted9876543210planted"
 
 
@@ -52,10 +54,11 @@ def nothing_is_left() -> bool:
 
 
 @pytest.mark.rotated
-@pytest.mark.parametrize("kind", ["model", "script"])
+@pytest.mark.parametrize("kind", ["model", "plain", "lightning"])
 def test_a_run_is_a_job_of_its_nodes_and_leaves_nothing_in_the_queue(home, kind):
-    script = ROOT / "tests/fixtures/scripts/plain/train.py"
-    what = home.tiny(max_steps=3) if kind == "model" else ("-e", f"script={script}")
+    script = ROOT / "tests/fixtures/scripts" / kind / "train.py"
+    words = {"script": str(script), "script_args": _ARGUMENTS.get(kind, "")}
+    what = home.tiny(max_steps=3) if kind == "model" else ("-e", json.dumps(words))
     screen = home.play("train.yml", *READY, *SLURM, "-e", f"run={kind}", *what)
     assert f"{kind} finished" in screen
     jobs = {record(node, kind)["job"] for node in NODES}
