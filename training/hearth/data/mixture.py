@@ -44,8 +44,6 @@ class MixedRows:
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """Return the rows numbered `indices`, padded; see `Rows.batch`."""
-        if not len(indices):
-            return self._sets[0].batch([])
         places = [self._place(row) for row in indices]
         return joined([rows.batch([own]) for rows, own in places], self._pad_id)
 

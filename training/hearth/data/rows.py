@@ -139,29 +139,24 @@ class PackedRows:
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """Return the rows numbered `indices`, padded; see `Rows.batch`."""
-        if not len(indices):
-            ids = np.full((1, 2), self._pad_id, dtype=np.int64)
-            return Batch(ids, np.full_like(ids, IGNORED), np.array([[0, 1]]), [2])
-        shape = (len(indices), int(self.tokens[np.asarray(indices)].max()))
-        input_ids = np.full(shape, self._pad_id, dtype=np.int64)
+        return joined([self._row(index) for index in indices], self._pad_id)
+
+    def _row(self, index: int) -> Batch:
+        """Return one row as long as it is."""
+        shape = (1, int(self.tokens[index]))
+        input_ids, position_ids = np.empty(shape, np.int64), np.empty(shape, np.int64)
         labels = np.full(shape, IGNORED, dtype=np.int64)
-        position_ids = np.zeros(shape, dtype=np.int64)
-        packed = []
-        for line, index in enumerate(indices):
-            at = 0
-            for piece in self._rows[index]:
-                start, stop = self._pieces.starts[piece], self._pieces.stops[piece]
-                ids, learned = self._documents.ids[start:stop], self._documents.learned[start:stop]
-                end = at + len(ids)
-                input_ids[line, at:end] = ids
-                labels[line, at:end] = np.where(learned, ids, IGNORED)
-                labels[line, at] = IGNORED
-                position_ids[line, at:end] = np.arange(len(ids))
-                packed.append(len(ids))
-                at = end
-            if at < shape[1]:
-                position_ids[line, at:] = np.arange(shape[1] - at)
-                packed.append(shape[1] - at)
+        packed, at = [], 0
+        for piece in self._rows[index]:
+            start, stop = self._pieces.starts[piece], self._pieces.stops[piece]
+            ids, learned = self._documents.ids[start:stop], self._documents.learned[start:stop]
+            end = at + len(ids)
+            input_ids[0, at:end] = ids
+            labels[0, at:end] = np.where(learned, ids, IGNORED)
+            labels[0, at] = IGNORED
+            position_ids[0, at:end] = np.arange(len(ids))
+            packed.append(len(ids))
+            at = end
         return Batch(input_ids, labels, position_ids, packed)
 
     @property
@@ -191,7 +186,13 @@ class PackedRows:
 
 
 def joined(rows: Sequence[Batch], pad_id: int) -> Batch:
-    """Return batches of one row each as one batch, padded with `pad_id` to the longest."""
+    """Return batches of one row each as one batch, padded with `pad_id` to the longest.
+
+    Without any, return the row of two tokens that `Rows.batch` speaks of.
+    """
+    if not rows:
+        ids = np.full((1, 2), pad_id, dtype=np.int64)
+        return Batch(ids, np.full_like(ids, IGNORED), np.array([[0, 1]]), [2])
     shape = (len(rows), max(row.input_ids.shape[1] for row in rows))
     input_ids = np.full(shape, pad_id, dtype=np.int64)
     labels = np.full(shape, IGNORED, dtype=np.int64)

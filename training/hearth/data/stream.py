@@ -142,8 +142,6 @@ class StreamedRows:
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """Return the rows numbered `indices`, padded; see `Rows.batch`."""
-        if not len(indices):
-            return self._first.batch([])
         places = [self.place(row) for row in indices]
         return joined([rows.batch([own]) for rows, own in places], self._pad_id)
 

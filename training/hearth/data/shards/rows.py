@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hearth.data.rows import IGNORED, Batch
+from hearth.data.rows import IGNORED, Batch, joined
 from hearth.data.shards.format import open_shard
 
 _OPEN = 256
@@ -48,8 +48,7 @@ class ShardRows:
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """Return the rows numbered `indices`; see `Rows.batch`."""
         if not len(indices):
-            ids = np.zeros((1, 2), dtype=np.int64)
-            return Batch(ids, np.full_like(ids, IGNORED), np.array([[0, 1]]), [2])
+            return joined([], pad_id=0)
         ids = np.empty((len(indices), self._length), dtype=np.int64)
         for line, index in enumerate(indices):
             path, start = self._place(int(index))
