@@ -87,7 +87,7 @@ class Follower:
         if metrics["anew"]:  # a resumed run replaces the file
             self._story, self._half = Story(), ""
         *lines, self._half = (self._half + metrics["text"]).split("\n")
-        began = self._record["began"][:_TO_THE_SECOND]
+        began = self._record.get("began", "")[:_TO_THE_SECOND]  # runs of earlier versions
         for line in parse(lines):
             if str(line.get("time"))[:_TO_THE_SECOND] < began:
                 continue

@@ -164,6 +164,16 @@ def test_a_job_that_waits_is_followed_and_is_stopped_once_it_is_cancelled(
     assert_names(end["cause"]["message"], "12", "cancelled")
 
 
+def test_a_run_of_an_earlier_version_is_shown_whose_record_does_not_say_when_it_began():
+    lines = Lines()
+    text = written(start_line("desk", time=SINCE), step_line(10, step=60, time=SINCE))
+    metrics = {"place": [1, len(text)], "anew": True, "behind": False, "text": text}
+    old = {name: value for name, value in record("finished").items() if name != "began"}
+    end = {"record": old, "alive": False, "metrics": metrics}
+    assert follow(Reported([end]), lines).inspect() == {"state": "finished", "cause": None}
+    assert_names("\n".join(lines), "step 60/60")
+
+
 def test_a_run_that_was_never_started_there_is_unknown(stream):
     assert outcome_of(follow(stream(metrics=None)))["state"] == "unknown"
 
