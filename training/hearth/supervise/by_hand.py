@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import os
 import shlex
 import shutil
 import signal
@@ -114,17 +113,7 @@ def _launch(spec: Spec) -> int:
     go = Go(spec.meeting.port, generation, spec.nodes, tuple(sorted(sources)))
     words = command(spec, go)
     spec.stop_file.unlink(missing_ok=True)
-    record = RunRecord(
-        spec.run,
-        spec.node,
-        spec.rank,
-        generation,
-        os.getpid(),
-        state="running",
-        command=words,
-        nodes=list(spec.nodes),
-        script=Path(spec.script).name if spec.scripted else "",
-    )
+    record = RunRecord.from_spec(spec, generation=generation, state="running", command=words)
     record.write(spec.record)
     for rank, (name, address) in enumerate(zip(spec.nodes, spec.addresses, strict=True)):
         if rank != spec.rank:
