@@ -59,6 +59,11 @@ class Run:
         }
 
     @property
+    def packs_documents(self) -> bool:
+        """Whether a row holds documents isolated from each other; those of token shards are not."""
+        return self.settings.packing and not self.shards
+
+    @property
     def resumes(self) -> bool:
         """Whether this resumes an earlier run."""
         return self.settings.resume is not None

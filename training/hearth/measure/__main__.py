@@ -107,7 +107,7 @@ def _rank(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
     model.use_scaler(scaler)
     model.before_step()
     autocast = functools.partial(precision.autocast, chosen, device)
-    if (settings.packing and not run.shards) or model.joins_rows:
+    if run.packs_documents or model.joins_rows:
         check_isolation(
             model, run.source.id, autocast
         )  # each rank does too; fail before they start

@@ -109,8 +109,7 @@ class Trainer:
         scaler = precision.loss_scaler(self.precision, world.device)
         self.model.use_scaler(scaler)
         autocast = functools.partial(precision.autocast, self.precision, world.device)
-        # Rows of token shards hold documents that are not isolated from each other.
-        if (settings.packing and not run.shards) or self.model.joins_rows:
+        if run.packs_documents or self.model.joins_rows:
             check_isolation(
                 self.model, run.source.id, autocast, lambda here: any(world.gather(here))
             )
