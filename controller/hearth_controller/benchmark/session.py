@@ -14,6 +14,7 @@ from typing import Any
 from hearth import __version__
 from hearth.base.errors import LaunchError
 from hearth.base.files import taken, write_whole
+from hearth.base.nvidia import ranks_of, usable_gpus
 from hearth.config import run_of
 from hearth.config.settings import for_run_name
 from hearth_controller.base.paths import as_typed
@@ -32,7 +33,6 @@ from hearth_controller.benchmark.results import (
 )
 from hearth_controller.benchmark.text import announcement, conclusion, run_line, title
 from hearth_controller.benchmark.turns import remaining
-from hearth_controller.launch.devices import gpus_of, ranks_of
 from hearth_controller.runs.story import read_lines
 
 RECORD = "benchmark.json"
@@ -196,9 +196,9 @@ def circumstances(names: Sequence[str], known: Mapping[str, Any], hearth: str) -
         }
         found[str(name)] = {what: version for what, version in facts.items() if version}
         if look := known[name].get("benchmark_look", {}).get("facts"):
-            count = ranks_of(look)
-            gpus = gpus_of(look["memory"], {})
-            ranks[str(name)] = Ranks(count, "GPU" if gpus >= count else "rank")
+            count = ranks_of(look["memory"], look["own"]["nproc"])
+            kind = "GPU" if usable_gpus(look["memory"]) >= count else "rank"
+            ranks[str(name)] = Ranks(count, kind)
     return Circumstances(hearth, found, ranks)
 
 

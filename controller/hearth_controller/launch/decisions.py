@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hearth.base.errors import LaunchError
+from hearth.base.nvidia import ranks_of
 from hearth.config import pinned, run_of, run_text
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import ExaminedNode
-from hearth_controller.launch.devices import device_of, gpus_of, ranks_of, unseen_gpu, unused_gpu
+from hearth_controller.launch.devices import device_of, gpus_of, unseen_gpu, unused_gpu
 from hearth_controller.launch.fit import check_fit
 from hearth_controller.launch.job import job_script
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
@@ -190,7 +191,8 @@ class Launch:
         """Return the `names` that train, their `specs`, and the text of their `job`.
 
         `slurm` has Slurm's `nodes` by name and the `options` of a job; without it there is none.
-                Raises `LaunchError` with everything that keeps these nodes from training together.
+
+        Raises `LaunchError` with everything that keeps these nodes from training together.
         """
         prepared, looks = self.prepared, self.facts("look")
         devices = {
@@ -199,7 +201,10 @@ class Launch:
         if self.scripted:
             # A person's script has a minute to end.
             choice: dict[str, Any] = {"names": list(self.addresses), "stop_grace": 60.0}
-            nproc = {name: ranks_of(facts) for name, facts in looks.items()}
+            nproc = {
+                name: ranks_of(facts["memory"], facts["own"]["nproc"])
+                for name, facts in looks.items()
+            }
             each = ", ".join(f"{name} {count} on {devices[name]}" for name, count in nproc.items())
             choice["say"] = f"  ranks: {each}"
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hearth.base.nvidia import usable_gpus
 from hearth.verify.judgement import short_gpu
 from hearth_controller.driver.cards import card
 
@@ -51,12 +52,7 @@ def unseen_gpu(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
 
 def gpus_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> int:
     """Return the number of GPUs that a node computes on, 0 for its processor."""
-    return len(memory["gpus"]) if memory["cuda"] and prepared.get("gpus") != 0 else 0
-
-
-def ranks_of(facts: Mapping[str, Any]) -> int:
-    """Return an inspected node's number of ranks: the inventory's, or one per usable GPU."""
-    return facts["own"]["nproc"] or max(1, gpus_of(facts["memory"], {}))
+    return usable_gpus(memory) if prepared.get("gpus") != 0 else 0
 
 
 def device_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:

@@ -51,6 +51,7 @@ import os
 import pwd
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.nvidia import ranks_of
 from ansible.module_utils.hearth_node.base import absolute
 from ansible.module_utils.hearth_node.network.nics import carrier, see
 from ansible.module_utils.hearth_node.system.memory import look
@@ -95,7 +96,7 @@ def main() -> None:
         state |= {
             "python": python,
             "interface": carrier(see(), given["address"]),
-            "nproc": given["nproc"] or max(1, len(memory["gpus"]) if memory["cuda"] else 0),
+            "nproc": ranks_of(memory, given["nproc"]),
         }
     owner = os.stat(path).st_uid if os.path.exists(path) else os.geteuid()
     user = pwd.getpwuid(owner).pw_name if os.path.isdir(_SYSTEMD) else ""

@@ -63,6 +63,19 @@ def restart_warning(look: Mapping[str, Any]) -> str:
     return f"\nWARNING: {look['next_boot']}, so the next restart loses the GPU: {look['remedy']}"
 
 
+def usable_gpus(memory: Mapping[str, Any]) -> int:
+    """Return the number of GPUs that the driver lists and torch is built for.
+
+    `memory` are the facts of a node from the Ansible module `hearth_look`.
+    """
+    return len(memory["gpus"]) if memory["cuda"] else 0
+
+
+def ranks_of(memory: Mapping[str, Any], nproc: int) -> int:
+    """Return a node's number of ranks: the inventory's `nproc`, or one per usable GPU for 0."""
+    return nproc or max(1, usable_gpus(memory))
+
+
 def major(version: str) -> int:
     """Return the branch of a version such as 580.126.09; 0 if there is none."""
     found = re.match(r"\d+", version)
