@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +21,7 @@ from hearth.base.text import listed
 from hearth.config import Run, Settings, load_preset, preset_names
 from hearth.config.held_shards import held_shards
 from hearth.config.layout import Layout
+from hearth.config.shards import Shard
 from hearth.data.load import TokenData, load_data
 from hearth.data.mixture import load_mixture
 from hearth.data.shards.load import load_shards
@@ -160,8 +161,11 @@ def _run_all(checks: Iterable[Callable[[], None]]) -> None:
         raise HearthError(*dict.fromkeys(findings))
 
 
-def _check_dataset(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
-    """Raise if a local data file is missing or not the one that the run was created with."""
+def _checked_files(run: Run, layout: Layout, say: Callable[[str], None]) -> dict[Shard, Path]:
+    """Return the path of each token shard of `run`; none if its data are something else.
+
+    Raises `HearthError` if a local file is missing or not the one that the run was made with.
+    """
     if run.shards:
         held = held_shards(run, layout, say)
         if missing := [shard.path for shard in run.shards if shard not in held]:
@@ -169,7 +173,7 @@ def _check_dataset(run: Run, layout: Layout, say: Callable[[str], None]) -> None
                 f"{listed(missing)}: missing on this node, or not as the run was made with; bring "
                 "the shards again"
             )
-        return
+        return held
     findings = []
     for name, sha256 in run.data_checksums.items():
         path = Path(layout.datasets(run)[name])
@@ -179,26 +183,27 @@ def _check_dataset(run: Run, layout: Layout, say: Callable[[str], None]) -> None
             findings.append(f"{path} is not the file that the run was made with; bring it again")
     if findings:
         raise HearthError(*findings)
+    return {}
 
 
 def _load(
     run: Run,
     layout: Layout,
+    shards: Mapping[Shard, Path],
     model: Path,
     own_code: bool,
     tokenizer: Any,
     say: Callable[[str], None],
 ) -> TokenData:
-    """Return the data of `run`, whose tokens the `model` knows.
+    """Return the data of `run`, whose tokens the `model` knows; `shards` are its token shards.
 
     Raises `HearthError` with the problems found in the data.
     """
     settings = run.settings
-    if run.shards:
-        held = held_shards(run, layout, say)
+    if shards:
         return load_shards(
-            [held[shard] for shard in run.shards if not shard.validation],
-            [held[shard] for shard in run.shards if shard.validation],
+            [shards[shard] for shard in run.shards if not shard.validation],
+            [shards[shard] for shard in run.shards if shard.validation],
             sequence_length=settings.sequence_length,
             validation_tokens=settings.validation_tokens,
             vocabulary=vocabulary_of(model, own_code),
@@ -265,7 +270,7 @@ def prepare(
 
     settings = run.settings
     attempt(lambda: check(run, layout))
-    attempt(lambda: _check_dataset(run, layout, say))
+    shards = attempt(lambda: _checked_files(run, layout, say))
     fits = not judge_fit or attempt(lambda: check_fit(run, layout, say) or True)
     fetch = functools.partial(
         fetch_model,
@@ -283,7 +288,7 @@ def prepare(
         attempt(lambda: _check_model(run, model.path, own_code, layout))
     if findings or model is None or own_code is None:
         raise HearthError(*dict.fromkeys(findings))
-    data = _load(run, layout, model.path, own_code, tokenizer, say)
+    data = _load(run, layout, shards, model.path, own_code, tokenizer, say)
     if settings.early_stop and not len(data.held_out):
         raise HearthError(
             f"early_stop: nothing of {settings.dataset} is held out whose loss could stop the run; "
