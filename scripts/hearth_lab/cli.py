@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     start.add_argument(
         "--slurm",
         action="store_true",
-        help="with Slurm: slurmctld on the first, slurmd on all, one partition",
+        help="with Slurm: slurmctld on the first, slurmd on all, two partitions",
     )
     verb("down", "end the machines and take the lab away, also after a crash", node=False)
     verb("status", "show the machines", node=False)

@@ -1,4 +1,7 @@
-"""Slurm on the lab's machines: slurmctld on the first, slurmd on all of them, one partition."""
+"""Slurm on the lab's machines: slurmctld on the first, slurmd on all of them, two partitions.
+
+A job of the partition `pair` gets at most two nodes.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,7 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 {nodes}
 PartitionName=lab Default=YES Nodes=ALL
+PartitionName=pair Nodes=ALL MaxNodes=2
 """
 
 

@@ -58,6 +58,11 @@ def test_all_problems_are_shown_at_once(shared):
     assert_names(screen, "'80'", "'perhaps'", "global_batch: given twice")
 
 
+def test_a_partition_is_refused_without_slurm(shared):
+    screen = refused(shared, *shared.tiny(), "-e", "partition=gpu")
+    assert_names(screen, "--partition=gpu", "-e launcher=slurm")
+
+
 def test_a_limit_is_refused_with_the_reason(shared):
     screen = refused(shared, *shared.tiny(), "--limit", "desk")
     assert_names(screen, "all nodes")

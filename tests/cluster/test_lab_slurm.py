@@ -153,3 +153,33 @@ def test_what_slurm_does_not_take_is_refused_by_name_and_nothing_is_queued(home)
     until(nothing_is_left)
     assert not (home.runs / "refused").exists()
     assert on("tower", "ls ai-cluster/results").split().count("refused") == 0
+
+
+def limits(enforced: str) -> None:
+    """Set what Slurm does with a job beyond a partition's limits: NO, it waits; ALL, refused."""
+    conf = "/etc/slurm/slurm.conf"
+    for node in NODES:
+        as_root(node, f"sed -i /^EnforcePartLimits=/d {conf}")
+        as_root(node, f"sed -i '1i EnforcePartLimits={enforced}' {conf}")
+    as_root("tower", "scontrol reconfigure")
+
+
+@pytest.mark.rotated
+def test_a_partition_with_fewer_nodes_is_named_whether_slurm_refuses_the_job_or_lets_it_wait(home):
+    pair = (*SLURM, "-e", "partition=pair")
+    start(home, "wide", *pair, max_steps=3)
+    assert_names(
+        home.play("playbooks/status.yml"), "wide", "queued", "PartitionNodeLimit", "fewer nodes"
+    )
+    home.play("playbooks/stop.yml", *READY, "-e", "run=wide")
+    assert queue() == []
+    limits("ALL")
+    try:
+        typed = (*READY, *pair, *home.tiny(max_steps=3), "-e", "run=wider")
+        screen = home.play("train.yml", *typed, status=2)
+        assert_names(screen, "tower,laptop,oldbox", "--partition=pair", "Node count")
+        two = (*typed, "-e", "nodes=tower,laptop")
+        assert "wider finished" in home.play("train.yml", *two)
+    finally:
+        limits("NO")
+    until(nothing_is_left)

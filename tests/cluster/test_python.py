@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.house import House
 from support.stand_in_index import lock_line, make_wheel, stand_in_index
 
 pytestmark = pytest.mark.cluster
-ALPHA = make_wheel("alpha", "1.0")
+ALPHA = make_wheel("alpha", "1.0", size=100_000)
+
+
+def _holds_alpha(path: Path) -> bool:
+    """Return whether a file has the data of the wheel in it, packed or installed."""
+    return b"x" * 100_000 in path.read_bytes()
 
 
 def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_path):
@@ -32,6 +38,9 @@ def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_p
         assert len(index.asked) == 1
         wheels = tmp_path / "cache" / "hearth" / "wheels"
         assert [path.name for path in wheels.glob("*.whl")] == list(ALPHA)
+        holders = [path for path in tmp_path.rglob("*") if path.is_file() and _holds_alpha(path)]
+        installed = next(python.parents[1].glob("lib/python*/site-packages/alpha/data.bin"))
+        assert sorted(holders) == sorted([installed, *wheels.glob("*.whl")])
         done = subprocess.run([python, "-c", "import alpha"], capture_output=True, timeout=30)
         assert done.returncode == 0
         screen = house.play("playbooks/python.yml", "-e", json.dumps(given))

@@ -208,6 +208,19 @@ def test_a_look_at_nodes_without_rank_0_is_told_by_them_and_brings_their_record(
     assert not (tmp_path / "short" / "adapter").exists()
 
 
+def test_a_node_that_cannot_start_calls_the_run_back_on_the_others(short):
+    house, _ = short
+    taken = house.workspace("laptop") / "config" / "stuck.json"
+    (taken / "mine").mkdir(parents=True)
+    screen = house.play("train.yml", *house.tiny(run="stuck", max_steps=100_000), status=2)
+    shutil.rmtree(taken)
+    assert_line(screen, "laptop", "stuck.json")
+    assert_line(screen, "called back")
+    assert "The run is under way" not in screen
+    assert house.processes() == []
+    assert house.record("desk", "stuck")["state"] == "stopped"
+
+
 @pytest.mark.rotated
 def test_control_c_ends_the_looking_not_the_training_and_a_second_run_is_refused(house):
     play = house.start("train.yml", *house.tiny(run="calm", max_steps=100_000))

@@ -141,7 +141,8 @@ def _unfit(value: Any, one_computer: bool, nic_named: bool) -> str:
     if address in _EXAMPLES:
         return "is the example's; set the machine's own, which `ip -brief address` shows on it"
     if address.is_link_local and address.version == 6:
-        # Gloo and NCCL send an address with the number of the sender's interface in it.
+        # Gloo sends it with the number of the sender's interface, which is wrong on the receiver
+        # unless both have the same number there (measured: tests.bench.link_local).
         return (
             "is link-local, and means another machine on each interface; give the NIC an IPv4 or "
             "an fd00:: address (fe80::…%INTERFACE can be the ansible_host or first_address)"

@@ -1,11 +1,14 @@
 """The controller's folder of wheels for the nodes: each fetched once and verified by its hash.
 
 pip downloads them, since it handles indexes, mirrors and proxies. It resumes a broken connection
-and caches each complete file, so that a killed download loses at most the file in transit.
+and caches each complete file, so that a killed download loses at most the file in transit. Its
+cache lies beside the wheels and is removed once they are complete: in the user's, all of them would
+stay a second time, several GB.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -86,12 +89,35 @@ class Wheelhouse:
             found = self.find(pins, target)
             missing = [pin for pin in pins if pin.name not in found]
             builds = [pin for pin in missing if pin.is_build]
+            if missing and not self._cache.exists():
+                self._adopt_cache()
             self._download([pin for pin in missing if not pin.is_build], target, show)
             try:
                 self._download(builds, target, show)
             except SupplyError:
                 self._download(builds, target, show, "--index-url", builds_from)
+            shutil.rmtree(self._cache, ignore_errors=True)
             return found | self.find(missing, target)
+
+    @property
+    def _cache(self) -> Path:
+        """Folder of pip's cache, until all wheels are here."""
+        return self._folder / ".cache"
+
+    def _adopt_cache(self) -> None:
+        """Begin the cache with hard links to the user's: what is there is not downloaded again."""
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "cache", "dir", "--disable-pip-version-check"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        theirs = Path(done.stdout.strip())
+        if done.returncode or not theirs.is_dir():  # the user keeps none
+            return
+        # A file that cannot be linked, from another disk for example, is downloaded.
+        with contextlib.suppress(OSError):
+            shutil.copytree(theirs, self._cache, copy_function=os.link)
 
     def _download(self, pins: list[Pin], target: Target, show: Show, *source: str) -> None:
         """Let pip download pins into a temporary folder, then move each wheel in by renaming."""
@@ -115,6 +141,7 @@ class Wheelhouse:
         command = [
             *(sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-input"),
             *("--progress-bar", "raw", "--resume-retries", str(_RESUMES)),
+            *("--cache-dir", str(self._cache)),
             *("--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", str(folder)),
             *options,
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -65,12 +66,20 @@ options:
   slurm:
     description: >-
       Slurm's names of the nodes (C(nodes), by name) and the C(options) of a job, for V(choose);
-      empty without Slurm.
+      empty without Slurm, and then V(plan) refuses what was typed for a job.
     type: dict
     default: {}
 """
 
 _NOTHING = "Nothing was started on any node."
+
+
+def _without_slurm(options: Sequence[str]) -> str:
+    """Return the error about options of a job for a run that is none."""
+    return (
+        f"{' '.join(options)}: this run is started without Slurm; add -e launcher=slurm, or leave "
+        f"it out. {_NOTHING}"
+    )
 
 
 class ActionModule(ActionBase):
@@ -103,6 +112,8 @@ class ActionModule(ActionBase):
             arguments = given["at"] | {"command": ["hearth.verify", "ports"], "spec": spec}
             return result | self._execute_module("hearth_command", arguments, task_vars=task_vars)
         if given["verb"] == "plan":
+            if run["job_options"] and not given["slurm"]:
+                return result | {"failed": True, "msg": _without_slurm(run["job_options"])}
             return result | launch.plan(given["shared"], given["direct_mb"] * 1e6)
         idle = launch.idle_gpus()
         results = {

@@ -16,6 +16,10 @@ from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK, TOKENS
 
 _LACKS_PACKAGE = re.compile(r"^ModuleNotFoundError: No module named '(?!hearth\b)(.+)'\Z", re.M)
 
+_LACKS_COMMAND = re.compile(
+    r": error: argument verb: invalid choice: |: No module named '?hearth\b", re.M
+)
+
 TIMED_OUT = 124
 """Status of a command that did not end in time, as of timeout(1)."""
 
@@ -144,12 +148,23 @@ def hearth(module: Any, python: str, arguments: list[str], variables: dict[str, 
         if not isinstance(said, dict):
             raise TypeError
     except (IndexError, ValueError, TypeError):
+        if _LACKS_COMMAND.search(errors):
+            return Report([_older(arguments, variables)])
         return Report([_crash(module, python, arguments[0], status, errors, variables)])
     findings = [str(finding) for finding in said.get("findings", [])]
     if status != 0 and not findings:
         name = " ".join(arguments[:2])
         findings = [_crash(module, python, name, status, errors, variables)]
     return Report(findings, said.get("facts", {}), said)
+
+
+def _older(arguments: list[str], variables: dict[str, str]) -> str:
+    """Return the finding for a command that the training code of the node does not have."""
+    return (
+        f"the training code in {variables['HEARTH_WORKSPACE']} has no command "
+        f"`{' '.join(arguments[:2])}`: it is older than this computer's, which "
+        "`provision.yml --tags workspace` brings, or the next train.yml"
+    )
 
 
 def _crash(

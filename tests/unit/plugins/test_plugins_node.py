@@ -220,6 +220,18 @@ def test_a_process_that_crashes_is_diagnosed(tmp_path, workspace, command, error
     assert ("Traceback" in finding) == (not facts)
 
 
+@pytest.mark.parametrize("words", [["hearth.verify", "of-tomorrow"], ["hearth.tomorrow", "look"]])
+def test_a_command_that_the_nodes_code_does_not_have_is_named_with_what_brings_it(
+    workspace, command, words
+):
+    (workspace / "scripts" / "hearth").rmdir()
+    (workspace / "scripts").rmdir()
+    (workspace / "scripts").symlink_to(ROOT / "training")
+    (finding,) = command(command=words, run_file="", python=sys.executable)["findings"]
+    assert_names(finding, workspace, *words, "older", "provision.yml --tags workspace")
+    assert "invalid choice" not in finding
+
+
 def test_an_environment_without_a_package_is_named_once_and_asked_no_more(
     tmp_path, workspace, command
 ):

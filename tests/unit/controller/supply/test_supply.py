@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from packaging.tags import parse_tag
 from support.facts import refuses
 from support.house import ROOT
+from support.programs import run
 from support.stand_in_index import lock_line, make_wheel, stand_in_index
 from support.waiting import until
 
@@ -146,7 +150,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(index, tmp_path):
 
 
 def test_a_download_that_is_killed_loses_no_more_than_the_file_on_its_way(index, tmp_path, start):
-    """The rest comes from pip's cache; a folder that the killed one left behind is cleared."""
+    """Whole files are not asked for again, and nothing of the killed download stays behind."""
     pins = [offer(index, "first", "1.0", size=1000), offer(index, "second", "1.0", size=1000)]
     index.stalls.add("second-1.0-py3-none-any.whl")
     program = (
@@ -169,7 +173,51 @@ def test_a_download_that_is_killed_loses_no_more_than_the_file_on_its_way(index,
     wheels = Wheelhouse(tmp_path / "wheels").fetch(pins, NODE, "", quiet)
     assert set(wheels) == {"first", "second"}
     assert [name for name, _ in index.asked] == ["second-1.0-py3-none-any.whl"]
-    assert not list((tmp_path / "wheels").glob(".new-*"))
+    assert {path.name for path in (tmp_path / "wheels").iterdir()} == {".lock", *index.files}
+
+
+def stored(folder: Path) -> int:
+    """Return the bytes of all files below a folder; one with two names counts once."""
+    files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    return sum({each.st_ino: each.st_size for each in files}.values())
+
+
+def test_a_wheel_that_was_fetched_is_stored_once(index, tmp_path):
+    pin = offer(index, "big", "1.0", size=3_000_000)
+    Wheelhouse(tmp_path / "wheels").fetch([pin], NODE, "", quiet)
+    assert 3_000_000 < stored(tmp_path) < 3_100_000
+
+
+@pytest.mark.parametrize("other_disk", [False, True])
+def test_a_wheel_in_pips_own_cache_is_taken_if_it_is_on_this_disk_and_stays_there(
+    index, tmp_path, monkeypatch, other_disk
+):
+    pin = offer(index, "big", "1.0", size=3_000_000)
+    wanted, cache = tmp_path / "wanted.txt", tmp_path / "pip"  # as the fixture names it
+    wanted.write_text(as_requirements([pin]))
+    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest")
+    done = run(*pip, tmp_path / "mine", "-r", wanted)
+    assert done.returncode == 0, done.stderr
+    before = stored(cache)
+    assert before > 3_000_000
+    index.asked.clear()
+    if other_disk:
+        monkeypatch.setattr(os, "link", refuse_to_link)
+    Wheelhouse(tmp_path / "wheels").fetch([pin], NODE, "", quiet)
+    assert [name for name, _ in index.asked] == (list(index.files) if other_disk else [])
+    assert stored(cache) == before
+    assert {path.name for path in (tmp_path / "wheels").iterdir()} == {".lock", *index.files}
+
+
+def refuse_to_link(source: object, target: object) -> None:
+    """Do as os.link does between two disks."""
+    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(source), None, str(target))
+
+
+def test_wheels_are_fetched_where_pip_keeps_no_cache(index, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    pin = offer(index, "one", "1.0")
+    assert set(Wheelhouse(tmp_path / "wheels").fetch([pin], NODE, "", quiet)) == {"one"}
 
 
 def test_a_build_that_the_index_lacks_comes_from_the_one_of_its_makers(index, tmp_path):
