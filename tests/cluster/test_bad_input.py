@@ -34,7 +34,11 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
     ("settings", "facts"),
     [
         ({"split": "4:2:1"}, ["4:2:1", "3 shares", "2 ranks"]),
-        ({"lora_targets": "nope"}, ["desk, laptop: lora_targets", "nope"]),
+        pytest.param(
+            {"lora_targets": "nope"},
+            ["desk, laptop: lora_targets", "nope"],
+            marks=pytest.mark.rotated,
+        ),
     ],
     ids=["split", "lora_targets"],
 )

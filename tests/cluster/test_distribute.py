@@ -59,6 +59,7 @@ def test_the_node_that_has_the_model_sends_it_and_once_more_nothing_is_changed(h
     assert "desk changed=0 · laptop changed=0" in screen
 
 
+@pytest.mark.rotated
 def test_what_nobody_has_is_downloaded_by_one_node_only(house):
     with stand_in_hub() as hub:
         hub.models[ID] = house.model
@@ -69,6 +70,7 @@ def test_what_nobody_has_is_downloaded_by_one_node_only(house):
     assert 1 <= len(got) <= 2  # its size, and then itself
 
 
+@pytest.mark.rotated
 def test_nodes_with_one_cache_are_sent_nothing(house):
     make_cached(house.folder / "cache" / "hearth" / "models", SIZE)
     words = ("-e", f"model={ID}", "-e", "dataset=homelab-qa")
@@ -91,6 +93,7 @@ def test_a_shared_folder_holds_model_and_data_once(house):
     assert "desk changed=0 · laptop changed=0" in screen
 
 
+@pytest.mark.rotated
 def test_a_folder_that_is_not_shared_in_truth_is_refused(house):
     for node in ("desk", "laptop"):
         (house.folder / "not-shared" / node).mkdir(parents=True)

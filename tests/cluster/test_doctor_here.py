@@ -83,6 +83,7 @@ def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     assert not scratch.exists()
 
 
+@pytest.mark.rotated
 def test_a_lost_workspace_is_one_trouble_and_what_depends_on_it_is_not_checked(house):
     done = house.script("doctor", "--json")
     assert done.returncode in (1, 2)

@@ -197,6 +197,7 @@ def test_down_leaves_nothing_behind(before, machines):
     lab("down")  # once more does no harm
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     "crash", ["while it comes up", "its record is lost", "its router is killed"]
 )

@@ -46,6 +46,7 @@ def controller(tmp_path_factory) -> Iterator[Controller]:
         yield Controller(tmp_path_factory.mktemp("home"))
 
 
+@pytest.mark.rotated
 def test_check_mode_says_what_would_be_installed_and_changes_nothing(controller):
     state = "find /etc /usr /var/lib/dpkg -newer /run/systemd/container | sort"
     before = as_root("tower", state)
@@ -202,6 +203,7 @@ def test_no_restart_under_a_run_unless_forced_and_none_after_a_failure(controlle
     assert boot("oldbox") == before["oldbox"]
 
 
+@pytest.mark.rotated
 def test_ubuntus_packages_are_canonicals_for_the_installed_kernel(controller):
     """On a machine that calls itself Ubuntu; the packages are stand-ins under Ubuntu's names.
 

@@ -1,6 +1,6 @@
 """Nothing is lost: a fault on one of three machines in the middle of a run, and what it teaches.
 
-Each day plays some kinds of faults on some nodes (support/rotated.py). `python -m
+Each day plays one kind of fault on one node (support/rotated.py). `python -m
 tests.bench.faults` plays every kind on every node, and writes down what came of it.
 """
 
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 NODES = tuple(node.name for node in plan.nodes(3))
 KINDS = ("kill", "power", "cable", "disk")
-A_DAY = 2
+A_DAY = 1
 STEPS = 60
 SETTINGS = {"max_steps": STEPS, "checkpoint_every": 5, "global_batch": 24}
 

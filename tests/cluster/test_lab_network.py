@@ -171,6 +171,7 @@ def test_machines_move_to_other_addresses_and_back(bare, tmp_path, undo):
         is_as_before(node, bare)
 
 
+@pytest.mark.rotated
 def test_check_mode_shows_the_change_and_makes_none(bare, tmp_path):
     screen = play(tmp_path, NAMES, "--check", "--diff").end()
     for node in TRIED:
@@ -464,6 +465,7 @@ def test_verify_says_what_is_missing_and_the_two_ways_out(bare, tmp_path):
     assert "changed=1" not in screen
 
 
+@pytest.mark.rotated
 def test_a_nic_of_ifupdown_is_left_alone(bare, tmp_path):
     its = NODES[PEER]
     inside(

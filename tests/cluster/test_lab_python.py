@@ -117,6 +117,7 @@ def test_a_second_time_nothing_changes_and_nothing_is_fetched(controller, first)
     assert controller.asked() == []
 
 
+@pytest.mark.rotated
 def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(controller, first):
     (name, content), pip = next(iter(OLDER.items())), f"{VENV}/bin/python -m pip --isolated"
     put("laptop", f"/tmp/{name}", content)

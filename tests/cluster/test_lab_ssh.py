@@ -60,6 +60,7 @@ def login(node: str, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.rotated
 def test_check_mode_on_bare_machines_shows_their_keys_and_changes_nothing(play):
     screen = play(PREFLIGHT, SSH, "--check", "--diff")
     assert "Log in by key: changed on laptop, oldbox, tower" in screen
@@ -111,6 +112,7 @@ def test_a_password_login_becomes_a_login_by_key(joined):
         assert "BEGIN" not in on(node, "cat ~/.ssh/authorized_keys")
 
 
+@pytest.mark.rotated
 def test_a_key_that_is_there_is_used_and_lines_that_are_there_stay(joined, play):
     before = KEY.read_bytes()
     on("laptop", "printf 'ssh-ed25519 AAAA somebody\\n' > ~/.ssh/authorized_keys")
@@ -123,6 +125,7 @@ def test_a_key_that_is_there_is_used_and_lines_that_are_there_stay(joined, play)
     assert login("laptop").returncode == 0
 
 
+@pytest.mark.rotated
 def test_a_second_run_changes_nothing(joined, play):
     screen = play(PREFLIGHT, SSH)
     assert screen.splitlines()[-1] == "laptop changed=0 · oldbox changed=0 · tower changed=0"
@@ -179,6 +182,7 @@ def test_a_machine_is_found_where_it_is_today(joined, play):
     assert "cannot be reached" not in screen
 
 
+@pytest.mark.rotated
 def test_a_machine_that_is_off_is_named_and_the_others_are_done(joined, play):
     lab("power-off", "oldbox")
     as_root("laptop", "rm ~lab/.ssh/authorized_keys")

@@ -101,6 +101,7 @@ def test_a_firewall_lets_in_the_nodes_and_nobody_else_and_none_is_switched_on(cl
         as_root("tower", "ip address del 198.51.100.99/24 dev enp5s0")
 
 
+@pytest.mark.rotated
 def test_a_second_run_changes_nothing(cluster):
     screen = cluster.play(*STAGES)
     for node in ADDRESSES:

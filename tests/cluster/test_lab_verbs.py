@@ -113,6 +113,7 @@ def test_a_run_that_is_stopped_has_a_checkpoint_on_each_machine_and_a_report_her
     assert (home.runs / RUN / "report.html").exists()
 
 
+@pytest.mark.rotated
 def test_it_goes_on_and_is_attached_to_until_it_has_finished(home):
     step = [line for line in home.metrics(RUN) if line["kind"] == "end"][-1]["step"]
     verb(home, "resume", f"max_steps={step + 40}", "wait=false")

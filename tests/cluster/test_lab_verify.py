@@ -85,6 +85,7 @@ def test_a_slow_cable_is_measured_and_costs_nobody_the_verdict(home):
     assert_line(screen, "Mbit/s", "cable")
 
 
+@pytest.mark.rotated
 def test_doctor_finds_what_is_wrong_and_mends_what_is_safe(home, tmp_path):
     for node in CARDS:
         lay = f"mkdir -p ai-cluster/models/tiny && cd ai-cluster/models/tiny && python3 - {node}"

@@ -26,6 +26,7 @@ def test_every_preset_is_shown_with_the_nodes_that_it_fits(house: House):
         assert not house.workspace(node).exists()
 
 
+@pytest.mark.rotated
 def test_what_does_not_fit_is_refused_with_all_other_findings_and_the_hub_is_not_asked(house):
     wrong = {"model": "llama2-13b", "memory_limit": 2, "precision": "fp16"}
     with stand_in_hub() as hub:

@@ -19,6 +19,7 @@ MARK = ".hearth-workspace"
 FILES = {"README.md", "cluster_config.yaml", "launch_cluster.sh"}
 
 
+@pytest.mark.rotated
 def test_check_mode_foretells_and_changes_nothing(house):
     screen = house.play("provision.yml", "--check")
     assert "changed on desk, laptop" in screen
@@ -52,6 +53,7 @@ def test_this_computer_gets_its_workspaces_and_a_second_time_nothing(house):
     assert "desk changed=0 · laptop changed=0" in screen
 
 
+@pytest.mark.rotated
 def test_each_node_computes_by_itself_and_one_that_cannot_use_its_gpu_is_named(house):
     """The variables of the inventory reach the nodes here too: one has a stand-in of nvidia-smi."""
     card = "NVIDIA GeForce RTX 3070 Ti, 8192, 580.126.09, 8.6"

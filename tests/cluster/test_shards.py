@@ -11,6 +11,7 @@ pytestmark = pytest.mark.cluster
 SCRATCH = {"lora": False, "scratch": True, "max_steps": 3, "validation_tokens": 200}
 
 
+@pytest.mark.rotated
 def test_two_nodes_train_on_shards_that_both_see_and_nothing_is_copied(house):
     for name in ("train_1", "train_2", "val_1"):
         write_shard(house.folder / f"fine_{name}.bin", list(range(200)) * 5)

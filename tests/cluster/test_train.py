@@ -90,9 +90,10 @@ def failed(tmp_path_factory, tiny_model, tiny_data):
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory, tiny_model, tiny_data):
-    """A short run as a person sees it."""
+    """A short run on one node as a person sees it."""
+    words = ("run=short", "max_steps=3", "seed=7", "nodes=desk")
     with closing(House(tmp_path_factory.mktemp("short"), tiny_model, tiny_data)) as house:
-        yield house, house.train("-e", "run=short", "-e", "max_steps=3", "-e", "seed=7")
+        yield house, house.train(*(part for word in words for part in ("-e", word)))
 
 
 @pytest.mark.rotated
@@ -198,14 +199,14 @@ def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
     assert (house.runs / "short" / "report.html").read_text() == page
 
 
-def test_a_look_at_nodes_without_rank_0_is_told_by_them_and_brings_their_record(short, tmp_path):
-    house, _ = short
+def test_a_look_at_nodes_without_rank_0_is_told_by_them_and_brings_their_record(trained, tmp_path):
+    house, *_ = trained
     elsewhere = ("-e", f"plan_runs={tmp_path}")
-    screen = house.play("playbooks/attach.yml", "-e", "run=short", "--limit", "laptop", *elsewhere)
-    assert_line(screen, "short finished", "3 of 3 steps")
+    screen = house.play("playbooks/attach.yml", "-e", "run=first", "--limit", "laptop", *elsewhere)
+    assert_line(screen, "first finished", "6 of 6 steps")
     assert_line(screen, "not seen", "desk")
-    assert '"kind": "step"' in (tmp_path / "short" / "metrics.jsonl").read_text()
-    assert not (tmp_path / "short" / "adapter").exists()
+    assert '"kind": "step"' in (tmp_path / "first" / "metrics.jsonl").read_text()
+    assert not (tmp_path / "first" / "adapter").exists()
 
 
 def test_a_node_that_cannot_start_calls_the_run_back_on_the_others(short):
@@ -257,6 +258,7 @@ def test_a_killed_rank_starts_the_run_again_and_the_summary_says_so(house):
     assert house.record("desk", "cut")["generation"] == 1
 
 
+@pytest.mark.rotated("a run that fails on this computer")
 def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(failed):
     house, screen, _ = failed
     assert_line(screen, "laptop: rank 1", "signal 9 (SIGKILL)")
@@ -273,6 +275,7 @@ def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(fa
     assert house.record("desk", "end")["cause"] == house.record("laptop", "end")["cause"]
 
 
+@pytest.mark.rotated("a run that fails on this computer")
 def test_a_secret_is_in_no_file_while_ranks_run_as_processes_nor_after_they_failed(failed):
     house, screen, meanwhile = failed
     assert "Traceback" in (house.runs / "end" / "logs" / "laptop.log").read_text()

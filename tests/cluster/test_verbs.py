@@ -88,6 +88,7 @@ def test_a_run_that_is_stopped_keeps_a_checkpoint_and_is_summed_up(home):
     assert "no run is under way" in screen
 
 
+@pytest.mark.rotated
 def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
     stopped_at = home.metrics("evening")[-1]["step"]
     screen = home.play("playbooks/resume.yml", *DETACHED)

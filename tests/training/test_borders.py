@@ -53,6 +53,7 @@ def test_a_run_is_refused_before_its_first_step_and_goes_without_packing(tmp_pat
     assert len(metrics(tmp_path / "runs" / "single", "step")) == 1
 
 
+@pytest.mark.rotated
 def test_it_is_refused_while_its_speed_is_measured_before_the_ranks_meet(tmp_path, arguments):
     opt = make_model(tmp_path / "opt", family=OPTConfig, **OPT)
     by_speed = ["--split", "auto", "--micro-batch", "auto"]

@@ -48,6 +48,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, arguments):
     refused(train_forked(tmp_path, 1, *arguments), f"{tmp_path}/runs")
 
 
+@pytest.mark.rotated
 @pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to mount a small disk")
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is missing")
 def test_a_disk_that_fills_up_ends_the_run_and_leaves_the_last_good_checkpoint(tmp_path, arguments):
@@ -165,6 +166,7 @@ for _ in range(int(sys.argv[1])):
 """
 
 
+@pytest.mark.rotated
 def test_fifty_runs_of_three_ranks_end_in_fifty_clean_exits(tmp_path):
     done = python(tmp_path, "-c", PARTINGS, "50")
     assert done.stdout.splitlines() == ["[0, 0, 0]"] * 50, done.stderr

@@ -32,6 +32,7 @@ def test_the_same_plan_is_the_same_draw_bit_for_bit(drawn):
     assert again == losses
 
 
+@pytest.mark.rotated
 def test_another_split_is_another_draw(drawn):
     run, (expected, losses) = drawn
     found, others = run("other", 2, "--split", "1:2")
@@ -56,6 +57,7 @@ def test_noise_and_magnitudes_are_the_same_after_a_resume(tmp_path, arguments):
     assert furthest(without, expected) > 1e-3
 
 
+@pytest.mark.rotated
 def test_a_models_own_dropout_is_drawn_by_micro_batch_and_again_after_a_resume(tmp_path, arguments):
     gpt2 = functools.partial(make_model, family=GPT2Config, attn_pdrop=0.0)
     drops = gpt2(tmp_path / "drops", resid_pdrop=0.3, embd_pdrop=0.3)

@@ -77,6 +77,7 @@ def test_the_count_goes_on_after_a_stop(alone, common, tmp_path):
     assert judged(tmp_path / "runs" / "night") == judged(night)
 
 
+@pytest.mark.rotated
 def test_a_run_that_ended_early_goes_on_only_with_more_patience(alone, tmp_path):
     cwd, night, _ = alone
     before, (end,) = learned(cwd, "night"), metrics(night, "end")

@@ -23,6 +23,7 @@ def test_what_does_not_fit_is_refused_and_the_hub_is_not_even_asked(tmp_path):
     assert not hub.asked
 
 
+@pytest.mark.rotated
 def test_the_sizes_that_the_hub_publishes_are_enough_to_refuse_a_model(tmp_path):
     with stand_in_hub() as hub:
         hub.models["house/large"] = published(tmp_path / "large", "llama2-13b")
@@ -32,10 +33,11 @@ def test_the_sizes_that_the_hub_publishes_are_enough_to_refuse_a_model(tmp_path)
 
 
 def test_the_presets_are_listed(tmp_path):
-    done = succeeded(train(tmp_path, 1, "--list-models"))
+    done = succeeded(train_forked(tmp_path, 1, "--list-models"))
     assert done.stdout.rstrip() == listing()
 
 
+@pytest.mark.rotated
 def test_a_person_can_try_it_all_the_same(tmp_path):
     with stand_in_hub() as hub:
         done = train(tmp_path, 1, *LARGE, "--fit", "warn", **hub.variables)
@@ -55,6 +57,7 @@ def test_the_revision_that_was_fetched_is_recorded(tmp_path, tiny_model, argumen
     succeeded(train_forked(tmp_path, 1, "--resume", "night", "--max-steps", 2))
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_the_estimate_is_near_what_a_rank_takes(tmp_path):
     """Two more sizes are measured by tests.bench.memory; see docs/measurements.md."""

@@ -66,6 +66,7 @@ def test_the_bytes_are_counted_once_a_round(rounds):
     assert end["exchanged_bytes"] == 6 * start["exchange_bytes"]  # 22 steps are six rounds
 
 
+@pytest.mark.rotated
 def test_the_held_out_loss_comes_near_that_of_an_exchange_in_every_step(rounds, common, tmp_path):
     cwd, _ = rounds
     trained(tmp_path, "night", *common)

@@ -146,4 +146,5 @@ def test_the_command_says_what_it_does_and_ends_with_2_where_it_cannot(runs, tmp
     done = succeeded(python(tmp_path, *command))
     assert done.stderr == ""
     assert done.stdout.splitlines()[-1].endswith(f" {tmp_path}/new/merged")
-    assert refused(python(tmp_path, *command)).count("hearth: error:") == 1
+    again = train_forked(tmp_path, 1, *command[1:], script=command[0])
+    assert refused(again).count("hearth: error:") == 1

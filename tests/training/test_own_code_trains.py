@@ -6,7 +6,7 @@ import pytest
 import torch
 from peft import PeftModel
 from support.own_code import CODE, make_hermit
-from support.ranks import figures, succeeded, train, train_forked
+from support.ranks import figures, succeeded, train_forked
 from transformers import AutoModelForCausalLM
 
 from hearth.base.errors import ModelError
@@ -37,7 +37,7 @@ def logits(folder, adapter=None):
 def test_two_ranks_that_load_its_code_at_the_same_time_train_and_the_adapter_is_merged(
     tmp_path, typed
 ):
-    done = succeeded(train(tmp_path, 2, *typed, "--trust-remote-code"))
+    done = succeeded(train_forked(tmp_path, 2, *typed, "--trust-remote-code"))
     assert f"runs: {', '.join(CODE)} in" in done.stdout
     assert figures(tmp_path / "runs" / "night", "step", "step") == [1, 2, 3, 4]
     run, base = tmp_path / "runs" / "night", tmp_path / "hermit"

@@ -16,7 +16,10 @@ from hearth.trainer.loop import Trainer
 BITS = ["load_in_4bit", "load_in_8bit"]
 
 
-@pytest.fixture(scope="module", params=BITS)
+@pytest.fixture(
+    scope="module",
+    params=[BITS[0], pytest.param(BITS[1], marks=pytest.mark.rotated("training in 8 bits"))],
+)
 def alone(request, tmp_path_factory, arguments):
     """Return a folder with a run of one rank, and what others repeat of it."""
     cwd = tmp_path_factory.mktemp("alone")

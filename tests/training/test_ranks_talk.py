@@ -106,6 +106,7 @@ def rank(number):
 """
 
 
+@pytest.mark.rotated
 def test_an_exchange_is_given_up_after_the_time_that_was_set(tmp_path):
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     done = succeeded(python(tmp_path, "-c", IMPORTS + ABSENT + FORKED, **address))

@@ -104,6 +104,7 @@ def test_a_supervisor_that_has_to_end_though_nobody_asked_is_waited_for(
         assert (record["state"], launches(record)) == ("finished", [(0, victim, "node_lost")])
 
 
+@pytest.mark.rotated
 def test_a_machine_that_only_slept_joins_again_by_itself(begun):
     run = begun(3)
     run.supervisor("node1").send_signal(signal.SIGSTOP)
@@ -113,6 +114,7 @@ def test_a_machine_that_only_slept_joins_again_by_itself(begun):
     assert {record["state"] for record in finish(run).values()} == {"finished"}
 
 
+@pytest.mark.rotated
 def test_who_never_comes_back_ends_the_run_with_its_loss(begun):
     run = begun(2, return_timeout=5, ready_timeout=3)
     run.supervisor("node1").kill()

@@ -78,6 +78,7 @@ def test_cut_alike_it_is_bit_for_bit_what_ddp_computes(one_process, tmp_path):
     assert furthest(learned(tmp_path, "fsdp"), learned(tmp_path, "ddp")) == 0
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("first", "then"),
     [

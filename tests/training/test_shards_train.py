@@ -57,6 +57,7 @@ def test_shards_of_another_vocabulary_are_named_before_training(tmp_path, scratc
     assert not list(tmp_path.glob("runs/*/metrics.jsonl"))
 
 
+@pytest.mark.rotated
 def test_shards_that_are_missing_or_others_on_a_node_are_named(tmp_path, scratch):
     folder = stopped(tmp_path, "night", 1, *scratch)
     write_shard(tmp_path / "fine_train_1.bin", [7] * 480)

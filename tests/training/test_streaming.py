@@ -39,7 +39,8 @@ def hub(tmp_path):
 
 
 def test_a_stream_is_exact_under_any_split_and_goes_on_at_the_row(tmp_path, tiny_model, hub):
-    origin = Origin(variables=tuple(hub.variables.items()))
+    imports = (*Origin().imports, "datasets")
+    origin = Origin(imports=imports, variables=tuple(hub.variables.items()))
     more = [
         *("--model", tiny_model, "--dataset", "owner/words", "--streaming", "--evaluate"),
         *("--sequence-length", 128, "--held-out", 0.05, "--precision", "fp64", "--wandb", "off"),

@@ -175,6 +175,7 @@ def test_without_rank_0_the_others_name_it(nodes):
     assert_names(cause["message"], "node0", "127.0.0.1 port")
 
 
+@pytest.mark.rotated
 def test_another_runs_token_is_refused(nodes):
     run = nodes(2, ready_timeout=4)
     run.change("node1", token="another-secret-of-another-run")
@@ -235,6 +236,7 @@ def test_the_token_is_never_sent(nodes):
 # Failing
 
 
+@pytest.mark.rotated
 def test_a_rank_that_raises_under_torchrun_ends_all_with_its_error(nodes):
     run = with_torchrun(nodes, 2, nproc=2, RAISES="2")
     run.start()
@@ -254,6 +256,7 @@ def test_only_echoes_name_the_first_of_them(nodes):
     }
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(("victim", "count"), [("rank 2", 3), ("torchrun", 2)])
 def test_kill_9_of_a_rank_or_of_torchrun_stops_all_nodes(nodes, victim, count):
     run = with_torchrun(nodes, count)
@@ -287,7 +290,11 @@ def test_what_the_kernel_says_of_a_killed_rank_is_in_the_nodes_log(nodes, tmp_pa
 
 @pytest.mark.parametrize(
     ("victim", "make"),
-    [("node0", None), ("node1", None), ("node1", with_torchrun)],
+    [
+        ("node0", None),
+        ("node1", None),
+        pytest.param("node1", with_torchrun, marks=pytest.mark.rotated),
+    ],
     ids=["the first", "another", "another under torchrun"],
 )
 def test_kill_9_of_a_supervisor_takes_its_ranks_and_its_peers_along(nodes, victim, make):
@@ -305,6 +312,7 @@ def test_kill_9_of_a_supervisor_takes_its_ranks_and_its_peers_along(nodes, victi
     assert (status["state"], status["alive"]) == ("running", False)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("victim", ["node0", "node2"])
 def test_a_silent_supervisor_stops_its_peers_and_itself_when_it_wakes(nodes, victim):
     run = nodes(3, silence_timeout=3)

@@ -40,17 +40,28 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_texts(tmp_path_factory.mktemp("data") / "texts.jsonl", 24, LENGTH)
 
 
-@pytest.fixture
-def computed(tmp_path: Path, texts: Path) -> Callable:
-    """Return a function that runs `support/compute.py` as a rank and loads the result."""
+@pytest.fixture(scope="session")
+def computed(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Callable:
+    """Return a function that runs `support/compute.py` as a rank and loads the result.
+
+    Tests that compare with the same gradients have them computed once.
+    """
+    known: dict[tuple[object, ...], dict[str, torch.Tensor]] = {}
 
     def compute(verb: str, backend: str, precision: str, model: Path, *sizes: int, **settings):
-        out = tmp_path / "computed.pt"
+        wanted = (verb, backend, precision, model, sizes, *sorted(settings.items()))
+        if wanted not in known:
+            known[wanted] = run(verb, backend, precision, model, *sizes, **settings)
+        return known[wanted]
+
+    def run(verb: str, backend: str, precision: str, model: Path, *sizes: int, **settings):
+        folder = tmp_path_factory.mktemp("computed")
+        out = folder / "computed.pt"
         common = {"model": model, "dataset": texts, "sequence_length": LENGTH, "backend": backend}
         given = json.dumps(common | {"lora_rank": 4} | settings, default=str)
         origin = UNSLOTH if backend == "unsloth" else Origin()
         words = (verb, precision, out, given, *sizes)
-        succeeded(train_forked(tmp_path, 1, *words, script=COMPUTE, origin=origin))
+        succeeded(train_forked(folder, 1, *words, script=COMPUTE, origin=origin))
         return torch.load(out, weights_only=True)
 
     return compute

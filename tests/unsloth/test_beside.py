@@ -18,6 +18,7 @@ def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in other)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("verb", ["out-of-memory", "generation"])
 def test_gradients_are_the_same_after_memory_ran_out_and_after_an_answer(computed, llama, verb):
     offloads = {"sequence_length": 512, "packing": False, "gradient_checkpointing": True}
@@ -26,13 +27,14 @@ def test_gradients_are_the_same_after_memory_ran_out_and_after_an_answer(compute
     assert found.get("layers", LAYERS) == LAYERS
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("cards", "local_rank", "precisions"),
     [
         ("8.9,7.5", 0, "bf16"),
         ("7.5,8.9", 1, "bf16"),
-        pytest.param("8.9,7.5", 1, "fp16", marks=pytest.mark.rotated),
-        pytest.param("7.5", 0, "fp16", marks=pytest.mark.rotated),
+        ("8.9,7.5", 1, "fp16"),
+        ("7.5", 0, "fp16"),
     ],
 )
 def test_a_rank_computes_in_what_its_own_card_has_and_writes_nothing_where_it_starts(

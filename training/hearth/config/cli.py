@@ -32,9 +32,8 @@ class CommandLine:
     list_models: bool
 
 
-def _shape(name: str) -> str:
-    """Return the placeholder for a setting's values in `--help`."""
-    schema = Settings.model_json_schema(mode="serialization")["properties"][name]
+def _shape(schema: dict[str, Any]) -> str:
+    """Return the placeholder in `--help` for values that fit a setting's JSON schema."""
     names = {"integer": "N", "number": "X", "array": "A,B,…", "string": "TEXT"}
     shapes: list[str] = []
     for kind in schema.get("anyOf", [schema]):
@@ -61,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "--run-file", type=Path, metavar="FILE", help="train the run that this run.yml describes"
     )
     headings: dict[str, Any] = {}
+    schemas = Settings.model_json_schema(mode="serialization")["properties"]
     for name, field in Settings.model_fields.items():
         group = field.json_schema_extra["group"]
         if group not in headings:
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         if field.annotation is bool:
             headings[group].add_argument(*options, action=argparse.BooleanOptionalAction, **common)
         else:
-            headings[group].add_argument(*options, metavar=_shape(name), **common)
+            headings[group].add_argument(*options, metavar=_shape(schemas[name]), **common)
     return parser
 
 

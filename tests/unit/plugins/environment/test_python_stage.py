@@ -142,6 +142,7 @@ def test_modules_run_in_the_systems_python_over_ssh_and_in_the_playing_one_here(
     assert Templar(loader, variables=variables).template(chosen) == python
 
 
+@pytest.mark.rotated
 def test_conda_is_asked_for_pip_by_name(tmp_path):
     (tmp_path / "installer.sh").write_text(INSTALLER)
     forge, python = tmp_path / "forge", tmp_path / "forge" / "envs" / "env" / "bin" / "python"
