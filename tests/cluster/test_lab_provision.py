@@ -118,7 +118,7 @@ def test_a_node_that_is_off_is_named_at_once_and_the_others_are_done(cluster, ba
 
 @pytest.fixture(scope="module")
 def provisioned(cluster, bare) -> str:
-    """What provisioning shows, of machines that are bare or of which one was off before."""
+    """Facts that provisioning shows: on bare machines, or after one of them was off."""
     return cluster.play("provision.yml")
 
 
