@@ -8,7 +8,6 @@ stay a second time, several GB.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ import sys
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,7 +116,7 @@ class Wheelhouse:
         if done.returncode or not theirs.is_dir():  # the user keeps none
             return
         # A file that cannot be linked, from another disk for example, is downloaded.
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             shutil.copytree(theirs, self._cache, copy_function=os.link)
 
     def _download(self, pins: list[Pin], target: Target, show: Show, *source: str) -> None:
