@@ -390,7 +390,7 @@ def saved(sign, frame):
 
 signal.signal(signal.SIGTERM, saved)
 for step in range(1000):
-    print("step", step, os.getcwd(), flush=True)
+    print(f"step {step} {os.getcwd()}\\n", end="", flush=True)
     time.sleep(0.05)
 """
 
@@ -584,7 +584,8 @@ def test_slurm_ends_the_job_and_the_run_stops_or_goes_on_with_the_job(nodes, tmp
     run.until_steps()
     for node in run.names:  # Slurm's signal reaches every process of the job
         for process in psutil.Process(run.supervisor(node).pid).children(recursive=True):
-            process.terminate()
+            with suppress(psutil.NoSuchProcess):  # it ended with the one before it
+                process.terminate()
         run.supervisor(node).terminate()
     records = run.wait()
     run.until_down()
