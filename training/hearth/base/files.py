@@ -81,15 +81,20 @@ def level_modes(folder: Path) -> None:
         path.chmod((folder / "config.json").stat().st_mode)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, synced: bool = False) -> None:
     """Write a file atomically: readers see the old content or the new one.
 
+    With `synced`, the new content is on the disk when this returns.
     Raises `OSError` and keeps the old content if the disk is full or cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")
+        if synced:
+            sync(beside)
         beside.replace(path)
+        if synced:
+            sync(path.parent)
     except OSError:
         with suppress(OSError):
             beside.unlink()

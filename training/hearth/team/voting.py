@@ -6,11 +6,11 @@ Dynamic linear voting with remembered attempts (Jajodia, Mutchler 1990; Yeger Lo
 A team is formed in three steps. A node, the proposer, collects the votes of the nodes it reaches
 and asks `may_attempt`. It sends the `Attempt` to all its voters, the members of the new team and
 the nodes that leave in order; each checks it with `promise`, saves the new votes and answers yes.
-Only when *every* voter has said yes, the proposer tells the members to form the group; each first
-saves the votes that `commit` returns. The caller must keep to these rules, the proof needs them:
+Only when *every* voter has said yes, the proposer tells the members to form the group, and each
+asks `commit` whether that order still holds. The proof needs the caller to keep to these rules:
 
-1. A node saves its votes, synced to disk, before it answers yes and before its ranks form a group.
-   If they cannot be saved, it refuses.
+1. A node saves what `promise` returned, synced to disk, before it answers yes. If that fails, it
+   refuses. What `commit` returned it saves too, but may go on without: the promise is on disk.
 2. A node that promises is in no group: its ranks wait, or were interrupted before. It enters a
    group again only after `commit` returned votes.
 3. A proposer promises first, as any other voter, and forgets its attempt when it restarts, when a
@@ -205,7 +205,7 @@ def promise(votes: Votes, attempt: Attempt, node: str, run: Sequence[str]) -> Vo
 
 
 def commit(votes: Votes, config: Config) -> Votes | None:
-    """Return the votes that a member must save before its ranks form the group of `config`.
+    """Return the votes of a member whose ranks may form the group of `config` now.
 
     None if the team is not the newest one that this node promised, or was committed before: the
     order to form it is out of date, and the ranks must not follow it.

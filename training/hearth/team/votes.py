@@ -1,0 +1,85 @@
+"""A node's votes on its disk: what it has promised survives a crash or a power cut."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hearth.base.errors import HearthError
+from hearth.base.files import write_whole
+from hearth.team.voting import Votes
+
+NAME = "votes.json"
+
+
+class VotesError(HearthError):
+    """A node's votes cannot be read or saved."""
+
+
+@dataclass(frozen=True)
+class VotesFile:
+    """The votes of one `node` in one `run`, in a `folder` of that node."""
+
+    folder: Path
+    run: str
+    node: str
+
+    @property
+    def path(self) -> Path:
+        """The file; it need not exist."""
+        return self.folder / NAME
+
+    def read(self) -> tuple[Votes, str]:
+        """Return the saved votes, and a remark for the log if the file had to be ignored, else "".
+
+        A file that is damaged, or was copied from another node or run, says nothing of what this
+        node promised. The node is then one with an empty disk: that is always safe, since it does
+        not count until a team has taken it in.
+
+        Raises `VotesError` if there is a file that cannot be read.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return Votes(), ""
+        except UnicodeDecodeError:
+            return Votes(), self._ignored("it is damaged")
+        except OSError as error:
+            raise VotesError(
+                f"{self.path}: the node's votes cannot be read ({error.strerror}): make the file "
+                "readable for the user of the run, or move it away; the node then takes part like "
+                "one with an empty disk"
+            ) from error
+        try:
+            content = json.loads(text)
+            run, node = content.pop("run"), content.pop("node")
+            votes = Votes.from_dict(content)
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            return Votes(), self._ignored("it is damaged")
+        if (run, node) != (self.run, self.node):
+            return Votes(), self._ignored(f"it belongs to {node} in run '{run}'")
+        return votes, ""
+
+    def save(self, votes: Votes) -> None:
+        """Write the votes; when this returns they are on the disk.
+
+        Raises `VotesError` if they are not, for example on a full disk. The node must then refuse
+        to promise; the file has the old votes or, at worst, one promise too many, which is safe.
+        """
+        content: dict[str, Any] = {"run": self.run, "node": self.node, **votes.to_dict()}
+        try:
+            write_whole(self.path, json.dumps(content, indent=1) + "\n", synced=True)
+        except OSError as error:
+            raise VotesError(
+                f"{self.path}: the vote of {self.node} cannot be saved ({error.strerror}): without "
+                "it the node cannot be in a new team; free some space on that disk or make it "
+                "writable"
+            ) from error
+
+    def _ignored(self, why: str) -> str:
+        return (
+            f"{self.path} is ignored: {why}. {self.node} takes part like a node with an empty "
+            "disk: its vote counts again once a team has taken it in"
+        )
