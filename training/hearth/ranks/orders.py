@@ -1,0 +1,265 @@
+"""The protocol between a supervisor and its node's ranks: one JSON object a line over a socket.
+
+    rank        Here(local_rank, pid)
+    rank        Waiting(why, …)           it is in no group
+    supervisor  Load(choices) | Form(generation, nodes, address, port, …) | Leave(save)
+    rank        Formed(generation, …)     it trains
+    rank        Doing(what, …) …          at the start of each piece of work
+    supervisor  Interrupt(generation, why) | Pause(generation)
+    rank        Waiting("broken" | "paused", …) …
+    rank        Ended(outcome, step)      it exits with 0
+
+The supervisor listens at the Unix socket `control` in the results folder, which is the ranks'
+working directory. The layout of the run names every node with its number of ranks; a rank's number
+in it, the stable rank, never changes, whatever group it is in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CONTROL = "HEARTH_CONTROL"
+"""Environment variable of the ranks that a supervisor gives orders to."""
+
+LAYOUT = "HEARTH_LAYOUT"
+"""Environment variable with the layout of the run as JSON: `[["tower", 1], ["laptop", 2]]`."""
+
+RANK_AGAIN = 75
+"""Exit status of a rank whose group broke before it could train: start it again."""
+
+SOCKET = "control"
+"""Name of the supervisor's socket in the results folder."""
+
+NodeRanks = tuple[tuple[str, int], ...]
+"""Every node of a run, in rank order, with its number of ranks."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """A group is training: load the model alone with these choices, then wait."""
+
+    choices: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Form the group of all ranks of `nodes`, which are in rank order.
+
+    The first local rank of the first node opens the store at `address:port`; it answers `clients`
+    only, the cluster addresses of the nodes. `fresh`: no member has loaded anything yet; they
+    construct the trainer together.
+    """
+
+    generation: int
+    nodes: tuple[str, ...]
+    address: str
+    port: int
+    clients: tuple[str, ...]
+    fresh: bool
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """The group of this generation is over, and so is whatever its ranks do together."""
+
+    generation: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Leave the group of this generation together, after the current step."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class Leave:
+    """End with exit status 0, without the others; `save`: after a checkpoint of the own state."""
+
+    save: bool
+
+
+@dataclass(frozen=True)
+class Here:
+    """The first message of a rank."""
+
+    local_rank: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The rank is in no group and waits for an order.
+
+    Attributes:
+        why: "new" (just started or loaded), "paused" or "broken".
+        generation: its last group; 0 if it was in none.
+        step: steps that it has done.
+        loaded: whether it has a model.
+        message: for "broken" the error that it saw.
+    """
+
+    why: str
+    generation: int
+    step: int
+    loaded: bool
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Formed:
+    """The rank is in the group of this generation and trains.
+
+    `choices` are the values that a rank needs to load alone.
+    """
+
+    generation: int
+    step: int
+    choices: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Doing:
+    """The rank begins a piece of work.
+
+    `allowed` are the seconds after which it hangs; 0: it waits for others, or has no bound.
+    """
+
+    what: str
+    step: int
+    part: int
+    allowed: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Training is over for this rank: "finished" or "stopped"; it exits with status 0."""
+
+    outcome: str
+    step: int
+
+
+Order = Load | Form | Interrupt | Pause | Leave
+News = Here | Waiting | Formed | Doing | Ended
+Message = Order | News
+_TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
+
+
+class ProtocolError(Exception):
+    """The other side, or the environment, said something that this protocol does not know."""
+
+
+def encode(message: Message) -> bytes:
+    """Return the line for a message."""
+    words = {"type": type(message).__name__, **dataclasses.asdict(message)}
+    return json.dumps(words, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """Parse the message in a line.
+
+    Raises `ProtocolError` if the line is not a valid message.
+    """
+    try:
+        words = json.loads(line)
+        kind = _TYPES[words.pop("type")]
+        for name, value in words.items():
+            if isinstance(value, list):
+                words[name] = tuple(value)
+        message: Message = kind(**words)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ProtocolError(f"not a message of a rank or for one: {line[:80]!r}") from error
+    return message
+
+
+def layout_text(layout: NodeRanks) -> str:
+    """Return a layout as the value of the environment variable LAYOUT."""
+    return json.dumps(layout, separators=(",", ":"))
+
+
+def parse_layout(text: str) -> NodeRanks:
+    """Return the layout in the environment variable LAYOUT.
+
+    Raises `ProtocolError` unless it names different nodes, each with one rank or more.
+    """
+    try:
+        layout = tuple((node, ranks) for node, ranks in json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"{LAYOUT} is not a layout of ranks: {text[:200]!r}") from error
+    names = [node for node, _ in layout]
+    valid = all(
+        isinstance(node, str) and type(ranks) is int and ranks > 0 for node, ranks in layout
+    )
+    if not valid or not layout or len({*names}) < len(names):
+        raise ProtocolError(f"{LAYOUT} is not a layout of ranks: {text[:200]!r}")
+    return layout
+
+
+def node_of_each_rank(layout: NodeRanks) -> tuple[str, ...]:
+    """Return the node of every stable rank."""
+    return tuple(node for node, ranks in layout for _ in range(ranks))
+
+
+def ranks_of(layout: NodeRanks, nodes: Collection[str]) -> tuple[int, ...]:
+    """Return the stable ranks of `nodes`, ascending.
+
+    Raises `ProtocolError` for a node that the layout lacks.
+    """
+    strangers = [node for node in nodes if node not in dict(layout)]
+    if strangers:
+        raise ProtocolError(f"not in the layout of the run: {', '.join(strangers)}")
+    return tuple(rank for rank, node in enumerate(node_of_each_rank(layout)) if node in nodes)
+
+
+def listen_for_ranks(folder: Path) -> socket.socket:
+    """Return the socket in a results folder at which its supervisor listens for its ranks.
+
+    Only processes of the same user may connect. A socket that an earlier supervisor left there is
+    replaced.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(listener.fileno(), 0o600)
+        with _short(folder) as path:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            listener.bind(path)
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def connect_to_supervisor(folder: Path) -> socket.socket:
+    """Return a connection to the supervisor that listens in a results folder.
+
+    Raises `OSError` if none does.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(folder) as path:
+            connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """Yield a path of the socket that fits the 108 bytes of a Unix address, whatever the folder."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)
