@@ -3,7 +3,8 @@
 After each exchange every rank knows the compute time of each rank before it (compute only: the
 victims of a slow peer wait for it, and their total time looks as slow). Compared with the measured
 speeds, it shows each rank's current slowdown. All ranks see the same numbers, so all of them derive
-the same plans without further communication.
+the same plans without further communication. After a change of the group their state depends on the
+arguments of `regroup` alone, so that a rank which has just joined derives the same plans too.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from hearth.plan.planner import Known, Planner
 from hearth.plan.speed import UNKNOWN, Speed
 from hearth.plan.split import Plan, Plans, divide_round
 
@@ -35,26 +37,51 @@ _PROBED_AFTER = 50
 """Steps after which an idle rank gets one row, to see whether it has recovered."""
 
 
-class AdaptivePlanner:
+class AdaptivePlanner(Planner):
     """The plan of each step, adjusted between steps as the ranks' speeds change.
 
     Args:
-        speeds: measured speed of each rank, with full rows.
+        speeds: measured speed of each rank of the layout, with full rows.
         full_row: tokens of such a row; None treats all rows as equal.
     """
 
     def __init__(self, speeds: Sequence[Speed], full_row: int | None = None) -> None:
-        self._speeds = list(speeds)
+        self._ranks = len(speeds)
         self._full_row = full_row
-        # Start one observation short of a full window of 1.0 (as measured), so that the first step,
-        # which includes warm-up, does not move the split.
+        self._limits: dict[int, int] = {}
+        self.regroup(range(self._ranks), dict(enumerate(speeds)), {})
+
+    def regroup(
+        self, members: Sequence[int], speeds: Mapping[int, Speed], slowness: Mapping[int, float]
+    ) -> None:
+        """Plan from now on for `members`, as in `Planner.regroup`.
+
+        Raises `ValueError` if there is no member, or one without a speed.
+        """
+        if not members or not set(members) <= set(speeds):
+            raise ValueError(f"ranks {list(members)}: speeds are known of {sorted(speeds)} only")
+        self._members = tuple(members)
+        self._speeds = {
+            rank: speed.no_larger_than(self._limits.get(rank, speed.sizes[-1]))
+            for rank, speed in speeds.items()
+        }
         self._recent: list[deque[float]] = [
-            deque([] if speed == UNKNOWN else [1.0] * (_WINDOW - 1), maxlen=_WINDOW)
-            for speed in speeds
+            _observations(self._speeds.get(rank, UNKNOWN), slowness.get(rank))
+            for rank in range(self._ranks)
         ]
-        self._idle = [0] * len(speeds)
+        self._idle = [0] * self._ranks
         self._recent_plans: dict[tuple[int, ...], Plans] = {}
         self._observed = False
+
+    @property
+    def known(self) -> Known:
+        """What this planner knows of the ranks, absent ones included."""
+        slowness = {
+            rank: slow
+            for rank, (slow, recent) in enumerate(zip(self.slowness, self._recent, strict=True))
+            if recent
+        }
+        return Known(dict(self._speeds), slowness, dict(self._limits))
 
     @property
     def slowness(self) -> tuple[float, ...]:
@@ -85,14 +112,19 @@ class AdaptivePlanner:
 
     def _best(self, sizes: Sequence[int]) -> Plans:
         """Return the plans that finish steps of these sizes soonest."""
-        micro_batch = tuple(speed.micro_batch for speed in self._speeds)
+        micro_batch = tuple(
+            self._speeds.get(rank, UNKNOWN).micro_batch for rank in range(self._ranks)
+        )
         divided = divide_round(sizes, self._times(max(sizes)))
         return tuple(Plan(rows, micro_batch) for rows in divided)
 
     def _times(self, rows: int) -> list[np.ndarray]:
-        """Return each rank's seconds for 0, 1 … `rows` rows at its current slowdown."""
-        each = zip(self._speeds, self.slowness, strict=True)
-        return [speed.times(rows) * slow for speed, slow in each]
+        """Return each rank's seconds for 0, 1 … `rows` rows now; infinite for an absent rank."""
+        absent = np.where(np.arange(rows + 1) > 0, np.inf, 0.0)
+        times = [absent] * self._ranks
+        for rank in self._members:
+            times[rank] = self._speeds[rank].times(rows) * self.slowness[rank]
+        return times
 
     def _saves(self, best: Plans, last: Plans, sizes: Sequence[int]) -> bool:
         """Return whether `best` finishes the steps enough sooner than `last`."""
@@ -110,27 +142,40 @@ class AdaptivePlanner:
         """
         counts = max(1, min(_WINDOW, len(plans) // 2)) if self._observed else 1
         self._observed = True
-        for rank, speed in enumerate(self._speeds):
+        for rank in self._members:
             rows = [plan.rows[rank] for plan in plans]
             self._idle[rank] = 0 if any(rows) else self._idle[rank] + len(plans)
             if any(rows) and compute_seconds[rank] > 0:
                 fullness = tokens[rank] / (sum(rows) * self._full_row) if self._full_row else 1.0
-                expected = math.fsum(map(speed.of_rows, rows)) * fullness
+                expected = math.fsum(map(self._speeds[rank].of_rows, rows)) * fullness
                 self._recent[rank].extend([compute_seconds[rank] / expected] * counts)
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
         """Plan from now on with micro-batches of at most `size` rows on `rank`."""
-        self._speeds[rank] = self._speeds[rank].no_larger_than(size)
+        self._limits[rank] = min(size, self._limits.get(rank, size))
+        if rank in self._speeds:
+            self._speeds[rank] = self._speeds[rank].no_larger_than(size)
 
     def _probing(self, plan: Plan) -> Plan:
-        """Return `plan`, with one row for a rank that has been idle for a long time."""
-        idle = max(range(len(self._idle)), key=self._idle.__getitem__)
+        """Return `plan`, with one row for a member that has been idle for a long time."""
+        idle = max(self._members, key=self._idle.__getitem__)
         if plan.rows[idle] or self._idle[idle] < _PROBED_AFTER:
             return plan
         rows = list(plan.rows)
         rows[idle] = 1
         rows[int(np.argmax(rows))] -= 1
         return Plan(tuple(rows), plan.micro_batch)
+
+
+def _observations(speed: Speed, slowness: float | None) -> deque[float]:
+    """Return the first observations of a rank whose last known slowdown is `slowness`, if any.
+
+    They are one short of a full window, so that the first step, which includes warm-up, does not
+    move the split. Nothing is known of a rank that was neither measured nor observed.
+    """
+    if slowness is None and speed == UNKNOWN:
+        return deque(maxlen=_WINDOW)
+    return deque([1.0 if slowness is None else slowness] * (_WINDOW - 1), maxlen=_WINDOW)
 
 
 def _over(plans: Plans, times: Sequence[np.ndarray]) -> float:

@@ -6,16 +6,35 @@ Plans by measured speed are in `follow`.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from hearth.base.errors import HearthError
+from hearth.plan.speed import Speed
 from hearth.plan.split import Plan, Plans, by_shares
 
 
+@dataclass(frozen=True)
+class Known:
+    """The knowledge of a planner that a rank which joins the group needs. All by rank.
+
+    Attributes:
+        speeds: measured speed, within the limits.
+        slowness: last known time as a multiple of the measured one.
+        limits: most rows of a micro-batch that fit, of ranks that ran out of memory.
+    """
+
+    speeds: Mapping[int, Speed] = field(default_factory=dict)
+    slowness: Mapping[int, float] = field(default_factory=dict)
+    limits: Mapping[int, int] = field(default_factory=dict)
+
+
 class Planner(Protocol):
-    """Interface the trainer uses around each exchange; every rank gets the same answers."""
+    """Interface the trainer uses around each exchange; every rank gets the same answers.
+
+    Plans are of the whole layout of the run: a rank that is absent from the group has 0 rows.
+    """
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
         """Return the plans of steps of `sizes` rows, from 0-based `step` to the exchange."""
@@ -34,16 +53,59 @@ class Planner(Protocol):
         Ignored by default: recorded plans hold sizes that fit.
         """
 
+    def regroup(
+        self, members: Sequence[int], speeds: Mapping[int, Speed], slowness: Mapping[int, float]
+    ) -> None:
+        """Plan from now on for the ranks `members`, at least one, ascending; the others have left.
+
+        `speeds` and `slowness` are as in `Known`, of absent ranks too; the speed of every member is
+        there. With the same arguments all planners of a run make the same plans, whatever each of
+        them has observed before.
+        """
+
+    @property
+    def known(self) -> Known:
+        """What this planner knows of the ranks, absent ones included; nothing by default."""
+        return Known()
+
 
 class Fixed(Planner):
-    """The same shares in every step; `together` as in `Plan`."""
+    """The same shares in every step.
+
+    Args:
+        shares: of each rank of the layout. If all members have a share of 0, they get equal ones.
+        micro_batch: of each rank; None is the size at which it is fastest (`regroup` has its
+            speed), and 1 until then.
+        together: as in `Plan`.
+    """
 
     def __init__(
-        self, shares: Sequence[float], micro_batch: Sequence[int], together: bool = False
+        self, shares: Sequence[float], micro_batch: Sequence[int | None], together: bool = False
     ) -> None:
-        self._shares = tuple(shares)
-        self._micro_batch = list(micro_batch)
+        self._all_shares = tuple(shares)
+        self._wanted = tuple(micro_batch)
         self._together = together
+        self._limits: dict[int, int] = {}
+        self.regroup(range(len(shares)), {}, {})
+
+    def regroup(
+        self, members: Sequence[int], speeds: Mapping[int, Speed], slowness: Mapping[int, float]
+    ) -> None:
+        """Divide from now on among `members`, by their shares; see `Planner.regroup`."""
+        self._speeds = dict(speeds)
+        self._shares = _of_members(self._all_shares, members)
+        sizes = (
+            wanted or (speeds[rank].micro_batch if rank in speeds else 1)
+            for rank, wanted in enumerate(self._wanted)
+        )
+        self._micro_batch = [
+            min(size, self._limits.get(rank, size)) for rank, size in enumerate(sizes)
+        ]
+
+    @property
+    def known(self) -> Known:
+        """The speeds given last, and the limits."""
+        return Known(self._speeds, limits=dict(self._limits))
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
         """Return the plans by fixed shares."""
@@ -55,7 +117,8 @@ class Fixed(Planner):
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
         """Limit the micro-batches of `rank` to `size` rows."""
-        self._micro_batch[rank] = min(self._micro_batch[rank], size)
+        self._limits[rank] = min(size, self._limits.get(rank, size))
+        self._micro_batch[rank] = min(size, self._micro_batch[rank])
 
 
 class Replayed(Planner):
@@ -66,6 +129,9 @@ class Replayed(Planner):
         plans: each with the 0-based step from which it applied, in order; at least one.
         ranks: current number of ranks.
         steps: number of steps of the earlier run; later steps reuse its last plan, if it fits.
+
+    Ranks that were absent from the earlier run's group have 0 rows in its plans, and stay idle. The
+    rows of a rank that is absent now are divided among the others in proportion to their own.
 
     Raises `HearthError` if the earlier run began with another number of ranks.
     """
@@ -80,9 +146,16 @@ class Replayed(Planner):
         self._run, self._ranks, self._steps = run, ranks, steps
         self._from = [step for step, _ in plans]
         self._plans = [plan for _, plan in plans]
+        self._members: Sequence[int] = range(ranks)
+
+    def regroup(
+        self, members: Sequence[int], speeds: Mapping[int, Speed], slowness: Mapping[int, float]
+    ) -> None:
+        """Give the rows of absent ranks to `members` from now on; see `Planner.regroup`."""
+        self._members = tuple(members)
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
-        """Return the plans that applied in these steps.
+        """Return the plans that applied in these steps, for the members of the group.
 
         Raises `HearthError` if there was none, or it was for another number of rows or ranks.
         """
@@ -106,9 +179,28 @@ class Replayed(Planner):
                 f"{self._steps} steps, is of {sum(plan.rows)} rows and this step has {rows}; take "
                 + (f"max_steps={self._steps}" if beyond else "the same global_batch and data")
             )
-        return plan
+        return self._without_absent(plan)
+
+    def _without_absent(self, plan: Plan) -> Plan:
+        """Return `plan` with the rows of absent ranks divided among the members."""
+        kept = tuple(rows if rank in self._members else 0 for rank, rows in enumerate(plan.rows))
+        shares = _of_members(plan.rows, self._members)
+        given = by_shares(sum(plan.rows) - sum(kept), shares)
+        rows = tuple(own + more for own, more in zip(kept, given, strict=True))
+        return replace(plan, rows=rows)
 
     def share(self, rows: int) -> Plan:
         """Return the rows in proportion to those of the first step."""
         first = self._plans[0]
-        return replace(first, rows=by_shares(rows, first.rows))
+        return replace(first, rows=by_shares(rows, _of_members(first.rows, self._members)))
+
+
+def _of_members(shares: Sequence[float], members: Sequence[int]) -> tuple[float, ...]:
+    """Return `shares` with 0 for each rank that is not in `members`.
+
+    Members whose shares are all 0 get equal ones: somebody has to compute the rows.
+    """
+    found = tuple(share if rank in members else 0 for rank, share in enumerate(shares))
+    if any(found):
+        return found
+    return tuple(float(rank in members) for rank in range(len(shares)))
