@@ -121,32 +121,55 @@ class Fixed(Planner):
         self._micro_batch[rank] = min(size, self._micro_batch[rank])
 
 
+@dataclass(frozen=True)
+class Record:
+    """The plans of an earlier run.
+
+    Attributes:
+        plans: each with the 0-based step from which it applied, in order.
+        steps: number of steps of that run.
+    """
+
+    plans: tuple[tuple[int, Plan], ...]
+    steps: int
+
+
 class Replayed(Planner):
     """The plans of an earlier run, step by step.
 
     Args:
         run: its name, for messages.
-        plans: each with the 0-based step from which it applied, in order; at least one.
-        ranks: current number of ranks.
+        plans: each with the 0-based step from which it applied, in order; at least one, except on a
+            rank that joins a group and gets the others' by `repeat`.
+        ranks: current number of ranks, absent ones included.
         steps: number of steps of the earlier run; later steps reuse its last plan, if it fits.
 
     Ranks that were absent from the earlier run's group have 0 rows in its plans, and stay idle. The
     rows of a rank that is absent now are divided among the others in proportion to their own.
 
+    Attributes:
+        record: what is repeated.
+
     Raises `HearthError` if the earlier run began with another number of ranks.
     """
 
     def __init__(self, run: str, plans: Sequence[tuple[int, Plan]], ranks: int, steps: int) -> None:
-        began_with = len(plans[0][1].rows)
-        if began_with != ranks:
-            raise HearthError(
-                f"replay: run '{run}' began with {began_with} ranks and this run has {ranks}; take "
-                f"nodes with {began_with} ranks, or leave replay out"
-            )
-        self._run, self._ranks, self._steps = run, ranks, steps
-        self._from = [step for step, _ in plans]
-        self._plans = [plan for _, plan in plans]
+        self._run, self._ranks = run, ranks
+        self.repeat(Record(tuple(plans), steps))
         self._members: Sequence[int] = range(ranks)
+
+    def repeat(self, record: Record) -> None:
+        """Play `record` from now on; raises as the constructor."""
+        began_with = len(record.plans[0][1].rows) if record.plans else self._ranks
+        if began_with != self._ranks:
+            raise HearthError(
+                f"replay: run '{self._run}' began with {began_with} ranks and this run has "
+                f"{self._ranks}; take nodes with {began_with} ranks, or leave replay out"
+            )
+        self.record = record
+        self._steps = record.steps
+        self._from = [step for step, _ in record.plans]
+        self._plans = [plan for _, plan in record.plans]
 
     def regroup(
         self, members: Sequence[int], speeds: Mapping[int, Speed], slowness: Mapping[int, float]

@@ -14,33 +14,68 @@ from hearth.config.layout import Layout
 from hearth.measure.own_speed import most_rows
 from hearth.measure.probe import Measured
 from hearth.plan.follow import AdaptivePlanner
-from hearth.plan.planner import Fixed, Planner, Replayed
+from hearth.plan.planner import Fixed, Known, Planner, Record, Replayed
+from hearth.plan.speed import UNKNOWN, Speed
 from hearth.plan.split import Plan, Plans, shares_for
 from hearth.ranks.world import World
 from hearth.record.history import METRICS, records_in
 
 
-def choose_planner(settings: Settings, measured: Measured, layout: Layout, world: World) -> Planner:
+def choose_planner(
+    settings: Settings, measured: Measured, layout: Layout, world: World, joins: bool = False
+) -> Planner:
     """Return the planner of a run: fixed shares, following the ranks' speeds, or a replay.
 
-    Raises `HearthError` on all ranks if a split or a record does not fit the ranks.
+    Its plans are of all ranks of the run's layout, and give rows to the members of `world` only.
+    `joins`: this rank loads alone, to join a group; `regroup_planner` then completes the planner.
+
+    Raises `HearthError` on all members if a split or a record does not fit the ranks.
     """
     together = settings.parallel == "fsdp"
+    ranks = len(world.layout)
+    planner: Planner
     if settings.replay:
         path = layout.run_dir(settings.replay) / METRICS
-        plans, steps = _recorded(settings.replay, path, world)
+        plans, steps = ([], 0) if joins else _recorded(settings.replay, path, world)
         plans = [(step, replace(plan, together=together)) for step, plan in plans]
-        return Replayed(settings.replay, plans, world.size, steps)
+        planner = Replayed(settings.replay, plans, ranks, steps)
+    elif settings.split == "auto" and not together:
+        planner = AdaptivePlanner([UNKNOWN] * ranks, measured.row_tokens or None)
+    else:
+        split = None if isinstance(settings.split, str) else settings.split
+        size = None if settings.micro_batch == "auto" else settings.micro_batch
+        planner = Fixed(shares_for(split, ranks), [size] * ranks, together)
+    planner.regroup(world.members, _speeds(settings, measured, world), {})
+    return planner
+
+
+def regroup_planner(
+    planner: Planner, settings: Settings, measured: Measured, world: World, source: int
+) -> None:
+    """Let `planner` divide the rows among the present members of `world`; all of them take part.
+
+    They all adopt the knowledge of the rank `source`: the speeds and slowdowns of all ranks that it
+    has been in a group with, also of those that left, and which micro-batches were too large. The
+    speed of any other member is the one it has `measured`.
+    """
+    own = _speeds(settings, measured, world)
+    known = TypeAdapter(Known).validate_python(world.from_rank(source, asdict(planner.known)))
+    if isinstance(planner, Replayed):
+        record = world.from_rank(source, asdict(planner.record))
+        planner.repeat(TypeAdapter(Record).validate_python(record))
+    planner.regroup(world.members, own | dict(known.speeds), known.slowness)
+    for rank, size in known.limits.items():
+        planner.fits_no_more_than(rank, size)
+
+
+def _speeds(settings: Settings, measured: Measured, world: World) -> dict[int, Speed]:
+    """Return the speed that each member of `world` has measured; all of them take part."""
     everyone = TypeAdapter(list[Measured]).validate_python(world.gather(asdict(measured)))
-    speeds = [each.speed.no_larger_than(most_rows(settings)) for each in everyone]
-    if settings.split == "auto" and not together:
-        return AdaptivePlanner(speeds, everyone[0].row_tokens or None)
-    split = None if isinstance(settings.split, str) else settings.split
-    sizes = [
-        speed.micro_batch if settings.micro_batch == "auto" else settings.micro_batch
-        for speed in speeds
-    ]
-    return Fixed(shares_for(split, world.size), sizes, together)
+    most = most_rows(settings)
+    return {
+        rank: each.speed.no_larger_than(most)
+        for rank, each in zip(world.members, everyone, strict=True)
+    }
 
 
 def _recorded(run: str, path: Path, world: World) -> tuple[list[tuple[int, Plan]], int]:
