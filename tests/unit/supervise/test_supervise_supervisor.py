@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hearth.base.errors import LaunchError
-from hearth.supervise import supervisor
+from hearth.supervise import life, supervisor
 from hearth.supervise.messages import Pause
 
 
@@ -20,7 +20,7 @@ def test_a_pause_is_laid_only_where_nobody_has_just_asked_for_a_stop(tmp_path, a
     heard = object.__new__(supervisor._Supervisor)
     heard._spec, heard._say = SimpleNamespace(stop_file=laid), print
     asyncio.run(heard._handle(Pause()))
-    assert laid.read_text() == (supervisor.PAUSE if asked is None else asked)
+    assert laid.read_text() == (life.PAUSE if asked is None else asked)
 
 
 class Taken:
@@ -39,7 +39,7 @@ def listen(hub, last):
     """Have a supervisor listen that left this record, or none, before it came."""
     it = object.__new__(supervisor._Supervisor)
     it._spec, it._last = SimpleNamespace(patience=20.0), last
-    asyncio.run(it._open(hub))
+    asyncio.run(it._listen_as_hub(hub))
 
 
 def test_a_port_that_is_taken_is_an_error_at_the_start_and_waited_for_after_a_restart(monkeypatch):
@@ -74,8 +74,8 @@ def test_a_node_takes_part_again_once_its_gpus_answer(
 ):
     """Without, the ranks would go on with the processor, and nobody would be told."""
     given = iter(answers)
-    monkeypatch.setattr(supervisor, "gpus", lambda: [{}] * next(given))
-    monkeypatch.setattr(supervisor, "GPU_RETRY", 0.01)
+    monkeypatch.setattr(life, "gpus", lambda: [{}] * next(given))
+    monkeypatch.setattr(life, "GPU_RETRY", 0.01)
     it = object.__new__(supervisor._Supervisor)
     times = {"patience": patience, "ready_timeout": patience}
     it._spec = SimpleNamespace(gpus=began_with, node="laptop", **times)

@@ -19,11 +19,12 @@ from hearth.base.errors import HearthError, LaunchError
 from hearth.base.systemd import has_manager
 from hearth.supervise.cause import ENDS
 from hearth.supervise.job import cancel, queue_record, submit
+from hearth.supervise.life import STOP, STOP_NOW
 from hearth.supervise.preflight import ready
 from hearth.supervise.record import held_by, lock_holder, read_record
 from hearth.supervise.restart import close_record, last_record, ready_again
 from hearth.supervise.spec import Spec, forget_secrets, load_spec, stop_file, with_secrets
-from hearth.supervise.supervisor import STOP, STOP_NOW, supervise
+from hearth.supervise.supervisor import supervise
 from hearth.supervise.unit import LEFT, comes_back, is_active, remove_unit, start_unit, stop_unit
 
 START_TIMEOUT = 20.0

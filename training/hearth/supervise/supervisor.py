@@ -1,76 +1,37 @@
-"""The supervisor of one node: waiting → running → finished, failed or stopped.
+"""The relaunching supervisor of one node: waiting → running → finished, failed or stopped.
 
 After a lost node or a killed rank the launch returns to waiting: the ranks are ended on all
-nodes, and launched together again when all nodes are back. All events arrive in one queue and
-are handled one at a time, in `_handle`.
+nodes, and launched together again when all nodes are back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 import time
-import traceback
-from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.errors import LaunchError
-from hearth.base.gpus import gpus
-from hearth.diagnose import is_echo, killed_by, last_error
 from hearth.supervise.cause import Cause, LaunchOutcome
-from hearth.supervise.job import end_of_job, own_job
-from hearth.supervise.kernel import kernel_said, kills_so_far
+from hearth.supervise.life import (
+    KILL_GRACE,
+    PAUSE,
+    RETRY,
+    STOP,
+    Exited,
+    Interrupted,
+    NodeSupervisor,
+    StopAsked,
+    live,
+)
 from hearth.supervise.link import Link
 from hearth.supervise.messages import Ended, Go, Message, Pause, Stop, Waiting
-from hearth.supervise.record import RunRecord, node_lock, now
+from hearth.supervise.record import RunRecord
 from hearth.supervise.rendezvous import Hub
-from hearth.supervise.restart import as_lost
-from hearth.supervise.spec import Spec, lock_file
-from hearth.supervise.unit import interruption
-from hearth.supervise.workers import Workers, command, end, leftovers
+from hearth.supervise.spec import Spec
+from hearth.supervise.workers import command
 
-KILL_GRACE = 5.0
-"""Seconds between SIGTERM and SIGKILL after the launch has ended."""
-
-POLL = 0.25
-RETRY = 1.0
-GPU_RETRY = 5.0
-"""Seconds between two questions for a GPU that is gone; a driver may load late in a boot."""
-
-LOG_TAIL = 1 << 20
-"""Bytes at the end of this launch's log that are searched for the error."""
-
-STOP, STOP_NOW, PAUSE = "stop\n", "now\n", "pause\n"
-"""Contents of the stop file: end after the step; kill the ranks at once; end, then relaunch."""
-
-
-@dataclass(frozen=True)
-class _Exited:
-    """This node's torchrun ended."""
-
-    status: int
-
-
-@dataclass(frozen=True)
-class _StopAsked:
-    """A user on this node asked to stop the run, or Slurm did; `why` is Slurm's reason."""
-
-    now: bool
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class _Interrupted:
-    """This supervisor has to end, but nobody asked to stop the run; `why` is the reason."""
-
-    why: str
-
-
-_Event = Message | _Exited | _StopAsked | _Interrupted
+_Event = Message | Exited | StopAsked | Interrupted
 
 
 def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None = None) -> RunRecord:
@@ -82,45 +43,15 @@ def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None =
     Raises:
         LaunchError: another run has the node, or its folders cannot be written.
     """
-    folders = [spec.results, spec.log.parent, lock_file(spec.workspace).parent]
-    for folder in [*folders, spec.files] if spec.scripted else folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LaunchError(
-                f"{spec.node}: {folder} cannot be made: {error.strerror}; make it writable or "
-                "set another workspace in the inventory"
-            ) from error
-    with node_lock(spec.workspace, spec.run):
-        return asyncio.run(_Supervisor(spec, unit, last).run())
+    return live(_Supervisor, spec, unit, last)
 
 
-class _Supervisor:
+class _Supervisor(NodeSupervisor):
     def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
-        self._spec = spec
-        self._last = last
-        facts = {"generation": last["generation"]} if last else {}
-        self._record = RunRecord.from_spec(spec, unit=unit, job=own_job(spec), **facts)
-        if last:
-            self._record.launches = last["launches"]
-            self._record.launch_ended(self._went_down(last))
+        super().__init__(spec, unit, last)
         self._record.missing = list(spec.nodes[:1]) if spec.rank else []
-        self._events: asyncio.Queue[_Event] = asyncio.Queue()
         self._link = Link(spec, self._patience)
-        self._workers = Workers(spec)
-        self._stopping = False
-        self._signalled = False
-        self._told = False
-        self._log_start = 0
-        self._launched, self._kills_before = 0.0, 0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._of_launch: set[asyncio.Task[None]] = set()
-
-    def _went_down(self, last: dict[str, Any]) -> Cause:
-        job = self._record.job
-        what = f"Slurm restarted job {job}" if job else f"{self._spec.node} went down"
-        message = f"{what} (its last sign of life: {last['heartbeat']})"
-        return Cause(self._spec.node, None, "node_lost", message)
+        self._hub: Hub | None = None
 
     @property
     def _when(self) -> str:
@@ -129,50 +60,18 @@ class _Supervisor:
             return f"within {self._spec.stop_grace:g} s"
         return "after the step"
 
-    @property
-    def _patience(self) -> float:
-        """Timeout in seconds for the other nodes: longer once the run has started."""
+    async def _open(self) -> None:
         spec = self._spec
-        return spec.patience if self._record.launches else spec.ready_timeout
+        if spec.rank == 0:
+            first = self._record.generation + bool(self._last)
+            self._hub = Hub(spec, first, self._record.cause, self._say)
+            await self._listen_as_hub(self._hub)
+        self._say(
+            f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "
+            f"{spec.meeting.address} port {spec.meeting.port}"
+        )
 
-    async def run(self) -> RunRecord:
-        spec = self._spec
-        if self._last:  # A stop request from before it went down remains valid.
-            self._forget_pause()
-        else:
-            spec.stop_file.unlink(missing_ok=True)
-        for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(sign, self._on_signal)
-        await self._end_leftovers()
-        first = self._record.generation + bool(self._last)
-        hub = Hub(spec, first, self._record.cause, self._say) if spec.rank == 0 else None
-        try:
-            if hub:
-                await self._open(hub)
-            self._say(
-                f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "
-                f"{spec.meeting.address} port {spec.meeting.port}"
-            )
-            self._record.write(spec.record)
-            for source in (self._watch_stop_file(), self._beat()):
-                self._tasks.add(self._spawn(source))
-            verdict = await self._launch_until_the_end()
-        except LaunchError as error:
-            cause = Cause(spec.node, None, "not_ready", "\n".join(error.findings))
-            verdict = LaunchOutcome("failed", cause)
-        except Exception as error:
-            verdict = self._bug(error)
-        if isinstance(verdict, _Interrupted):
-            await self._leave_for_now(verdict.why)
-            return self._record
-        if self._last:
-            verdict = as_lost(verdict, spec.node, self._last["heartbeat"])
-        await self._conclude(verdict)
-        if hub:
-            await hub.close()
-        return self._record
-
-    async def _open(self, hub: Hub) -> None:
+    async def _listen_as_hub(self, hub: Hub) -> None:
         """Start listening; after a restart, wait if another program took the port meanwhile.
 
         Raises:
@@ -187,7 +86,14 @@ class _Supervisor:
                     raise
             await asyncio.sleep(RETRY)
 
-    async def _launch_until_the_end(self) -> LaunchOutcome | _Interrupted:
+    def _disconnect(self) -> None:
+        self._link.close()
+
+    async def _close(self) -> None:
+        if self._hub:
+            await self._hub.close()
+
+    async def _take_part(self) -> LaunchOutcome | Interrupted:
         """Take part in one launch after another; return the outcome of the run.
 
         After an interruption of this supervisor, the run goes on when it is back.
@@ -195,16 +101,16 @@ class _Supervisor:
         while True:
             self._of_launch = {self._spawn(self._listen())}
             verdict = await self._until_verdict()
-            if isinstance(verdict, _Interrupted) or verdict.state != "again":
+            if isinstance(verdict, Interrupted) or verdict.state != "again":
                 return verdict
             if self._stopping:  # The loss came before the requested stop.
                 return LaunchOutcome("failed", verdict.cause)
             await self._make_ready_again(verdict.cause)
 
-    async def _until_verdict(self) -> LaunchOutcome | _Interrupted:
+    async def _until_verdict(self) -> LaunchOutcome | Interrupted:
         while True:
             event = await self._events.get()
-            if isinstance(event, LaunchOutcome | _Interrupted):
+            if isinstance(event, LaunchOutcome | Interrupted):
                 return event
             await self._handle(event)
 
@@ -218,27 +124,13 @@ class _Supervisor:
         self._link.close()
         waiting = [self._events.get_nowait() for _ in range(self._events.qsize())]
         for event in waiting:
-            if isinstance(event, _StopAsked | _Interrupted):
+            if isinstance(event, StopAsked | Interrupted):
                 self._events.put_nowait(event)
         self._forget_pause()
         self._record.launch_ended(cause)
         self._record.missing = [cause.node] if cause and cause.kind == "node_lost" else []
         self._record.write(self._spec.record)
         self._link = Link(self._spec, self._patience)
-
-    def _forget_pause(self) -> None:
-        """Remove a stop file that only paused the previous launch; the ranks would stop at it."""
-        with suppress(OSError):
-            if self._spec.stop_file.read_text() == PAUSE:
-                self._spec.stop_file.unlink()
-
-    async def _leave_for_now(self, why: str) -> None:
-        """End the ranks but not the run: its record stays open, so that it resumes."""
-        self._say(f"{why}; the run goes on when {self._spec.node} is back")
-        await self._workers.stop(KILL_GRACE)
-        for task in self._tasks | self._of_launch:
-            task.cancel()
-        self._link.close()
 
     async def _handle(self, event: _Event) -> None:
         match event:
@@ -254,18 +146,17 @@ class _Supervisor:
                 # Mode "x" keeps a stop request that a user has just written.
                 with suppress(OSError), self._spec.stop_file.open("x") as file:
                     file.write(PAUSE)
-            case _Exited(status):
+            case Exited(status):
                 self._record.exit_code = status
                 self._say(f"torchrun ended with status {status}")
                 if self._asked() == STOP and not self._stopping:
                     # The trainer saw the stop file before this supervisor did.
-                    await self._handle(_StopAsked(now=False))
+                    await self._handle(StopAsked(now=False))
                 # In a thread: while a long log is read, the other nodes must hear from this one.
                 self._link.send(await asyncio.to_thread(self._report, status))
                 if status and not self._stopping:
-                    for line in await kernel_said(self._launched, self._kills_before):
-                        self._say(f"kernel: {line}")
-            case _StopAsked(at_once, why) if at_once or not self._stopping:
+                    await self._say_kernel_messages()
+            case StopAsked(at_once, why) if at_once or not self._stopping:
                 self._stopping = True
                 self._say(why or f"asked to stop {'at once' if at_once else self._when}")
                 if self._link.connected:
@@ -288,17 +179,13 @@ class _Supervisor:
 
     async def _launch(self, go: Go) -> None:
         words = command(self._spec, go)
-        self._record.command = words
-        self._record.generation = go.generation
+        self._begin_launch(words, go.generation)
         self._record.missing = []
-        self._record.cause = None
         self._record.enter("running")
         self._record.write(self._spec.record)
         absent = [node for node in self._spec.nodes if node not in go.nodes]
         ready = f"going on without {', '.join(absent)}" if absent else "all nodes are ready"
         self._say(f"{ready}; starting torchrun (generation {go.generation})")
-        self._log_start = self._spec.log.stat().st_size if self._spec.log.exists() else 0
-        self._launched, self._kills_before = time.time(), kills_so_far()
         try:
             await self._workers.start(words, go)
         except OSError as error:
@@ -307,156 +194,9 @@ class _Supervisor:
         else:
             self._of_launch.add(self._spawn(self._wait_for_workers()))
 
-    def _report(self, status: int) -> Ended:
-        """Return torchrun's outcome on this node, with the last real error in this launch's log."""
-        if status == 0 or self._told:
-            # A user's script may exit with any status on SIGTERM: not a failure.
-            return Ended(0)
-        with self._spec.log.open("rb") as log:
-            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - LOG_TAIL))
-            error = last_error(log.read().decode(errors="replace"), self._spec.folder)
-        if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
-            return Ended(status, message=f"torchrun was {killed_by(-status)}", killed=True)
-        if error is None:
-            return Ended(status, message=f"torchrun ended with status {status}: see its log")
-        return Ended(status, error.rank, error.placed, error.killed)
-
-    async def _conclude(self, verdict: LaunchOutcome) -> None:
-        """End remaining processes and record the outcome."""
-        status = await self._workers.stop(KILL_GRACE)
-        if status is not None and self._record.exit_code is None:
-            self._record.exit_code = status
-        for task in self._tasks | self._of_launch:
-            task.cancel()
-        with suppress(OSError):
-            self._spec.stop_file.unlink(missing_ok=True)
-        cause = verdict.cause
-        self._record.cause = cause
-        if cause is None or cause.kind != "not_ready":
-            self._record.missing = []
-        self._record.enter(verdict.state)
-        self._record.write(self._spec.record)
-        self._say(f"{verdict.state}" + (f": {cause.node}: {cause.message}" if cause else ""))
-        self._link.close()
-
     async def _listen(self) -> None:
         """Put the hub's messages into the queue, in a later launch once the GPUs answer."""
         if self._record.launches and not await self._gpus_answer():
             return
         async for message in self._link.messages():
             self._events.put_nowait(message)
-
-    async def _gpus_answer(self) -> bool:
-        """Wait until the driver lists as many GPUs as at the start; return whether it does.
-
-        A restart or a fault may have lost one, and the ranks would go on with the processor.
-        """
-        spec, until, told = self._spec, time.monotonic() + self._patience, False
-        while spec.gpus and (there := len(await asyncio.to_thread(gpus))) < spec.gpus:
-            missing = (
-                f"nvidia-smi lists {there} of the {spec.gpus} GPUs that the run began with here; "
-                f"./scripts/doctor says why"
-            )
-            if time.monotonic() >= until:
-                cause = Cause(spec.node, None, "not_ready", missing)
-                self._events.put_nowait(LaunchOutcome("failed", cause))
-                return False
-            if not told:
-                self._say(f"{missing}; waiting")
-                told = True
-            await asyncio.sleep(GPU_RETRY)
-        return True
-
-    async def _wait_for_workers(self) -> None:
-        self._events.put_nowait(_Exited(await self._workers.ended()))
-
-    async def _watch_stop_file(self) -> None:
-        """Turn the stop file into events: one when it appears and one when it says `now`."""
-        told: set[str] = set()
-        while STOP_NOW not in told:
-            await asyncio.sleep(POLL)
-            asked = self._asked()
-            if asked in (STOP, STOP_NOW) and asked not in told:
-                self._events.put_nowait(_StopAsked(asked == STOP_NOW))
-                told.add(asked)
-
-    def _asked(self) -> str | None:
-        """Return the request in the stop file; an empty file, created by hand, requests a stop."""
-        try:
-            return self._spec.stop_file.read_text() or STOP
-        except OSError:
-            return None
-
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(self._spec.heartbeat)
-            self._record.write(self._spec.record)
-
-    def _on_signal(self) -> None:
-        """Stop after the step; at once after the grace period, or at a second signal.
-
-        If nobody asked for it, leave the run open so that it resumes.
-        """
-        if self._record.job:
-            self._on_end_of_job(self._record.job)
-            return
-        waited_for = self._spec.return_timeout and not self._signalled
-        if waited_for and (why := interruption(self._record.unit)):
-            self._events.put_nowait(_Interrupted(why))
-            return
-        self._events.put_nowait(_StopAsked(self._signalled))
-        if not self._signalled:
-            self._tasks.add(self._spawn(self._stop_after_grace()))
-        self._signalled = True
-
-    def _on_end_of_job(self, job: str) -> None:
-        """Leave the run open if Slurm starts its job again, else end it at once.
-
-        Slurm has sent the signal to the ranks, too: none of them ends its step.
-        """
-        if self._signalled:
-            return
-        self._signalled = True
-        again, why = end_of_job(job)
-        if again:
-            self._events.put_nowait(_Interrupted(why))
-        else:
-            self._told = True
-            self._events.put_nowait(_StopAsked(True, why))
-
-    async def _stop_after_grace(self) -> None:
-        await asyncio.sleep(self._spec.stop_grace)
-        self._events.put_nowait(_StopAsked(True))
-
-    async def _end_leftovers(self) -> None:
-        """End the processes that a killed supervisor left behind in this workspace."""
-        left = leftovers(self._spec.workspace)
-        if left:
-            pids = ", ".join(str(process.pid) for process in left)
-            self._say(f"ending what an earlier run left behind: process {pids}")
-            await end(left)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` as a task beside the queue; an exception in it ends the run."""
-
-        async def guarded() -> None:
-            try:
-                await work
-            except Exception as error:
-                self._events.put_nowait(self._bug(error))
-
-        return asyncio.create_task(guarded())
-
-    def _bug(self, error: Exception) -> LaunchOutcome:
-        self._say("".join(traceback.format_exception(error)).rstrip())
-        message = f"the supervisor of {self._spec.node} has a bug: {error!r}"
-        return LaunchOutcome("failed", Cause(self._spec.node, None, "node_lost", message))
-
-    def _say(self, words: str) -> None:
-        """Add a line to the run's log, and to standard error for systemd or a person."""
-        line = f"hearth: {now()} {words}\n".replace("\n", "\n    ").rstrip(" ")
-        with suppress(OSError), self._spec.log.open("a") as log:
-            log.write(line)
-        with suppress(OSError):
-            sys.stderr.write(line)
-            sys.stderr.flush()

@@ -8,9 +8,10 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from hearth.supervise.life import STOP_NOW
 from hearth.supervise.preflight import ready
 from hearth.supervise.spec import Spec
-from hearth.supervise.supervisor import STOP_NOW, supervise
+from hearth.supervise.supervisor import supervise
 
 RUN = "hearth-verify"
 """Run name under which the supervisors start the check; its files are removed afterwards."""

@@ -1,0 +1,360 @@
+"""The common life of a node's supervisor: lock, signals, stop file, record, log and outcome.
+
+A subclass takes part in the run with the other nodes. All events arrive in one queue and are
+handled one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hearth.base.errors import LaunchError
+from hearth.base.gpus import gpus
+from hearth.diagnose import is_echo, killed_by, last_error
+from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.job import end_of_job, own_job
+from hearth.supervise.kernel import kernel_said, kills_so_far
+from hearth.supervise.messages import Ended
+from hearth.supervise.record import RunRecord, node_lock, now
+from hearth.supervise.restart import as_lost
+from hearth.supervise.spec import Spec, lock_file
+from hearth.supervise.unit import interruption
+from hearth.supervise.workers import Workers, end, leftovers
+
+KILL_GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL after the launch has ended."""
+
+POLL = 0.25
+RETRY = 1.0
+GPU_RETRY = 5.0
+"""Seconds between two questions for a GPU that is gone; a driver may load late in a boot."""
+
+LOG_TAIL = 1 << 20
+"""Bytes at the end of this launch's log that are searched for the error."""
+
+STOP, STOP_NOW, PAUSE = "stop\n", "now\n", "pause\n"
+"""Contents of the stop file: end after the step; kill the ranks at once; end, then relaunch."""
+
+
+@dataclass(frozen=True)
+class Exited:
+    """This node's torchrun ended."""
+
+    status: int
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """A user on this node asked to stop the run, or Slurm did; `why` is Slurm's reason."""
+
+    now: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """This supervisor has to end, but nobody asked to stop the run; `why` is the reason."""
+
+    why: str
+
+
+class NodeSupervisor:
+    """A supervisor of one node, from its lock to the recorded outcome of the run.
+
+    `unit` is the systemd unit of this process, if any; `last` the record of a supervisor that
+    went down in the middle of the run.
+    """
+
+    def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
+        self._spec = spec
+        self._last = last
+        facts = {"generation": last["generation"]} if last else {}
+        self._record = RunRecord.from_spec(spec, unit=unit, job=own_job(spec), **facts)
+        if last:
+            self._record.launches = last["launches"]
+            self._record.launch_ended(self._went_down(last))
+        self._events: asyncio.Queue[Any] = asyncio.Queue()
+        self._workers = Workers(spec)
+        self._stopping = False
+        self._signalled = False
+        self._told = False
+        self._log_start = 0
+        self._launched, self._kills_before = 0.0, 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._of_launch: set[asyncio.Task[None]] = set()
+
+    # The subclass's part
+
+    async def _open(self) -> None:
+        """Start listening, and log this node's part in the run.
+
+        Raises:
+            LaunchError: the port is taken.
+        """
+        raise NotImplementedError
+
+    async def _take_part(self) -> LaunchOutcome | Interrupted:
+        """Take part in the run to its end, or until this supervisor is interrupted."""
+        raise NotImplementedError
+
+    async def _leave_in_order(self, why: str) -> None:
+        """Leave the other nodes, for a supervisor that is interrupted for the reason `why`."""
+
+    def _disconnect(self) -> None:
+        """Close the connections to the others, with the outcome recorded."""
+        raise NotImplementedError
+
+    async def _close(self) -> None:
+        """Stop listening once the others know the outcome."""
+
+    # Common to all
+
+    def _went_down(self, last: dict[str, Any]) -> Cause:
+        job = self._record.job
+        what = f"Slurm restarted job {job}" if job else f"{self._spec.node} went down"
+        message = f"{what} (its last sign of life: {last['heartbeat']})"
+        return Cause(self._spec.node, None, "node_lost", message)
+
+    @property
+    def _patience(self) -> float:
+        """Timeout in seconds for the other nodes: longer once the run has started."""
+        spec = self._spec
+        return spec.patience if self._record.launches else spec.ready_timeout
+
+    async def run(self) -> RunRecord:
+        """Supervise, and return the record of the run."""
+        spec = self._spec
+        if self._last:  # A stop request from before it went down remains valid.
+            self._forget_pause()
+        else:
+            spec.stop_file.unlink(missing_ok=True)
+        for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(sign, self._on_signal)
+        await self._end_leftovers()
+        try:
+            await self._open()
+            self._record.write(spec.record)
+            for source in (self._watch_stop_file(), self._beat()):
+                self._tasks.add(self._spawn(source))
+            verdict = await self._take_part()
+        except LaunchError as error:
+            cause = Cause(spec.node, None, "not_ready", "\n".join(error.findings))
+            verdict = LaunchOutcome("failed", cause)
+        except Exception as error:
+            verdict = self._bug(error)
+        if isinstance(verdict, Interrupted):
+            await self._leave_for_now(verdict.why)
+            return self._record
+        if self._last:
+            verdict = as_lost(verdict, spec.node, self._last["heartbeat"])
+        await self._conclude(verdict)
+        await self._close()
+        return self._record
+
+    async def _leave_for_now(self, why: str) -> None:
+        """End the ranks but not the run: its record stays open, so that it resumes."""
+        self._say(f"{why}; the run goes on when {self._spec.node} is back")
+        await self._leave_in_order(why)
+        await self._workers.stop(KILL_GRACE)
+        for task in self._tasks | self._of_launch:
+            task.cancel()
+        self._disconnect()
+
+    async def _conclude(self, verdict: LaunchOutcome) -> None:
+        """End remaining processes and record the outcome."""
+        status = await self._workers.stop(KILL_GRACE)
+        if status is not None and self._record.exit_code is None:
+            self._record.exit_code = status
+        for task in self._tasks | self._of_launch:
+            task.cancel()
+        with suppress(OSError):
+            self._spec.stop_file.unlink(missing_ok=True)
+        cause = verdict.cause
+        self._record.cause = cause
+        if cause is None or cause.kind != "not_ready":
+            self._record.missing = []
+        self._record.enter(verdict.state)
+        self._record.write(self._spec.record)
+        self._say(f"{verdict.state}" + (f": {cause.node}: {cause.message}" if cause else ""))
+        self._disconnect()
+
+    def _begin_launch(self, words: list[str], generation: int) -> None:
+        """Record that torchrun is about to be started by `words`, and where its log begins."""
+        self._record.command = words
+        self._record.generation = generation
+        self._record.cause = None
+        self._record.exit_code = None
+        self._log_start = self._spec.log.stat().st_size if self._spec.log.exists() else 0
+        self._launched, self._kills_before = time.time(), kills_so_far()
+
+    async def _wait_for_workers(self) -> None:
+        self._events.put_nowait(Exited(await self._workers.ended()))
+
+    def _report(self, status: int) -> Ended:
+        """Return torchrun's outcome on this node, with the last real error in this launch's log."""
+        if status == 0 or self._told:
+            # A user's script may exit with any status on SIGTERM: not a failure.
+            return Ended(0)
+        error = last_error(self._launch_log(), self._spec.folder)
+        if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
+            return Ended(status, message=f"torchrun was {killed_by(-status)}", killed=True)
+        if error is None:
+            return Ended(status, message=f"torchrun ended with status {status}: see its log")
+        return Ended(status, error.rank, error.placed, error.killed)
+
+    def _launch_log(self) -> str:
+        """Return the last part of this launch's log."""
+        with self._spec.log.open("rb") as log:
+            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - LOG_TAIL))
+            return log.read().decode(errors="replace")
+
+    async def _say_kernel_messages(self) -> None:
+        """Log what the kernel said since the launch began."""
+        for line in await kernel_said(self._launched, self._kills_before):
+            self._say(f"kernel: {line}")
+
+    async def _gpus_answer(self) -> bool:
+        """Wait until the driver lists as many GPUs as at the start; return whether it does.
+
+        A restart or a fault may have lost one, and the ranks would go on with the processor.
+        """
+        spec, until, told = self._spec, time.monotonic() + self._patience, False
+        while spec.gpus and (there := len(await asyncio.to_thread(gpus))) < spec.gpus:
+            missing = (
+                f"nvidia-smi lists {there} of the {spec.gpus} GPUs that the run began with here; "
+                f"./scripts/doctor says why"
+            )
+            if time.monotonic() >= until:
+                cause = Cause(spec.node, None, "not_ready", missing)
+                self._events.put_nowait(LaunchOutcome("failed", cause))
+                return False
+            if not told:
+                self._say(f"{missing}; waiting")
+                told = True
+            await asyncio.sleep(GPU_RETRY)
+        return True
+
+    def _forget_pause(self) -> None:
+        """Remove a stop file that only paused the previous launch; the ranks would stop at it."""
+        with suppress(OSError):
+            if self._spec.stop_file.read_text() == PAUSE:
+                self._spec.stop_file.unlink()
+
+    async def _watch_stop_file(self) -> None:
+        """Turn the stop file into events: one when it appears and one when it says `now`."""
+        told: set[str] = set()
+        while STOP_NOW not in told:
+            await asyncio.sleep(POLL)
+            asked = self._asked()
+            if asked in (STOP, STOP_NOW) and asked not in told:
+                self._events.put_nowait(StopAsked(asked == STOP_NOW))
+                told.add(asked)
+
+    def _asked(self) -> str | None:
+        """Return the request in the stop file; an empty file, created by hand, requests a stop."""
+        try:
+            return self._spec.stop_file.read_text() or STOP
+        except OSError:
+            return None
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._spec.heartbeat)
+            self._record.write(self._spec.record)
+
+    def _on_signal(self) -> None:
+        """Stop after the step; at once after the grace period, or at a second signal.
+
+        If nobody asked for it, leave the run open so that it resumes.
+        """
+        if self._record.job:
+            self._on_end_of_job(self._record.job)
+            return
+        waited_for = self._spec.return_timeout and not self._signalled
+        if waited_for and (why := interruption(self._record.unit)):
+            self._events.put_nowait(Interrupted(why))
+            return
+        self._events.put_nowait(StopAsked(self._signalled))
+        if not self._signalled:
+            self._tasks.add(self._spawn(self._stop_after_grace()))
+        self._signalled = True
+
+    def _on_end_of_job(self, job: str) -> None:
+        """Leave the run open if Slurm starts its job again, else end it at once.
+
+        Slurm has sent the signal to the ranks, too: none of them ends its step.
+        """
+        if self._signalled:
+            return
+        self._signalled = True
+        again, why = end_of_job(job)
+        if again:
+            self._events.put_nowait(Interrupted(why))
+        else:
+            self._told = True
+            self._events.put_nowait(StopAsked(True, why))
+
+    async def _stop_after_grace(self) -> None:
+        await asyncio.sleep(self._spec.stop_grace)
+        self._events.put_nowait(StopAsked(True))
+
+    async def _end_leftovers(self) -> None:
+        """End the processes that a killed supervisor left behind in this workspace."""
+        left = leftovers(self._spec.workspace)
+        if left:
+            pids = ", ".join(str(process.pid) for process in left)
+            self._say(f"ending what an earlier run left behind: process {pids}")
+            await end(left)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` as a task beside the queue; an exception in it ends the run."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:
+                self._events.put_nowait(self._bug(error))
+
+        return asyncio.create_task(guarded())
+
+    def _bug(self, error: Exception) -> LaunchOutcome:
+        self._say("".join(traceback.format_exception(error)).rstrip())
+        message = f"the supervisor of {self._spec.node} has a bug: {error!r}"
+        return LaunchOutcome("failed", Cause(self._spec.node, None, "node_lost", message))
+
+    def _say(self, words: str) -> None:
+        """Add a line to the run's log, and to standard error for systemd or a person."""
+        line = f"hearth: {now()} {words}\n".replace("\n", "\n    ").rstrip(" ")
+        with suppress(OSError), self._spec.log.open("a") as log:
+            log.write(line)
+        with suppress(OSError):
+            sys.stderr.write(line)
+            sys.stderr.flush()
+
+
+def live(kind: type[NodeSupervisor], spec: Spec, *facts: Any) -> RunRecord:
+    """Make the run's folders, hold the node's lock, and run a supervisor of this kind to its end.
+
+    Raises:
+        LaunchError: another run has the node, or its folders cannot be written.
+    """
+    folders = [spec.results, spec.log.parent, lock_file(spec.workspace).parent]
+    for folder in [*folders, spec.files] if spec.scripted else folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LaunchError(
+                f"{spec.node}: {folder} cannot be made: {error.strerror}; make it writable or "
+                "set another workspace in the inventory"
+            ) from error
+    with node_lock(spec.workspace, spec.run):
+        return asyncio.run(kind(spec, *facts).run())
