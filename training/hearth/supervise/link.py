@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import secrets
 import time
 from collections.abc import AsyncIterator
 
 from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.handshake import NotYet, present
 from hearth.supervise.interface import source_towards
-from hearth.supervise.messages import (
-    Beat,
-    Challenge,
-    Go,
-    Hello,
-    Message,
-    ProtocolError,
-    Refused,
-    Welcome,
-    encode,
-    hello_proof,
-    receive,
-    same,
-    welcome_proof,
-)
+from hearth.supervise.messages import Beat, Go, Message, ProtocolError, encode, receive
 from hearth.supervise.spec import Spec
 
 RETRY = 0.5
 PATIENCE = 5.0
 """Seconds that a member waits longer than the hub, whose verdict names all missing nodes."""
-
-
-class _NotYet(Exception):
-    """The hub refuses this member for now."""
 
 
 class Link:
@@ -115,7 +96,7 @@ class Link:
                 refused = refused or time.monotonic()
                 if time.monotonic() - refused > self._spec.ready_timeout + PATIENCE:
                     raise TimeoutError from None
-            except (OSError, TimeoutError, _NotYet):
+            except (OSError, TimeoutError, NotYet):
                 refused = None
             await asyncio.sleep(RETRY)
 
@@ -125,21 +106,8 @@ class Link:
             spec.meeting.address, spec.meeting.port, local_addr=(spec.address, 0)
         )
         try:
-            challenge = await receive(reader)
-            if not isinstance(challenge, Challenge):
-                raise ProtocolError("it is no supervisor of a run")
-            nonce = secrets.token_hex(16)
-            hello = Hello(spec.node, source_towards(spec.meeting.address), nonce)
-            proof = hello_proof(spec.token, hello, challenge.nonce)
-            hello = dataclasses.replace(hello, proof=proof)
-            writer.write(encode(hello))
-            answer = await receive(reader)
-            if isinstance(answer, Refused):
-                raise ProtocolError(answer.reason) if answer.for_good else _NotYet
-            if not isinstance(answer, Welcome) or not same(
-                str(answer.proof), welcome_proof(spec.token, hello)
-            ):
-                raise ProtocolError("it does not know the run's token")
+            source = source_towards(spec.meeting.address)
+            await present(reader, writer, spec.token, spec.node, source)
         except BaseException:
             writer.close()
             raise

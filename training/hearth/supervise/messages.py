@@ -1,10 +1,7 @@
 """The protocol between supervisors: one JSON object a line over TCP.
 
-Member and hub each prove that they know the run's token without sending it:
+After the handshake (`handshake`):
 
-    hub     Challenge(nonce)
-    member  Hello(node, its source, nonce, proof)           or the hub answers Refused
-    hub     Welcome(proof)
     hub     Waiting(missing) …  Go(port, …)  Stop(node)  Pause()  Verdict(state, cause)
     member  Stop(node)  Ended(exit_code, failure)
     both    Beat, several times within the silence timeout
@@ -16,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import hashlib
-import hmac
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -174,23 +169,3 @@ async def receive(reader: asyncio.StreamReader) -> Message:
     if not line.endswith(b"\n"):
         raise ConnectionError("the connection was closed")
     return decode(line)
-
-
-def hello_proof(token: str, hello: Hello, challenge: str) -> str:
-    """Return a member's proof that it knows the token: an answer to the hub's challenge."""
-    said = dataclasses.replace(hello, proof="")
-    return _mac(token, "member", challenge, encode(said).decode())
-
-
-def welcome_proof(token: str, hello: Hello) -> str:
-    """Return the hub's proof that it knows the token: an answer to the member's hello."""
-    return _mac(token, "hub", hello.nonce, hello.proof)
-
-
-def same(proof: str, expected: str) -> bool:
-    """Compare two proofs in constant time."""
-    return hmac.compare_digest(proof.encode(), expected.encode())
-
-
-def _mac(token: str, *said: str) -> str:
-    return hmac.new(token.encode(), json.dumps(said).encode(), hashlib.sha256).hexdigest()

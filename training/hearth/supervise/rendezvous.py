@@ -8,36 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import secrets
 import time
 from collections.abc import Callable
 
 from hearth.base.packet_filter import listening
 from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.handshake import HANDSHAKE_TIMEOUT, challenge, refuse, welcome
 from hearth.supervise.interface import free_port, port_error
 from hearth.supervise.messages import (
     Beat,
-    Challenge,
     Ended,
     Go,
-    Hello,
     Message,
     Pause,
     ProtocolError,
-    Refused,
     Stop,
     Waiting,
-    Welcome,
     encode,
-    hello_proof,
     receive,
-    same,
-    welcome_proof,
 )
 from hearth.supervise.quorum import Council
 from hearth.supervise.spec import Spec
 
-HANDSHAKE_TIMEOUT = 10.0
 TICK = 0.25
 
 FUTILE = 4
@@ -142,33 +134,19 @@ class Hub:
 
         Raises `ProtocolError` if it failed to, or does not belong here; the reason was sent to it.
         """
-        nonce = secrets.token_hex(16)
-        writer.write(encode(Challenge(nonce)))
-        hello = await receive(reader)
-        if reason := self._objection(hello, nonce):
-            await _refuse(writer, Refused(reason))
-        assert isinstance(hello, Hello)
+        hello = await challenge(reader, writer, self._spec.token, self._spec.run)
+        # Every start has a new token: who knows it has the same run, nodes and generation.
+        if hello.node not in self._spec.nodes:
+            await refuse(writer, f"{hello.node} is no node of the run")
         if reason := self._council.join(hello.node, time.monotonic()):
             over = self._over
             self._decide()
-            await _refuse(writer, Refused(reason, for_good=over))
+            await refuse(writer, reason, for_good=over)
         self._writers[hello.node] = writer
         self._sources[hello.node] = hello.source
-        writer.write(encode(Welcome(welcome_proof(self._spec.token, hello))))
+        welcome(writer, self._spec.token, hello)
         self._greet()
         return hello.node
-
-    def _objection(self, hello: Message, nonce: str) -> str | None:
-        """Return the reason to refuse this hello for good.
-
-        Every start has a new token: who knows it has the same run, nodes and generation.
-        """
-        spec = self._spec
-        if not isinstance(hello, Hello):
-            return "no hello"
-        if not same(str(hello.proof), hello_proof(spec.token, hello, nonce)):
-            return f"the token is not that of run '{spec.run}'"
-        return None if hello.node in spec.nodes else f"{hello.node} is no node of the run"
 
     def _greet(self) -> None:
         """Send Go if enough members are here, else the missing ones; pause for returned nodes."""
@@ -247,13 +225,6 @@ class Hub:
         for node, writer in self._writers.items():
             if nodes is None or node in nodes:
                 writer.write(encode(message))
-
-
-async def _refuse(writer: asyncio.StreamWriter, answer: Refused) -> None:
-    """Send a peer its refusal. Raises `ProtocolError` with the reason."""
-    writer.write(encode(answer))
-    await writer.drain()
-    raise ProtocolError(answer.reason)
 
 
 def _clock() -> float:

@@ -1,0 +1,109 @@
+"""The handshake of two supervisors: each proves that it knows the run's token without sending it.
+
+answerer  Challenge(nonce)
+caller    Hello(node, its source, nonce, proof)         or the answerer sends Refused
+answerer  Welcome(proof)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import hmac
+import json
+import secrets
+from typing import NoReturn
+
+from hearth.supervise.messages import (
+    Challenge,
+    Hello,
+    ProtocolError,
+    Refused,
+    Welcome,
+    encode,
+    receive,
+)
+
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds in which a caller has to prove itself."""
+
+
+class NotYet(Exception):
+    """The other side refuses this node for now."""
+
+
+async def present(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, node: str, source: str
+) -> None:
+    """Prove to the answerer that `node` belongs to the run, and have it prove the same.
+
+    `source` is the address from which this machine connects where a program binds none.
+
+    Raises:
+        ProtocolError: the answerer refused this node for good, or does not belong to the run.
+        NotYet: it refused this node for now.
+        ConnectionError: it closed the connection.
+    """
+    challenge = await receive(reader)
+    if not isinstance(challenge, Challenge):
+        raise ProtocolError("it is no supervisor of a run")
+    hello = Hello(node, source, secrets.token_hex(16))
+    hello = dataclasses.replace(hello, proof=hello_proof(token, hello, challenge.nonce))
+    writer.write(encode(hello))
+    answer = await receive(reader)
+    if isinstance(answer, Refused):
+        raise ProtocolError(answer.reason) if answer.for_good else NotYet
+    if not isinstance(answer, Welcome) or not same(str(answer.proof), welcome_proof(token, hello)):
+        raise ProtocolError("it does not know the run's token")
+
+
+async def challenge(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, run: str
+) -> Hello:
+    """Return the hello of a caller that has proved to know the token of `run`.
+
+    Raises:
+        ProtocolError: it did not, and was told the reason.
+        ConnectionError: it closed the connection.
+    """
+    nonce = secrets.token_hex(16)
+    writer.write(encode(Challenge(nonce)))
+    hello = await receive(reader)
+    if not isinstance(hello, Hello):
+        await refuse(writer, "no hello")
+    if not same(str(hello.proof), hello_proof(token, hello, nonce)):
+        await refuse(writer, f"the token is not that of run '{run}'")
+    return hello
+
+
+def welcome(writer: asyncio.StreamWriter, token: str, hello: Hello) -> None:
+    """Admit the caller of `hello`, with the proof that this side knows the token too."""
+    writer.write(encode(Welcome(welcome_proof(token, hello))))
+
+
+async def refuse(writer: asyncio.StreamWriter, reason: str, for_good: bool = True) -> NoReturn:
+    """Send a caller its refusal. Raises `ProtocolError` with the reason."""
+    writer.write(encode(Refused(reason, for_good)))
+    await writer.drain()
+    raise ProtocolError(reason)
+
+
+def hello_proof(token: str, hello: Hello, challenge: str) -> str:
+    """Return a caller's proof that it knows the token: an answer to the challenge."""
+    said = dataclasses.replace(hello, proof="")
+    return _mac(token, "member", challenge, encode(said).decode())
+
+
+def welcome_proof(token: str, hello: Hello) -> str:
+    """Return the answerer's proof that it knows the token: an answer to the caller's hello."""
+    return _mac(token, "hub", hello.nonce, hello.proof)
+
+
+def same(proof: str, expected: str) -> bool:
+    """Compare two proofs in constant time."""
+    return hmac.compare_digest(proof.encode(), expected.encode())
+
+
+def _mac(token: str, *said: str) -> str:
+    return hmac.new(token.encode(), json.dumps(said).encode(), hashlib.sha256).hexdigest()
