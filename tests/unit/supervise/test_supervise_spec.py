@@ -26,6 +26,7 @@ GOOD = {
     "workspace": "~/ai-cluster",
     "token": "0123456789abcdef",
 }
+IN_PLACE = {"in_place": True, "ports": [29400, 29401], "nprocs": [2, 1], "elastic": True}
 GO = Go(29500, 0, ("desk", "laptop"), ("10.0.0.1", "10.0.0.9"))
 
 
@@ -71,6 +72,16 @@ def test_behind_the_dashes_torchrun_takes_no_word_of_the_script_for_its_own(load
     words = command(spec, GO)
     script = str(spec.workspace / "code/r1/a.py")
     assert words[words.index("--") :] == ["--", script, "--run", "x"]
+
+
+def test_ranks_in_place_have_a_torchrun_of_their_node_only(load):
+    spec = load(**IN_PLACE, return_timeout=0)
+    assert spec.layout == (("desk", 2), ("laptop", 1))
+    words = command(spec, Go(29500, 0, ("laptop",), ("10.0.0.2",)))
+    options = dict(zip(words[3::2], words[4::2], strict=False))
+    assert (options["--nnodes"], options["--node-rank"]) == ("1", "0")
+    assert (options["--master-addr"], options["--master-port"]) == ("10.0.0.2", "29500")
+    assert command(spec, GO)[words.index("--master-addr") + 1] == "10.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -122,6 +133,10 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
         ({"silence_timeout": 0}, ["'silence_timeout'", "above 0 s", "not 0 s"]),
         ({"return_timeout": -1.0}, ["'return_timeout'", "0 s or more", "not -1 s"]),
         ({"elastic": True, "return_timeout": 0}, ["'elastic'", "return_timeout"]),
+        (IN_PLACE | {"ports": [29400]}, ["'ports'", "desk, laptop", "[29400]"]),
+        (IN_PLACE | {"nprocs": [1, 0]}, ["'nprocs'", "above 0", "[1, 0]"]),
+        (IN_PLACE | {"nprocs": [1, 2]}, ["'nproc' is 1", "'nprocs' says 2"]),
+        (IN_PLACE | {"folder": "code/r1"}, ["'in_place'", "user's script"]),
     ],
 )
 def test_faults_are_named(load, changes, facts):

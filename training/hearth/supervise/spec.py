@@ -31,11 +31,16 @@ class Spec:
     `nodes` lists the names in rank order, `addresses` their cluster addresses, and `token` is the
     secret that this run's supervisors share. `generation` is higher than that of any launch
     before. `return_timeout` is the time a run waits for a lost node; 0 ends it at the first
-    loss. With `elastic` the others go on meanwhile, if they are at least `min_nodes`. `stop_grace`
-    is the time a SIGTERM leaves the ranks to end after their step. `unit` is whether the user's
-    systemd may carry the supervisor, so that it comes back after a reboot; with `slurm` a job of
-    Slurm carries it. `gpus` are that many that the driver listed at the start; 0 if the node
-    computes on its processor.
+    loss. With `elastic` the others go on meanwhile, if they are at least `min_nodes`.
+
+    With `in_place` the supervisors form a mesh and tell living ranks to form new groups: each node
+    listens at its entry of `ports`, and `nprocs` are the numbers of ranks of all nodes. Otherwise a
+    loss ends all ranks, which are then launched again together.
+
+    `stop_grace` is the time a SIGTERM leaves the ranks to end after their step. `unit` is whether
+    the user's systemd may carry the supervisor, so that it comes back after a reboot; with `slurm`
+    a job of Slurm carries it. `gpus` are that many that the driver listed at the start; 0 if the
+    node computes on its processor.
 
     `script` is the program that torchrun starts, by its path in the workspace, with `arguments`, in
     which `{results}` and `{data}` stand for paths on this node. Without a `folder` it is Hearth's
@@ -58,10 +63,13 @@ class Spec:
     models: str = ""
     generation: int = 0
     ready_timeout: float = 120.0
-    silence_timeout: float = 15.0
+    silence_timeout: float = 6.0
     return_timeout: float = 3600.0
     elastic: bool = False
     min_nodes: int = 1
+    in_place: bool = False
+    ports: tuple[int, ...] = ()
+    nprocs: tuple[int, ...] = ()
     stop_grace: float = 60.0
     script: str = "scripts/train_distributed.py"
     arguments: tuple[str, ...] = ("--run-file", "{results}/run.yml")
@@ -76,6 +84,11 @@ class Spec:
     def address(self) -> str:
         """The cluster address of this node."""
         return self.addresses[self.rank]
+
+    @property
+    def layout(self) -> tuple[tuple[str, int], ...]:
+        """Every node of a run in place, in rank order, with its number of ranks."""
+        return tuple(zip(self.nodes, self.nprocs, strict=True))
 
     @property
     def scripted(self) -> bool:
@@ -185,10 +198,11 @@ def spec_of(given: Mapping[str, Any], where: str) -> Spec:
     """Return the spec that `given` describes. Raises `LaunchError` with faults, naming `where`."""
     if faults := _faults(given):
         raise LaunchError(*(f"{where}: {fault}" for fault in faults))
+    lists = ("nodes", "addresses", "arguments", "ports", "nprocs")
     parsed = {
         "meeting": Meeting(**given["meeting"]),
         "workspace": Path(given["workspace"]).expanduser(),
-        **{key: tuple(given[key]) for key in ("nodes", "addresses", "arguments") if key in given},
+        **{key: tuple(given[key]) for key in lists if key in given},
     }
     return Spec(**{**given, **parsed})
 
@@ -235,9 +249,26 @@ def _faults(given: Mapping[str, Any]) -> list[str]:
             faults.append(f"'{name}' must be above 0 s, not {given[name]:g} s")
     if given.get("return_timeout", 0) < 0:
         faults.append(f"'return_timeout' must be 0 s or more, not {given['return_timeout']:g} s")
+    if given.get("in_place"):
+        return faults + _faults_in_place(given)
     if given.get("elastic") and given.get("return_timeout") == 0:
         faults.append(
             "'elastic' goes on without a lost node, but with launch_return_timeout=0 "
             "('return_timeout') the first loss ends the run; leave one of them out"
         )
+    return faults
+
+
+def _faults_in_place(given: Mapping[str, Any]) -> list[str]:
+    """Return the faults of a spec for ranks that form new groups in place."""
+    nodes, rank = given["nodes"], given["rank"]
+    if given.get("folder"):
+        return ["'in_place' is for Hearth's own trainer, but 'folder' holds a user's script"]
+    faults = [
+        f"'{name}' needs one number above 0 for each of {', '.join(nodes)}, not {list(found)}"
+        for name in ("ports", "nprocs")
+        if len(found := given.get(name, ())) != len(nodes) or min(found) < 1
+    ]
+    if not faults and given["nprocs"][rank] != given["nproc"]:
+        faults = [f"'nproc' is {given['nproc']}, but 'nprocs' says {given['nprocs'][rank]}"]
     return faults

@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def command(spec: Spec, go: Go) -> list[str]:
-    """Return torchrun's command line for this node's part in a launch.
+    """Return torchrun's command line for this node's part in a launch, or for this node alone.
 
     The static rendezvous, because c10d ignores --node-rank; no restarts, because ranks that
     restart alone never meet again.
@@ -45,7 +45,7 @@ def command(spec: Spec, go: Go) -> list[str]:
         "node-rank": go.nodes.index(spec.node),
         "nproc-per-node": spec.nproc,
         "max-restarts": 0,
-        "master-addr": spec.meeting.address,
+        "master-addr": spec.address if go.nodes == (spec.node,) else spec.meeting.address,
         "master-port": go.port,
         "local-addr": spec.address,
         "log-dir": scratch(spec),
@@ -109,8 +109,11 @@ class Workers:
         # Ranks of a killed torchrun become children of this process, so that it finds them.
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    async def start(self, words: list[str], go: Go) -> None:
-        """Start torchrun for a launch in a session of its own, writing to the run's log."""
+    async def start(self, words: list[str], go: Go, **variables: str) -> None:
+        """Start torchrun for a launch in a session of its own, writing to the run's log.
+
+        `variables` are added to its environment.
+        """
         supervisor = os.getpid()
 
         def die_with_supervisor() -> None:
@@ -124,7 +127,7 @@ class Workers:
             self._process = await asyncio.create_subprocess_exec(
                 *words,
                 cwd=self._spec.place,
-                env=environment(self._spec, go),
+                env=environment(self._spec, go) | variables,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -155,6 +158,10 @@ class Workers:
                         told.add(rank.pid)
                         rank.terminate()
             await asyncio.sleep(POLL)
+
+    async def kill(self) -> None:
+        """Kill torchrun and all its descendants, which may be stopped or ignore signals."""
+        await end(self._descendants())
 
     async def stop(self, grace: float) -> int | None:
         """End everything: SIGTERM to torchrun, SIGKILL to what remains after `grace` seconds.
