@@ -15,9 +15,9 @@ import asyncio
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any
 
-from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.base.json_lines import JsonLines, ProtocolError
+from hearth.supervise.cause import LaunchOutcome
 
 
 @dataclass(frozen=True)
@@ -123,17 +123,12 @@ Message = (
     | Ended
     | LaunchOutcome
 )
-_TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
-
-
-class ProtocolError(Exception):
-    """The other side sent something other than a message of this protocol."""
+_LINES = JsonLines(Message, "a supervisor's message")
 
 
 def encode(message: Message) -> bytes:
     """Return the line for a message."""
-    words = {"type": type(message).__name__, **dataclasses.asdict(message)}
-    return json.dumps(words, separators=(",", ":")).encode() + b"\n"
+    return _LINES.encode(message)
 
 
 def decode(line: bytes) -> Message:
@@ -141,17 +136,7 @@ def decode(line: bytes) -> Message:
 
     Raises `ProtocolError` if the line is not a valid message.
     """
-    try:
-        words = json.loads(line)
-        kind = _TYPES[words.pop("type")]
-        for name, value in words.items():
-            if isinstance(value, list):
-                words[name] = tuple(value)
-        if kind is LaunchOutcome and words["cause"] is not None:
-            words["cause"] = Cause(**words["cause"])
-        message: Message = kind(**words)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ProtocolError(f"not a supervisor's message: {line[:80]!r}") from error
+    message: Message = _LINES.decode(line)
     return message
 
 

@@ -1,0 +1,81 @@
+"""Protocols of one JSON object a line: dataclasses to lines and back, with their types checked.
+
+Nothing that arrives is executed or unpickled: a line becomes one of the protocol's dataclasses,
+each field of its declared type, or a `ProtocolError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+class ProtocolError(Exception):
+    """The other side sent something other than a message of this protocol."""
+
+
+class JsonLines:
+    """A protocol of dataclasses whose fields are JSON values, tuples or dataclasses of these.
+
+    Args:
+        messages: the dataclasses, as a union `A | B`.
+        what: a message of this protocol, in words for errors: "a supervisor's message".
+    """
+
+    def __init__(self, messages: types.UnionType, what: str) -> None:
+        self._types = {kind.__name__: kind for kind in get_args(messages)}
+        self._what = what
+
+    def encode(self, message: Any) -> bytes:
+        """Return the line for a message."""
+        words = {"type": type(message).__name__, **dataclasses.asdict(message)}
+        return json.dumps(words, separators=(",", ":")).encode() + b"\n"
+
+    def decode(self, line: bytes) -> Any:
+        """Parse the message in a line.
+
+        Raises `ProtocolError` if the line is not a valid message.
+        """
+        try:
+            words = json.loads(line)
+            return _read(self._types[words.pop("type")], words)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ProtocolError(f"not {self._what}: {line[:80]!r}") from error
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """Return a JSON value as an object of a type. Raises `TypeError` if it is none."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(**{name: _read(hints[name], each) for name, each in value.items()})
+    if origin in (Union, types.UnionType):
+        return _read_any(parts, value)
+    if origin is tuple:
+        if type(value) is not list:
+            raise TypeError(f"not a list: {value!r}")
+        return tuple(_read(parts[0], each) for each in value)
+    if kind is float and type(value) is int:
+        return float(value)
+    fits = value in parts if origin is Literal else type(value) is (origin or kind)
+    if kind is not Any and not fits:
+        raise TypeError(f"not {kind}: {value!r}")
+    return value
+
+
+def _read_any(kinds: tuple[Any, ...], value: Any) -> Any:
+    """Return a JSON value as an object of the first of these types that it fits."""
+    for kind in kinds:
+        try:
+            return _read(kind, value)
+        except (TypeError, KeyError, AttributeError):
+            continue
+    raise TypeError(f"none of {kinds}: {value!r}")
+
+
+@functools.cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
