@@ -12,9 +12,9 @@ After a verdict with `again` every member leaves and joins anew.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from hearth.base.json_lines import JsonLines, ProtocolError
 from hearth.supervise.cause import LaunchOutcome
@@ -140,8 +140,8 @@ def decode(line: bytes) -> Message:
     return message
 
 
-async def receive(reader: asyncio.StreamReader) -> Message:
-    """Return the next message.
+async def receive(reader: asyncio.StreamReader, parse: Callable[[bytes], Any] = decode) -> Any:
+    """Return the next message, `parse`d from its line: this protocol's by default.
 
     Raises:
         ProtocolError: the other side sent something else.
@@ -153,4 +153,4 @@ async def receive(reader: asyncio.StreamReader) -> Message:
         raise ProtocolError("not a supervisor's message: the line is too long") from error
     if not line.endswith(b"\n"):
         raise ConnectionError("the connection was closed")
-    return decode(line)
+    return parse(line)
