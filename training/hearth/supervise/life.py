@@ -106,10 +106,7 @@ class NodeSupervisor:
         """Take part in the run to its end, or until this supervisor is interrupted."""
         raise NotImplementedError
 
-    async def _leave_in_order(self, why: str) -> None:
-        """Leave the other nodes, for a supervisor that is interrupted for the reason `why`."""
-
-    def _disconnect(self) -> None:
+    async def _disconnect(self) -> None:
         """Close the connections to the others, with the outcome recorded."""
         raise NotImplementedError
 
@@ -163,11 +160,10 @@ class NodeSupervisor:
     async def _leave_for_now(self, why: str) -> None:
         """End the ranks but not the run: its record stays open, so that it resumes."""
         self._say(f"{why}; the run goes on when {self._spec.node} is back")
-        await self._leave_in_order(why)
         await self._workers.stop(KILL_GRACE)
         for task in self._tasks | self._of_launch:
             task.cancel()
-        self._disconnect()
+        await self._disconnect()
 
     async def _conclude(self, verdict: LaunchOutcome) -> None:
         """End remaining processes and record the outcome."""
@@ -185,7 +181,7 @@ class NodeSupervisor:
         self._record.enter(verdict.state)
         self._record.write(self._spec.record)
         self._say(f"{verdict.state}" + (f": {cause.node}: {cause.message}" if cause else ""))
-        self._disconnect()
+        await self._disconnect()
 
     def _begin_launch(self, words: list[str], generation: int) -> None:
         """Record that torchrun is about to be started by `words`, and where its log begins."""

@@ -86,7 +86,7 @@ class _Supervisor(NodeSupervisor):
                     raise
             await asyncio.sleep(RETRY)
 
-    def _disconnect(self) -> None:
+    async def _disconnect(self) -> None:
         self._link.close()
 
     async def _close(self) -> None:
