@@ -48,7 +48,7 @@ def job_script(
     `specs` are the launch specs in order of rank, `nodes` Slurm's names and `gpus` the number of
     GPUs to request, all by node; `options` are a person's options of sbatch.
     """
-    name, elastic = str(run["name"]), bool(run["elastic"])
+    name, elastic = str(run["name"]), any(spec["elastic"] for spec in specs.values())
     given = {*map(option_name, options)}
     chosen = [
         f"--job-name={job_name(name)}",

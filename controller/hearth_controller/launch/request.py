@@ -16,9 +16,9 @@ from hearth_controller.launch.typed import (
     SLURM_WORDS,
     foreign,
     launch_words,
-    not_elastic,
     sort_out,
     strangers,
+    without_all,
 )
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
@@ -43,11 +43,11 @@ def requested(
     given, launch, findings = sort_out(typed, known)
     nodes = [name.strip() for name in str(launch.get("nodes", "auto")).split(",")]
     findings += strangers(nodes, names)
-    chosen = {
+    chosen: dict[str, Any] = {
         "meeting_port": launch.get("meeting_port", 0),
         "nodes": nodes,
         "requested": [name for name in names if nodes in (["all"], ["auto"]) or name in nodes],
-        "elastic": launch.get("elastic", False),
+        "elastic": launch.get("elastic"),
         "min_nodes": launch.get("min_nodes", 0),
         "cpu": launch.get("cpu", False),
         "launcher": launch.get("launcher", ""),
@@ -76,8 +76,7 @@ def requested(
         run = replace(run, launch=launch_words(typed, launch) or run.launch)
     except ConfigError as error:
         return {"findings": findings + error.findings}
-    if chosen["elastic"] is True:
-        findings += not_elastic(run.settings, chosen["min_nodes"])
+    findings += without_all(run.settings, chosen["elastic"], chosen["min_nodes"])
     trusts = run.settings.trust_remote_code
     warnings = {"warnings": [code_warning(run.source.id)]} if trusts else {}
     recorded = Story.from_lines(read_lines(runs / run.name / "metrics.jsonl")).reached
@@ -118,6 +117,7 @@ def _scripted(request: ScriptRequest) -> dict[str, Any]:
         "resumes": request.resumes,
         "file": script_text(run),
         "title": run.program,
+        "in_place": False,
         "summary": request.summary,
         "spec": request.spec,
         "code": _parcel(request.code, request.code_place),
@@ -136,6 +136,7 @@ def _described(run: Run) -> dict[str, Any]:
         "file": run_text(run),
         "measures": run.settings.wants_speeds or run.settings.parallel == "fsdp",
         "parallel": run.settings.parallel,
+        "in_place": run.settings.parallel == "ddp",
         "by_speed": run.settings.split == "auto" and run.settings.replay is None,
         "global_batch": run.settings.global_batch,
         "sync_every": run.settings.sync_every,

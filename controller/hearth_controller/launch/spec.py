@@ -19,11 +19,11 @@ def node_specs(
     """Return the spec by node for `run` on the nodes `names`, in order of rank.
 
     `facts` are those of the module `hearth_look`, also of nodes that do not train: none of them may
-    know a later generation of the run. Of other nodes a spec says no more than their names and
-    addresses; `timeouts` are in seconds; with `slurm` a job starts the supervisors. See
-    `hearth.supervise.spec.Spec`.
+    know a later generation of the run. Of other nodes a spec says no more than their names,
+    addresses, ports and numbers of ranks; `timeouts` are in seconds; with `slurm` a job starts the
+    supervisors. See `hearth.supervise.spec.Spec`.
     """
-    first = names[0]
+    first, in_place = names[0], bool(run.get("in_place"))
     common = {
         "run": run["name"],
         "nodes": list(names),
@@ -35,9 +35,9 @@ def node_specs(
         "generation": max(its.get("generation", 0) for its in facts.values()),
         **timeouts,
         "slurm": slurm,
-        "elastic": run["elastic"],
-        # By default more than half of them: two halves of a cut network never train side by side.
-        "min_nodes": min(run["min_nodes"] or len(names) // 2 + 1, len(names)),
+        "elastic": is_elastic(run, timeouts),
+        "min_nodes": min(run["min_nodes"] or _fewest(len(names), in_place), len(names)),
+        **(_in_place(run, names, facts, nproc) if in_place else {}),
         **run.get("spec", {}),
     }
     # A supervisor takes its ranks off the Hub, and a stream is read there.
@@ -46,6 +46,40 @@ def node_specs(
     return {
         name: common | _own_part(name, rank, facts[name]["own"], nproc[name], gpus[name], online)
         for rank, name in enumerate(names)
+    }
+
+
+def is_elastic(run: Mapping[str, Any], timeouts: Mapping[str, float]) -> bool:
+    """Return whether the other nodes go on without a lost one.
+
+    Without a typed `-e elastic` they do where survivors go on in place, unless the first loss is to
+    end the run (`return_timeout` 0).
+    """
+    if run["elastic"] is None:
+        return bool(run.get("in_place")) and timeouts["return_timeout"] > 0
+    return bool(run["elastic"])
+
+
+def _fewest(nodes: int, in_place: bool) -> int:
+    """Return the fewest nodes that go on by default.
+
+    In place the votes alone decide that. Relaunched ones have none: more than half of the nodes are
+    needed, so that two halves of a cut network never train side by side.
+    """
+    return 1 if in_place else nodes // 2 + 1
+
+
+def _in_place(
+    run: Mapping[str, Any],
+    names: Sequence[str],
+    facts: Mapping[str, Mapping[str, Any]],
+    nproc: Mapping[str, int],
+) -> dict[str, Any]:
+    """Return what survivors need to go on in place: the port and the ranks of every node."""
+    return {
+        "in_place": True,
+        "ports": [run["meeting_port"] or facts[name]["port"] for name in names],
+        "nprocs": [nproc[name] for name in names],
     }
 
 

@@ -90,6 +90,8 @@ def foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]
     ]
     if launch.get("elastic") is True:
         findings.append("-e elastic: a script is launched on all its nodes or none; leave it out")
+    if "min_nodes" in launch:
+        findings.append("-e min_nodes: a script is launched on all its nodes or none; leave it out")
     return findings
 
 
@@ -111,8 +113,8 @@ def _misfits(launch: dict[str, Any]) -> list[str]:
         findings.append(f"-e min_nodes: {least!r} cannot be used; a number of nodes is wanted")
     elif "min_nodes" in launch:
         launch["min_nodes"] = int(least)
-        if launch.get("elastic") is not True:
-            findings.append("-e min_nodes: it counts only together with -e elastic=true")
+        if launch.get("elastic") is False:
+            findings.append("-e min_nodes: -e elastic=false waits for every node; leave it out")
     port = str(launch.get("meeting_port", 0))
     if port.isdecimal() and (int(port) == 0 or 1024 <= int(port) < 65536):
         launch["meeting_port"] = int(port)
@@ -121,13 +123,23 @@ def _misfits(launch: dict[str, Any]) -> list[str]:
     return findings
 
 
-def not_elastic(settings: Settings, least: int) -> list[str]:
-    """Return findings for settings that rule out an elastic run with `least` nodes or more."""
+def without_all(settings: Settings, elastic: bool | None, least: int) -> list[str]:
+    """Return findings for settings that rule out a run without some of its nodes.
+
+    `elastic` and `least` (`-e min_nodes`) are as typed: None and 0 if they are not. Only ranks that
+    are launched anew are in question; survivors that go on in place divide any plan among them.
+    """
+    if settings.parallel == "ddp":
+        return []
+    if elastic is not True:
+        return ["-e min_nodes: with parallel=fsdp it counts only together with -e elastic=true"] * (
+            elastic is None and least > 0
+        )
     alone = [
         "-e min_nodes: parallel: fsdp needs two ranks or more, and one node has one; take "
         "min_nodes=2, or parallel=ddp"
     ]
-    return (alone if settings.parallel == "fsdp" and least == 1 else []) + [
+    return (alone if least == 1 else []) + [
         f"-e elastic: {name} says what each of all ranks does; leave it out, or elastic"
         for name, fixed in (
             ("split", not isinstance(settings.split, str)),

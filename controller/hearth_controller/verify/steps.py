@@ -42,6 +42,7 @@ def spec_of(
         "meeting": {"address": usable[0].address, "port": usable[0].facts["meeting_port"]},
         "nproc": nproc or max(1, own.facts["devices"]),
         "ready_timeout": limit / 2,
+        "elastic": False,
         "stop_grace": 5,
     }
     return {"launch": launch, "limit": limit}

@@ -277,14 +277,69 @@ def test_each_node_gets_its_own_part_of_the_run(tmp_path):
     assert desk["stop_grace"] > 0
 
 
+def test_every_node_knows_port_and_ranks_of_every_other_to_go_on_in_place(tmp_path):
+    looks = {"desk": look(port=2001), "laptop": look(port=2002), "oldbox": look(port=2003)}
+    nodes = {"desk": prepared(2), "laptop": prepared(), "oldbox": prepared(3)}
+    for run, ports in (
+        (asked(tmp_path, nodes="all"), [2001, 2002, 2003]),
+        (asked(tmp_path, nodes="all", meeting_port=4444), [4444] * 3),
+    ):
+        for spec in chosen(run, looks, nodes)["specs"].values():
+            assert spec["in_place"]
+            assert (spec["ports"], spec["nprocs"]) == (ports, [2, 1, 3])
+            assert spec["meeting"]["port"] == ports[0]
+
+
+def test_ranks_that_hold_parts_of_the_model_and_those_of_a_script_are_launched_anew(tmp_path):
+    sharded = asked(tmp_path, parallel="fsdp", nodes="all")
+    scripted = asked(tmp_path) | {"in_place": False, "spec": {}}
+    looks = dict.fromkeys(("desk", "laptop"), look())
+    nodes = dict.fromkeys(looks, prepared(weight_bytes=1000))
+    for run in (sharded, scripted):
+        spec = chosen(run, looks, nodes)["specs"]["laptop"]
+        assert not spec.keys() & {"in_place", "ports", "nprocs"}
+        assert (spec["elastic"], spec["min_nodes"]) == (False, 2)
+
+
 @pytest.mark.parametrize(
-    ("least", "count", "in_spec"), [(0, 3, 2), (0, 2, 2), (1, 3, 1), (9, 2, 2)]
+    ("typed", "return_timeout", "elastic"),
+    [
+        ({}, 3600.0, True),
+        ({}, 0.0, False),  # the first loss ends the run
+        ({"elastic": "false"}, 3600.0, False),
+        ({"elastic": "true"}, 3600.0, True),
+        ({"parallel": "fsdp"}, 3600.0, False),
+        ({"parallel": "fsdp", "elastic": "true"}, 3600.0, True),
+    ],
 )
-def test_a_run_needs_more_than_half_of_its_nodes_or_as_many_as_typed(
-    tmp_path, least, count, in_spec
+def test_the_others_go_on_without_a_lost_node_unless_told_otherwise(
+    tmp_path, typed, return_timeout, elastic
+):
+    looks = dict.fromkeys(("desk", "laptop"), look())
+    nodes = dict.fromkeys(looks, prepared(weight_bytes=1000))
+    links = {name: {"facts": talk(*ADDRESSES)} for name in looks}
+    decisions = launch(asked(tmp_path, nodes="all", **typed), looks, prepared=nodes, links=links)
+    specs = decisions.choose({**TIMEOUTS, "return_timeout": return_timeout})["specs"]
+    assert {spec["elastic"] for spec in specs.values()} == {elastic}
+
+
+@pytest.mark.parametrize(
+    ("in_place", "least", "count", "in_spec"),
+    [
+        (True, 0, 3, 1),  # the votes decide
+        (True, 2, 3, 2),
+        (True, 9, 2, 2),
+        (False, 0, 3, 2),
+        (False, 0, 2, 2),
+        (False, 1, 3, 1),
+        (False, 9, 2, 2),
+    ],
+)
+def test_a_run_needs_as_many_nodes_as_typed_and_a_relaunched_one_more_than_half(
+    tmp_path, in_place, least, count, in_spec
 ):
     looks = {name: look() for name in list(ADDRESSES)[:count]}
-    run = asked(tmp_path, nodes="all") | {"min_nodes": least}
+    run = asked(tmp_path, nodes="all") | {"min_nodes": least, "in_place": in_place}
     specs = chosen(run, looks, dict.fromkeys(looks, prepared()))["specs"]
     assert specs["desk"]["min_nodes"] == in_spec
 
@@ -321,7 +376,7 @@ def test_under_slurm_the_run_is_a_job_that_asks_for_the_gpus_that_it_trains_on(t
         "oldbox": look(gpus=gpus),
     }
     looks["oldbox"]["facts"]["memory"]["cuda"] = False
-    run = asked(tmp_path) | {"spec": {}}
+    run = asked(tmp_path) | {"spec": {}, "in_place": False}
     slurm = {"nodes": {name: f"slurm-{name}" for name in looks}, "options": ["--account=home"]}
     choice = launch(run, looks).choose(TIMEOUTS, slurm)
     options = {"--nodelist=slurm-desk,slurm-laptop,slurm-oldbox", "--gpus=2", "--account=home"}
@@ -330,6 +385,16 @@ def test_under_slurm_the_run_is_a_job_that_asks_for_the_gpus_that_it_trains_on(t
     without = launch(run, looks).choose(TIMEOUTS)
     assert without["job"] == ""
     assert not any(spec["slurm"] for spec in without["specs"].values())
+
+
+def test_a_job_of_a_run_that_goes_on_without_a_node_keeps_the_others(tmp_path):
+    looks = {"desk": look(slurm_gpus={}), "laptop": look()}
+    nodes, slurm = dict.fromkeys(looks, prepared()), {"nodes": {n: n for n in looks}, "options": []}
+    links = {name: {"facts": talk(*ADDRESSES)} for name in looks}
+    steps = {"prepared": nodes, "links": links}
+    decisions = launch(asked(tmp_path, nodes="all"), looks, **steps)
+    assert "--no-kill" in decisions.choose({**TIMEOUTS, "return_timeout": 60.0}, slurm)["job"]
+    assert "--no-kill" not in decisions.choose(TIMEOUTS, slurm)["job"]
 
 
 def test_a_port_that_was_typed_is_the_one_where_the_supervisors_meet(tmp_path):

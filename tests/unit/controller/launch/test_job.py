@@ -14,11 +14,16 @@ NODES = {"desk": "tower", "laptop": "laptop"}
 
 def script(tmp_path, gpus=(0, 0), options=(), elastic=False) -> str:
     specs = {
-        name: {"workspace": str(tmp_path / f"my {name}"), "python": str(tmp_path / "a python")}
+        name: {
+            "workspace": str(tmp_path / f"my {name}"),
+            "python": str(tmp_path / "a python"),
+            "elastic": elastic,
+        }
         for name in NODES
     }
-    run = {"name": "evening", "elastic": elastic}
-    return job_script(run, specs, NODES, dict(zip(NODES, gpus, strict=True)), options)
+    return job_script(
+        {"name": "evening"}, specs, NODES, dict(zip(NODES, gpus, strict=True)), options
+    )
 
 
 def options_of(text: str) -> list[str]:

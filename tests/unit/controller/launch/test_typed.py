@@ -10,7 +10,7 @@ from support.facts import assert_names
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth_controller.launch.request import newest_to_go_on, requested
-from hearth_controller.launch.typed import launch_words, not_elastic, sort_out, strangers
+from hearth_controller.launch.typed import launch_words, sort_out, strangers, without_all
 from hearth_controller.runs.outcome import Outcome
 
 
@@ -47,7 +47,8 @@ def test_unknown_words_are_refused_with_the_nearest_known():
         ({"elastic": "yes"}, []),
         ({"elastic": "maybe"}, ["-e elastic", "'maybe'", "true or false"]),
         ({"elastic": "true", "min_nodes": "0"}, ["-e min_nodes", "'0'", "number"]),
-        ({"min_nodes": "2"}, ["-e min_nodes", "-e elastic=true"]),
+        ({"min_nodes": "2"}, []),
+        ({"elastic": "false", "min_nodes": "2"}, ["-e min_nodes", "-e elastic=false"]),
     ],
 )
 def test_what_may_be_said_about_going_on_without_a_node(typed, facts):
@@ -57,18 +58,25 @@ def test_what_may_be_said_about_going_on_without_a_node(typed, facts):
 
 
 @pytest.mark.parametrize(
-    ("settings", "least", "findings"),
+    ("settings", "elastic", "least", "findings"),
     [
-        ({}, 1, 0),
-        ({"parallel": "fsdp"}, 2, 0),
-        ({"parallel": "fsdp"}, 0, 0),  # more than half of the nodes
-        ({"parallel": "fsdp"}, 1, 1),
-        ({"split": "4:2"}, 2, 1),
-        ({"split": "4:2", "replay": "evening"}, 2, 2),
+        ({}, True, 1, []),
+        ({}, None, 1, []),
+        # Survivors divide any plan among them.
+        ({"split": "4:2", "replay": "evening"}, True, 2, []),
+        ({"parallel": "fsdp"}, True, 2, []),
+        ({"parallel": "fsdp"}, True, 0, []),  # more than half of the nodes
+        ({"parallel": "fsdp"}, True, 1, ["-e min_nodes"]),
+        ({"parallel": "fsdp"}, None, 0, []),
+        ({"parallel": "fsdp"}, None, 2, ["-e min_nodes"]),
+        ({"parallel": "fsdp", "split": "4:2"}, None, 0, []),
+        ({"parallel": "fsdp", "split": "4:2"}, True, 2, ["-e elastic"]),
+        ({"parallel": "fsdp", "replay": "evening"}, True, 2, ["-e elastic"]),
     ],
 )
-def test_what_does_not_fit_fewer_nodes_is_refused(settings, least, findings):
-    assert len(not_elastic(Settings(model="any", **settings), least)) == findings
+def test_what_does_not_fit_fewer_nodes_is_refused(settings, elastic, least, findings):
+    found = without_all(Settings(model="any", **settings), elastic, least)
+    assert [finding.partition(":")[0] for finding in found] == findings
 
 
 def test_a_node_that_is_none_is_refused_with_the_likely_one():

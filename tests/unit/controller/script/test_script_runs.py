@@ -253,10 +253,11 @@ def test_a_scripts_arguments_are_taken_as_they_are():
 
 def test_what_does_not_go_with_a_script_is_refused():
     given = {"script": "a.py", "model": "m", "train": {"max_steps": 3}, "elastic": "true"}
+    given |= {"min_nodes": "2"}
     settings, launch, findings = sort_out(given, ())
     assert not findings
     said = [each.partition(":")[0] for each in foreign(settings, launch)]
-    assert said == ["-e model and -e script", "-e max_steps", "-e elastic"]
+    assert said == ["-e model and -e script", "-e max_steps", "-e elastic", "-e min_nodes"]
 
 
 # -- how it is told --------------------------------------------------------------------------------
