@@ -8,11 +8,12 @@ from typing import Any
 
 from hearth.base.slurm import newest_job
 from hearth.base.text import duration
-from hearth.supervise.cause import ENDS
+from hearth.supervise.cause import ENDS, generation_of
 from hearth_controller.base.screen import Screen
 from hearth_controller.runs.observed import GONE
 from hearth_controller.runs.queue import settled
 from hearth_controller.runs.story import Story, parse
+from hearth_controller.watch.board import Board
 from hearth_controller.watch.node_stream import NodeStream
 from hearth_controller.watch.progress import split_news, state_text, tenths
 
@@ -25,22 +26,23 @@ _GONE, _GONE_OF_A_UNIT = 2.0, 30.0
 
 
 class Follower:
-    """A run on one node. The follower of rank 0's node, which has the metrics, draws the progress.
+    """A run on one node. Of the followers of its nodes one draws the progress (`board`).
 
-    `patience` is how many seconds the node may be silent.
+    `patience` is how many seconds all of the nodes may be silent.
 
     Attributes:
-        facts: of the supervisor's record, for the result.
+        facts: of the supervisor's record, and how far the node's metrics reach, for the result.
     """
 
     def __init__(
-        self, node: str, run: str, stream: NodeStream, screen: Screen, patience: float
+        self, node: str, run: str, stream: NodeStream, screen: Screen, board: Board, patience: float
     ) -> None:
         self._node, self._run, self._patience = node, run, patience
-        self._stream, self._screen = stream, screen
+        self._stream, self._screen, self._board = stream, screen, board
         self._record: Mapping[str, Any] | None = None
         self._in_queue: Mapping[str, Any] | None = None
-        self._story, self._half = Story(), ""
+        self._reached: list[int] | None = None
+        self._story, self._earlier, self._half = Story(), Story(), ""
         self._gone_since: float | None = None
         self._away = False
         self.facts: dict[str, Any] = {}
@@ -55,17 +57,29 @@ class Follower:
         for change in changes:
             if "record" in change:
                 outcome = self._process_state(change)
-            if self._record and (metrics := change.get("metrics")):
-                self._process_metrics(metrics)
-        leads = self.facts.get("rank") == 0
+            self._reached = change.get("reached", self._reached)
+        draws = self._draws()
+        for change in changes if self._record else ():
+            if metrics := change.get("metrics"):
+                self._process_metrics(metrics, draws)
+            self.facts["reached"] = self._reached
         # The last steps of a run, all of a short one, come together with its end.
-        if changes and leads and (not outcome or self._story.window):
+        if changes and draws and (not outcome or self._story.window):
             record = self._in_queue or self._record
             self._screen.progress(state_text(record, self._story), tenths(self._story))
         outcome = outcome or self._lost()
-        if outcome and leads:
-            self._screen.end()
+        if outcome:
+            self._board.leave()
+            if draws:
+                self._screen.end()
         return outcome
+
+    def _draws(self) -> bool:
+        """Return whether this follower draws the run now; the others hear of its node."""
+        if self._record:
+            group, rank = generation_of(self._record), self._record.get("rank") or 0
+            self._board.note(group, rank, self._stream.answered)
+        return self._board.draws()
 
     def _process_state(self, change: Mapping[str, Any]) -> dict[str, Any] | None:
         """Process a supervisor's record; return the outcome if it is one of an end, or missing."""
@@ -82,19 +96,28 @@ class Follower:
         self._gone_since = None if change["alive"] or waits else time.monotonic()
         return None
 
-    def _process_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Process whole lines written since the supervisor began; half a line waits."""
+    def _process_metrics(self, metrics: Mapping[str, Any], draws: bool) -> None:
+        """Process whole lines written since the supervisor began; half a line waits.
+
+        Earlier ones are of a launch that is over, unless this node has come back to a run that went
+        on without it: it then gets the lines of the others, and a line that it is with them again.
+        """
         if metrics["anew"]:  # a resumed run replaces the file
-            self._story, self._half = Story(), ""
+            self._story, self._earlier, self._half = Story(), Story(), ""
         *lines, self._half = (self._half + metrics["text"]).split("\n")
         began = self._record.get("began", "")[:_TO_THE_SECOND]  # runs of earlier versions
         for line in parse(lines):
+            kind = line["kind"]
             if str(line.get("time"))[:_TO_THE_SECOND] < began:
+                self._earlier = Story() if kind == "start" else self._earlier
+                self._earlier.add(line)
                 continue
+            if kind == "team" and not self._story.launches:
+                self._story = self._earlier
             known = len(self._story.plans)
             self._story.add(line)
             plans = self._story.plans
-            if len(plans) > known and (news := split_news(plans)):
+            if len(plans) > known and draws and (news := split_news(plans)):
                 self._screen.line(news)
 
     def _lost(self) -> dict[str, Any] | None:
@@ -108,7 +131,8 @@ class Follower:
                 if ended:
                     return {"state": ended["state"], "cause": ended["cause"]}
                 return {"state": "lost", "gone": True, "message": GONE}
-        if silent > self._patience:
+        # A node that is off may come back as long as the others are at it.
+        if silent > self._patience and not self._board.others_answer():
             why = f"no answer for {duration(silent)}: {self._stream.error or 'nothing was heard'}"
             return {"state": "lost", "message": why}
         if silent > _SECONDS_TILL_MENTIONED and not self._away:

@@ -5,18 +5,23 @@ Nothing here can disturb the run: Ctrl-C stops watching; training continues.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from ansible import constants as C
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import Screen
+from hearth_controller.watch.board import Board
 from hearth_controller.watch.follow import Follower
 from hearth_controller.watch.node_stream import NodeStream
 
 DOCUMENTATION = r"""
 module: hearth_follow
 short_description: Show the progress of a run and wait for its end on this node
+description:
+  - Of all nodes of a play, one that has the metrics and answers shows the progress.
 options:
   run:
     description: Name of the run.
@@ -35,7 +40,8 @@ options:
     type: float
     default: 1
   patience:
-    description: Seconds without any answer of the node after which it is given up.
+    description: >-
+      Seconds without any answer of the node after which it is given up, unless others answer.
     type: float
     default: 180
 """
@@ -51,14 +57,17 @@ class ActionModule(ActionBase):
         `message`. `gone` if the node answers but its supervisor is gone. `cause` as the supervisor
         recorded it. If the run was started here: `rank`, `generation` (number of the launch),
         `launches` before it that a lost node or killed rank ended, `nodes` in order of rank,
-        `script` ('' for Hearth's trainer), and `since` when it is in this state (ISO 8601).
+        `script` ('' for Hearth's trainer), and `since` when it is in this state (ISO 8601);
+        `reached`, how far the metrics here reach (`hearth.record.stream.Progress`).
         """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         run, patience = options["run"], options.pop("patience")
         stream = NodeStream(self._connection, files={"metrics": None}, **options)
         node, screen = task_vars["inventory_hostname"], Screen(self._display)
-        follower = Follower(node, run, stream, screen, patience)
+        # The folder is that of the whole play, whose workers are the followers.
+        board = Board(Path(C.DEFAULT_LOCAL_TMP) / f"following-{run}", node)
+        follower = Follower(node, run, stream, screen, board, patience)
         try:
             while not (outcome := follower.inspect()):
                 pass

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from hearth.record.stream import Tail, Watch
+from hearth.record.stream import Progress, Tail, Watch
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,47 @@ def test_a_record_that_is_none_ends_no_report(tmp_path, text):
         }
     )
     assert watch.changes() == {"record": None, "alive": False, "log": None}
+
+
+def lines(*records):
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def test_progress_is_the_newest_group_its_last_step_and_whether_the_run_ended(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    progress = Progress(str(file))
+    assert progress.now() is None
+    file.write_text("")
+    assert progress.now() is None
+    text = lines({"kind": "start", "generation": 4, "step": 0, "ranks": []})
+    for addition, reached in (
+        ("", [4, 0, 0]),
+        (lines({"kind": "step", "step": 1}, {"kind": "step", "step": 2}), [4, 2, 0]),
+        (lines({"kind": "plan", "step": 9}, {"kind": "step", "step": 3}), [4, 3, 0]),
+        (lines({"kind": "team", "generation": 5, "step": 3}), [5, 3, 0]),
+        (lines([1], {"kind": "step"}, {"kind": "end", "step": 3}), [5, 3, 1]),
+        ("[" * 5000 + "\n", [5, 3, 1]),
+    ):
+        text += addition
+        file.write_text(text)
+        assert progress.now() == reached
+    half = lines({"kind": "start", "generation": 6, "step": 2})
+    file.write_text(text + half[:-5])
+    assert progress.now() == [5, 3, 1]
+    file.write_text(text + half)
+    assert progress.now() == [6, 2, 0]
+    (tmp_path / "other").write_text(lines({"kind": "start"}))
+    (tmp_path / "other").replace(file)  # as of a run that goes on from an earlier checkpoint
+    assert progress.now() == [0, 0, 0]
+
+
+def test_progress_is_reported_with_the_metrics_when_it_changes(tmp_path):
+    folder = tmp_path / "results" / "r1"
+    folder.mkdir(parents=True)
+    request = {"workspace": str(tmp_path), "run": "r1", "queue": []}
+    metrics = {"files": {"metrics": {"place": None, "lines": None}}}
+    watch = Watch(request | metrics)
+    assert "reached" not in watch.changes()
+    (folder / "metrics.jsonl").write_text(lines({"kind": "start"}, {"kind": "step", "step": 7}))
+    assert watch.changes()["reached"] == [0, 7, 0]
+    assert watch.changes() == {}

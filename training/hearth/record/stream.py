@@ -22,6 +22,9 @@ _HEARTBEAT = 3.0
 _BETWEEN_QUERIES = 3.0
 """Seconds between two queries of Slurm's queue."""
 
+# Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
+_STEP = b'{"kind": "step"'
+
 _READER_TIMEOUT = 60
 """Seconds without a word of the reader after which this process ends, also in a blocked write."""
 
@@ -61,12 +64,64 @@ class Tail:
         return {"place": self.place, "anew": anew, "behind": len(data) == _CHUNK, "text": text}
 
 
+class Progress:
+    """The progress of a run as far as the metrics file on this node records it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._inode, self._offset = 0, 0
+        self._known = [-1, -1, 0]
+
+    def now(self) -> list[int] | None:
+        """Return generation, step and whether the run ended (1), or None without a record.
+
+        Of two nodes the one with the greater list knows more of the run.
+        """
+        try:
+            with open(self._path, "rb") as file:
+                status = os.fstat(file.fileno())
+                if self._inode != status.st_ino or self._offset > status.st_size:
+                    self._inode, self._offset, self._known = status.st_ino, 0, [-1, -1, 0]
+                file.seek(self._offset)
+                self._read(file)
+        except OSError:
+            return None
+        return self._known if self._known[1] >= 0 else None
+
+    def _read(self, file: Any) -> None:
+        """Take in the whole lines that were added."""
+        step = b""
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            self._offset += len(line)
+            if line.startswith(_STEP):
+                step = line
+                continue
+            self._add(step)
+            self._add(line)
+            step = b""
+        self._add(step)
+
+    def _add(self, line: bytes) -> None:
+        """Take in a line; one that no trainer has written is skipped."""
+        try:
+            record = json.loads(line) if line else {}
+            kind = record.get("kind")
+            if kind in ("start", "team"):
+                self._known = [int(record.get("generation", 0)), int(record.get("step", 0)), 0]
+            elif kind in ("step", "end"):
+                self._known = [self._known[0], int(record["step"]), int(kind == "end")]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return
+
+
 class Watch:
     """A run on this node; `request` names `run`, `workspace` and the `files` to read.
 
-    `queue` is the command that lists the run's jobs in Slurm's queue. `files` has `metrics`
-    (reported by rank 0's node alone) or `log`, each with a `place` and the number of last `lines`,
-    either of them None.
+    `queue` is the command that lists the run's jobs in Slurm's queue. `files` has `metrics` or
+    `log`, each with a `place` and the number of last `lines`, either of them None. With `metrics`
+    the progress that they record (`Progress.now`) is reported as `reached`.
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -77,6 +132,8 @@ class Watch:
             "log": os.path.join(workspace, "logs", f"{run}.log"),
         }
         self._tails = {name: Tail(paths[name], **how) for name, how in request["files"].items()}
+        self._progress = Progress(paths["metrics"]) if "metrics" in request["files"] else None
+        self._reached: list[int] | None = None
         self._record = os.path.join(results, "supervisor.json")
         self._state: dict[str, Any] | None = None
         self._command = request["queue"]
@@ -88,13 +145,13 @@ class Watch:
         state, first = self._state_now(), self._state is None
         found = {} if state == self._state else dict(state)
         self._state = state
-        rank = (state["record"] or {}).get("rank")
         for name, tail in self._tails.items():
-            if name == "metrics" and rank != 0:
-                continue
             more = tail.more()
             if first or (more and (more["text"] or more["anew"])):
                 found[name] = more
+        reached = self._progress and self._progress.now()
+        if reached != self._reached:
+            found["reached"] = self._reached = reached
         return found
 
     def _state_now(self) -> dict[str, Any]:

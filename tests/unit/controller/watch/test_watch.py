@@ -19,6 +19,7 @@ from hearth.base.files import write_whole
 from hearth_controller.base.screen import Screen
 from hearth_controller.watch import log as log_of_a_run
 from hearth_controller.watch import node_stream
+from hearth_controller.watch.board import Board
 from hearth_controller.watch.follow import Follower
 from hearth_controller.watch.log import Log
 
@@ -36,10 +37,10 @@ class Lines(list):
 class Reported:
     """Stands in for a node: its changes, one list for each second."""
 
-    silent, answered, error = 0.0, 0.0, "no route"
+    silent, error = 0.0, "no route"
 
     def __init__(self, *changes):
-        self.changes = list(changes)
+        self.changes, self.answered = list(changes), time.monotonic()
 
     def read(self):
         return self.changes.pop(0) if self.changes else []
@@ -94,10 +95,15 @@ def record(state="running", **more):
     return {"state": state, "pid": os.getpid(), "rank": 0, **times, **more}
 
 
-def follow(node, lines=None, patience=60):
-    """Return the follower of a run on `node` that shows its progress in `lines`."""
-    screen = Screen(Lines() if lines is None else lines, live=False)
-    return Follower("desk", "r1", node, screen, patience)
+@pytest.fixture
+def follow(tmp_path):
+    """Return a function that makes a follower of a run, which shows its progress in `lines`."""
+
+    def following(node, lines=None, patience=60, name="desk"):
+        screen = Screen(Lines() if lines is None else lines, live=False)
+        return Follower(name, "r1", node, screen, Board(tmp_path / "board", name), patience)
+
+    return following
 
 
 def seen(read):
@@ -114,7 +120,7 @@ def outcome_of(follower):
     return outcomes[-1]
 
 
-def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(write, stream):
+def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(follow, write, stream):
     lines = Lines()
     follower = follow(stream(metrics=None), lines)
     begin = written(start_line("desk", time=SINCE))
@@ -138,7 +144,7 @@ def test_the_metrics_of_rank_0_are_drawn_until_the_run_has_ended(write, stream):
 
 
 @pytest.mark.parametrize("ended", [SINCE, "2026-11-22T07:30:05Z"])
-def test_the_last_steps_are_shown_although_they_come_with_the_end(ended):
+def test_the_last_steps_are_shown_although_they_come_with_the_end(follow, ended):
     lines = Lines()
     text = written(start_line("desk", time=SINCE), step_line(10, step=60, time=SINCE))
     metrics = {"place": [1, len(text)], "anew": True, "behind": False, "text": text}
@@ -149,7 +155,7 @@ def test_the_last_steps_are_shown_although_they_come_with_the_end(ended):
 
 
 def test_a_job_that_waits_is_followed_and_is_stopped_once_it_is_cancelled(
-    write, stream, program, tmp_path
+    follow, write, stream, program, tmp_path
 ):
     queue, lines = tmp_path / "queue", Lines()
     queue.write_text("12|PENDING|Resources\n")
@@ -164,7 +170,7 @@ def test_a_job_that_waits_is_followed_and_is_stopped_once_it_is_cancelled(
     assert_names(end["cause"]["message"], "12", "cancelled")
 
 
-def test_a_run_of_an_earlier_version_is_shown_whose_record_does_not_say_when_it_began():
+def test_a_run_of_an_earlier_version_is_shown_whose_record_does_not_say_when_it_began(follow):
     lines = Lines()
     text = written(start_line("desk", time=SINCE), step_line(10, step=60, time=SINCE))
     metrics = {"place": [1, len(text)], "anew": True, "behind": False, "text": text}
@@ -174,7 +180,73 @@ def test_a_run_of_an_earlier_version_is_shown_whose_record_does_not_say_when_it_
     assert_names("\n".join(lines), "step 60/60")
 
 
-def test_a_run_that_was_never_started_there_is_unknown(stream):
+def metrics_of(*lines):
+    text = written(*lines)
+    return {"place": [1, len(text)], "anew": True, "behind": False, "text": text}
+
+
+def test_where_rank_0s_node_dies_the_follower_of_another_node_goes_on(follow, monkeypatch):
+    now, lines = [1000.0], Lines()
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    begin = start_line("desk", "laptop", time=SINCE)
+    told = [
+        {
+            "record": record(rank=rank),
+            "alive": True,
+            "metrics": metrics_of(begin, step_line(10, 10, step=1, time=SINCE)),
+        }
+        for rank in (0, 1)
+    ]
+    first, second = Reported([told[0]]), Reported([told[1]])
+    followers = [
+        follow(first, lines, name="desk"),
+        follow(second, lines, name="laptop"),
+    ]
+    assert [each.inspect() for each in followers] == [None, None]
+    assert_names(lines.pop(), "step 1/60")
+    assert not lines
+    for step in range(2, 30):
+        now[0] += 1
+        second.answered, first.silent = now[0], first.silent + 1
+        second.changes = [
+            [{"metrics": metrics_of(begin, step_line(10, 10, step=step, time=SINCE))}]
+        ]
+        assert [each.inspect() for each in followers] == [None, None]
+    assert_names("\n".join(lines), "desk does not answer", "step 24/60")
+    # It comes back when it had been given up long ago, had not the other one answered.
+    first.silent, second.answered = 400, now[0]
+    assert followers[0].inspect() is None
+    second.changes = [[{"record": record("finished", rank=1), "alive": False}]]
+    assert followers[1].inspect()["state"] == "finished"
+    assert followers[0].inspect()["state"] == "lost"
+
+
+def test_a_node_that_has_come_back_shows_the_run_and_not_what_it_had_done_before(follow):
+    lines = Lines()
+    before = [start_line("desk", "laptop", time="2026-11-22T06:00:00Z")]
+    before += [step_line(10, 10, step=7, time="2026-11-22T06:30:00Z")]
+    back = {"kind": "team", "step": 9, "generation": 3, "time": SINCE}
+    change = {"record": record(), "alive": True, "metrics": metrics_of(*before)}
+    node = Reported([change])
+    follower = follow(node, lines)
+    assert follower.inspect() is None
+    assert_names(lines.pop(), "load the model")
+    after = [*before, back, step_line(10, 10, step=10, time=SINCE)]
+    follower = follow(Reported([change | {"metrics": metrics_of(*after)}]), lines)
+    assert follower.inspect() is None
+    assert_names(lines.pop(), "step 10/60", "desk", "laptop")
+
+
+def test_how_far_the_metrics_of_a_node_reach_is_known_at_its_end(follow, write, stream):
+    lines = [start_line("desk", time=SINCE), step_line(10, step=60, time=SINCE)]
+    write("results/r1/metrics.jsonl", written(*lines, {"kind": "end", "step": 60}))
+    write("results/r1/supervisor.json", record("finished", rank=2))
+    follower = follow(stream(metrics=None))
+    outcome_of(follower)
+    assert follower.facts["reached"] == [0, 60, 1]
+
+
+def test_a_run_that_was_never_started_there_is_unknown(follow, stream):
     assert outcome_of(follow(stream(metrics=None)))["state"] == "unknown"
 
 
@@ -194,8 +266,11 @@ def test_only_changes_come_and_signs_of_life(write, stream):
     write("results/r1/supervisor.json", record(rank=1))
     while not any(seen(opened.read)):  # a sign of life may have been on its way
         pass
-    write("results/r1/metrics.jsonl", "{}\n")  # a copy, of which rank 0's node has the original
-    assert not any(seen(opened.read))
+    write("results/r1/metrics.jsonl", "{}\n")  # every node may be the one that goes on
+    change: dict = {}
+    while not change:
+        (change,) = seen(opened.read)
+    assert change["metrics"]["text"] == "{}\n"
 
 
 @pytest.mark.parametrize("how", ["reader killed", "closed", "reader hangs"])
@@ -233,14 +308,14 @@ def test_a_connection_that_breaks_is_made_anew_and_goes_on_where_it_was(write, s
 
 
 @pytest.mark.parametrize("bashrc", NOISE)
-def test_a_run_is_followed_whatever_the_login_shell_prints(write, stream, tmp_path, bashrc):
+def test_a_run_is_followed_whatever_the_login_shell_prints(follow, write, stream, tmp_path, bashrc):
     write("results/r1/supervisor.json", record("finished"))
     opened = stream(login(tmp_path, bashrc), metrics=None)
     assert outcome_of(follow(opened)) == {"state": "finished", "cause": None}
     assert opened.error == ""
 
 
-def test_a_node_that_comes_back_has_time_to_log_in(write, stream, tmp_path):
+def test_a_node_that_comes_back_has_time_to_log_in(follow, write, stream, tmp_path):
     write("results/r1/supervisor.json", record("finished"))
     opened = stream(login(tmp_path, "sleep 0.5"), metrics=None)
     opened.answered -= 100
@@ -248,7 +323,7 @@ def test_a_node_that_comes_back_has_time_to_log_in(write, stream, tmp_path):
 
 
 @pytest.mark.parametrize("bashrc", ["exit", "echo welcome; exit 1"])
-def test_a_login_shell_that_ends_is_no_answer_and_is_named(write, stream, tmp_path, bashrc):
+def test_a_login_shell_that_ends_is_no_answer_and_is_named(follow, write, stream, tmp_path, bashrc):
     follower = follow(stream(login(tmp_path, bashrc), metrics=None), patience=0.3)
     assert_names(outcome_of(follower)["message"], "no answer", ".bashrc")
 
@@ -262,7 +337,7 @@ def test_a_node_without_an_answer_says_why():
 
 
 @pytest.mark.parametrize(("unit", "seconds"), [(False, 2), (True, 30)])
-def test_a_supervisor_that_is_gone_is_given_up_after_a_while(unit, seconds, monkeypatch):
+def test_a_supervisor_that_is_gone_is_given_up_after_a_while(follow, unit, seconds, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     gone = {"record": record(unit=unit), "alive": False}
@@ -281,7 +356,7 @@ def test_a_supervisor_that_is_gone_is_given_up_after_a_while(unit, seconds, monk
     assert outcome["gone"] and outcome["state"] == "lost"
 
 
-def test_a_silent_node_is_mentioned_once_and_then_given_up():
+def test_a_silent_node_is_mentioned_once_and_then_given_up(follow):
     lines, node = Lines(), Reported()
     follower = follow(node, lines, patience=100)
     for node.silent in (14, 16, 18, 100):
