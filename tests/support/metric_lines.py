@@ -29,6 +29,11 @@ def step_line(*speeds: float, **more: Any) -> dict[str, Any]:
     }
 
 
+def team_line(step: int, *nodes: str, **more: Any) -> dict[str, Any]:
+    """Return the line of a team of these nodes that was formed after so many steps."""
+    return {"kind": "team", "step": step, "nodes": nodes, "left": {}, "joined": [], **more}
+
+
 def written(*lines: dict[str, Any]) -> str:
     """Return the text of these lines."""
     return "".join(f"{json.dumps(line)}\n" for line in lines)

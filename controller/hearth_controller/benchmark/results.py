@@ -61,11 +61,14 @@ class Timing:
         The first steps are not counted: they compile kernels, reserve memory and adjust the split.
 
         Raises:
-            LaunchError: The run ended before its last step, or no step is left to count.
+            LaunchError: The run ended before its last step, was without a node for a while, or no
+                step is left to count.
         """
         story = Story.from_lines(lines)
         if story.step < story.steps:
             raise LaunchError(f"it ended after {story.step} of {story.steps} steps")
+        if story.absences:
+            raise LaunchError(f"{story.absences[0].node} {story.absences[0].text}")
         counted = [each for each in story.windows if each.step - each.steps >= warm_up]
         if not counted:
             raise LaunchError(f"no step after the first {warm_up} is on record")

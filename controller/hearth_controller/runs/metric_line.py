@@ -30,6 +30,7 @@ class MetricLine(BaseModel):
     # start
     generation: _Generation = None
     ranks: list[_Rank] = None
+    layout: list[str] = None
     versions: dict[str, str] = None
     tokens_per_epoch: _Count | None = None
     trainable_parameters: _Count | None = None
@@ -43,6 +44,11 @@ class MetricLine(BaseModel):
     rows: _Count | list[_Count] | list[str] = None
     rows_of_round: list[_Count] = None
     slowness: list[_Number] = None
+    # team
+    nodes: list[str] = None
+    left: dict[str, str] = None
+    joined: list[str] = None
+    waited: _Number | None = None
     # step
     tokens: _Number = None
     eta_seconds: _Number | None = None

@@ -1,4 +1,4 @@
-"""The history of a run from `metrics.jsonl`: launches, steps, evaluations, checkpoints, plans."""
+"""The history of a run from `metrics.jsonl`: launches, teams, steps, evaluations, checkpoints."""
 
 from __future__ import annotations
 
@@ -13,17 +13,26 @@ from statistics import fmean
 from typing import Any
 
 from hearth_controller.runs.metric_line import is_sound
+from hearth_controller.runs.teams import Absence, Team, absences
 from hearth_controller.runs.windows import NodeWork, Window, warmest
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of the ranks: `began` in seconds since the run began, and its first `step`."""
+    """One start of the ranks.
+
+    Attributes:
+        began: Seconds since the run began.
+        step: Number of steps before it.
+        nodes: By rank: its node, also of ranks that were away.
+        present: The nodes that it began with.
+    """
 
     generation: int
     began: float
     step: int
     nodes: tuple[str, ...]
+    present: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,8 @@ class Plan:
 
     Attributes:
         launch: Index of its launch in `Story.launches`.
+        team: Number of regroups of its launch before it.
+        present: The nodes that shared the rows.
         per: What is split: a `step`, or a `round` of local steps.
         nodes, rows, slowness: By rank: its node, its rows, and its current time as a multiple of
             the measured one (empty if not recorded).
@@ -70,6 +81,8 @@ class Plan:
     at: float
     step: int
     launch: int
+    team: int
+    present: tuple[str, ...]
     per: str
     nodes: tuple[str, ...]
     rows: tuple[int, ...]
@@ -83,8 +96,9 @@ class Plan:
 
     @property
     def by_node(self) -> dict[str, int]:
-        """Rows by node."""
-        return _by_node(self.nodes, self.rows, sum)
+        """Rows by node, without nodes that were away."""
+        rows = _by_node(self.nodes, self.rows, sum)
+        return {node: count for node, count in rows.items() if count or node in self.present}
 
 
 @dataclass
@@ -112,6 +126,7 @@ class Story:
     eta_seconds: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
+    teams: list[Team] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     samples: dict[str, Sample] = field(default_factory=dict)
@@ -139,6 +154,38 @@ class Story:
         full = [plan for plan in self.plans if sum(plan.rows) == whole]
         pairs = itertools.pairwise(full)
         return [now.mark for before, now in pairs if before.by_node != now.by_node]
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The nodes of the newest team; () before the first launch."""
+        if teams := self._teams_of_launch:
+            return teams[-1].nodes
+        return self.launches[-1].present if self.launches else ()
+
+    @property
+    def absences(self) -> list[Absence]:
+        """The times for which the run went on without one of its nodes, in order."""
+        return absences(self.launches, self.teams)
+
+    @property
+    def away(self) -> dict[str, Absence]:
+        """The nodes that the newest team is without."""
+        return {each.node: each for each in self.absences if each.until is None}
+
+    def regrouped_after(self, generation: int) -> bool:
+        """Whether the group of `generation` was followed by a new one of the same ranks' processes.
+
+        Otherwise the ranks began again, or nothing of it is on record.
+        """
+        launches = {each.generation: False for each in self.launches}
+        found = launches | {each.generation: True for each in self.teams}
+        later = [number for number in found if number > generation]
+        return bool(later) and found[min(later)]
+
+    @property
+    def _teams_of_launch(self) -> list[Team]:
+        """The regroups of the last launch."""
+        return [team for team in self.teams if team.launch == len(self.launches) - 1]
 
     @property
     def window(self) -> Window | None:
@@ -174,10 +221,13 @@ class Story:
         match line["kind"]:
             case "start":
                 self.facts, self.steps = line, line.get("steps", 0)
-                nodes = tuple(str(rank["node"]) for rank in line.get("ranks", []))
-                self.launches.append(
-                    Launch(line.get("generation", 0), at, line.get("step", 0), nodes)
-                )
+                present = tuple(str(rank["node"]) for rank in line.get("ranks", []))
+                nodes = tuple(line.get("layout", present))
+                generation, step = line.get("generation", 0), line.get("step", 0)
+                began_with = tuple(dict.fromkeys(present))
+                self.launches.append(Launch(generation, at, step, nodes, began_with))
+            case "team":
+                self._team(line, at)
             case "step":
                 self.step, self.steps = line["step"], line.get("steps", self.steps)
                 self.loss, self.eta_seconds = line.get("loss"), line.get("eta_seconds")
@@ -210,11 +260,28 @@ class Story:
         self.began = self.began or time
         return (time - self.began).total_seconds()
 
+    def _team(self, line: Mapping[str, Any], at: float) -> None:
+        """Process a `team` line; one before any launch tells nothing."""
+        if not self.launches:
+            return
+        self.teams.append(
+            Team(
+                at,
+                line["step"],
+                len(self.launches) - 1,
+                line.get("generation", 0),
+                tuple(line["nodes"]),
+                dict(line.get("left") or {}),
+                tuple(line.get("joined") or ()),
+                line.get("waited"),
+            )
+        )
+
     def _window(self, line: Mapping[str, Any], at: float) -> None:
         """Process a `step` line."""
         if not self.launches:  # the `start` line is lost
             ranks = tuple(f"rank {n}" for n in range(len(line["rows_by_rank"])))
-            self.launches.append(Launch(0, 0.0, 0, ranks))
+            self.launches.append(Launch(0, 0.0, 0, ranks, ranks))
         since = self.window.step if self.window else self.launches[-1].step
         steps = line["step"] - since
         seconds = line["tokens"] / line["tokens_per_second"]
@@ -236,9 +303,11 @@ class Story:
         parts = {
             node: NodeWork(**{name: numbers[node] for name, numbers in work.items()})
             for node in work["rows"]
+            # One that has left within the window worked in its first steps.
+            if node in self.present or work["tokens"][node]
         }
-        launch, loss = len(self.launches) - 1, line.get("loss")
-        self.windows.append(Window(launch, line["step"], steps, at, seconds, loss, parts))
+        launch, loss, team = len(self.launches) - 1, line.get("loss"), len(self._teams_of_launch)
+        self.windows.append(Window(launch, line["step"], steps, at, seconds, loss, parts, team))
 
     def _plan(self, line: Mapping[str, Any], at: float) -> None:
         """Process a `plan` line."""
@@ -246,7 +315,8 @@ class Story:
         if len(rows) == len(nodes):
             per = "round" if "rows_of_round" in line else "step"
             by_rank = nodes, tuple(map(int, rows)), tuple(line.get("slowness", ()))
-            self.plans.append(Plan(at, line["step"], len(self.launches) - 1, per, *by_rank))
+            team = len(self.launches) - 1, len(self._teams_of_launch), self.present
+            self.plans.append(Plan(at, line["step"], *team, per, *by_rank))
 
     def _sample(self, line: Mapping[str, Any]) -> None:
         """Process a `sample` line."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from hearth.config import read_run
 from hearth.supervise.cause import ENDS
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story
+from hearth_controller.runs.teams import describe_cost
 from hearth_controller.script.run import ScriptRun, read_script
 
 _WIDTH, _LINES = 76, 4
@@ -57,7 +58,8 @@ def summary(
             for label, answer in (("  before", sample.before), ("  after", sample.after))
             if answer is not None
         ]
-    rows += _job(outcome) + _interruptions(outcome) + _unreported(outcome)
+    rows += _job(outcome) + _absences(story) + _interruptions(outcome, story)
+    rows += _unreported(outcome)
     rows += [(label, f"{folder}/{name}") for label, name in _PLACES.items() if name in files]
     if state == "finished":
         train = f"{playbook} train.yml"
@@ -76,7 +78,7 @@ def summary(
 
 def script_summary(script: ScriptRun, outcome: Outcome, folder: str, files: Collection[str]) -> str:
     """Return the closing text of a run of a person's script; see `summary` for the arguments."""
-    rows = _job(outcome) + _interruptions(outcome) + _unreported(outcome)
+    rows = _job(outcome) + _interruptions(outcome, Story()) + _unreported(outcome)
     rows += [(name, f"{folder}/{name}") for name in ("files", "logs") if name in files]
     rows += _next_command(outcome, script.name, resumable=True)
     if outcome.state == "failed":
@@ -174,18 +176,34 @@ def _what_happened(outcome: Outcome, folder: str) -> Row:
     return "what happened", f"less {folder}/logs/{log}"
 
 
-def _interruptions(outcome: Outcome) -> list[Row]:
-    """Return the causes that ended a launch while the run went on, as rank 0's node has them."""
+def _absences(story: Story) -> list[Row]:
+    """Return who left the team of a run that went on in place, who came back, and the cost."""
+    lines = _first([f"{each.node} {each.text}" for each in story.absences])
+    if not lines:
+        return []
+    cost = describe_cost(story.teams)
+    return [("on the way", lines + [f"the others waited {cost}"] * bool(cost))]
+
+
+def _interruptions(outcome: Outcome, story: Story) -> list[Row]:
+    """Return the causes that ended a launch while the run went on, as rank 0's node has them.
+
+    Those after which the ranks only formed a new group are on record in the `story`.
+    """
     causes = [
         f"{cause['node']}: {cause['message'].splitlines()[0]}"
         for launch in outcome.launches
-        if (cause := launch.get("cause")) and cause["kind"] != "node_back"
+        if (cause := launch.get("cause"))
+        and cause["kind"] != "node_back"
+        and not story.regrouped_after(launch.get("generation", 0))
     ]
-    if not causes:
-        return []
-    more = [f"and {len(causes) - _LINES} more"] if len(causes) > _LINES else []
-    lines = [line for cause in causes[:_LINES] for line in textwrap.wrap(cause, _WIDTH)]
-    return [("went on after", lines + more)]
+    return [("went on after", _first(causes))] if causes else []
+
+
+def _first(texts: Sequence[str]) -> list[str]:
+    """Return the lines of the first texts, and how many there are more."""
+    more = [f"and {len(texts) - _LINES} more"] if len(texts) > _LINES else []
+    return [line for text in texts[:_LINES] for line in textwrap.wrap(text, _WIDTH)] + more
 
 
 def _job(outcome: Outcome) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,7 +36,8 @@ class Window:
         ended: End in seconds since the run began.
         seconds: Duration of the steps, without evaluations and checkpoints between them.
         loss: Mean per token, None if not finite.
-        parts: Work by node.
+        parts: Work by node, without nodes that were away.
+        team: Number of regroups of its launch before its end.
     """
 
     launch: int
@@ -45,6 +47,7 @@ class Window:
     seconds: float
     loss: float | None
     parts: Mapping[str, NodeWork]
+    team: int = 0
 
     @property
     def tokens_per_second(self) -> float:
@@ -53,20 +56,32 @@ class Window:
 
 
 def thinned(windows: Sequence[Window], most: int) -> list[Window]:
-    """Merge neighbouring windows of a launch until about `most` windows are left."""
+    """Merge neighbouring windows of one team until about `most` windows are left."""
     every = -(-len(windows) // most) if windows else 1
     groups: list[list[Window]] = []
     for window in windows:
-        if groups and groups[-1][0].launch == window.launch and len(groups[-1]) < every:
+        same = groups and _team_of(groups[-1][0]) == _team_of(window)
+        if same and len(groups[-1]) < every:
             groups[-1].append(window)
         else:
             groups.append([window])
     return [_together(group) for group in groups]
 
 
+def by_team(windows: Iterable[Window]) -> list[list[Window]]:
+    """Return the windows of each team, in the order in which the teams trained."""
+    return [list(group) for _, group in itertools.groupby(windows, _team_of)]
+
+
+def _team_of(window: Window) -> tuple[int, int]:
+    """Return what identifies the team of a window."""
+    return window.launch, window.team
+
+
 def _together(windows: Sequence[Window]) -> Window:
-    """Merge windows of one launch."""
+    """Merge windows of one team."""
     last = windows[-1]
+    nodes = dict.fromkeys(node for each in windows for node in each.parts)
     losses = [(each.loss, each.steps) for each in windows if each.loss is not None]
     steps = sum(count for _, count in losses)
     return Window(
@@ -76,7 +91,11 @@ def _together(windows: Sequence[Window]) -> Window:
         last.ended,
         sum(each.seconds for each in windows),
         sum(loss * count for loss, count in losses) / steps if steps else None,
-        {node: _sum_of([each.parts[node] for each in windows]) for node in last.parts},
+        {
+            node: _sum_of([each.parts[node] for each in windows if node in each.parts])
+            for node in nodes
+        },
+        last.team,
     )
 
 

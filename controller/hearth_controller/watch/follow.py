@@ -114,8 +114,10 @@ class Follower:
                 continue
             if kind == "team" and not self._story.launches:
                 self._story = self._earlier
-            known = len(self._story.plans)
+            known, regroups = len(self._story.plans), len(self._story.teams)
             self._story.add(line)
+            for team in self._story.teams[regroups:] if draws else ():
+                self._screen.line(team.text)
             plans = self._story.plans
             if len(plans) > known and draws and (news := split_news(plans)):
                 self._screen.line(news)

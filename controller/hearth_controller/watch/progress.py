@@ -47,6 +47,8 @@ def progress_text(story: Story, ended: bool = False) -> str:
     seconds = [work.compute_seconds for work in window.parts.values()]
     if slow := waited_for(seconds, list(speeds.values()), list(speeds)):
         parts.append(f"the others wait for {slow}")
+    if story.away and not ended:
+        parts.append(f"without {', '.join(story.away)}")
     return " · ".join(parts)
 
 
@@ -59,7 +61,12 @@ def split_news(plans: Sequence[Plan]) -> str:
     """Return a message if the last plan moves rows because a machine has slowed down, or ''."""
     now = plans[-1]
     # An epoch's last step has fewer rows: compare only plans of the same number of rows.
-    comparable = [p for p in plans if p.launch == now.launch and sum(p.rows) == sum(now.rows)]
+    # Of another team, the rows of a node that left or joined moved.
+    comparable = [
+        p
+        for p in plans
+        if (p.launch, p.team) == (now.launch, now.team) and sum(p.rows) == sum(now.rows)
+    ]
     if len(comparable) < 2 or len(now.slowness) != len(now.rows):
         return ""
     before = comparable[-2].rows

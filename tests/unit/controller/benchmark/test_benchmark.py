@@ -243,6 +243,15 @@ def test_a_run_without_a_counted_step_or_that_ended_early_is_not_counted():
         Timing.from_metrics(steps, 2, 1.0)
 
 
+def test_a_run_that_was_without_a_node_for_a_while_is_not_counted():
+    lines = list(read_lines(RECORDED))
+    nodes = [rank["node"] for rank in lines[0]["ranks"]]
+    team = {"kind": "team", "step": 3, "nodes": nodes[1:], "left": {nodes[0]: "silent for 6 s"}}
+    whole = [{**team, "step": 5, "nodes": nodes, "left": {}, "joined": nodes[:1]}]
+    with refuses(LaunchError, f"{nodes[0]} left after step 3", "silent for 6 s"):
+        Timing.from_metrics([lines[0], team, *whole, *lines[1:]], 2, 1.0)
+
+
 def test_the_cluster_is_compared_with_the_sum_and_with_the_fastest():
     found = {row.configuration.nodes: row for row in rows(measured())}
     whole = found[NODES]

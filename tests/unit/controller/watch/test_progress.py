@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.facts import assert_names
-from support.metric_lines import start_line, step_line
+from support.metric_lines import start_line, step_line, team_line
 
 from hearth_controller.runs.story import Story
 from hearth_controller.watch.progress import progress_text, split_news, state_text
@@ -36,6 +36,19 @@ def test_a_step_says_for_whom_the_others_wait():
     assert_names(slow.removeprefix(usual), "lap")
 
 
+GONE = team_line(12, "desk", left={"lap": "no sign of life for 6 s"})
+
+
+def test_the_line_says_who_trains_and_who_is_away():
+    alone = step_line(80, 80, 0, step=13, rows_by_rank=[8, 8, 0])
+    assert "without" not in text_after(START, STEP)
+    # The last step was one of the whole team.
+    assert_names(text_after(START, STEP, GONE), "(desk 160, lap 150)", "· without lap")
+    assert text_after(START, STEP, GONE, alone).endswith("160 tokens/s · without lap")
+    back = team_line(14, "desk", "lap", joined=["lap"])
+    assert "without" not in text_after(START, STEP, GONE, alone, back)
+
+
 def plan(*rows: int, slow: float = 1.0, **more: object) -> dict[str, object]:
     """Return the line of a plan under which the last rank is this slow."""
     slowness = [1.0] * (len(rows) - 1) + [slow]
@@ -65,6 +78,13 @@ def test_a_machine_that_slows_down_in_rounds_is_news():
 def test_a_launch_begins_without_news(again):
     other = plan(5, 6, 5, slow=2.0) if again == START else plan(8, 8, slow=2.0)
     assert news_after(START, plan(4, 4, 8), again, other) == []
+
+
+def test_rows_that_move_because_a_node_left_or_joined_are_no_news_of_the_split():
+    back = team_line(14, "desk", "lap", joined=["lap"])
+    lines = [plan(4, 4, 8), GONE, plan(8, 8, 0, slow=3.0), back, plan(6, 6, 4, slow=3.0)]
+    assert news_after(START, *lines) == []
+    assert news_after(START, *lines, plan(4, 4, 8, slow=1.5))
 
 
 def test_progress_before_and_after_the_steps():
