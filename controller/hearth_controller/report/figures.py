@@ -11,7 +11,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 from hearth_controller.report.palette import ALARM, FAINT, GRID, HELD_OUT, INK, LOSS, colours_of
 from hearth_controller.report.svg import as_svg, drawing
 from hearth_controller.runs.story import Story
-from hearth_controller.runs.windows import Window, thinned, totals
+from hearth_controller.runs.teams import Team
+from hearth_controller.runs.windows import Window, by_team, thinned, totals
 
 _MOST_WINDOWS = 240
 """Maximum points of a curve; more cannot be distinguished on the page."""
@@ -24,6 +25,12 @@ _REST = 0.45
 
 _LONGEST = 30
 """Characters of a node's name; a longer one is cut."""
+
+_MOST_NAMED = 8
+"""Regroups up to which a figure names the nodes that left and joined; more would overlap."""
+
+_NEAR_THE_END = 0.85
+"""Part of an axis from which on a name stands before its line."""
 
 _EVALUATIONS = {"markersize": 5, "clip_on": False, "zorder": 3}
 _FEW = 20
@@ -70,10 +77,13 @@ def learning(story: Story) -> str:
         for panel in panels:
             for launch in story.launches[1:]:
                 panel.axvline(launch.step, color=ALARM, linestyle=":", linewidth=1.2)
+            for team in story.teams:
+                panel.axvline(team.step, color=_colour(team), linestyle="--", linewidth=1)
             panel.yaxis.set_major_locator(MaxNLocator(4))
         panels[-1].set_xlabel("step")
         panels[-1].xaxis.set_major_locator(MaxNLocator(9, integer=True))
         panels[-1].set_xlim(0, max(1, story.step, *(each.step for each in evaluations)))
+        _name_changes(panels[0], [(team.step, team) for team in story.teams])
         description = "Training loss, and held-out loss and perplexity, over the steps"
         return as_svg(figure, "learning", description)
 
@@ -94,13 +104,11 @@ def timeline(story: Story) -> str:
         speed.set_title("tokens a second, by node")
         share.set_title("share of the rows")
         memory.set_title("most memory used by a rank until then, MiB")
-        for number in range(len(story.launches)):
-            own = [each for each in windows if each.launch == number]
-            if own:
-                _work(speed, share, own, colours, unit)
-                _curves(memory, "peak_memory_mib", own, colours, unit)
-                for panel in temperature:
-                    _curves(panel, "celsius", own, colours, unit)
+        for own in by_team(windows):
+            _work(speed, share, own, colours, unit)
+            _curves(memory, "peak_memory_mib", own, colours, unit)
+            for panel in temperature:
+                _curves(panel, "celsius", own, colours, unit)
         speed.set_ylim(bottom=0)
         share.set_ylim(0, 1)
         share.yaxis.set_major_formatter(PercentFormatter(1))
@@ -116,9 +124,12 @@ def timeline(story: Story) -> str:
         for panel in (speed, share, memory, *temperature):
             for launch in story.launches[1:]:
                 panel.axvline(launch.began / unit, color=ALARM, linestyle=":", lw=1.2)
+            for team in story.teams:
+                panel.axvline(team.at / unit, color=_colour(team), linestyle="--", lw=1)
         events.set_xlabel(f"{unit_name} since the run began")
         events.xaxis.set_major_locator(MaxNLocator(9))
         events.set_xlim(0, max(story.length, 1e-3) / unit)
+        _name_changes(speed, [(team.at / unit, team) for team in story.teams])
         description = (
             "Tokens a second, share of the rows and memory by node, and what happened, over time"
         )
@@ -142,8 +153,7 @@ def waiting(story: Story) -> str:
             whole = computed + waited + rest
             share = f"{computed / whole:.0%}"
             panel.text(whole + longest / 60, place, share, va="center", color=INK)
-        names = [node if len(node) <= _LONGEST else f"{node[: _LONGEST - 1]}…" for node in done]
-        panel.set_yticks(range(len(done)), names)
+        panel.set_yticks(range(len(done)), [_cut(node) for node in done])
         panel.tick_params(axis="y", labelcolor=INK)
         panel.invert_yaxis()
         panel.grid(visible=False)
@@ -157,16 +167,19 @@ def waiting(story: Story) -> str:
 def _work(
     speed: Axes, share: Axes, windows: Sequence[Window], colours: dict[str, str], unit: int
 ) -> None:
-    """Draw the work of the nodes in one launch; the width of a window is its duration."""
-    nodes, times = list(windows[0].parts), _edges(windows, unit)
+    """Draw the work of the nodes in one team; the width of a window is its duration."""
+    nodes, times = _nodes_of(windows, colours), _edges(windows, unit)
     shades = [colours[node] for node in nodes]
     tokens = [
-        _stairs([each.parts[node].tokens / each.seconds for each in windows]) for node in nodes
+        _stairs([_number(each, node, "tokens") / each.seconds for each in windows])
+        for node in nodes
     ]
     speed.stackplot(times, tokens, colors=shades, step="pre", linewidth=0)
     whole = [sum(part.rows for part in each.parts.values()) for each in windows]
     rows = [
-        _stairs([each.parts[node].rows / most for each, most in zip(windows, whole, strict=True)])
+        _stairs(
+            [_number(each, node, "rows") / most for each, most in zip(windows, whole, strict=True)]
+        )
         for node in nodes
     ]
     share.stackplot(times, rows, colors=shades, step="pre", linewidth=0)
@@ -175,12 +188,57 @@ def _work(
 def _curves(
     panel: Axes, name: str, windows: Sequence[Window], colours: dict[str, str], unit: int
 ) -> None:
-    """Draw an attribute of the nodes' work in one launch, as far as they reported it."""
+    """Draw an attribute of the nodes' work in one team, as far as they reported it."""
     times = _edges(windows, unit)
-    for node in windows[0].parts:
-        reported = [getattr(each.parts[node], name) for each in windows]
+    for node in _nodes_of(windows, colours):
+        reported = [getattr(each.parts.get(node), name, None) for each in windows]
         values = [np.nan if each is None else each for each in reported]
         panel.plot(times, _stairs(values), color=colours[node], drawstyle="steps-pre")
+
+
+def _nodes_of(windows: Sequence[Window], colours: dict[str, str]) -> list[str]:
+    """Return the nodes that took part in any of these windows, in order of rank."""
+    return [node for node in colours if any(node in each.parts for each in windows)]
+
+
+def _number(window: Window, node: str, name: str) -> float:
+    """Return an attribute of a node's work in a window; 0 for a node that was away."""
+    return getattr(window.parts.get(node), name, 0)
+
+
+def _colour(team: Team) -> str:
+    """Return the colour of the line at which a team began."""
+    return ALARM if team.left else FAINT
+
+
+def _name_changes(panel: Axes, places: Sequence[tuple[float, Team]]) -> None:
+    """Name the nodes that left and joined beside the lines of their teams, if they are few."""
+    if len(places) > _MOST_NAMED:
+        return
+    end = panel.get_xlim()[1]
+    for number, (place, team) in enumerate(places):
+        before = place > _NEAR_THE_END * end
+        changes = [
+            f"{_cut(node)} {what}"
+            for what, nodes in (("left", team.left), ("joined", team.joined))
+            for node in nodes
+        ]
+        panel.annotate(
+            ", ".join(changes),
+            (place, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(-3 if before else 3, -3 - 11 * (number % 3)),
+            textcoords="offset points",
+            color=_colour(team),
+            fontsize=9,
+            ha="right" if before else "left",
+            va="top",
+        )
+
+
+def _cut(node: str) -> str:
+    """Return the name of a node, cut if it is long."""
+    return node if len(node) <= _LONGEST else f"{node[: _LONGEST - 1]}…"
 
 
 def _edges(windows: Sequence[Window], unit: int) -> list[float]:
@@ -195,7 +253,10 @@ def _stairs(numbers: list[float]) -> list[float]:
 
 
 def _events(panel: Axes, story: Story, unit: int) -> None:
-    """Draw one lane each for launches, checkpoints, changes of the split and evaluations."""
+    """Draw one lane each for launches, checkpoints, changes of the split and evaluations.
+
+    Regroups and skipped steps have one if there were any.
+    """
     lanes = ["launch", "checkpoint", "new split", "judged"]
     for number, launch in enumerate(story.launches):
         ends = [each.ended for each in story.windows if each.launch == number]
@@ -208,10 +269,16 @@ def _events(panel: Axes, story: Story, unit: int) -> None:
     for lane, marks in enumerate((story.checkpoints, story.replans, story.evaluations), 1):
         times = [mark.at / unit for mark in marks]
         panel.plot(times, [lane] * len(times), "|", color=INK, markersize=8, markeredgewidth=1.4)
+    if story.teams:
+        for team in story.teams:
+            for shape, nodes, colour in (("v", team.left, ALARM), ("^", team.joined, INK)):
+                if nodes:
+                    panel.plot(team.at / unit, len(lanes), shape, color=colour, markersize=6)
+        lanes.append("left, joined")
     if story.skips:
-        lanes.append("not finite")
         times = [mark.at / unit for mark in story.skips]
-        panel.plot(times, [4] * len(times), "x", color=ALARM, markersize=6)
+        panel.plot(times, [len(lanes)] * len(times), "x", color=ALARM, markersize=6)
+        lanes.append("not finite")
     panel.set_ylim(len(lanes) - 0.5, -0.5)
     panel.set_yticks(range(len(lanes)), lanes)
     panel.tick_params(axis="y", labelcolor=INK, labelsize=11)

@@ -16,6 +16,7 @@ from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
 from hearth_controller.report.read import RunFolder, read
 from hearth_controller.report.repeat import explicit_settings, repeat_command
+from hearth_controller.runs.teams import describe_cost
 from hearth_controller.runs.windows import totals
 
 FILE = "report.html"
@@ -61,6 +62,8 @@ def page(known: RunFolder) -> str:
         headline=_HEADLINES[known.state],
         nodes=node_rows(known),
         launches=launch_rows(known),
+        teams=team_rows(known),
+        cost=describe_cost(story.teams),
         figures=_figures(known),
         settings=setting_rows(known),
         facts=fact_rows(known),
@@ -116,12 +119,26 @@ def launch_rows(known: RunFolder) -> list[dict[str, Any]]:
                 "generation": launch.generation,
                 "began": "0 s" if earlier is None else duration(launch.began),
                 "step": launch.step,
-                "nodes": ", ".join(dict.fromkeys(launch.nodes)),
+                "nodes": ", ".join(launch.present),
                 "reason": next(iter(since), ""),
             }
         )
         earlier = launch.generation
     return rows
+
+
+def team_rows(known: RunFolder) -> list[dict[str, Any]]:
+    """Return the regroups, each with what changed and what it cost the nodes that stayed."""
+    return [
+        {
+            "at": duration(team.at),
+            "step": team.step,
+            "changes": team.changes,
+            "nodes": ", ".join(team.nodes),
+            "waited": "–" if team.waited is None else f"{team.waited:.1f} s",
+        }
+        for team in known.story.teams
+    ]
 
 
 def setting_rows(known: RunFolder) -> list[tuple[str, str, str, bool]]:

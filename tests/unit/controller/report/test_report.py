@@ -29,7 +29,15 @@ from support.metric_lines import start_line, step_line, written
 from hearth.config import Settings, read_run, resolve, resolve_run, write_run
 from hearth.config.cli import parse_command_line
 from hearth_controller.report.__main__ import main
-from hearth_controller.report.page import fact_rows, launch_rows, page, setting_rows, write_report
+from hearth_controller.report.page import (
+    fact_rows,
+    launch_rows,
+    node_rows,
+    page,
+    setting_rows,
+    team_rows,
+    write_report,
+)
 from hearth_controller.report.read import read
 from hearth_controller.report.repeat import repeat_command
 from hearth_controller.runs.metric_line import MetricLine
@@ -247,6 +255,84 @@ def warmest(html: str) -> dict[str, str]:
     """Return the last column of the table of nodes."""
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>.*?</tr>", html)]
     return {re.sub(r"<.*?>", "", row[0]): row[-1] for row in cells if len(row) == 8}
+
+
+LEFT = {"laptop": f"no sign of life for 6 s {SCRIPT}"}
+
+
+def with_regroups(times: int = 1) -> list[dict]:
+    """Return the recorded lines as if the laptop had left this often, each time for ten steps."""
+    lines, generation = [], 0
+    for line in map(json.loads, TEXT.splitlines()):
+        first = line.get("step", 0) == 0
+        if line["kind"] == "start" and not first:
+            continue
+        step = line.get("step", 0)
+        away = step > 10 and (step - 1) // 10 % 2 and step <= 20 * times
+        if line["kind"] == "step" and away:
+            line |= {
+                name: [numbers[0], 0, numbers[2]]
+                for name, numbers in line.items()
+                if name.endswith("_by_rank")
+            }
+        lines.append(line)
+        if line["kind"] == "step" and step % 10 == 0 and step <= 20 * times:
+            generation += 1
+            back = step % 20 == 0
+            team = {
+                "nodes": NODES if back else ["desk", "oldbox"],
+                "left": {} if back else LEFT,
+                "joined": ["laptop"] if back else [],
+                "waited": 0.5 if back else 6.25,
+            }
+            common = {"time": line["time"], "step": step, "generation": generation}
+            lines.append({"kind": "team", **common, **team})
+    return lines
+
+
+def test_the_page_lists_who_left_and_who_joined_and_what_it_cost(run):
+    (run / "metrics.jsonl").write_text(written(*with_regroups()))
+    left, joined = team_rows(read(run))
+    del left["at"], joined["at"]
+    assert left == {
+        "step": 10,
+        "changes": f"laptop left ({LEFT['laptop']})",
+        "nodes": "desk, oldbox",
+        "waited": "6.2 s",
+    }
+    assert joined == {
+        "step": 20,
+        "changes": "laptop joined",
+        "nodes": "desk, laptop, oldbox",
+        "waited": "0.5 s",
+    }
+    elements = Elements(page(read(run)))
+    text = " ".join(elements.text.split())
+    assert_names(text, "regroups2 6.8 s in 2 regroups", "Who left and who joined", LEFT["laptop"])
+    assert elements.tags["script"] == 0
+    (_, laptop, _) = node_rows(read(run))
+    whole = sum(row["rows"] for row in node_rows(read(run)))
+    assert laptop["rows"] / whole == laptop["share"] < 0.4
+
+
+def test_leaves_and_joins_stand_on_the_curves(run, html):
+    (run / "metrics.jsonl").write_text(written(*with_regroups()))
+    drawn = re.findall(r"<svg.*?</svg>", page(read(run)), re.DOTALL)
+    for figure in drawn[:2]:
+        assert "laptop left" in figure
+        assert "laptop joined" in figure
+    assert "left, joined" in drawn[1]
+    assert "left, joined" not in html
+
+
+def test_many_regroups_are_drawn_without_names(run):
+    (run / "metrics.jsonl").write_text(written(*with_regroups(times=4)))
+    many = [{**line, "step": 80} for line in with_regroups() if line["kind"] == "team"] * 100
+    with (run / "metrics.jsonl").open("a") as metrics:
+        metrics.write(written(*many))
+    html = page(read(run))
+    assert "laptop left" not in "".join(re.findall(r"<svg.*?</svg>", html, re.DOTALL))
+    assert len(team_rows(read(run))) == 208
 
 
 def test_the_page_shows_how_warm_it_was_where_somebody_could_tell(run, html):
