@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from hearth.base.files import read_object, write_whole
+from hearth_controller.runs.teams import Team
 
 FRESH = 8.0
 """Seconds since a node's last answer after which it no longer counts; they answer every 3 s."""
@@ -16,7 +18,7 @@ FRESH = 8.0
 _SETTLED = 3.0
 """Seconds that a follower has to be the best before it draws: records change one by one."""
 
-_DRAWER = ".drawer"
+_DRAWER, _TOLD = ".drawer", ".told"
 
 
 class Board:
@@ -60,6 +62,18 @@ class Board:
             return False
         self._write(_DRAWER, json.dumps({"node": self._node}))
         return True
+
+    def not_yet_told(self, teams: Iterable[Team]) -> list[Team]:
+        """Return those of `teams` that no follower has shown yet, which this one now does.
+
+        The one that drew may be that of the node which left.
+        """
+        told = int((read_object(self._folder / _TOLD) or {}).get("generation", -1))
+        news = [team for team in teams if team.generation > told]
+        if news:
+            generation = max(team.generation for team in news)
+            self._write(_TOLD, json.dumps({"generation": generation}))
+        return news
 
     def _fresh(self) -> dict[str, tuple[int, int]]:
         """Return the standing of each node that answers, by the name of its file."""

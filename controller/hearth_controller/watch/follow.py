@@ -63,6 +63,9 @@ class Follower:
             if metrics := change.get("metrics"):
                 self._process_metrics(metrics, draws)
             self.facts["reached"] = self._reached
+        if draws:
+            for team in self._board.not_yet_told(self._story.teams):
+                self._screen.line(team.text)
         # The last steps of a run, all of a short one, come together with its end.
         if changes and draws and (not outcome or self._story.window):
             record = self._in_queue or self._record
@@ -114,10 +117,8 @@ class Follower:
                 continue
             if kind == "team" and not self._story.launches:
                 self._story = self._earlier
-            known, regroups = len(self._story.plans), len(self._story.teams)
+            known = len(self._story.plans)
             self._story.add(line)
-            for team in self._story.teams[regroups:] if draws else ():
-                self._screen.line(team.text)
             plans = self._story.plans
             if len(plans) > known and draws and (news := split_news(plans)):
                 self._screen.line(news)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from support.facts import assert_names, refuses
 from support.login import NOISE, login
-from support.metric_lines import start_line, step_line, written
+from support.metric_lines import start_line, step_line, team_line, written
 from support.waiting import until
 
 from hearth.base.files import write_whole
@@ -235,6 +235,36 @@ def test_a_node_that_has_come_back_shows_the_run_and_not_what_it_had_done_before
     follower = follow(Reported([change | {"metrics": metrics_of(*after)}]), lines)
     assert follower.inspect() is None
     assert_names(lines.pop(), "step 10/60", "desk", "laptop")
+
+
+def test_a_regroup_is_told_once_by_whichever_follower_draws(follow, monkeypatch):
+    now, lines = [1000.0], Lines()
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    begin = [start_line("desk", "laptop", time=SINCE), step_line(10, 10, step=1, time=SINCE)]
+    told = {"alive": True, "metrics": metrics_of(*begin)}
+    first = Reported([told | {"record": record(rank=0)}])
+    second = Reported([told | {"record": record(rank=1)}])
+    followers = [follow(first, lines, name="desk"), follow(second, lines, name="laptop")]
+    assert [each.inspect() for each in followers] == [None, None]
+    team = {"generation": 1, "left": {"desk": "broke off"}, "waited": 0.4, "time": SINCE}
+    gone = team_line(1, "laptop", **team)
+    second.changes = [[{"metrics": metrics_of(*begin, gone)}]]
+    for _ in range(20):
+        now[0] += 1
+        second.answered, first.silent = now[0], first.silent + 1
+        assert [each.inspect() for each in followers] == [None, None]
+    said = "after step 1: desk left (broke off); laptop went on after 0.4 s"
+    assert lines.count(said) == 1
+    back = team_line(9, "desk", "laptop", generation=2, joined=["desk"], time=SINCE)
+    for node in (first, second):
+        node.silent, node.answered = 0, now[0]
+        node.changes = [[{"metrics": metrics_of(*begin, gone, back)}]]
+    for _ in range(20):
+        now[0] += 1
+        first.answered = second.answered = now[0]
+        assert [each.inspect() for each in followers] == [None, None]
+    assert lines.count(said) == 1
+    assert sum("desk joined" in line for line in lines) == 1
 
 
 def test_how_far_the_metrics_of_a_node_reach_is_known_at_its_end(follow, write, stream):
