@@ -1,0 +1,174 @@
+"""The protocol between the supervisors of a mesh: one JSON object a line over TCP.
+
+Any two connected nodes of a run speak it, after the handshake that `supervise` defines:
+
+    both    Report(…), on connecting and on each change of the node's state
+    both    Propose(attempt) → Vote(generation, yes); FormTeam(generation, …)
+    both    Stop(node) …  Verdict(state, cause)
+    both    Beat, several times within the silence timeout
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hearth.base.json_lines import JsonLines
+from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.messages import Beat, Stop
+from hearth.team.voting import Attempt, Votes
+
+RanksState = Literal[
+    "starting",
+    "ready",
+    "loading",
+    "loaded",
+    "forming",
+    "training",
+    "breaking",
+    "broken",
+    "paused",
+    "ended",
+    "failed",
+]
+"""State of a node's ranks together.
+
+starting: at least one of them was started and has not told yet that it waits, or all are down.
+ready:    all wait, and at least one has not loaded the model.
+loading:  they were told to load the model alone.
+loaded:   all wait, have loaded the model, and were in no group since their start.
+forming:  they were told to form a group, and at least one has not told yet that it formed.
+training: all are in the group.
+breaking: at least one is out of a group that it was to be in, and another is not yet.
+broken:   all wait, out of a group that broke.
+paused:   all wait, out of a group that they left together.
+ended:    all have ended by themselves, as finished or stopped.
+failed:   at least one ended in another way; the node's other ranks are ended, too.
+"""
+
+TEAMED: frozenset[RanksState] = frozenset(("forming", "training", "breaking"))
+"""States of ranks that are in a group, on their way into it or out of it."""
+
+WAITING: frozenset[RanksState] = frozenset(("loaded", "broken", "paused"))
+"""States of ranks that wait for a group, with the model loaded."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The error that ended a node's ranks.
+
+    Attributes:
+        rank: the stable rank, if known.
+        message: one to a few lines.
+        curable: not an error of the rank itself, so that a new start may succeed: it was killed by
+            a signal, it hung, or its group broke before it trained (status RANK_AGAIN).
+    """
+
+    rank: int | None
+    message: str
+    curable: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole state of a node as the others need to know it.
+
+    Attributes:
+        node: the node that it is about, and that sent it.
+        state: of its ranks together.
+        votes: what it remembers of teams.
+        connected: the nodes that it is connected to.
+        generation: of the team that it was last told to form, since its supervisor's start; 0:
+            none. It stays when the ranks are started again.
+        trained: generation of the last group in which the ranks that now live have trained; 0:
+            none, so that they do not have the run's state.
+        step: the greatest number of steps that its ranks have done.
+        choices: values that a rank needs to load alone; None until its ranks know them.
+        failure: the error that ended its ranks, in the state "failed".
+        ended: "finished" or "stopped", in the state "ended".
+        leaving: the reason why this node is to leave the run in order; "": it is not.
+        stopping: the request to stop the run that it knows of.
+        voteless: the reason why it cannot take part in a vote (its disk is full); "": it can.
+    """
+
+    node: str
+    state: RanksState
+    votes: Votes
+    connected: tuple[str, ...] = ()
+    generation: int = 0
+    trained: int = 0
+    step: int = 0
+    choices: dict[str, Any] | None = None
+    failure: Failure | None = None
+    ended: str = ""
+    leaving: str = ""
+    stopping: Stop | None = None
+    voteless: str = ""
+
+
+@dataclass(frozen=True)
+class Propose:
+    """A request to promise a team; `fresh`: its ranks construct the trainer together."""
+
+    attempt: Attempt
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The answer to `Propose`: a promise that is on the voter's disk, or a refusal.
+
+    `votes` are the voter's after it, `why` is the reason for a refusal.
+    """
+
+    generation: int
+    yes: bool
+    votes: Votes
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class FormTeam:
+    """All voters have promised: form the group of these nodes.
+
+    The first local rank of `nodes[0]` opens the store at `address:port`, which answers `clients`
+    only.
+    """
+
+    generation: int
+    nodes: tuple[str, ...]
+    address: str
+    port: int
+    clients: tuple[str, ...]
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of the run, on every node that hears of it."""
+
+    state: Literal["finished", "failed", "stopped"]
+    cause: Cause | None = None
+
+    @property
+    def outcome(self) -> LaunchOutcome:
+        """The verdict as a supervisor records it."""
+        return LaunchOutcome(self.state, self.cause)
+
+
+Message = Report | Propose | Vote | FormTeam | Stop | Verdict | Beat
+LINES = JsonLines(Message, "a message of a node of the run")
+
+
+def encode(message: Message) -> bytes:
+    """Return the line for a message."""
+    return LINES.encode(message)
+
+
+def decode(line: bytes) -> Message:
+    """Parse the message in a line.
+
+    Raises `ProtocolError` if the line is not a valid message.
+    """
+    message: Message = LINES.decode(line)
+    return message
