@@ -1,0 +1,188 @@
+"""A node's view of the run, from which the council decides, and the moves that it decides on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hearth.ranks.orders import Interrupt, Leave, Load, Pause
+from hearth.supervise.cause import LaunchOutcome
+from hearth.team.messages import Report
+from hearth.team.voting import Attempt, Config
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a run, the same on every node. Times are seconds.
+
+    Attributes:
+        nodes: all nodes of the run, in rank order.
+        elastic: whether the others go on without a lost node.
+        min_nodes: fewest nodes of a team.
+        ready_timeout: for nodes that are missing before the first team.
+        return_timeout: for nodes that are missing later, while too few are left; 0: the first loss
+            ends the run.
+        first_generation: lowest generation of a team, 1 or more.
+    """
+
+    nodes: tuple[str, ...]
+    first_generation: int = 1
+    elastic: bool = True
+    min_nodes: int = 1
+    ready_timeout: float = 120.0
+    return_timeout: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The last report of a connected node, and the time at which it arrived."""
+
+    report: Report
+    at: float
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A node that was connected and is not: why ("broke off", "silent for 7 s"), since when."""
+
+    why: str
+    since: float
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """This node's own proposal in flight.
+
+    Attributes:
+        attempt: the proposed team and its voters.
+        fresh: as in `Propose`.
+        since: time at which it was sent.
+        yes: the voters that promised, this node too once its promise is on its disk.
+        refused: reasons by voter.
+    """
+
+    attempt: Attempt
+    fresh: bool
+    since: float
+    yes: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class View:
+    """What a node knows at one moment.
+
+    Attributes:
+        now: the time in seconds, of any clock that goes on evenly; all other times are of it.
+        began: time at which this supervisor began.
+        own: this node's report.
+        heard: by connected node (never this one) its last report.
+        gone: by node that is not connected now, but was, its absence.
+        team: the team that this node was last told to form, since its supervisor's start.
+        proposal: this node's own proposal in flight.
+        jitter: a random number between 0 and 1, for the wait after a refused proposal.
+    """
+
+    now: float
+    began: float
+    settings: Settings
+    own: Report
+    heard: Mapping[str, Heard] = field(default_factory=dict)
+    gone: Mapping[str, Absence] = field(default_factory=dict)
+    team: Config | None = None
+    proposal: Proposal | None = None
+    jitter: float = 0.5
+
+    @property
+    def node(self) -> str:
+        """The name of this node."""
+        return self.own.node
+
+    @property
+    def reports(self) -> dict[str, Report]:
+        """The reports of this node and of all connected ones, in rank order."""
+        given = {node: each.report for node, each in self.heard.items()} | {self.node: self.own}
+        return {node: given[node] for node in self.settings.nodes if node in given}
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The nodes of the run that are not connected, in rank order."""
+        return tuple(node for node in self.settings.nodes if node not in self.reports)
+
+
+@dataclass(frozen=True)
+class TellRanks:
+    """Send this order to all ranks of this node, to those that start later, too."""
+
+    order: Load | Pause | Interrupt | Leave
+
+
+@dataclass(frozen=True)
+class ProposeTeam:
+    """Promise this team on the own disk, and send `Propose` to the other voters."""
+
+    attempt: Attempt
+    fresh: bool
+
+
+@dataclass(frozen=True)
+class DropProposal:
+    """Forget the own proposal in flight; `why` goes into the log."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class StartTeam:
+    """All voters promised the own proposal: forget it, and send `FormTeam` to the team.
+
+    The proposer, too, forms it only if it is in it: a node that leaves may propose.
+    """
+
+    config: Config
+    fresh: bool
+
+
+@dataclass(frozen=True)
+class RestartRanks:
+    """End this node's ranks, if any live, and start them again; `why` goes into the log."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class SayWaiting:
+    """Record the nodes that this node waits for, and say so; () when it waits no longer."""
+
+    missing: tuple[str, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Conclude:
+    """End this node's part with this outcome: end its ranks, record it, close the mesh.
+
+    `everywhere`: it is the outcome of the run, which goes to all connected nodes as `Verdict`.
+    """
+
+    outcome: LaunchOutcome
+    everywhere: bool = True
+
+
+@dataclass(frozen=True)
+class Depart:
+    """The ranks of this node, which leaves in order, have ended: leave the record open and go."""
+
+    why: str
+
+
+Move = (
+    TellRanks
+    | ProposeTeam
+    | DropProposal
+    | StartTeam
+    | RestartRanks
+    | SayWaiting
+    | Conclude
+    | Depart
+)
