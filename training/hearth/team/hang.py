@@ -1,0 +1,85 @@
+"""Ranks that hang: each tells its supervisor what it does and how long that may take. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hearth.ranks.orders import Doing, Form, Interrupt
+
+LEAST = 20.0
+"""Seconds that any piece of work may take, whatever was expected of it."""
+
+FORMING = 60.0
+"""Seconds until a rank that was told to form a group begins something or says that it failed.
+
+Its own timeout is 30.
+"""
+
+
+@dataclass
+class _Work:
+    what: str
+    since: float
+    allowed: float
+    """Seconds; 0: no bound."""
+
+
+class HangWatch:
+    """Finds the rank of a node that does one thing for too long.
+
+    Args:
+        node: name of the node.
+        first_rank: number of its first rank in the run.
+    """
+
+    def __init__(self, node: str, first_rank: int) -> None:
+        self._node = node
+        self._first_rank = first_rank
+        self._work: dict[int, _Work] = {}
+
+    def began(self, local_rank: int, doing: Doing, now: float) -> None:
+        """Note that a rank began a piece of work at the time `now`, in seconds."""
+        what = f"step {doing.step}, {doing.what}" if doing.step else doing.what
+        if doing.part:
+            what += f" {doing.part}"
+        allowed = max(LEAST, doing.allowed) if doing.allowed else 0.0
+        self._work[local_rank] = _Work(what, now, allowed)
+
+    def told(self, local_rank: int, order: Form | Interrupt, now: float) -> None:
+        """Note an order that a rank has to follow soon.
+
+        A rank that waits for others must come out of its group at once when that is interrupted;
+        one at work of its own comes out when it is done.
+        """
+        work = self._work.get(local_rank)
+        if isinstance(order, Form):
+            what = f"forming the group of generation {order.generation}"
+            self._work[local_rank] = _Work(what, now, FORMING)
+        elif work and not work.allowed:
+            what = f"{work.what}, after its group was interrupted"
+            self._work[local_rank] = _Work(what, now, LEAST)
+
+    def rested(self, local_rank: int) -> None:
+        """Note that a rank does nothing that is bounded in time."""
+        self._work.pop(local_rank, None)
+
+    def slept(self, seconds: float) -> None:
+        """Note that the machine, or this process, was suspended for so many seconds."""
+        for work in self._work.values():
+            work.since += seconds
+
+    def hanging(self, now: float) -> tuple[int, str] | None:
+        """Return the rank of the run that hangs, and a sentence that says so; None without one.
+
+        Of several, the one that began first: the others may wait for it.
+        """
+        for local_rank, work in sorted(self._work.items(), key=lambda item: item[1].since):
+            seconds = now - work.since
+            if work.allowed and seconds > work.allowed:
+                rank = self._first_rank + local_rank
+                return rank, (
+                    f"rank {rank} of {self._node} did nothing for {seconds:.0f} s in {work.what}: "
+                    f"it hangs, as a stuck driver or a dead network disk makes it (it was given "
+                    f"{work.allowed:.0f} s)"
+                )
+        return None
