@@ -40,6 +40,8 @@ def happen(ranks: LocalRanks, events: str) -> None:
         ("0 new, 1 new, load, 0 loaded", "loading"),
         ("0 new, 1 new, load, 0 loaded, 1 loaded", "loaded"),
         ("0 new, 1 new, form", "forming"),
+        ("0 new, form, 1 new", "forming"),
+        ("form, 0 new, 1 new", "ready"),
         ("0 new, 1 new, form, 0 formed", "forming"),
         ("0 new, 1 new, form, 0 formed, 1 formed", "training"),
         ("0 new, 1 new, form, 0 formed, 1 formed, 0 broken", "breaking"),

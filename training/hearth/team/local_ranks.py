@@ -12,6 +12,8 @@ _Place = Literal[
     "starting", "new", "loading", "loaded", "forming", "in", "broken", "paused", "over"
 ]
 
+_WAITING: frozenset[_Place] = frozenset(("new", "loaded", "broken", "paused"))
+
 
 @dataclass
 class _Rank:
@@ -37,19 +39,20 @@ class LocalRanks:
         self.failure: Failure | None = None
         self.choices: dict[str, Any] | None = None
         self.ended = ""
+        self.why = ""
 
     def failed(self, failure: Failure) -> None:
         """Note that the ranks were ended by an error."""
         self.failure = failure
 
     def told(self, order: Load | Form) -> None:
-        """Note that all ranks were given this order."""
+        """Note that all ranks were given this order; those that do not wait for it miss it."""
         if isinstance(order, Load):
             self.choices = order.choices
         for rank in self._ranks:
-            if isinstance(order, Form):
+            if isinstance(order, Form) and rank.place in _WAITING:
                 rank.place = "forming"
-            elif rank.place == "new":
+            elif isinstance(order, Load) and rank.place == "new":
                 rank.place = "loading"
 
     def said(self, local_rank: int, message: Waiting | Formed | Ended) -> None:
@@ -61,8 +64,8 @@ class LocalRanks:
                 rank.place = "loaded" if loaded else "new"
             case Waiting("paused"):
                 rank.place = "paused"
-            case Waiting():
-                rank.place = "broken"
+            case Waiting(message=why):
+                rank.place, self.why = "broken", why
             case Formed(generation, _, choices):
                 rank.place, rank.trained, self.choices = "in", generation, choices
             case Ended(outcome):

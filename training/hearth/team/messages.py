@@ -84,6 +84,7 @@ class Report:
             none, so that they do not have the run's state.
         step: the greatest number of steps that its ranks have done.
         choices: values that a rank needs to load alone; None until its ranks know them.
+        why: the reason why its ranks left their last group, as they told it.
         failure: the error that ended its ranks, in the state "failed".
         ended: "finished" or "stopped", in the state "ended".
         leaving: the reason why this node is to leave the run in order; "": it is not.
@@ -99,6 +100,7 @@ class Report:
     trained: int = 0
     step: int = 0
     choices: dict[str, Any] | None = None
+    why: str = ""
     failure: Failure | None = None
     ended: str = ""
     leaving: str = ""
