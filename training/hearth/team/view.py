@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
 from hearth.supervise.cause import LaunchOutcome
@@ -43,7 +43,12 @@ class Heard:
 
 @dataclass(frozen=True)
 class Absence:
-    """A node that was connected and is not: why ("broke off", "silent for 7 s"), since when."""
+    """The reason why a node is not connected ("silent for 7 s"), and since when.
+
+    `why` begins with "broke off", "silent", "refused" (its machine answers, but no supervisor of
+    this run), or "suspended" (this node was, so that all connections ended); or it is any other
+    reason, in words.
+    """
 
     why: str
     since: float
@@ -75,9 +80,9 @@ class View:
     Attributes:
         now: the time in seconds, of any clock that goes on evenly; all other times are of it.
         began: time at which this supervisor began.
-        own: this node's report.
+        own: this node's report; its `connected` is not read.
         heard: by connected node (never this one) its last report.
-        gone: by node that is not connected now, but was, its absence.
+        gone: by node that is not connected now, but was, or that refuses to be, its absence.
         team: the team that this node was last told to form, since its supervisor's start.
         proposal: this node's own proposal in flight.
         jitter: a random number between 0 and 1, for the wait after a refused proposal.
@@ -101,7 +106,8 @@ class View:
     @property
     def reports(self) -> dict[str, Report]:
         """The reports of this node and of all connected ones, in rank order."""
-        given = {node: each.report for node, each in self.heard.items()} | {self.node: self.own}
+        given = {node: each.report for node, each in self.heard.items()}
+        given[self.node] = replace(self.own, connected=tuple(self.heard))
         return {node: given[node] for node in self.settings.nodes if node in given}
 
     @property

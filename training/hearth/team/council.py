@@ -1,0 +1,280 @@
+"""The decisions of a node of a run in place: what its view of the others asks it to do. Pure.
+
+Every node has a council, and no council commands another node: it interrupts its own ranks when
+their group is over, has them load or leave, and, if its node is the first of the next team,
+proposes that team to all its nodes, which vote (`voting`). The caller passes the time, calls
+`next_moves` after each event and several times a second, and executes the moves in their order.
+"""
+
+from __future__ import annotations
+
+from hearth.ranks.orders import Interrupt, Leave, Load, Pause
+from hearth.team.forming import Plan, next_team
+from hearth.team.messages import TEAMED, WAITING, Propose, Report
+from hearth.team.notes import Notes, Promise, loss
+from hearth.team.verdicts import LEAVE_TIMEOUT, conclusion, waited_too_long
+from hearth.team.view import (
+    DropProposal,
+    Move,
+    ProposeTeam,
+    RestartRanks,
+    SayWaiting,
+    StartTeam,
+    TellRanks,
+    View,
+)
+from hearth.team.voting import (
+    PROPOSAL_LIFETIME,
+    Refusal,
+    Votes,
+    newest_committed,
+    promise,
+)
+
+SETTLE = 10.0
+"""Seconds for which nodes with nothing to lose wait for missing ones before they go on."""
+
+FORM_TIMEOUT = 30.0
+"""Seconds after which a member that has not got the order to form the group breaks it."""
+
+BACK_OFF = 0.3
+"""Seconds that a proposer waits after a refusal, more with each one and with a higher rank."""
+
+
+def next_moves(view: View, notes: Notes) -> list[Move]:
+    """Return the moves of this node, in order. After `Conclude` or `Depart` there are no more."""
+    notes.observe(view)
+    if end := conclusion(view, notes):
+        return [end]
+    moves = _own_ranks(view, notes)
+    if view.proposal:
+        return moves + _follow(view, notes)
+    plan = _plan(view, notes)
+    missing, why = _missing(view, notes, plan)
+    if late := waited_too_long(view, notes, missing, why):
+        return [late]
+    if missing != notes.said:
+        notes.said = missing
+        moves.append(SayWaiting(missing, why))
+    if isinstance(plan, Plan) and _proposes(view, notes, plan):
+        notes.promise = Promise(view.node, plan.attempt.config.generation, view.now)
+        moves.append(ProposeTeam(plan.attempt, plan.fresh))
+    return moves
+
+
+def answer(view: View, notes: Notes, proposal: Propose, proposer: str) -> Votes | Refusal:
+    """Return the votes to save before this node says yes to a proposal, or why it says no."""
+    if objection := _objection(view, notes, proposal, proposer):
+        return Refusal(objection)
+    votes = promise(view.own.votes, proposal.attempt, view.node, view.settings.nodes)
+    if not isinstance(votes, Refusal):
+        generation = proposal.attempt.config.generation
+        notes.promise = Promise(proposer, generation, view.now)
+    return votes
+
+
+def _objection(view: View, notes: Notes, proposal: Propose, proposer: str) -> str:
+    """Return why this node cannot be part of a proposed team now, else ""."""
+    own, attempt = view.own, proposal.attempt
+    if own.voteless:
+        return own.voteless
+    if proposer not in view.heard:
+        return f"{own.node} is not connected to {proposer}"
+    if strangers := [node for node in attempt.voters if node not in view.reports]:
+        return f"{own.node} is not connected to {', '.join(strangers)}"
+    if notes.stop or notes.over:
+        return f"the run ends on {own.node}"
+    held = _promised(view, notes)
+    if held and held.proposer != proposer:
+        return f"{own.node} has just promised {held.proposer} another team"
+    if own.node in attempt.leaving:
+        return f"the ranks of {own.node} are in a group" if own.state in TEAMED else ""
+    if own.state in ({"ready"} if proposal.fresh else WAITING):
+        return ""
+    return f"the ranks of {own.node} do not wait for a group: {own.state}"
+
+
+def _promised(view: View, notes: Notes) -> Promise | None:
+    """Return the promise of this node that its proposer may still make a team of."""
+    held = notes.promise
+    if held is None or view.now - held.at > PROPOSAL_LIFETIME:
+        return None
+    if view.own.generation >= held.generation:
+        return None
+    if held.proposer == view.node:
+        return held if view.proposal else None
+    return held if held.proposer in view.heard else None
+
+
+def _follow(view: View, notes: Notes) -> list[Move]:
+    """Return what becomes of the own proposal in flight."""
+    proposal = view.proposal
+    assert proposal
+    voters = proposal.attempt.voters
+    silent = [node for node in voters if node not in proposal.yes]
+    cut = [node for node in voters if node not in view.reports]
+    if cut:
+        why = f"the connection to {', '.join(cut)} broke"
+    elif notes.stop or notes.over:
+        why = "the run ends"
+    elif view.now - proposal.since >= PROPOSAL_LIFETIME:
+        why = f"{', '.join(silent)} did not answer within {PROPOSAL_LIFETIME:g} s"
+    elif proposal.refused:
+        node, reason = next(iter(proposal.refused.items()))
+        why = f"{node} refused: {reason}"
+    elif not silent:
+        return [StartTeam(proposal.attempt.config, proposal.fresh)]
+    else:
+        return []
+    turn = [*view.reports].index(view.node)
+    notes.refusals += 1
+    notes.retry_at = view.now + BACK_OFF * (min(notes.refusals, 6) * view.jitter + turn)
+    return [DropProposal(why)]
+
+
+def _plan(view: View, notes: Notes) -> Plan | Refusal | None:
+    """Return the next team, the reason why there is none, or None if it is not to be formed now."""
+    if notes.stop or notes.over:
+        return None
+    plan = next_team(view, avoid=_avoided(view, notes))
+    if not isinstance(plan, Plan):
+        return plan
+    newest = newest_committed(report.votes for report in view.reports.values())
+    trained = max(view.reports[node].trained for node in plan.team)
+    # A missing node may hold a newer state than any here; when all load anew, many come late.
+    older = newest is not None and trained < newest.generation
+    waited = view.now - notes.idle_since if notes.idle_since is not None else 0.0
+    return None if view.missing and older and waited < SETTLE else plan
+
+
+def _avoided(view: View, notes: Notes) -> set[str]:
+    return {node for node, until in notes.avoid.items() if view.now < until}
+
+
+def _proposes(view: View, notes: Notes, plan: Plan) -> bool:
+    """Return whether this node is to propose the team now: it is the first one of it."""
+    ready = view.now >= notes.retry_at and _promised(view, notes) is None
+    return ready and plan.team[0] == view.node and not notes.late
+
+
+def _missing(view: View, notes: Notes, plan: Plan | Refusal | None) -> tuple[tuple[str, ...], str]:
+    """Return the nodes that this node waits for, and why it does not go on without them."""
+    if notes.idle_since is None or isinstance(plan, Plan) or notes.stop or notes.over:
+        return (), ""
+    if isinstance(plan, Refusal):
+        voteless = tuple(node for node, report in view.reports.items() if report.voteless)
+        return view.missing or plan.missing or voteless, plan.reason
+    return view.missing, ""
+
+
+def _own_ranks(view: View, notes: Notes) -> list[Move]:
+    """Return the orders for the ranks of this node."""
+    own = view.own
+    if own.state == "failed":
+        assert own.failure
+        if own.node in notes.failures:
+            return []  # It ends the run in a moment.
+        notes.restarts.add(notes.step)
+        return [RestartRanks(own.failure.message)]
+    if own.state in TEAMED:
+        if notes.interrupted < own.generation and (why := _broken_by(view, notes)):
+            notes.interrupted = own.generation
+            return [TellRanks(Interrupt(own.generation, why))]
+        if own.state == "training" and notes.paused < own.generation and _pauses(view, notes):
+            notes.paused = own.generation
+            return [TellRanks(Pause(own.generation))]
+        return []
+    if own.state not in WAITING and own.state != "ready":
+        return []
+    if _leaves(view, notes):
+        if notes.told_leave:
+            return []
+        notes.told_leave = True
+        return [TellRanks(Leave(save=own.trained > 0 and notes.over != "finished"))]
+    if own.state == "ready":
+        choices = _choices(view)
+        return [TellRanks(Load(choices))] if choices is not None else []
+    if notes.late:
+        return [RestartRanks("they did not form the group with the others, twice in a row")]
+    if own.trained == 0 and _state_is_lost(view, notes):
+        return [RestartRanks("no node that is connected has the state of the run any more")]
+    return []
+
+
+def _leaves(view: View, notes: Notes) -> bool:
+    """Return whether the ranks of this node, which wait, are to end."""
+    own = view.own
+    if notes.stop or notes.over:
+        return True
+    if not own.leaving or notes.left_at is None:
+        return False
+    if any(each.report.generation > own.generation for each in view.heard.values()):
+        return True
+    plan = next_team(view, avoid=_avoided(view, notes))
+    possible = view.proposal or plan is None or isinstance(plan, Plan)
+    return not possible or view.now - notes.left_at > LEAVE_TIMEOUT / 2
+
+
+def _choices(view: View) -> dict[str, object] | None:
+    """Return what the ranks need to load alone, from the node that has trained last."""
+    reports = [each.report for each in view.heard.values() if each.report.trained]
+    known = [report for report in reports if report.choices is not None]
+    newest = max(known, key=lambda report: report.trained, default=None)
+    return newest.choices if newest else None
+
+
+def _state_is_lost(view: View, notes: Notes) -> bool:
+    """Return whether no connected node's ranks have the run's state, for long enough."""
+    if notes.idle_since is None or view.now - notes.idle_since < SETTLE:
+        return False
+    return not any(report.trained for report in view.reports.values())
+
+
+def _broken_by(view: View, notes: Notes) -> str:
+    """Return why the group of this node's ranks is over, else ""."""
+    own, team = view.own, view.team
+    if team is None or team.generation != own.generation:
+        return ""
+    for node in team.nodes:
+        if node == own.node:
+            continue
+        if node not in view.heard:
+            if node in notes.leaving:
+                return f"{node} left: {notes.leaving[node]}"
+            return loss(view, node).message
+        if why := _parted(view, notes, view.heard[node].report):
+            return f"{node} {why}"
+    return ""
+
+
+def _parted(view: View, notes: Notes, report: Report) -> str:
+    """Return why a connected member is not in this node's group any more, else ""."""
+    generation = view.own.generation
+    if max(report.generation, report.votes.newest) > generation:
+        return "takes part in a newer team"
+    if report.generation < generation:
+        late = view.now - notes.team_at > FORM_TIMEOUT
+        return f"got no order to form the group within {FORM_TIMEOUT:g} s" if late else ""
+    if report.state in ("forming", "training", "paused", "ended"):
+        return ""
+    reason = report.failure.message if report.failure else report.why
+    return f"is out of the group: {reason or report.state}"
+
+
+def _pauses(view: View, notes: Notes) -> bool:
+    """Return whether this node's ranks are to have their group pause, for another team.
+
+    The first member does it: a node that has loaded can join, or a member wants to leave.
+    """
+    own, team = view.own, view.team
+    if team is None or team.nodes[0] != own.node or notes.stop or notes.over:
+        return False
+    members = [view.reports.get(node) for node in team.nodes]
+    for report in members:
+        together = report and report.generation == own.generation
+        if not together or report.state != "training":
+            return False
+    if any(report and report.leaving for report in members):
+        return True
+    plan = next_team(view, waiting=team.nodes, avoid=_avoided(view, notes))
+    return isinstance(plan, Plan) and not plan.fresh and {*plan.team} > {*team.nodes}

@@ -1,0 +1,119 @@
+"""The choice of the next team: the largest group of nodes that may and can train together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from hearth.team.messages import TEAMED, WAITING, Report
+from hearth.team.view import View
+from hearth.team.voting import Attempt, Refusal, may_attempt
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A team that may be formed; `fresh`: nobody has the run's state, all load together."""
+
+    attempt: Attempt
+    fresh: bool
+
+    @property
+    def team(self) -> tuple[str, ...]:
+        """The nodes of the team, in rank order."""
+        return self.attempt.config.nodes
+
+
+def next_team(
+    view: View, waiting: Collection[str] = (), avoid: Collection[str] = ()
+) -> Plan | Refusal | None:
+    """Return the team to form now, why there is none, or None while some node must be waited for.
+
+    Every node that knows the same reports finds the same team; the first node of it proposes it.
+
+    Args:
+        view: what this node knows.
+        waiting: nodes to treat as if their ranks had left their group already.
+        avoid: nodes to leave out for now, as forming a group with them failed.
+    """
+    reports = {
+        node: replace(report, state="paused") if node in waiting else report
+        for node, report in view.reports.items()
+    }
+    if any(report.state in TEAMED for report in reports.values()):
+        return None
+    usable = {
+        node: report
+        for node, report in reports.items()
+        if not report.voteless and not report.ended and node not in avoid
+    }
+    if any(_has_state(report) for report in reports.values()):
+        candidates = {node for node, report in usable.items() if report.state in WAITING}
+        return _best(view, usable, candidates, fresh=False)
+    if any(report.state != "ready" and not report.leaving for report in usable.values()):
+        return None
+    return _best(view, usable, {*usable}, fresh=True)
+
+
+def _has_state(report: Report) -> bool:
+    """Return whether a node's living ranks have the run's state."""
+    return report.trained > 0 and report.state in WAITING | TEAMED
+
+
+def _best(
+    view: View, usable: dict[str, Report], candidates: set[str], fresh: bool
+) -> Plan | Refusal | None:
+    """Return the best team among the candidates, or the refusal of the largest group."""
+    leaving = {node for node, report in usable.items() if report.leaving}
+    if not fresh and not any(_has_state(usable[node]) for node in candidates - leaving):
+        leaving = set()  # The others must get the state from them first.
+    plans, refusals = [], []
+    for group in cliques({node: usable[node] for node in candidates | leaving}):
+        found = _attempt(view, usable, group, leaving & group, fresh)
+        (refusals if isinstance(found, Refusal) else plans).append(found)
+    ranks = view.settings.nodes.index
+    if plans:
+        return min(plans, key=lambda plan: (-len(plan.team), [*map(ranks, plan.team)]))
+    return refusals[0] if refusals else None
+
+
+def _attempt(
+    view: View, usable: dict[str, Report], group: set[str], leaving: set[str], fresh: bool
+) -> Plan | Refusal:
+    """Return the plan for the team of a group without those that leave, or why it may not be."""
+    settings = view.settings
+    team = [node for node in settings.nodes if node in group - leaving]
+    absent = tuple(node for node in settings.nodes if node not in team)
+    if not settings.elastic and absent:
+        return Refusal("the run goes on with all its nodes only (elastic=false)", absent)
+    if len(team) < settings.min_nodes:
+        return Refusal(f"the run needs {settings.min_nodes} nodes (min_nodes)", absent)
+    if not fresh and not any(_has_state(usable[node]) for node in team):
+        return Refusal("no node here has the state of the run", absent)
+    attempt = may_attempt(
+        {node: usable[node].votes for node in group}, settings.nodes, tuple(leaving)
+    )
+    if isinstance(attempt, Refusal):
+        return attempt
+    generation = max(attempt.config.generation, settings.first_generation)
+    return Plan(replace(attempt, config=replace(attempt.config, generation=generation)), fresh)
+
+
+def cliques(reports: dict[str, Report]) -> Iterator[set[str]]:
+    """Yield the largest groups of nodes that are all connected to each other (Bron, Kerbosch)."""
+    near = {
+        node: {
+            other
+            for other, its in reports.items()
+            if other != node and other in report.connected and node in its.connected
+        }
+        for node, report in reports.items()
+    }
+
+    def grow(group: set[str], possible: set[str], done: set[str]) -> Iterator[set[str]]:
+        if not possible and not done:
+            yield group
+        for node in sorted(possible):
+            yield from grow(group | {node}, possible & near[node], done & near[node])
+            possible, done = possible - {node}, done | {node}
+
+    return grow(set(), set(near), set()) if near else iter(())

@@ -1,0 +1,199 @@
+"""Everything that the council of a node keeps from one call to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hearth.diagnose import is_echo
+from hearth.supervise.cause import Cause
+from hearth.supervise.messages import Stop
+from hearth.team.messages import TEAMED, WAITING, Failure, Report
+from hearth.team.view import View
+
+FUTILE = 4
+"""Failures in a row without a step gained, after which another try would fail, too."""
+
+AVOID = 10.0
+"""Seconds for which a node is left out after a group with it could not be formed."""
+
+
+@dataclass
+class Futility:
+    """Count of failures since the last step gained."""
+
+    count: int = 0
+    step: int = -1
+
+    def add(self, step: int) -> None:
+        """Note a failure after `step` steps."""
+        self.count = 1 if step > self.step else self.count + 1
+        self.step = max(step, self.step)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A promise of this node that may still become a team."""
+
+    proposer: str
+    generation: int
+    at: float
+
+
+@dataclass
+class Notes:
+    """The council's memory. Only the council changes it.
+
+    Attributes:
+        ended: outcome by node whose ranks have ended, even if it is gone since.
+        leaving: reason by node that leaves in order, even if it is gone since.
+        failures: by node, in the order heard, its ranks' own error and the time it was heard.
+        stop: the request to stop the run.
+        lost: the last loss of a member of this node's team.
+        left_at: time at which this node was asked to leave.
+        team_at: time at which this node was told to form its team.
+        team: that team's generation.
+        judged: generation of the last team whose break was judged.
+        interrupted, paused: generation of the last group that was interrupted or paused.
+        told_leave: whether the ranks that now live were told to leave.
+        broken: breaks of groups that nothing else explains.
+        restarts: failures of this node's ranks.
+        step: the greatest number of steps that this node's ranks have done in a group.
+        failed_forms: groups in a row that could not be formed.
+        late: whether this node has to start its ranks again, as it did not form them.
+        avoid: nodes to leave out of teams, and until when.
+        promise: this node's last promise.
+        retry_at: time before which this node proposes nothing.
+        refusals: refused proposals in a row.
+        idle_since: time since which no node that is connected trains; None while one does.
+        said: the missing nodes that were last said.
+    """
+
+    ended: dict[str, str] = field(default_factory=dict)
+    leaving: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, tuple[Failure, float]] = field(default_factory=dict)
+    stop: Stop | None = None
+    lost: Cause | None = None
+    left_at: float | None = None
+    team_at: float = 0.0
+    team: int = 0
+    judged: int = 0
+    interrupted: int = 0
+    paused: int = 0
+    told_leave: bool = False
+    broken: Futility = field(default_factory=Futility)
+    restarts: Futility = field(default_factory=Futility)
+    step: int = 0
+    failed_forms: int = 0
+    late: bool = False
+    avoid: dict[str, float] = field(default_factory=dict)
+    promise: Promise | None = None
+    retry_at: float = 0.0
+    refusals: int = 0
+    idle_since: float | None = None
+    said: tuple[str, ...] = ()
+
+    @property
+    def over(self) -> str:
+        """The outcome of the run, if ranks of any node have ended: "finished", "stopped" or ""."""
+        outcomes = {*self.ended.values()}
+        return "finished" if "finished" in outcomes else next(iter(outcomes), "")
+
+    def observe(self, view: View) -> None:
+        """Take note of what the view shows for the first time."""
+        own = view.own
+        for node, report in view.reports.items():
+            self._observe_node(node, report, view.now)
+        if own.leaving and self.left_at is None:
+            self.left_at = view.now
+        if own.state == "starting":
+            self.told_leave = self.late = False
+        if own.state in TEAMED:
+            self.step = max(self.step, own.step)
+        if own.state == "training":
+            self.failed_forms = 0
+        if view.team and view.team.generation != self.team:
+            self.team, self.team_at = view.team.generation, view.now
+            self.refusals = 0
+        self.lost = self._loss(view) or self.lost
+        self._judge_break(view)
+        idle = not any(report.state in TEAMED for report in view.reports.values())
+        if not idle:
+            self.idle_since = None
+        elif self.idle_since is None:
+            self.idle_since = view.now if self.team else view.began
+
+    def _observe_node(self, node: str, report: Report, now: float) -> None:
+        if report.leaving:
+            self.leaving[node] = report.leaving
+        else:
+            self.leaving.pop(node, None)
+            if report.ended:
+                self.ended.setdefault(node, report.ended)
+        if report.stopping and (self.stop is None or report.stopping.now > self.stop.now):
+            self.stop = report.stopping
+        if report.state == "failed" and report.failure and not curable(report.failure):
+            self.failures.setdefault(node, (report.failure, now))
+        else:
+            self.failures.pop(node, None)
+
+    def _loss(self, view: View) -> Cause | None:
+        """Return the loss of the first member of this node's team that is gone, if any."""
+        for node in view.team.nodes if view.team else ():
+            absence = view.gone.get(node)
+            expected = node in self.ended or node in self.leaving
+            if absence and absence.since >= self.team_at and not expected:
+                return loss(view, node)
+        return None
+
+    def _judge_break(self, view: View) -> None:
+        """Find out, once all its nodes wait, whether anything explains why a group broke.
+
+        If not, count it, and avoid the nodes that did not form the group with the others.
+        """
+        own, team = view.own, view.team
+        if team is None or self.judged >= team.generation or own.state not in WAITING:
+            return
+        if own.generation != team.generation or own.state == "paused":
+            return
+        if any(report.state in TEAMED for report in view.reports.values()):
+            return
+        self.judged = team.generation
+        reports = view.reports
+        members = {node: reports[node] for node in team.nodes if node in reports}
+        if len(members) < len(team.nodes) or any(
+            report.state not in WAITING or report.leaving for report in members.values()
+        ):
+            return
+        self.broken.add(max(report.step for report in members.values()))
+        newest = max(report.trained for report in members.values())
+        late = {node for node, report in members.items() if report.trained < newest}
+        if newest == team.generation and not late:
+            self.failed_forms = 0
+            return
+        self.failed_forms += 1
+        # Of equals the first one: nodes are in rank order.
+        keeper = max(members, key=lambda node: (members[node].trained, members[node].step))
+        self.avoid |= dict.fromkeys(late, view.now + AVOID * self.failed_forms)
+        if self.failed_forms > 1:
+            self.late = own.node in late if late else own.node != keeper
+
+
+def curable(failure: Failure) -> bool:
+    """Return whether a new start of the ranks may succeed: the error is not their own."""
+    return failure.curable or is_echo(failure.message)
+
+
+def loss(view: View, node: str) -> Cause:
+    """Return the cause for a node that is gone: which node to inspect, and why."""
+    why = view.gone[node].why if node in view.gone else "is not connected"
+    culprit = node
+    if why.startswith("broke off"):
+        message = f"the supervisor of {node} broke off: it was killed or the machine went down"
+    elif why.startswith("silent"):
+        message = f"{node} was {why}: it hangs, sleeps, or its network is cut"
+    elif why.startswith("suspended"):
+        culprit = view.node
+        message = f"{view.node} itself was {why}"
+    else:
+        message = f"{node} {why}"
+    return Cause(culprit, None, "node_lost", message)
