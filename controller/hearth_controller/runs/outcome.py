@@ -98,9 +98,10 @@ class Outcome:
 
     @property
     def launches(self) -> list[Mapping[str, Any]]:
-        """The launches that ended before the run did, from the record of rank 0's node."""
-        first = (end for end in self.by_node.values() if end.get("rank") == 0)
-        return next((end.get("launches") or [] for end in first), [])
+        """The groups and launches that ended before the run did, on the node that saw the most."""
+        return max(
+            (end.get("launches") or [] for end in self.by_node.values()), key=len, default=[]
+        )
 
     @property
     def culprits(self) -> dict[str, str]:
@@ -148,33 +149,46 @@ class Outcome:
             texts[node] = with_diagnosis(message, log, "rank_failed" in kinds)
         return texts
 
-    @property
-    def stand_in(self) -> str:
-        """The node whose copy of the record replaces that of rank 0's node, which is silent, or ''.
-
-        The copy reaches up to the last checkpoint.
-        """
-        there = {
-            end["rank"]: node
+    @cached_property
+    def unanswered(self) -> list[str]:
+        """The nodes of the run that did not answer or were not asked."""
+        return [
+            node
             for node, end in self.by_node.items()
-            if end.get("rank") is not None and (end["state"] != "lost" or end.get("gone"))
-        }
-        return "" if 0 in there else next(iter(there.values()), "")
+            if end["state"] == "lost" and not end.get("gone")
+        ]
+
+    @property
+    def source(self) -> str:
+        """The node whose record is that of the run, '' if none answers.
+
+        Of those that answer it is the one whose metrics reach furthest, or the first of several.
+        """
+        there = [
+            node
+            for node, end in self.by_node.items()
+            if end.get("rank") is not None and node not in self.unanswered
+        ]
+        return max(there, key=lambda node: _progress(self.by_node[node]), default="")
+
+    @property
+    def leader(self) -> str:
+        """The node with the results: the first of the last group, or that of rank 0."""
+        reached = self.by_node.get(self.source, {}).get("reached") or {}
+        first = (node for node, end in self.by_node.items() if end.get("rank") == 0)
+        return reached.get("leader") or next(first, "")
 
     def files(self, node: str, run: str) -> dict[str, str]:
         """Return the files to bring from a node: path in its workspace by path in the run's folder.
 
-        Every node has a log, and the files of a script; rank 0's has the record and the results.
+        Every node has a log, and the files of a script; `source` has the record, and `leader` the
+        results.
         """
-        rank = self.by_node.get(node, {}).get("rank")
-        if rank is None:
+        if self.by_node.get(node, {}).get("rank") is None:
             return {}
         results = f"results/{run}"
-        record = {
-            name: f"{results}/{name}"
-            for name in (*_RECORD, *_RESULTS)
-            if rank == 0 or (name in _RECORD and node == self.stand_in)
-        }
+        names = _RECORD * (node == self.source) + _RESULTS * (node == self.leader)
+        record = {name: f"{results}/{name}" for name in names}
         if self.by_node[node].get("job") is not None:
             record[f"logs/{node}.job.log"] = f"{results}/job.log"
         # A script's files come last: it may still be changing them.
@@ -185,8 +199,11 @@ class Outcome:
         }
 
     def copies(self, node: str) -> tuple[str, ...]:
-        """Return the files of a stand-in, which may reach less far than those brought before."""
-        return _RECORD if node == self.stand_in else ()
+        """Return the files of a node that may reach less far than those brought before.
+
+        Those are the record of a run of which not all nodes answer.
+        """
+        return _RECORD if node == self.source and self.unanswered else ()
 
 
 def with_diagnosis(message: str, log: str, by_rank: bool) -> str:
@@ -200,6 +217,12 @@ def with_diagnosis(message: str, log: str, by_rank: bool) -> str:
         return message
     found = diagnosis(message, log)
     return "\n".join([message, *(explained(found) if found or by_rank else [])])
+
+
+def _progress(end: Mapping[str, Any]) -> tuple[int, int, bool]:
+    """Return how far the metrics of a node reach, to be compared."""
+    reached = end.get("reached") or {}
+    return reached.get("generation", -1), reached.get("step", -1), reached.get("ended", False)
 
 
 def _message(end: Mapping[str, Any]) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from hearth.base.errors import ConfigError
 from hearth.base.text import duration
 from hearth.config import read_run
-from hearth.supervise.cause import ENDS
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.teams import describe_cost
@@ -135,13 +134,13 @@ def _headline(run: str, done: str, outcome: Outcome, elapsed: str) -> str:
 
 
 def _steps(story: Story, outcome: Outcome) -> str:
-    """Return the number of steps done, which only the node of rank 0 has on record."""
+    """Return the number of steps done, which the node of rank 0 has on record in any case."""
     if story.steps:
         return f"{story.step} of {story.steps} steps"
-    first = (end for end in outcome.by_node.values() if end.get("rank") == 0)
-    if any(end["state"] in ENDS or end.get("gone") for end in first):
+    if next(iter(outcome.by_node)) not in outcome.unanswered:
         return "before its first step"
-    return "how far it came is on its rank 0's node, which does not answer"
+    others = ", ".join(outcome.unanswered)
+    return f"how far it came is on record on nodes that do not answer ({others})"
 
 
 def _script_seconds(script: ScriptRun, outcome: Outcome) -> str:
@@ -186,7 +185,7 @@ def _absences(story: Story) -> list[Row]:
 
 
 def _interruptions(outcome: Outcome, story: Story) -> list[Row]:
-    """Return the causes that ended a launch while the run went on, as rank 0's node has them.
+    """Return the causes that ended a launch while the run went on.
 
     Those after which the ranks only formed a new group are on record in the `story`.
     """

@@ -41,7 +41,7 @@ class Follower:
         self._stream, self._screen, self._board = stream, screen, board
         self._record: Mapping[str, Any] | None = None
         self._in_queue: Mapping[str, Any] | None = None
-        self._reached: list[int] | None = None
+        self._reached: Mapping[str, Any] = {}
         self._story, self._earlier, self._half = Story(), Story(), ""
         self._gone_since: float | None = None
         self._away = False

@@ -39,32 +39,40 @@ def lines(*records):
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
+def reached(generation, step, leader="", ended=False):
+    return {"generation": generation, "leader": leader, "step": step, "ended": ended}
+
+
 def test_progress_is_the_newest_group_its_last_step_and_whether_the_run_ended(tmp_path):
     file = tmp_path / "metrics.jsonl"
     progress = Progress(str(file))
-    assert progress.now() is None
+    assert progress.now() == {}
     file.write_text("")
-    assert progress.now() is None
-    text = lines({"kind": "start", "generation": 4, "step": 0, "ranks": []})
-    for addition, reached in (
-        ("", [4, 0, 0]),
-        (lines({"kind": "step", "step": 1}, {"kind": "step", "step": 2}), [4, 2, 0]),
-        (lines({"kind": "plan", "step": 9}, {"kind": "step", "step": 3}), [4, 3, 0]),
-        (lines({"kind": "team", "generation": 5, "step": 3}), [5, 3, 0]),
-        (lines([1], {"kind": "step"}, {"kind": "end", "step": 3}), [5, 3, 1]),
-        ("[" * 5000 + "\n", [5, 3, 1]),
+    assert progress.now() == {}
+    ranks = [{"node": "desk"}, {"node": "lap"}]
+    text = lines({"kind": "start", "generation": 4, "step": 0, "ranks": ranks})
+    for addition, expected in (
+        ("", reached(4, 0, "desk")),
+        (lines({"kind": "step", "step": 1}, {"kind": "step", "step": 2}), reached(4, 2, "desk")),
+        (lines({"kind": "plan", "step": 9}, {"kind": "step", "step": 3}), reached(4, 3, "desk")),
+        (
+            lines({"kind": "team", "generation": 5, "step": 3, "nodes": ["lap"]}),
+            reached(5, 3, "lap"),
+        ),
+        (lines([1], {"kind": "step"}, {"kind": "end", "step": 3}), reached(5, 3, "lap", True)),
+        ("[" * 5000 + "\n", reached(5, 3, "lap", True)),
     ):
         text += addition
         file.write_text(text)
-        assert progress.now() == reached
+        assert progress.now() == expected
     half = lines({"kind": "start", "generation": 6, "step": 2})
     file.write_text(text + half[:-5])
-    assert progress.now() == [5, 3, 1]
+    assert progress.now() == reached(5, 3, "lap", True)
     file.write_text(text + half)
-    assert progress.now() == [6, 2, 0]
+    assert progress.now() == reached(6, 2)
     (tmp_path / "other").write_text(lines({"kind": "start"}))
     (tmp_path / "other").replace(file)  # as of a run that goes on from an earlier checkpoint
-    assert progress.now() == [0, 0, 0]
+    assert progress.now() == reached(0, 0)
 
 
 def test_progress_is_reported_with_the_metrics_when_it_changes(tmp_path):
@@ -75,5 +83,5 @@ def test_progress_is_reported_with_the_metrics_when_it_changes(tmp_path):
     watch = Watch(request | metrics)
     assert "reached" not in watch.changes()
     (folder / "metrics.jsonl").write_text(lines({"kind": "start"}, {"kind": "step", "step": 7}))
-    assert watch.changes()["reached"] == [0, 7, 0]
+    assert watch.changes()["reached"] == reached(0, 7)
     assert watch.changes() == {}

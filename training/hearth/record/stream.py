@@ -70,23 +70,24 @@ class Progress:
     def __init__(self, path: str) -> None:
         self._path = path
         self._inode, self._offset = 0, 0
-        self._known = [-1, -1, 0]
+        self._known: dict[str, Any] = {}
 
-    def now(self) -> list[int] | None:
-        """Return generation, step and whether the run ended (1), or None without a record.
+    def now(self) -> dict[str, Any]:
+        """Return the progress, empty without a record.
 
-        Of two nodes the one with the greater list knows more of the run.
+        It has the `generation` of the last group, the `leader`, its first node, the last `step`,
+        and whether the run has `ended`.
         """
         try:
             with open(self._path, "rb") as file:
                 status = os.fstat(file.fileno())
                 if self._inode != status.st_ino or self._offset > status.st_size:
-                    self._inode, self._offset, self._known = status.st_ino, 0, [-1, -1, 0]
+                    self._inode, self._offset, self._known = status.st_ino, 0, {}
                 file.seek(self._offset)
                 self._read(file)
         except OSError:
-            return None
-        return self._known if self._known[1] >= 0 else None
+            return {}
+        return self._known
 
     def _read(self, file: Any) -> None:
         """Take in the whole lines that were added."""
@@ -109,9 +110,16 @@ class Progress:
             record = json.loads(line) if line else {}
             kind = record.get("kind")
             if kind in ("start", "team"):
-                self._known = [int(record.get("generation", 0)), int(record.get("step", 0)), 0]
-            elif kind in ("step", "end"):
-                self._known = [self._known[0], int(record["step"]), int(kind == "end")]
+                nodes = record.get("nodes") or [rank["node"] for rank in record.get("ranks", ())]
+                self._known = {
+                    "generation": int(record.get("generation", 0)),
+                    "leader": str(nodes[0]) if nodes else "",
+                    "step": int(record.get("step", 0)),
+                    "ended": False,
+                }
+            elif kind in ("step", "end") and self._known:
+                new = {"step": int(record["step"]), "ended": kind == "end"}
+                self._known = {**self._known, **new}
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return
 
@@ -121,7 +129,7 @@ class Watch:
 
     `queue` is the command that lists the run's jobs in Slurm's queue. `files` has `metrics` or
     `log`, each with a `place` and the number of last `lines`, either of them None. With `metrics`
-    the progress that they record (`Progress.now`) is reported as `reached`.
+    the progress that they record (`Progress.now`) is reported as `reached`, too.
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -133,7 +141,7 @@ class Watch:
         }
         self._tails = {name: Tail(paths[name], **how) for name, how in request["files"].items()}
         self._progress = Progress(paths["metrics"]) if "metrics" in request["files"] else None
-        self._reached: list[int] | None = None
+        self._reached: dict[str, Any] = {}
         self._record = os.path.join(results, "supervisor.json")
         self._state: dict[str, Any] | None = None
         self._command = request["queue"]
@@ -149,7 +157,7 @@ class Watch:
             more = tail.more()
             if first or (more and (more["text"] or more["anew"])):
                 found[name] = more
-        reached = self._progress and self._progress.now()
+        reached = self._progress.now() if self._progress else {}
         if reached != self._reached:
             found["reached"] = self._reached = reached
         return found

@@ -52,28 +52,82 @@ def test_rank_0_has_the_record_and_the_results_and_each_node_its_log():
     assert under_slurm.files("desk", "r1")["logs/desk.job.log"] == "results/r1/job.log"
 
 
+def reached(step, leader="desk", generation=0, ended=False):
+    return {"generation": generation, "leader": leader, "step": step, "ended": ended}
+
+
 @pytest.mark.parametrize(
-    ("ends", "stand_in"),
+    ("ends", "source"),
     [
-        ("finished finished finished", ""),
+        ("finished finished finished", "desk"),
         ("lost finished finished", "lap"),
-        ("gone finished finished", ""),
+        ("gone finished finished", "desk"),
         ("lost lost finished", "old"),
         ("lost gone finished", "lap"),
         ("lost lost lost", ""),
     ],
 )
-def test_where_rank_0_is_silent_the_first_other_node_gives_its_copy(ends, stand_in):
+def test_where_rank_0_is_silent_the_first_other_node_gives_its_copy(ends, source):
     outcome = Outcome.from_answers(
         answer(node, end.replace("gone", "lost"), gone=end == "gone")
         for node, end in zip(NODES, ends.split(), strict=True)
     )
-    assert outcome.stand_in == stand_in
+    assert outcome.source == source
     for node in ("lap", "old"):
         files = outcome.files(node, "r1")
-        assert ("metrics.jsonl" in files) == (node == stand_in)
-        assert bool(outcome.copies(node)) == (node == stand_in)
+        assert ("metrics.jsonl" in files) == (node == source)
+        assert bool(outcome.copies(node)) == (node == source)
         assert "adapter" not in files
+
+
+def files_of(outcome):
+    """Return the nodes from which record and results come."""
+    files = {node: outcome.files(node, "r1") for node in NODES}
+    return tuple(
+        [node for node in NODES if name in files[node]] for name in ("metrics.jsonl", "adapter")
+    )
+
+
+def test_the_record_comes_from_the_node_that_reached_furthest_and_the_results_from_its_leader():
+    ended = reached(60, "lap", 2, ended=True)
+    # Rank 0's node was lost on the way, and has come back too late to train again.
+    back = Outcome.from_answers(
+        [answer("desk", reached=reached(20)), *(answer(n, reached=ended) for n in NODES[1:])]
+    )
+    assert files_of(back) == (["lap"], ["lap"])
+    assert not any(map(back.copies, NODES))
+    # It is off: nothing later than this can be known elsewhere, but nobody says so.
+    off = Outcome.from_answers(
+        [answer("desk", "lost"), *(answer(n, reached=ended) for n in NODES[1:])]
+    )
+    assert files_of(off) == (["lap"], ["lap"])
+    assert off.copies("lap") and not off.copies("old")
+    # It was there at the end, and this command is about another one.
+    whole = reached(60, "desk", 2, ended=True)
+    limited = Outcome.from_answers([answer("old", reached=whole)])
+    assert files_of(limited) == (["old"], [])
+    assert files_of(Outcome.from_answers(answer(n, reached=whole) for n in NODES)) == (
+        ["desk"],
+        ["desk"],
+    )
+
+
+def test_a_later_group_reached_further_than_one_with_more_steps():
+    outcome = Outcome.from_answers(
+        [
+            answer("desk", "failed", reached=reached(30)),
+            answer("lap", "failed", reached=reached(21, "lap", 1)),
+        ]
+    )
+    assert outcome.source == outcome.leader == "lap"
+
+
+def test_what_interrupted_a_run_is_told_by_the_node_that_saw_most_of_it():
+    saw = [{"generation": 0}, {"generation": 1}]
+    outcome = Outcome.from_answers(
+        [answer("desk", launches=saw[:1]), answer("lap", launches=saw), answer("old")]
+    )
+    assert outcome.launches == saw
 
 
 @pytest.fixture

@@ -273,7 +273,8 @@ def test_how_far_the_metrics_of_a_node_reach_is_known_at_its_end(follow, write, 
     write("results/r1/supervisor.json", record("finished", rank=2))
     follower = follow(stream(metrics=None))
     outcome_of(follower)
-    assert follower.facts["reached"] == [0, 60, 1]
+    reached = {"generation": 0, "leader": "desk", "step": 60, "ended": True}
+    assert follower.facts["reached"] == reached
 
 
 def test_a_run_that_was_never_started_there_is_unknown(follow, stream):
