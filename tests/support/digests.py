@@ -67,6 +67,7 @@ def digest(node: str, state: str = "running", alive: bool = True, **more: Any) -
         "asked": None,
         "metrics": metrics() if node == "desk" else {},
         "checkpoint": {"step": 25, "age_seconds": 40.0},
+        "curves": 5.0 if node == "desk" else None,
         "files": {"results/evening": 1000, "logs/evening.log": 24},
         **more,
     }

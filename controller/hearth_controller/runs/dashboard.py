@@ -1,12 +1,29 @@
-"""Commands that open a node's TensorBoard from here and upload an offline run to wandb. Pure."""
+"""TensorBoard of a run: its node, and the commands that open it from here. Pure."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hearth.base.text import aligned
+
+
+def nodes_with_curves(
+    run: str, known: Mapping[str, Iterable[Mapping[str, Any]] | None]
+) -> list[str]:
+    """Return the nodes that have curves of a run, the newest ones first.
+
+    The leader of a group writes them, rank 0 unless its node was lost. `known` has the digests of
+    `hearth_runs` by node, None for one that does not answer.
+    """
+    ages = {
+        node: digest["curves"]
+        for node, digests in known.items()
+        for digest in digests or ()
+        if digest["name"] == run and digest.get("curves") is not None
+    }
+    return sorted(ages, key=lambda node: ages[node])
 
 
 def login(variables: Mapping[str, Any]) -> list[str]:

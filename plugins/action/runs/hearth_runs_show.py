@@ -5,7 +5,7 @@ The tables are those of `hearth_controller.runs`; this plugin only connects it t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from hearth.base.errors import LaunchError
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
+from hearth_controller.runs.dashboard import nodes_with_curves
 from hearth_controller.runs.listing import compare, listing, removal, removal_objection
 from hearth_controller.runs.observed import ObservedRun, digests_of, observed_runs, pick
 
@@ -53,8 +54,8 @@ class ActionModule(ActionBase):
         """Return the text (`say`), or fail with the reason.
 
         All verbs but `list` and `compare` return the run's `name`, its `nodes` in order of rank,
-        whether somebody asked for its end (`stopping`), the name of the `script`, if any, and why
-        it waits in Slurm's queue (`queued`), if it does.
+        those with `curves` (newest first), whether somebody asked for its end (`stopping`), the
+        name of the `script`, if any, and why it waits in Slurm's queue (`queued`), if it does.
         """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
@@ -63,15 +64,17 @@ class ActionModule(ActionBase):
         if known.keys() == set(silent):
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
         try:
-            return result | self._answer(
-                given["verb"], observed_runs(known), given["names"], silent
-            )
+            runs = observed_runs(known)
+            answer = self._answer(given["verb"], runs, given["names"], silent)
+            if "name" in answer:
+                answer["curves"] = nodes_with_curves(answer["name"], known)
+            return result | answer
         except LaunchError as error:
             return result | {"failed": True, "msg": str(error)}
 
     def _answer(
         self, verb: str, runs: Sequence[ObservedRun], names: Sequence[str], silent: Sequence[str]
-    ) -> Mapping[str, Any]:
+    ) -> dict[str, Any]:
         if verb == "list":
             missing = ["", f"not answered: {', '.join(silent)}"] if silent else []
             return _said([*listing(runs, TABLE_WIDTH), *missing])

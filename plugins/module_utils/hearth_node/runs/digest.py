@@ -19,6 +19,7 @@ from ansible.module_utils.hearth.base.files import bytes_below
 from ansible.module_utils.hearth.base.slurm import queued
 from ansible.module_utils.hearth.supervise.cause import ENDS
 from ansible.module_utils.hearth_node.base import remove_path, run_under_way, text_of
+from ansible.module_utils.hearth_node.runs.dashboard import curves
 from ansible.module_utils.hearth_node.runs.leftovers import units_folder
 
 # Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
@@ -32,8 +33,8 @@ def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
     none), whether a supervisor is `alive`, the time since its last sign of life (`silent_seconds`),
     the stop file's request (`asked`, None without one), the newest job in Slurm's `queue` of a run
     whose job has no supervisor here (else None), a digest of its `metrics`, the newest
-    `checkpoint` with `step` and `age_seconds`, and its `files`: bytes by path in the workspace.
-    `now` is in seconds since 1970.
+    `checkpoint` with `step` and `age_seconds`, the age of its TensorBoard `curves` in seconds (None
+    without any), and its `files`: bytes by path in the workspace. `now` is in seconds since 1970.
     """
     now = now or time.time()
     results = os.path.join(workspace, "results")
@@ -58,6 +59,7 @@ def _seen(workspace: str, name: str, busy: str, now: float) -> dict[str, Any]:
         "queue": queued(name) if isinstance(job, str) else None,
         "metrics": digest(os.path.join(folder, "metrics.jsonl"), now if busy == name else None),
         "checkpoint": _checkpoint(os.path.join(workspace, "checkpoints", name), now),
+        "curves": _age(curves(workspace, name), now),
         "files": {path: size(os.path.join(workspace, path)) for path in paths(workspace, name)},
     }
 
@@ -123,6 +125,16 @@ def _checkpoint(folder: str, now: float) -> dict[str, Any] | None:
             continue
         return {"step": int(name[5:]), "age_seconds": round(max(now - written, 0), 1)}
     return None
+
+
+def _age(folder: str, now: float) -> float | None:
+    """Return the seconds since a file in a folder was last written, or None without any."""
+    written = []
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            with suppress(OSError):
+                written.append(entry.stat().st_mtime)
+    return round(max(now - max(written), 0), 1) if written else None
 
 
 def paths(workspace: str, run: str) -> list[str]:

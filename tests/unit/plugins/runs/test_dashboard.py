@@ -12,10 +12,11 @@ from ansible.module_utils.hearth_node.runs import dashboard as board
 from ansible.module_utils.hearth_node.runs.dashboard import DashboardError, free_port, read_record
 from hypothesis import given
 from hypothesis import strategies as st
+from support.digests import digest
 from support.facts import assert_names, refuses
 from support.modules import call
 
-from hearth_controller.runs.dashboard import describe_dashboard, login
+from hearth_controller.runs.dashboard import describe_dashboard, login, nodes_with_curves
 from hearth_controller.script.run import ScriptRun, script_text
 
 HOME = {
@@ -162,3 +163,20 @@ def test_whatever_the_inventory_says_is_one_word_each(host, user, key, port):
     _, *options, place = shlex.split(" ".join(login(variables)))
     assert options == ["-i", key] * bool(key) + ["-p", str(port)] * bool(port)
     assert place == (f"{user}@" if user else "") + (host or "tower")
+
+
+# -- whose curves ----------------------------------------------------------------------------------
+
+
+def test_the_newest_curves_of_a_run_are_those_of_its_last_leader_that_answers():
+    other = {**digest("desk"), "name": "morning", "curves": 1.0}
+    known = {
+        "desk": [other, digest("desk", curves=600.0)],
+        "laptop": [digest("laptop", curves=5.0)],
+        "oldbox": None,
+        "nas": [],
+    }
+    assert nodes_with_curves("evening", known) == ["laptop", "desk"]
+    assert nodes_with_curves("morning", known) == ["desk"]
+    assert nodes_with_curves("evening", known | {"laptop": None}) == ["desk"]
+    assert nodes_with_curves("evening", {"laptop": [digest("laptop")]}) == []

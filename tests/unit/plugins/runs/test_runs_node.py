@@ -72,6 +72,19 @@ def test_a_run_is_told_in_short(workspace):
     assert run["checkpoint"]["step"] == 5
     assert run["files"]["logs/evening.log"] == 6
     assert run["files"]["checkpoints/evening"] == 4
+    assert run["curves"] is None
+
+
+def test_the_age_of_the_newest_curves_is_known(workspace):
+    curves = workspace / "results" / "evening" / "tensorboard"
+    curves.mkdir()
+    (empty,) = digest.look(str(workspace))
+    assert empty["curves"] is None
+    for name, written in (("events.1", 1000), ("events.2", 3000), ("events.3", 2000)):
+        (curves / name).write_text("x")
+        os.utime(curves / name, (written, written))
+    (run,) = digest.look(str(workspace), now=3004)
+    assert run["curves"] == 4.0
 
 
 def test_a_run_under_way_is_alive_and_its_clock_runs(held):
