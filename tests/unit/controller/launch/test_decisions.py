@@ -9,6 +9,7 @@ from support.nodes import talk
 
 from hearth.base.errors import LaunchError
 from hearth.config import run_of
+from hearth.supervise.spec import spec_of
 from hearth_controller.launch.decisions import Launch
 from hearth_controller.launch.request import requested
 
@@ -287,6 +288,8 @@ def test_every_node_knows_port_and_ranks_of_every_other_to_go_on_in_place(tmp_pa
         for spec in chosen(run, looks, nodes)["specs"].values():
             assert spec["in_place"]
             assert (spec["ports"], spec["nprocs"]) == (ports, [2, 1, 3])
+            read = spec_of({**spec, "token": "0123456789abcdef"}, "the spec")
+            assert read.ports[read.rank] == ports[read.rank]
             assert spec["meeting"]["port"] == ports[0]
 
 
