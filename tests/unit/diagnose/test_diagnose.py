@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support.facts import assert_names
 from support.house import ROOT
 
-from hearth.diagnose import RankError, first_failure, is_echo, last_error
+from hearth.diagnose import RankError, failed_status, first_failure, is_echo, last_error
 
 SAMPLES = ROOT / "tests" / "fixtures" / "torchrun"
 
@@ -50,6 +50,22 @@ def test_the_end_of_a_rank_without_an_exception_is_told_by_its_signal_or_status(
     assert error.rank == rank
     assert_names(error.message, *facts, *([] if name == "script-missing" else [f"rank {rank}"]))
     assert not is_echo(error.message)
+
+
+@pytest.mark.parametrize("name", ["rank-killed", "rank-raised"])
+def test_of_a_torchrun_of_one_node_the_rank_is_counted_from_its_first(name):
+    local = last_error(sample(name)).rank
+    error = last_error(sample(name), first_rank=4)
+    assert error.rank == 4 + local
+    assert last_error("[rank1]: ValueError: no", first_rank=4) is None
+    raised = "[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: no\n"
+    assert last_error(raised, first_rank=4) == RankError(None, "ValueError: no")
+
+
+@pytest.mark.parametrize(("name", "status"), [("rank-killed", -9), ("ended-silently", 5)])
+def test_the_status_of_the_first_rank_to_fail_is_known(name, status):
+    assert failed_status(sample(name)) == status
+    assert failed_status("") is None
 
 
 def test_a_wrong_option_of_a_script_is_its_error():

@@ -5,6 +5,7 @@ It exports the supervisors' part, standard library only; `catalogue` and `logs` 
 
 from hearth.diagnose.log import (
     RankError,
+    failed_status,
     first_failure,
     is_echo,
     killed_by,

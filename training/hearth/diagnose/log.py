@@ -101,23 +101,36 @@ def first_failure(failures: Iterable[Any]) -> Any:
     return next(real, known[0] if known else None)
 
 
-def last_error(text: str, script: str = "") -> RankError | None:
+def last_error(text: str, script: str = "", first_rank: int | None = None) -> RankError | None:
     """Return the error that ended the ranks of one node, or None if the log shows none.
 
     `script` is the folder of a user's script as it appears in paths; the error then carries the
-    innermost traceback line inside it.
+    innermost traceback line inside it. `first_rank` is the number of this node's first rank in the
+    run, if its torchrun has only this node's ranks and numbers them from 0.
 
     In order of trust: Hearth's own error; a signal that a rank does not send itself; the last
     exception that is not an echo; an abort; an echo; a rank that ended without a message.
     """
     lines = beginnings(text)
-    report = _torchrun_report(lines)
+    report = _torchrun_report(lines, first_rank or 0)
     found = (
         _reported(lines) or _killed(report) or _last_raised(lines, script) or _ended(report, lines)
     )
+    if found and first_rank is not None:
+        # A rank of a group that was formed in place names its number within that group.
+        return dataclasses.replace(found, rank=report and report.rank)
     if found and found.rank is None and report:
         return dataclasses.replace(found, rank=report.rank)
     return found
+
+
+def failed_status(text: str) -> int | None:
+    """Return the exit status of the first rank to fail according to torchrun, None without one.
+
+    A negative status is the signal that killed it.
+    """
+    report = _torchrun_report(beginnings(text), 0)
+    return report and report.status
 
 
 def beginnings(text: str) -> list[str]:
@@ -240,14 +253,17 @@ class _Report:
     status: int
 
 
-def _torchrun_report(lines: list[str]) -> _Report | None:
-    """Return the first failed rank and its status from torchrun's summary box."""
+def _torchrun_report(lines: list[str], first_rank: int) -> _Report | None:
+    """Return the first failed rank and its status from torchrun's summary box.
+
+    `first_rank` is added to torchrun's number of the rank.
+    """
     at = next((n for n, line in enumerate(lines) if line.startswith("Root Cause (first")), None)
     if at is None:
         return None
     block = "\n".join(lines[at : at + 8])
     rank, status = re.search(r"rank\s*: (\d+)", block), re.search(r"exitcode\s*: (-?\d+)", block)
-    return _Report(int(rank[1]), int(status[1])) if rank and status else None
+    return _Report(first_rank + int(rank[1]), int(status[1])) if rank and status else None
 
 
 def _killed(report: _Report | None) -> RankError | None:

@@ -84,6 +84,11 @@ def free_port(address: str, port: int = 0) -> int:
     raise refused
 
 
+def random_port() -> int:
+    """Return a port of another machine that is most likely free there."""
+    return random.SystemRandom().choice(_NEVER_PICKED)
+
+
 def port_error(address: str, port: int, error: OSError) -> LaunchError:
     """Return the error for a failure to listen at `address` and `port`."""
     return LaunchError(

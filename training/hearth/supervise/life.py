@@ -122,6 +122,11 @@ class NodeSupervisor:
         return Cause(self._spec.node, None, "node_lost", message)
 
     @property
+    def _first_rank(self) -> int | None:
+        """Number of this node's first rank, if torchrun has only this node's; else None."""
+        return None
+
+    @property
     def _patience(self) -> float:
         """Timeout in seconds for the other nodes: longer once the run has started."""
         spec = self._spec
@@ -200,7 +205,7 @@ class NodeSupervisor:
         if status == 0 or self._told:
             # A user's script may exit with any status on SIGTERM: not a failure.
             return Ended(0)
-        error = last_error(self._launch_log(), self._spec.folder)
+        error = last_error(self._launch_log(), self._spec.folder, self._first_rank)
         if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
             return Ended(status, message=f"torchrun was {killed_by(-status)}", killed=True)
         if error is None:
