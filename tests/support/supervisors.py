@@ -105,6 +105,10 @@ class Nodes:
     def spec(self, node: str) -> Path:
         return self._folder / f"{node}.json"
 
+    def wrapping(self, node: str) -> list[str]:
+        """Return the words that a node's command begins with; none unless a subclass has some."""
+        return []
+
     def change(self, name: str, **values: Any) -> None:
         given = json.loads(self.spec(name).read_text())
         self.spec(name).write_text(json.dumps({**given, **values}))
@@ -113,6 +117,7 @@ class Nodes:
         for node in nodes or self.names:
             self._children[node] = subprocess.Popen(
                 [
+                    *self.wrapping(node),
                     *(sys.executable, "-m", "hearth.supervise", "run"),
                     *("--spec", str(self.spec(node)), *self.options),
                 ],

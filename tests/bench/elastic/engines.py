@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -13,12 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-import psutil
-from support.supervisors import TRAINING, Nodes, free_port
+from support.assembly import Assembly, Pace
+from support.supervisors import free_port
 
-from hearth.config import resolve_run, write_run
-from hearth.config.layout import staged_name
 from hearth.supervise.spec import Spec
 from tests.bench.elastic.report import Step
 from tests.bench.heterogeneous.work import LENGTH
@@ -26,62 +25,54 @@ from tests.bench.lab import CommandFailed
 
 NODES = 3
 LEAST = 2
-VICTIM = 1
+LEADER, WORKER = 0, 1
 ROWS = NODES
 """Rows of a step of all; under torchft each replica has its own one of them."""
 
+LOAD = 20.0
+"""Seconds that a stand-in of a large model takes to load, under both."""
 
-class Hearth(Nodes):
-    """Three supervisors with Hearth's own trainer, elastic, with the times that it ships with."""
+
+class Hearth(Assembly):
+    """Three supervisors with Hearth's own trainer, with the times that it ships with."""
 
     def __init__(self, folder: Path, model: Path, data: Path) -> None:
         shipped = {
             name: getattr(Spec, name)
-            for name in ("ready_timeout", "silence_timeout", "return_timeout")
+            for name in ("elastic", "ready_timeout", "silence_timeout", "return_timeout")
         }
-        settings = {
-            "model": str(model), "dataset": str(data), "run": "first", "sequence_length": LENGTH,
-            "lora_rank": 8, "global_batch": ROWS, "max_steps": 100_000, "evaluate": False,
-            "wandb": "off",
+        work: dict[str, Any] = {
+            "model": str(model), "dataset": str(data), "sequence_length": LENGTH, "lora_rank": 8,
+            "global_batch": ROWS, "max_steps": 100_000, "evaluate": False, "wandb": "off",
         }  # fmt: skip
-        folder.mkdir()
-        run = resolve_run(settings, folder)
-        super().__init__(
-            folder, NODES, "", python=sys.executable, elastic=True, min_nodes=LEAST, **shipped
-        )
-        for node in self.names:
-            self.change(node, script="scripts/train_distributed.py")
-            workspace = self.workspace(node)
-            left_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(TRAINING, workspace / "scripts", dirs_exist_ok=True, ignore=left_out)
-            (workspace / "data").mkdir()
-            shutil.copy(data, workspace / "data" / staged_name(run.dataset_sha256 or "", str(data)))
-            write_run(run, workspace / "results/first/run.yml")
+        super().__init__(folder, work, NODES, Pace(load=LOAD), **shipped)
 
-    def lose(self) -> None:
-        """Kill (-9) supervisor, torchrun and rank of one node."""
-        lost = self.names[VICTIM]
-        ranks = self.processes(lost)
-        self.kill(lost)
-        for process in ranks:
-            with suppress(psutil.Error):
-                process.kill()
+    def take(self, node: int, silent: bool) -> None:
+        """Kill (-9) or stop (SIGSTOP) supervisor, torchrun and rank of one node."""
+        if silent:
+            self.freeze(self.names[node])
+        else:
+            self.lose(self.names[node])
 
-    def again(self) -> None:
-        self.start(self.names[VICTIM])
+    def bring_back(self, node: int) -> None:
+        """Start a node that was lost, whose machine was switched off if it was silent."""
+        self.lose(self.names[node])
+        self.start(self.names[node])
 
-    def steps(self) -> list[Step]:
-        """Return the steps on record, as the first node tells it."""
-        lines = _lines(self.workspace(self.names[0]) / "results/first/metrics.jsonl")
-        return [
-            Step(_seconds(line["time"]), line["step"], len(line["rows_by_rank"]))
-            for line in lines
-            if line["kind"] == "step"
-        ]
+    def seen_by(self, node: int) -> list[Step]:
+        """Return the steps on a node's record."""
+        steps, together = [], NODES
+        for line in self.lines(self.names[node]):
+            if line["kind"] == "team":
+                together = len(line["nodes"])
+            elif line["kind"] == "step":
+                at = datetime.fromisoformat(line["time"]).timestamp()
+                steps.append(Step(at, line["step"], together))
+        return steps
 
-    def said(self) -> Path:
-        """Return the file of what the first node said."""
-        return self.workspace(self.names[0]) / "logs/first.log"
+    def said_by(self, node: int) -> Path:
+        """Return the file of what a node said."""
+        return self.workspace(self.names[node]) / "logs/first.log"
 
 
 class Torchft:
@@ -95,27 +86,36 @@ class Torchft:
         self._replicas: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        program = self._python.with_name("torchft_lighthouse")
-        words = ("--bind", self._address, "--min_replicas", str(LEAST))
-        self._lighthouse = self._begin("lighthouse", program, *words)
+        self._shine()
         for number in range(NODES):
             self._replica(number)
 
-    def lose(self) -> None:
-        """Kill (-9) one replica."""
-        self._replicas[VICTIM].kill()
-        self._replicas[VICTIM].wait(10)
+    def take(self, node: int, silent: bool) -> None:
+        """Kill (-9) or stop (SIGSTOP) one replica, with node 0 the lighthouse, too."""
+        for process in self._on(node):
+            process.send_signal(signal.SIGSTOP if silent else signal.SIGKILL)
 
-    def again(self) -> None:
-        self._replica(VICTIM)
+    def bring_back(self, node: int) -> None:
+        """Start a node that was lost, whose machine was switched off if it was silent."""
+        for process in self._on(node):
+            process.kill()
+            process.wait(10)
+        if node == LEADER:
+            self._shine()
+        self._replica(node)
 
-    def steps(self) -> list[Step]:
-        """Return the steps that counted, as the first replica tells it."""
-        return [Step(**line) for line in _lines(self._folder / "0.jsonl")]
+    def seen_by(self, node: int) -> list[Step]:
+        """Return the steps that counted, on a replica's record."""
+        return [Step(**line) for line in _lines(self._folder / f"{node}.jsonl")]
 
-    def said(self) -> Path:
-        """Return the file of what the first replica said."""
-        return self._folder / "0.log"
+    def said_by(self, node: int) -> Path:
+        """Return the file of what a replica said."""
+        return self._folder / f"{node}.log"
+
+    def _on(self, node: int) -> list[subprocess.Popen[bytes]]:
+        """Return the processes on a node; the lighthouse is on the leader's."""
+        lighthouse = [self._lighthouse] if node == LEADER and self._lighthouse else []
+        return [self._replicas[node], *lighthouse]
 
     def close(self) -> None:
         begun = [each for each in (*self._replicas.values(), self._lighthouse) if each]
@@ -124,10 +124,15 @@ class Torchft:
         for process in begun:
             process.wait(10)
 
+    def _shine(self) -> None:
+        program = self._python.with_name("torchft_lighthouse")
+        words = ("--bind", self._address, "--min_replicas", str(LEAST))
+        self._lighthouse = self._begin("lighthouse", program, *words)
+
     def _replica(self, number: int) -> None:
         record = self._folder / f"{number}.jsonl"
         code = Path(__file__).with_name("replica.py")
-        words = (code, number, *self._work, record, f"http://{self._address}")
+        words = (code, number, *self._work, record, f"http://{self._address}", LOAD)
         self._replicas[number] = self._begin(str(number), self._python, *words)
 
     def _begin(self, name: str, *words: object) -> subprocess.Popen[bytes]:
@@ -154,21 +159,22 @@ def install_torchft(folder: Path, version: str) -> Path:
 
 
 def until(
-    engine: Hearth | Torchft, what: str, wanted: Callable[[Step], bool], seconds: float = 180
+    engine: Hearth | Torchft,
+    node: int,
+    what: str,
+    wanted: Callable[[Step], bool],
+    seconds: float = 180,
 ) -> Step:
-    """Return the first step of an engine that is as wanted."""
+    """Return the first step on a node's record that is as wanted."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        found = next((step for step in engine.steps() if wanted(step)), None)
+        found = next((step for step in engine.seen_by(node) if wanted(step)), None)
         if found:
             return found
         time.sleep(0.2)
-    said = engine.said().read_text()[-2000:] if engine.said().exists() else ""
+    file = engine.said_by(node)
+    said = file.read_text()[-2000:] if file.exists() else ""
     raise CommandFailed(f"no step {what} within {seconds:g} s\n{said}")
-
-
-def _seconds(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
 
 
 def _lines(file: Path) -> list[dict]:

@@ -1,11 +1,12 @@
 """A replica group of one rank under torchft, run by a Python that has it (`engines.py`).
 
-    python replica.py NUMBER MODEL DATA RECORD LIGHTHOUSE
+    python replica.py NUMBER MODEL DATA RECORD LIGHTHOUSE LOAD
 
 trains a LoRA with all of torchft's defaults, and adds a line of JSON to RECORD for each step that
-counts. The gradients go through `Manager.allreduce`: torchft 0.2.0's own `DistributedDataParallel`
-over gloo does not outlive a loss. There `allreduce(…).wait()` swallows gloo's error and leaves
-the future unset, whereupon `_comm_hook` ends the survivors with `assert fut._fut`.
+counts. It sleeps LOAD seconds before it loads the model, as if that were large. The gradients go
+through `Manager.allreduce`: torchft 0.2.0's own `DistributedDataParallel` over gloo does not
+outlive a loss. There `allreduce(…).wait()` swallows gloo's error and leaves the future unset,
+whereupon `_comm_hook` ends the survivors with `assert fut._fut`.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ def batches(model: str, data: str, first: int) -> Iterator[torch.Tensor]:
         at += ROWS
 
 
-def main(number: str, model: str, data: str, record: str, lighthouse: str) -> None:
+def main(number: str, model: str, data: str, record: str, lighthouse: str, load: str) -> None:
     # torchft tells the others to fetch a checkpoint at this name, which may be one of the network.
     socket.gethostname = lambda: "localhost"
     torch.manual_seed(0)
+    time.sleep(float(load))
     lora = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
     network = get_peft_model(AutoModelForCausalLM.from_pretrained(model), lora)
     trained = [each for each in network.parameters() if each.requires_grad]
@@ -52,14 +54,14 @@ def main(number: str, model: str, data: str, record: str, lighthouse: str) -> No
     def state() -> dict[str, Any]:
         return {"adapter": get_peft_model_state_dict(network), "optimizer": adamw.state_dict()}
 
-    def load(state: dict[str, Any]) -> None:
+    def restore(state: dict[str, Any]) -> None:
         set_peft_model_state_dict(network, state["adapter"])
         adamw.load_state_dict(state["optimizer"])
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     manager = Manager(
         pg=ProcessGroupGloo(),
-        load_state_dict=load,
+        load_state_dict=restore,
         state_dict=state,
         min_replica_size=LEAST,
         rank=0,

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
-from tests.bench.paper import median_of, spread
+from tests.bench.paper import aim, spread
+
+CASES = {
+    "killed worker": "a worker's node is killed (-9)",
+    "killed leader": "the leader's node is killed (-9)",
+    "silent worker": "a worker's node falls silent (SIGSTOP)",
+    "silent leader": "the leader's node falls silent (SIGSTOP)",
+}
+
+KILLED_WITHIN = 1.0
+SILENT_WITHIN = 1.0
+"""Seconds beyond the silence that counts as a loss."""
+
+WAITED_WITHIN = 2.0
 
 KEPT = (
     (
@@ -21,17 +35,20 @@ KEPT = (
     ),
     (
         "after a loss",
-        "all go back to the newest checkpoint; the steps since then are done again",
+        "the survivors take the step they are in again, with the rows of the lost one; it counts "
+        "once",
         "the survivors throw away the step they are in, and its rows; all others count",
     ),
     (
         "model and optimizer of who comes back",
-        "from the checkpoint that a pause has just made",
-        "from a live replica; it needs no checkpoint",
+        "from a live rank, between two steps; its model it has loaded by itself meanwhile",
+        "from a live replica; its model it has loaded by itself meanwhile",
     ),
     (
         "needs",
-        "rank 0's machine; ranks start anew, and import everything again",
+        "more than half of the nodes that voted last, or exactly half with the first of them; no "
+        "machine in particular. Every port answers the run's nodes only, and nothing that arrives "
+        "is unpickled",
         "the machine of the lighthouse; two servers in each replica that listen on every "
         "interface and ask nobody who he is, and what comes from them is unpickled",
     ),
@@ -47,64 +64,100 @@ class Step(NamedTuple):
     together: int
 
 
-def figures_of(lost: float, steps: Sequence[Step], on: Step, past: Step) -> dict[str, float]:
+def figures_of(lost: float, before: Sequence[Step], on: Step) -> dict[str, float | None]:
     """Return the cost of losing a node: seconds of pause and repeated steps.
 
-    `steps` were on record when it was lost; `on` is the survivors' next step, `past` their first
-    that had not been done before.
+    `before` were on record when it was lost; `on` is the survivors' next step.
     """
-    before = [step for step in steps if step.at <= lost]
-    pauses = [after.at - step.at for step, after in zip(before[-21:], before[-20:], strict=False)]
+    last = before[-21:]
+    pauses = [after.at - step.at for step, after in pairwise(last)]
     return {
         "step_seconds": median(pauses),
         "seconds_until_on": on.at - lost,
-        "seconds_until_past": past.at - lost,
-        "steps_again": past.number - on.number,
+        "steps_again": max(0, max(step.number for step in before) + 1 - on.number),
     }
 
 
-def _spread(runs: Sequence[Mapping[str, float]], name: str) -> str:
+def waited(steps: Sequence[Step], begun: float, back: Step) -> float:
+    """Return the longest pause between two steps of the others while the lost one comes back.
+
+    It was started at `begun`, and `back` is the first step of all; the two steps after it count.
+    """
+    times = [step.at for step in steps if step.at >= begun and step.number <= back.number + 2]
+    return max(after - before for before, after in pairwise(times))
+
+
+def _median(runs: Sequence[Mapping[str, Any]], name: str, never: str = "–") -> str:
     """Return the median of a figure, with the least and the most if there are several."""
-    values = [run[name] for run in runs]
+    values = [run[name] for run in runs if run.get(name) is not None]
+    if not values:
+        return never
     several = f" ({spread(values, 1)})" if len(values) > 1 else ""
     return f"{median(values):.1f}{several}"
 
 
-def _sooner(what: str, figures: Mapping[str, Any], name: str) -> str:
-    """Return a line that says which of the two is sooner."""
-    hearth, torchft = (median_of(figures[runs], name) for runs in ("hearth_runs", "runs"))
-    sooner = "torchft" if torchft < hearth else "Hearth"
-    return f"- {what}: {sooner} is sooner, by {abs(hearth - torchft):.0f} s."
-
-
 def table(figures: Mapping[str, Any]) -> str:
-    engines = {"Hearth": figures["hearth_runs"], f"torchft {figures['torchft']}": figures["runs"]}
+    engines = {"Hearth": "hearth", f"torchft {figures['torchft']}": "torchft"}
+    load = figures["machine_load"]
     lines = [
         f"CPU, gloo, three nodes on loopback, one rank each. Measured on {figures['date']} on "
-        f"{figures['computer']}, of which other work wanted {figures['load']:.0f} when it began; "
-        f"Hearth {figures['hearth']}, torch {figures['torch']}. {figures['work']} Both with the "
-        "times they ship with. One node, not rank 0's, is killed (-9) after step "
-        f"{figures['lost_after']}; once the others are past "
-        "that step, it is started again. Seconds, medians of n with the least and the most.",
+        f"{figures['computer']}, of which other work wanted {load:.0f} when it began; "
+        f"Hearth {figures['hearth']}, torch {figures['torch']}. {figures['work']} A stand-in of a "
+        f"model that takes {figures['loads_for']:g} s to load. Both with the times they ship with. "
+        f"A node is lost after step {figures['lost_after']}, and started again once the "
+        "others have gone on without it. torchft's lighthouse is on the leader's node. Seconds, "
+        "medians of n with the least and the most.",
         "",
-        "| | n | a step | until the others' next step | until past the step of the loss | steps "
-        "done again | from starting the lost one until a step of all three |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        "| | | n | a step | until the others' next step | steps done again | from starting the "
+        "lost one until a step of all | longest wait of the others meanwhile |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
-    for name, runs in engines.items():
-        lines.append(
-            f"| {name} | {len(runs)} | {median_of(runs, 'step_seconds'):.2f} | "
-            f"{_spread(runs, 'seconds_until_on')} | {_spread(runs, 'seconds_until_past')} | "
-            f"{median_of(runs, 'steps_again'):.0f} | "
-            f"{_spread(runs, 'seconds_until_in')} |"
-        )
+    never = f"never (not in {figures['patience']:g} s)"
+    for case, words in CASES.items():
+        for name, engine in engines.items():
+            runs = figures["runs"][engine][case]
+            lines.append(
+                f"| {words} | {name} | {len(runs)} | {_median(runs, 'step_seconds')} | "
+                f"{_median(runs, 'seconds_until_on', never)} | {_median(runs, 'steps_again')} | "
+                f"{_median(runs, 'seconds_until_in')} | {_median(runs, 'seconds_waited')} |"
+            )
     lines += [
         "",
-        _sooner("The others' next step", figures, "seconds_until_on"),
-        _sooner("A step of all three", figures, "seconds_until_in"),
+        *_aims(figures),
         "",
         f"| | {' | '.join(engines)} |",
         "|---|---|---|",
         *(f"| {of} | {hearth} | {torchft} |" for of, hearth, torchft in KEPT),
     ]
     return "\n".join(lines)
+
+
+def _aims(figures: Mapping[str, Any]) -> list[str]:
+    """Return the lines on what Hearth's losses are to cost; medians count."""
+
+    def worst(name: str, *cases: str) -> float:
+        """Return the highest median of a figure over these cases."""
+        return max(median(run[name] for run in figures["runs"]["hearth"][case]) for case in cases)
+
+    killed = worst("seconds_until_on", "killed worker", "killed leader")
+    silent = worst("seconds_until_on", "silent worker", "silent leader")
+    again, rejoin = worst("steps_again", *CASES), worst("seconds_waited", *CASES)
+    most = figures["silence"] + SILENT_WITHIN
+    return [
+        aim(
+            f"Killed: the others' next step within {KILLED_WITHIN:g} s",
+            killed <= KILLED_WITHIN,
+            f"{killed:.1f} s",
+        ),
+        aim(
+            f"Silent: within {most:g} s, the silence that counts as a loss and a second",
+            silent <= most,
+            f"{silent:.1f} s",
+        ),
+        aim("No step done again", again == 0, f"{again:.0f}"),
+        aim(
+            f"A return costs the others {WAITED_WITHIN:g} s at most",
+            rejoin <= WAITED_WITHIN,
+            f"{rejoin:.1f} s",
+        ),
+    ]
