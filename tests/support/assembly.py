@@ -74,8 +74,8 @@ class Step:
 class Assembly(Nodes):
     """Nodes with the real training code, a tiny model and data, whose survivors go on in place.
 
-    `work` are the run's settings. With `cables` each node has a network of its own, and with `disks`
-    a small file system, for which the caller must be root.
+    `work` has the run's settings. With `cables` each node has a network of its own, with `disks` a
+    small file system; both need root.
     """
 
     def __init__(

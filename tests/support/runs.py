@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from hearth.record.history import records_in
 from support.lab import READY, Controller, at_home, bring, machines, of_the_first, on
 from support.waiting import until
 
@@ -75,16 +76,46 @@ def ranks(node: str) -> list[int]:
     return [int(pid) for pid in at_home(node, f"pgrep -f '{_RANK}' || true").split()]
 
 
-def until_step(run: str, step: int) -> None:
-    """Wait until rank 0, which is on tower, has written this step."""
+def lines(node: str, run: str, last: int = 0) -> list[dict]:
+    """Return a run's metrics as a node has them: all lines, or the `last` ones."""
+    metrics = f"ai-cluster/results/{run}/metrics.jsonl"
+    said = at_home(node, f"tail --lines={last or '+1'} {metrics} 2>/dev/null || true")
+    return [line for _, line in records_in(said)]
+
+
+def until_step(run: str, step: int, node: str = "tower") -> None:
+    """Wait until a node, rank 0's by default, has this step on record."""
     metrics = f"ai-cluster/results/{run}/metrics.jsonl"
     found = f'grep -c \'"kind": "step".*"step": {step},\' {metrics} || true'
-    until(lambda: int(at_home("tower", found)) > 0)
+    until(lambda: int(at_home(node, found)) > 0)
 
 
-def steps(run: str) -> list[int]:
-    lines = at_home("tower", f"cat ai-cluster/results/{run}/metrics.jsonl").splitlines()
-    return [line["step"] for line in map(json.loads, lines) if line["kind"] == "step"]
+def newest(node: str, run: str) -> int:
+    """Return the newest step on a node's record; 0 if there is none."""
+    return max((line["step"] for line in lines(node, run, 20) if line["kind"] == "step"), default=0)
+
+
+def until_together(run: str, after: int, nodes: Sequence[str], of: Sequence[str]) -> dict:
+    """Wait for a step beyond `after` that these nodes take, and none else `of` the run's.
+
+    Returns the line of the first, as the first of these nodes has it.
+    """
+
+    def taken(last: int) -> list[dict]:
+        return [
+            line
+            for line in lines(nodes[0], run, last)
+            if line["kind"] == "step" and line["step"] > after
+            if [node for node, rows in zip(of, line["rows_by_rank"], strict=True) if rows]
+            == [*nodes]
+        ]
+
+    until(lambda: taken(20))
+    return taken(0)[0]
+
+
+def steps(run: str, node: str = "tower") -> list[int]:
+    return [line["step"] for line in lines(node, run) if line["kind"] == "step"]
 
 
 def learned(node: str, run: str) -> str:

@@ -87,13 +87,13 @@ def waited(steps: Sequence[Step], begun: float, back: Step) -> float:
     return max(after - before for before, after in pairwise(times))
 
 
-def _median(runs: Sequence[Mapping[str, Any]], name: str, never: str = "–") -> str:
+def _median(runs: Sequence[Mapping[str, Any]], name: str, never: str = "–", digits: int = 1) -> str:
     """Return the median of a figure, with the least and the most if there are several."""
     values = [run[name] for run in runs if run.get(name) is not None]
     if not values:
         return never
-    several = f" ({spread(values, 1)})" if len(values) > 1 else ""
-    return f"{median(values):.1f}{several}"
+    several = f" ({spread(values, digits)})" if len(values) > 1 else ""
+    return f"{median(values):.{digits}f}{several}"
 
 
 def table(figures: Mapping[str, Any]) -> str:
@@ -116,9 +116,10 @@ def table(figures: Mapping[str, Any]) -> str:
     for case, words in CASES.items():
         for name, engine in engines.items():
             runs = figures["runs"][engine][case]
+            again = _median(runs, "steps_again", digits=0)
             lines.append(
                 f"| {words} | {name} | {len(runs)} | {_median(runs, 'step_seconds')} | "
-                f"{_median(runs, 'seconds_until_on', never)} | {_median(runs, 'steps_again')} | "
+                f"{_median(runs, 'seconds_until_on', never)} | {again} | "
                 f"{_median(runs, 'seconds_until_in')} | {_median(runs, 'seconds_waited')} |"
             )
     lines += [
