@@ -94,7 +94,7 @@ def test_a_wrong_inventory_is_refused(shared, tmp_path, hosts, words):
 
 @pytest.mark.rotated
 def test_findings_of_all_nodes_come_in_one_message(house, tmp_path):
-    """A taken port (only rank 0 has one) and a workspace that cannot be (only on laptop)."""
+    """A port that is taken at desk's address only, and a workspace that cannot be, on laptop."""
     (house.folder / "data" / "hearth").mkdir(parents=True)
     house.workspace("laptop").write_text("in the way")
     with socket.socket() as taken:

@@ -117,12 +117,12 @@ def test_a_requeued_job_goes_on_from_its_checkpoint_by_itself(home, monkeypatch)
     until_state("finished", "requeued", NODES)
     assert steps("requeued") == list(range(1, 61))
     for node in NODES:
-        (launch,) = record(node, "requeued")["launches"]
-        assert_names(launch["cause"]["message"], job)
+        causes = [launch["cause"] for launch in record(node, "requeued")["launches"]]
+        assert_names(" ".join(cause["message"] for cause in causes if cause), job)
     log = on("tower", "cat ai-cluster/logs/requeued.log")
     begun = re.findall(r"^run requeued: step (\d+)", log, re.MULTILINE)
     assert begun[0] == "0"
-    assert int(begun[1]) >= 10
+    assert int(begun[-1]) >= 10
 
 
 @pytest.mark.rotated

@@ -18,7 +18,18 @@ from pathlib import Path
 import pytest
 from support.lab import READY, Controller, as_root, at_home, bring, lab
 from support.lines import assert_line
-from support.runs import cluster, end, ranks, record, start, units, until_state, until_step
+from support.runs import (
+    cluster,
+    end,
+    newest,
+    ranks,
+    record,
+    start,
+    units,
+    until_state,
+    until_step,
+    until_together,
+)
 from support.waiting import until
 
 from hearth.base.places import MANIFEST
@@ -73,16 +84,34 @@ def test_status_tells_of_the_run_and_of_each_machine(home):
 
 
 @pytest.mark.rotated
-def test_a_machine_that_is_cut_off_is_told_from_the_run(home):
+def test_a_machine_that_is_cut_off_is_told_from_the_run_which_goes_on(home):
     lab("cut", "laptop")
     try:
-        until_state("waiting", RUN, ["tower"])
+        alone = until_together(RUN, newest("tower", RUN), ["tower"], NODES)
         said = seen(home, status=1)
-        assert said["runs"][0]["state"] == "waiting"
+        assert said["runs"][0]["state"] == "running"
+        assert said["runs"][0]["step"] >= alone["step"]
         assert [node["answers"] for node in said["nodes"]] == [True, False]
     finally:
         lab("join", "laptop")
-    until_state("running", RUN, NODES)
+    until_together(RUN, alone["step"], NODES, NODES)
+
+
+@pytest.mark.rotated
+def test_the_verbs_answer_with_the_first_machine_off(home):
+    """Of two machines the second alone waits: it cannot know that the first does not train."""
+    lab("cut", "tower")
+    try:
+        until_state("waiting", RUN, ["laptop"])
+        said = seen(home, status=1)
+        assert said["runs"][0]["state"] == "waiting"
+        assert said["runs"][0]["step"] > 5
+        assert [node["answers"] for node in said["nodes"]] == [False, True]
+        assert_line(verb(home, "logs", f"run={RUN}"), "step", "loss")
+        reached = newest("tower", RUN)
+    finally:
+        lab("join", "tower")
+    until_together(RUN, reached, NODES, NODES)
 
 
 @pytest.mark.rotated
