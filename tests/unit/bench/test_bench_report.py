@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import random
 import runpy
 import sys
 from datetime import UTC, datetime, timedelta
@@ -11,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.facts import assert_names, refuses
 from support.lines import assert_line
+from support.losses import KINDS, MOMENTS
 from support.programs import run
 
 from tests.bench import beside
 from tests.bench.elastic import report as elastic
+from tests.bench.lost import cases as lost
 from tests.bench.paper import DOCUMENT, put
 from tests.bench.slow_link import report as slow_link
 
@@ -74,10 +79,13 @@ def multiply(part: Any, name: str, factor: float) -> None:
     [
         ("distribute", ["seconds", "8"], "transfer", 2, 1),
         ("exactness", ["ways", 1], "apart", 1e6, 1),
+        ("elastic", ["runs", "hearth", "silent worker"], "seconds_until_on", 100, 1),
+        ("elastic", ["runs", "hearth", "killed leader"], "seconds_waited", 100, 1),
         ("exactness", ["ways", 1], "losses", 1.1, 1),
         ("follow", ["together"], "tokens_per_second", 0.4, 1),
         ("heterogeneous", ["sittings", 0, "by_speed"], "tokens_per_second", 0.5, 3),
         ("heterogeneous", ["sittings", 1, "by_speed"], "tokens_per_second", 0.5, 1),
+        ("lost", ["sittings"], "furthest", 1e9, 1),
         ("memory", ["runs"], "estimated", 2, 1),
         ("packing", ["sets", "homelab-qa", "packed"], "tokens", 0.01, 1),
         ("provision", ["sittings", 1, "second"], "wall", 100, 2),
@@ -164,17 +172,59 @@ def test_a_run_over_slow_links_is_timed_without_its_first_steps():
     }
 
 
-def test_a_loss_costs_the_steps_and_the_time_until_the_run_is_past_it():
+def test_a_loss_costs_the_time_until_the_next_step_and_the_steps_done_again():
     steps = [elastic.Step(at / 5, at, 3) for at in range(1, 61)]  # the last one at second 12
-    later = elastic.Step(12.4, 61, 3)  # on record by now, but done after the loss
-    on, past = elastic.Step(32.0, 51, 2), elastic.Step(35.0, 61, 2)
-    assert elastic.figures_of(12.0, [*steps, later], on, past) == pytest.approx(
-        {"step_seconds": 0.2, "seconds_until_on": 20, "seconds_until_past": 23, "steps_again": 10}
+    on = elastic.Step(32.0, 51, 2)
+    assert elastic.figures_of(12.0, steps, on) == pytest.approx(
+        {"step_seconds": 0.2, "seconds_until_on": 20, "steps_again": 10}
     )
+    assert elastic.figures_of(12.0, steps, elastic.Step(12.5, 61, 2))["steps_again"] == 0
+
+
+def test_a_return_costs_the_longest_pause_until_all_have_taken_a_step_and_two_more():
+    times = [0.0, 5.0, 5.5, 7.0, 7.5, 9.0, 20.0]
+    steps = [elastic.Step(at, number, 2) for number, at in enumerate(times, 1)]
+    assert elastic.waited(steps, begun=4.0, back=steps[3]) == 1.5
 
 
 def test_what_a_loss_costs_is_told_with_its_least_and_most_where_it_was_measured_twice():
-    figures = recorded("elastic")
-    quick = figures["runs"][0] | {"seconds_until_on": 5}
-    told = elastic.table(figures | {"runs": [quick, quick | {"seconds_until_on": 7}]})
-    assert_line(told, "torchft", "6.0 (5.0 to 7.0)")
+    cost = {"step_seconds": 0.5, "steps_again": 0, "seconds_until_in": 30.0, "seconds_waited": 1.0}
+    twice = [cost | {"seconds_until_on": seconds} for seconds in (5.0, 7.0)]
+    runs = {engine: dict.fromkeys(elastic.CASES, twice) for engine in ("hearth", "torchft")}
+    runs["torchft"] = runs["torchft"] | {"silent leader": [{"seconds_until_on": None}]}
+    given = {"date": "2026-11-25", "computer": "2 cores", "hearth": "abc", "torchft": "0.2.0"}
+    given |= {"torch": "2.13.0", "machine_load": 0.1, "work": "Little.", "loads_for": 20.0}
+    told = elastic.table(
+        given | {"lost_after": 60, "patience": 180.0, "silence": 6.0, "runs": runs}
+    )
+    assert_line(told, "killed", "torchft", "6.0 (5.0 to 7.0)")
+    assert_line(told, "leader's node falls silent", "torchft", "never")
+    assert told.count("**not met**") == 1  # silent: 6 s are within the silence and a second
+
+
+# -- losses ----------------------------------------------------------------------------------------
+
+THREE = ("node0", "node1", "node2")
+
+
+def test_the_matrix_has_every_kind_on_every_node_with_every_other_and_in_every_moment():
+    cases = lost.matrix(THREE, random.Random(0))
+    single = [case.faults[0] for case in cases if len(case.faults) == 1 and case.moment == "steps"]
+    assert sorted(map(str, single)) == sorted(f"{kind}-{node}" for kind in KINDS for node in THREE)
+    pairs = [case.kinds for case in cases if len(case.faults) == 2 and case.moment == "steps"]
+    assert len(pairs) == len({*pairs}) == len(KINDS) * (len(KINDS) + 1) / 2
+    for moment in MOMENTS[1:]:
+        its = [case for case in cases if case.moment == moment]
+        assert {kind for case in its for kind in case.kinds} == {*KINDS}
+        assert all(bool(case.other) == (moment != "checkpoint") for case in its)
+    sittings = lost.sittings(cases, 25)
+    assert sorted(str(case) for sitting in sittings for case in sitting) == sorted(map(str, cases))
+    assert max(map(len, sittings)) <= 25
+
+
+@given(count=st.integers(1, 60), seed=st.integers(0, 1000))
+def test_faults_in_a_row_are_as_many_as_asked_for_each_of_a_case_on_another_node(count, seed):
+    cases = lost.in_a_row(count, THREE, random.Random(seed))
+    assert sum(len(case.faults) for case in cases) == count
+    for case in cases:
+        assert len({fault.node for fault in case.faults}) == len(case.faults)
