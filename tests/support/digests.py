@@ -56,6 +56,18 @@ def metrics(step: int = 30, nodes: list[str] = NODES, **more: Any) -> dict[str, 
     }
 
 
+def team(generation: int, step: int, *nodes: str, **left: str) -> dict[str, Any]:
+    """Return the line of a team of these nodes; those that `left` have a reason."""
+    return {
+        "kind": "team",
+        "time": "2026-11-20T20:05:00+00:00",
+        "generation": generation,
+        "step": step,
+        "nodes": list(nodes),
+        "left": left,
+    }
+
+
 def digest(node: str, state: str = "running", alive: bool = True, **more: Any) -> dict[str, Any]:
     """Return one node's digest of the run `evening`; `record_more` goes into its record."""
     return {

@@ -23,8 +23,9 @@ T = TypeVar("T")
 Digest = Mapping[str, Any]
 """The record of one run on one node."""
 
-_LINES = ("start", "before", "step", "after")
-"""The lines of a metrics digest, in the order in which they were written."""
+_LINES = ("before", "step", "after")
+"""The lines of a metrics digest after the launch and its teams, in the order in which they were
+written."""
 
 UNDER_WAY = ("running", "waiting", "queued")
 """States of a run that has not ended."""
@@ -122,6 +123,18 @@ class ObservedRun:
         return (request and request.created) or self.metrics.get("began") or self.since
 
     @property
+    def team(self) -> list[str]:
+        """The nodes that train together now, in order of rank; none unless it is running."""
+        if self.state != "running":
+            return []
+        return [node for node in self.parts if node not in self.missing]
+
+    @property
+    def regroups(self) -> int:
+        """How often nodes left or joined its team, in all launches."""
+        return int(self.metrics.get("regroups", 0))
+
+    @property
     def tokens_per_second(self) -> float | None:
         """Tokens per second at the last step of an active run."""
         return self.story.tokens_per_second if self.state == "running" else None
@@ -150,10 +163,16 @@ class ObservedRun:
             texts = {"gone": GONE, "silent": SILENT, "unknown": UNKNOWN}
             vanished = [(node, part) for node, part in self.parts.items() if part.vanished]
             reasons += [f"{node}: {texts[part.state]}" for node, part in vanished]
-        if self.missing:
-            how = "goes on without" if self.state == "running" else "waits for"
-            reasons.append(f"{how} {', '.join(self.missing)}")
+        if self.missing and self.state == "running":
+            reasons.append(f"goes on without {', '.join(map(self._absence, self.missing))}")
+        elif self.missing:
+            reasons.append(f"waits for {', '.join(self.missing)}")
         return "; ".join(reasons) or None
+
+    def _absence(self, node: str) -> str:
+        """Return the name of a missing node, with the reason why it left if that is on record."""
+        absence = self.story.away.get(node)
+        return f"{node}, which {absence.text}" if absence and absence.why else node
 
 
 def digests_of(
@@ -210,7 +229,7 @@ def observed_run(
         run=_first(run_of, texts),
         script=_first(script_of, texts),
         metrics=metrics,
-        story=Story.from_lines(metrics[name] for name in _LINES if name in metrics),
+        story=Story.from_lines(_lines_of(metrics)),
         checkpoint=max(
             checkpoints, key=lambda one: (one["step"], -one["age_seconds"]), default=None
         ),
@@ -301,11 +320,11 @@ def _missing(
     if state == "waiting":
         missing |= set(record.get("missing") or [])
     elif state == "running":
-        start = metrics.get("start") or {}
-        # Ranks of an earlier launch say nothing about this one. Its own ranks are decisive: a node
+        newest = _newest_group(metrics)
+        # Ranks of an earlier group say nothing about this one. Its own ranks are decisive: a node
         # that does not answer the controller may still take part.
-        if start.get("generation") == record.get("generation"):
-            taking_part = {rank["node"] for rank in start.get("ranks", [])}
+        if newest and generation_of(newest) == generation_of(record):
+            taking_part = newest.get("nodes") or [rank["node"] for rank in newest.get("ranks", [])]
             missing = {node for node in parts if node not in taking_part}
     else:
         return []
@@ -314,20 +333,37 @@ def _missing(
 
 def _sound(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node's metrics without lines that the trainer cannot have written."""
-    return {
+    sound = {
         name: value
         for name, value in metrics.items()
         if not isinstance(value, Mapping) or is_sound(value)
     }
+    return sound | {"teams": [line for line in metrics.get("teams", []) if is_sound(line)]}
+
+
+def _groups_of(metrics: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the lines of a metrics digest that tell of the groups of the last launch."""
+    start = [metrics["start"]] if metrics.get("start") else []
+    return [*start, *metrics.get("teams", [])]
+
+
+def _lines_of(metrics: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the lines of a metrics digest in the order in which they were written."""
+    return [*_groups_of(metrics), *(metrics[name] for name in _LINES if name in metrics)]
+
+
+def _newest_group(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the line of the group that trained last, {} without one."""
+    return (_groups_of(metrics) or [{}])[-1]
 
 
 def _progress_key(metrics: Mapping[str, Any]) -> tuple[int, int, str]:
-    """Return a sort key for the progress of a run: its launch, then its steps.
+    """Return a sort key for the progress of a run: its last group, then its steps.
 
     A node outside the last launch may have recorded more steps, which that launch repeats.
     """
-    start, step = metrics.get("start") or {}, metrics.get("step") or {}
-    return generation_of(start), int(step.get("step", -1)), str(start.get("time", ""))
+    newest, step = _newest_group(metrics), metrics.get("step") or {}
+    return generation_of(newest), int(step.get("step", -1)), str(newest.get("time", ""))
 
 
 def _first(reader: Callable[[str, str], T | None], texts: Iterable[str]) -> T | None:

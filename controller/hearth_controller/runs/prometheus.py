@@ -31,7 +31,8 @@ def exposition(status: Mapping[str, Any]) -> list[str]:
     for name, about, values in _metrics(status):
         known = [(labels, value) for labels, value in values if value is not None]
         if known:
-            lines += [f"# HELP hearth_{name} {about}", f"# TYPE hearth_{name} gauge"]
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP hearth_{name} {about}", f"# TYPE hearth_{name} {kind}"]
             lines += [f"hearth_{name}{_labels(labels)} {value}" for labels, value in known]
     return lines
 
@@ -114,6 +115,8 @@ _OF_RUN: tuple[tuple[str, str, Number], ...] = (
     ("eta_seconds", "Time left.", _of("eta_seconds")),
     ("seconds", "Time that its launches took together.", _of("seconds")),
     ("missing_nodes", "Nodes that a run under way is without.", lambda run: len(run["missing"])),
+    ("team_nodes", "Nodes that train together now.", lambda run: len(run["team"])),
+    ("regroups_total", "How often nodes left or joined the team.", _of("regroups")),
     ("checkpoint_step", "Step of the newest checkpoint.", _of("checkpoint", "step")),
     ("checkpoint_age_seconds", "Age of the newest checkpoint.", _of("checkpoint", "age_seconds")),
 )

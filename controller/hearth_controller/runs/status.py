@@ -93,6 +93,8 @@ def _run(run: ObservedRun) -> dict[str, Any]:
         "state": run.state,
         "why": run.why,
         "missing": list(run.missing),
+        "team": run.team,
+        "regroups": run.regroups,
         "stopping": run.stopping,
         "job": run.job or None,
         "model": run.model,

@@ -46,7 +46,7 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
                 number(run["tokens_per_second"], 0),
                 NOT_KNOWN if left is None else duration(left),
                 _checkpoint(run["checkpoint"]),
-                ", ".join(_part(part) for part in run["nodes"]),
+                ", ".join(_part(part, run) for part in run["nodes"]),
             )
         )
     lines = [line.rstrip() for line in aligned(rows)]
@@ -76,11 +76,14 @@ def _script(run: Mapping[str, Any]) -> str:
     return f"{run['script']}: {run['state']} since {local_time(run['since'] or '')}"
 
 
-def _part(part: Mapping[str, Any]) -> str:
+def _part(part: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     """Return the name of a run's node, with its state if that is unusual."""
-    state = part["state"]
-    unusual = state in ("gone", "silent", "not asked", "unknown")
-    return f"{part['name']} ({state})" if unusual else part["name"]
+    name, state = part["name"], part["state"]
+    if state in ("gone", "silent", "not asked", "unknown"):
+        return f"{name} ({state})"
+    # Its supervisor is there, and its ranks are not in the team.
+    away = run["state"] == "running" and name in run["missing"]
+    return f"{name} (away)" if away else name
 
 
 def _checkpoint(checkpoint: Mapping[str, Any] | None) -> str:

@@ -25,6 +25,9 @@ from ansible.module_utils.hearth_node.runs.leftovers import units_folder
 # Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
 _STEP = b'{"kind": "step"'
 
+_MOST_TEAMS = 100
+"""Number of regroups of a launch that are told; the last ones, if there were more."""
+
 
 def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
     """Return a summary of each run on this node, sorted by name.
@@ -69,9 +72,12 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
 
     The first `began` (time) and the last `start`, the last `step`, `before` and `after` (held-out
     evaluation), `checkpoint` and `end`, each the whole line, and the total `seconds` of its
-    launches; one that is under way counts up to `now`.
+    launches; one that is under way counts up to `now`. If nodes have left or joined, also the
+    newest `teams` of the last launch, and the number of `regroups` of all launches.
     """
     story: dict[str, Any] = {}
+    teams: list[dict[str, Any]] = []
+    regroups = 0
     spans: list[list[float]] = []
     for line in _told_lines(path):
         kind, at = line.get("kind"), _time(line.get("time"))
@@ -84,6 +90,13 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
             story[line["when"]] = line
         elif kind in ("start", "step", "checkpoint", "end"):
             story[kind] = line
+        if kind == "start":
+            teams = []
+        elif kind == "team":
+            regroups += 1
+            teams = [*teams[1 - _MOST_TEAMS :], line]
+    if regroups:
+        story |= {"teams": teams, "regroups": regroups}
     if now is not None and spans and "end" not in story:
         spans[-1][1] = max(now, spans[-1][0])
     if spans:

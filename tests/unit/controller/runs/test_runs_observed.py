@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from support.digests import ALONE, KILLED, LOST, WAITS, cause, digest, ended, metrics, run_file
+from support.digests import (
+    ALONE,
+    KILLED,
+    LOST,
+    WAITS,
+    cause,
+    digest,
+    ended,
+    metrics,
+    run_file,
+    team,
+)
 from support.facts import assert_names, refuses
 
 from hearth.base.errors import LaunchError
@@ -105,6 +116,45 @@ def test_a_node_that_is_out_of_reach_or_left_out_is_named(desk, laptop, missing,
     run = seen(desk, laptop)
     assert (run.state, run.missing) == (desk["record"]["state"], missing)
     assert_names(run.why, why)
+
+
+SILENT = "no sign of life for 6 s"
+GONE_ON = metrics(teams=[team(1, 12, "desk", laptop=SILENT)], regroups=1)
+IN_TEAM_1 = {"record_more": {"generation": 1}}
+
+
+@pytest.mark.parametrize("laptop", [None, digest("laptop"), digest("laptop", "waiting")])
+def test_a_node_that_is_not_in_the_team_is_missing_and_says_why_it_left(laptop):
+    run = seen(digest("desk", metrics=GONE_ON, **IN_TEAM_1), laptop)
+    assert (run.state, run.missing, run.team, run.regroups) == ("running", ["laptop"], ["desk"], 1)
+    assert_names(run.why, f"goes on without laptop, which left after step 12 ({SILENT})")
+
+
+def test_a_node_that_has_joined_again_is_not_missing():
+    teams = [team(1, 12, "desk", laptop=SILENT), team(2, 20, "desk", "laptop")]
+    now = {"metrics": metrics(teams=teams, regroups=2), "record_more": {"generation": 2}}
+    run = seen(digest("desk", **now), digest("laptop", **now))
+    assert (run.missing, run.why, run.team, run.regroups) == ([], None, ["desk", "laptop"], 2)
+
+
+def test_a_team_of_an_earlier_group_says_nothing_of_who_is_missing():
+    run = seen(digest("desk", metrics=GONE_ON, record_more={"generation": 2}), digest("laptop"))
+    assert (run.missing, run.why) == ([], None)
+
+
+def test_rank_0_may_be_the_one_that_left():
+    gone_on = metrics(step=31, teams=[team(1, 30, "laptop", desk="broke off")], regroups=1)
+    # Its own record ends with the group that it was in.
+    desk = digest("desk", metrics=metrics(step=30), alive=False)
+    run = seen(desk, digest("laptop", metrics=gone_on, **IN_TEAM_1))
+    assert (run.state, run.story.step, run.team) == ("running", 31, ["laptop"])
+    assert_names(run.why, "desk", "which left after step 30 (broke off)")
+
+
+def test_a_team_that_no_trainer_wrote_is_left_out():
+    teams = [{"kind": "team", "nodes": "desk"}, {"kind": ["team"]}]
+    run = seen(digest("desk", metrics=metrics(teams=teams)), digest("laptop"))
+    assert (run.missing, run.story.teams) == ([], [])
 
 
 def test_of_a_node_that_was_not_asked_nothing_is_said():

@@ -7,7 +7,7 @@ import re
 
 import jsonschema
 import pytest
-from support.digests import ALONE, KILLED, LOST, NODES, WAITS, digest, ended
+from support.digests import ALONE, KILLED, LOST, NODES, WAITS, digest, ended, metrics, team
 from support.facts import assert_names
 from support.house import ROOT
 
@@ -56,6 +56,14 @@ def seen(desk=None, laptop=None, health=HEALTH, silent=()):
 HOT = "GPU 0 (stand-in of a card) is throttled: heat"
 
 
+IN_PLACE = digest(
+    "desk",
+    metrics=metrics(teams=[team(1, 12, "desk", laptop="no sign of life for 6 s")], regroups=1),
+    record_more={"generation": 1},
+)
+"""Of a run that goes on in place without the laptop."""
+
+
 def gpu(**more):
     return HEALTH | {"gpus": [GPU | more], "gpu_trouble": ""}
 
@@ -89,6 +97,11 @@ def test_no_run_and_one_that_begins_is_under_way_or_ended_as_it_should_are_good(
             "degraded",
             {"desk": digest("desk", metrics=ALONE), "laptop": digest("laptop", "waiting")},
             ["evening", "without laptop"],
+        ),
+        (
+            "degraded",
+            {"desk": IN_PLACE, "laptop": digest("laptop")},
+            ["evening", "without laptop, which left after step 12 (no sign of life for 6 s)"],
         ),
         ("degraded", {"silent": ["laptop"]}, ["laptop", "No route to host"]),
         ("degraded", {"health": gpu(throttled_by=["power limit", "heat"])}, ["desk", HOT]),
@@ -151,6 +164,13 @@ def test_a_node_without_a_driver_says_so_and_one_that_is_off_is_named():
     assert "temperature" not in text
 
 
+def test_a_node_whose_ranks_are_not_in_the_team_is_away():
+    text = "\n".join(status_lines(seen(IN_PLACE, digest("laptop"))))
+    assert_names(text, "desk, laptop (away)", "which left after step 12")
+    assert "laptop (silent)" in "\n".join(status_lines(seen(IN_PLACE, silent=["laptop"])))
+    assert "away" not in "\n".join(status_lines(seen(digest("desk"), digest("laptop"))))
+
+
 def test_a_figure_that_the_driver_does_not_have_is_a_dash():
     unknown = dict.fromkeys(("used_mib", "watts", "watts_limit", "throttled_by", "celsius"))
     assert "– of – W" in "\n".join(status_lines(seen(health=gpu(**unknown))))
@@ -201,6 +221,8 @@ def test_prometheus_gets_what_the_tables_show_in_base_units():
         'run_tokens_per_second{run="evening"}': 812.5,
         'run_eta_seconds{run="evening"}': 200,
         'run_missing_nodes{run="evening"}': 0,
+        'run_team_nodes{run="evening"}': 2,
+        'run_regroups_total{run="evening"}': 0,
         'run_checkpoint_step{run="evening"}': 25,
         'run_state{run="evening",state="running"}': 1,
         'run_state{run="evening",state="failed"}': 0,
@@ -218,6 +240,28 @@ def test_prometheus_gets_what_the_tables_show_in_base_units():
     found = {name: values.get(f"hearth_{name}") for name in expected}
     assert found == pytest.approx(expected)
     assert not any("after" in name for name in values)  # what is not known yet has no line
+
+
+def test_prometheus_counts_the_nodes_in_the_team_and_its_regroups():
+    answer = seen(IN_PLACE, digest("laptop"))
+    values = exposed(answer)
+    assert values['hearth_run_team_nodes{run="evening"}'] == 1
+    assert values['hearth_run_missing_nodes{run="evening"}'] == 1
+    assert values['hearth_run_regroups_total{run="evening"}'] == 1
+    kinds = [line for line in exposition(answer) if line.startswith("# TYPE hearth_run_")]
+    counters = [line for line in kinds if line.endswith(" counter")]
+    assert counters == ["# TYPE hearth_run_regroups_total counter"]
+
+
+def test_every_query_of_the_dashboard_asks_for_a_metric_that_is_there():
+    board = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    hot = gpu(throttled_by=["heat"])
+    told = "\n".join(exposition(seen(IN_PLACE, digest("laptop"), health=hot)))
+    for query in asked:
+        for name in re.findall(r"hearth_[a-z_]+", query):
+            assert f"# TYPE {name} " in told
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
 def test_prometheus_hears_of_a_node_that_does_not_answer_and_nothing_else_of_it():

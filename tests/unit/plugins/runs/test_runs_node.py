@@ -87,6 +87,22 @@ def test_the_age_of_the_newest_curves_is_known(workspace):
     assert run["curves"] == 4.0
 
 
+def test_the_teams_of_the_last_launch_are_told_and_all_regroups_counted(workspace):
+    metrics = workspace / "results" / "evening" / "metrics.jsonl"
+    assert "teams" not in digest.digest(str(metrics))
+    teams = [line("team", "20:09:00", step=step, nodes=["desk"]) for step in range(150)]
+    again = line("start", "20:10:00", steps=5)
+    metrics.write_text(teams[0] + again + "".join(teams))
+    told = digest.digest(str(metrics))
+    assert told["regroups"] == 151
+    assert [team["step"] for team in told["teams"]] == list(range(50, 150))
+    metrics.write_text("".join(teams) + again)
+    assert (digest.digest(str(metrics))["regroups"], digest.digest(str(metrics))["teams"]) == (
+        150,
+        [],
+    )
+
+
 def test_a_run_under_way_is_alive_and_its_clock_runs(held):
     (held / "results" / "evening" / "stop").write_text("stop\n")
     (run,) = runs(held)["runs"]
