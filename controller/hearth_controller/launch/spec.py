@@ -75,7 +75,7 @@ def _in_place(
     facts: Mapping[str, Mapping[str, Any]],
     nproc: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Return what survivors need to go on in place: the port and the ranks of every node."""
+    """Return the port and the number of ranks of every node, which survivors need."""
     return {
         "in_place": True,
         "ports": [run["meeting_port"] or facts[name]["port"] for name in names],

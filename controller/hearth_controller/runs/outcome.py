@@ -220,7 +220,7 @@ def with_diagnosis(message: str, log: str, by_rank: bool) -> str:
 
 
 def _progress(end: Mapping[str, Any]) -> tuple[int, int, bool]:
-    """Return how far the metrics of a node reach, to be compared."""
+    """Return the progress on record on a node, to be compared."""
     reached = end.get("reached") or {}
     return reached.get("generation", -1), reached.get("step", -1), reached.get("ended", False)
 
