@@ -35,6 +35,20 @@ class ThreadWorld:
     gradients = None
     device = gradient_device = torch.device("cpu")
     generation = 0
+    control = None
+    leader = 0
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return tuple(range(self.size))
+
+    @property
+    def layout(self) -> tuple[str, ...]:
+        return tuple(f"node{rank}" for rank in self.members)
+
+    @property
+    def alone(self) -> bool:
+        return self.size == 1
 
     @property
     def leads(self) -> bool:
@@ -72,8 +86,8 @@ class ThreadWorld:
         self.sent.append(self._everyones(content)[rank])
         return self.sent[-1]
 
-    def broadcast_(self, buffer: torch.Tensor) -> None:
-        self.sent.append(self._everyones(buffer.clone())[0])
+    def broadcast_(self, buffer: torch.Tensor, source: int | None = None) -> None:
+        self.sent.append(self._everyones(buffer.clone())[source or 0])
         buffer.copy_(self.sent[-1])
 
     def from_leader(self, value: Any) -> Any:
@@ -81,6 +95,9 @@ class ThreadWorld:
 
     def barrier(self) -> None:
         self.table.everyone.wait()
+
+    def check(self) -> None:
+        """Nobody interrupts."""
 
 
 def on_ranks(size: int, act: Callable[[ThreadWorld], Any]) -> list[Any]:

@@ -101,11 +101,11 @@ class Waiting:
     """The rank is in no group and waits for an order.
 
     Attributes:
-        why: "new" (just started or loaded), "paused" or "broken".
-        generation: its last group; 0 if it was in none.
+        why: "new" (it has not been in a group yet), "paused" or "broken".
+        generation: of the last group that it was in or should have formed; 0 if there was none.
         step: steps that it has done.
         loaded: whether it has a model.
-        message: for "broken" the error that it saw.
+        message: the error with which that group broke or was not formed.
     """
 
     why: str

@@ -1,114 +1,249 @@
 """The ranks of a run and their communication.
 
-Values (facts, names, files) travel over gloo, as JSON or bytes: torch would pickle objects, and
-unpickling runs code of whoever sent them. Gradients use NCCL if every rank has an NVIDIA GPU of its
-own, else gloo, so that a CPU or a shared card can join.
+Each rank has a number in the run that never changes, the stable rank. A group is those of them
+that communicate now, the members. By hand, and where a lost node ends all ranks, the group is
+joined once and has every rank; under a supervisor that forms groups in place, a `World` lives
+through many.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 from hearth.base.errors import HearthError
-from hearth.ranks.memory import limit_unified_memory
+from hearth.ranks.alarm import Alarm, GroupBroken
+from hearth.ranks.control import Control
+from hearth.ranks.group import WholeGroup, have_own_gpus, nccl_in_place
+from hearth.ranks.meeting import meet
+from hearth.ranks.memory import is_out_of_memory, limit_unified_memory
+from hearth.ranks.orders import Form, Interrupt
+from hearth.ranks.ring import Ring
 
 # Default timeouts of the process groups. Supervisors detect a lost peer by a heartbeat, so theirs
 # need only exceed the longest wait for a healthy one: with `sync_every` a round of a slow rank.
 _BY_HAND, _SUPERVISED = timedelta(minutes=30), timedelta(days=1)
 
+_CPU = torch.device("cpu")
 
-@dataclass(frozen=True)
+
 class World:
-    """This rank and its process group.
+    """This rank, and the group of ranks that it communicates with.
 
-    `generation` numbers the launches of the run under supervisors; started by hand it is 0.
+    Attributes:
+        rank: the stable rank.
+        size: number of ranks in the whole run.
+        local_rank: number of this rank on its node.
+        node: name of this rank's node.
+        device: on which this rank computes.
+        layout: the node of every stable rank.
+        members: stable ranks of the group, ascending; this rank alone if it is in none.
+        generation: number of the launch, or of the newest group formed in place; 0 by hand.
+        control: the connection to a supervisor that forms groups in place.
+        gradients: the NCCL group of the gradients; None if they travel as values do.
     """
 
-    rank: int
-    size: int
-    local_rank: int
-    node: str
-    device: torch.device
-    gradients: dist.ProcessGroup | None
-    gradient_device: torch.device
-    generation: int = 0
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        local_rank: int = 0,
+        node: str = "",
+        device: torch.device = _CPU,
+        generation: int = 0,
+        timeout: timedelta = _BY_HAND,
+        control: Control | None = None,
+    ) -> None:
+        self.rank, self.size, self.local_rank = rank, size, local_rank
+        self.node, self.device, self.generation = node, device, generation
+        self.control = control
+        self.layout: tuple[str, ...] = control.nodes if control else (node,) * size
+        self.members: tuple[int, ...] = (rank,)
+        self.gradients: Any = None
+        self._timeout = timeout
+        self._group: WholeGroup | Ring | None = None
+        # Of the group formed in place. The control's thread sounds what the main thread changes.
+        self._alarm: Alarm | None = None
+        self._changing = threading.Lock()
+        if control:
+            control.on_interrupt = self._on_interrupt
+            atexit.register(self.drop)  # else NCCL's destructor may wait for a stopped peer
+
+    @property
+    def leader(self) -> int:
+        """The member that leads: the lowest."""
+        return self.members[0]
 
     @property
     def leads(self) -> bool:
-        """Whether this is rank 0, which writes the files that only one rank may write."""
-        return self.rank == 0
+        """Whether this is the leader, which writes the files that only one rank may write."""
+        return self.rank == self.leader
+
+    @property
+    def alone(self) -> bool:
+        """Whether the group has no other member."""
+        return len(self.members) == 1
+
+    @property
+    def gradient_device(self) -> torch.device:
+        """The device of tensors that can be summed."""
+        return self.device if self.alone or self.gradients else _CPU
 
     def say(self, text: str) -> None:
         """Print a line that begins with this rank's node."""
         print(f"{self.node}: {text}", flush=True)
 
+    # Every collective raises `GroupBroken` if the group is over, under a supervisor that forms
+    # groups in place; else the error is torch's.
+
     def gather(self, value: Any) -> list[Any]:
-        """Return the JSON `value` of every rank, in rank order, on every rank.
+        """Return the JSON `value` of every member, in the order of `members`, on every member.
 
         Tuples become lists, here and in the other methods.
         """
-        return _gathered(value, self.size)
+        with self._collective() as group:
+            return group.gather(value) if group else [json.loads(json.dumps(value))]
 
     def from_leader(self, value: Any) -> Any:
-        """Return rank 0's JSON `value` on every rank."""
-        return self.from_rank(0, value)
+        """Return the leader's JSON `value` on every member."""
+        return self.from_rank(self.leader, value)
 
     def from_rank(self, rank: int, value: Any) -> Any:
-        """Return the JSON `value` of `rank` on every rank."""
+        """Return the JSON `value` of `rank`, a member, on every member."""
         own = json.dumps(value).encode() if self.rank == rank else b""
         return json.loads(self.bytes_from(rank, own))
 
     def bytes_from(self, rank: int, content: bytes) -> bytes:
-        """Return the `content` of `rank` on every rank."""
-        if self.size == 1:
-            return content
-        length = torch.tensor(len(content))
-        dist.broadcast(length, src=rank)
-        buffer = _tensor(content if self.rank == rank else bytes(int(length)))
-        dist.broadcast(buffer, src=rank)
-        return buffer.numpy().tobytes()
+        """Return the `content` of `rank`, a member, on every member."""
+        with self._collective() as group:
+            return group.bytes_from(self.members.index(rank), content) if group else content
 
-    def broadcast_(self, buffer: torch.Tensor) -> None:
-        """Replace `buffer`, a contiguous tensor on the CPU, by rank 0's."""
-        if self.size > 1:
-            dist.broadcast(buffer, src=0)
+    def broadcast_(self, buffer: torch.Tensor, source: int | None = None) -> None:
+        """Replace `buffer`, a contiguous tensor on the CPU, by that of `source` or the leader."""
+        with self._collective() as group:
+            if group:
+                group.broadcast(
+                    buffer, self.members.index(self.leader if source is None else source)
+                )
 
     def sum_(self, buffer: torch.Tensor) -> None:
-        """Replace `buffer`, a tensor on `gradient_device`, by its sum over all ranks."""
-        if self.size > 1:
-            dist.all_reduce(buffer, group=self.gradients)
+        """Replace `buffer`, a tensor on `gradient_device`, by its sum over all members."""
+        with self._collective() as group:
+            if not self.gradients:
+                if group:
+                    group.sum(buffer)
+            elif self.control:
+                self.gradients.allreduce([buffer]).wait()
+                # An aborted kernel leaves rubbish, so wait before the check.
+                torch.cuda.synchronize(buffer.device)
+            else:
+                dist.all_reduce(buffer, group=self.gradients)
 
     def barrier(self) -> None:
-        """Wait until every rank has called this."""
-        if self.size > 1:
-            dist.barrier()
+        """Wait until every member has called this."""
+        with self._collective() as group:
+            if group:
+                group.barrier()
+
+    def check(self) -> None:
+        """Raise `GroupBroken` if the supervisor has interrupted this group."""
+        if self._alarm and self.control and (why := self.control.is_over(self.generation)):
+            raise GroupBroken(why)
+
+    @contextmanager
+    def _collective(self) -> Iterator[WholeGroup | Ring | None]:
+        """Yield the group, None if this rank is alone, and look for an interrupt at the end."""
+        self.check()
+        try:
+            yield self._group
+        except RuntimeError as error:  # of NCCL: a peer is lost, or the group was aborted
+            if not self.control or not self.gradients or is_out_of_memory(error):
+                raise
+            self.check()
+            raise GroupBroken(str(error)) from error
+        self.check()
+
+    def join_all(self) -> None:
+        """Join the group of torchrun's variables, which has all ranks of the run."""
+        dist.init_process_group("gloo", timeout=self._timeout)
+        self._group = WholeGroup()
+        everyone = self._group.gather((self.node, _gpu(self.device)))
+        if have_own_gpus([gpu for _, gpu in everyone]):
+            self.gradients = dist.new_group(backend="nccl", timeout=self._timeout)
+        self.layout = tuple(node for node, _ in everyone)
+        self.members = tuple(range(self.size))
+
+    def form(self, order: Form) -> None:
+        """Leave the group and form that of an order, in which this rank is.
+
+        Raises `GroupBroken` if it cannot be formed, or the supervisor interrupts that.
+        """
+        assert self.control is not None
+        self.drop()
+        members = tuple(rank for rank, node in enumerate(self.layout) if node in order.nodes)
+        alarm = Alarm()
+        with self._changing:
+            self.generation = self.control.generation = order.generation
+            self._alarm = alarm
+        try:
+            self.check()
+            if len(members) > 1:
+                self._form(order, members, alarm)
+            self.check()
+        except BaseException:
+            self.drop()
+            raise
+        self.members = members
+
+    def _form(self, order: Form, members: tuple[int, ...], alarm: Alarm) -> None:
+        """Form the group of these members, two or more."""
+        index, size = members.index(self.rank), len(members)
+        names = [f"rank {rank} ({self.layout[rank]})" for rank in members]
+        patience = self._timeout.total_seconds()
+        ring = Ring(meet(order, index, size, alarm), index, names, alarm, patience)
+        self._group = ring
+        if have_own_gpus(ring.gather(_gpu(self.device))):
+            try:
+                self.gradients = nccl_in_place(ring, order, index, size, self._timeout)
+            except (OSError, RuntimeError) as error:
+                raise GroupBroken(f"no NCCL group could be formed: {error}") from error
+
+    def drop(self) -> None:
+        """Leave the group at once, whatever its other members do."""
+        with self._changing:
+            group, gradients, alarm = self._group, self.gradients, self._alarm
+            self._group = self.gradients = self._alarm = None
+            self.members = (self.rank,)
+            if alarm:
+                alarm.close()
+        if gradients and self.control:
+            gradients.abort()
+        if group:
+            group.close()
+
+    def _on_interrupt(self, order: Interrupt) -> None:
+        """Get the main thread out of a group that is over; called by the control's thread."""
+        with self._changing:
+            gradients = self.gradients
+            if self._alarm:
+                self._alarm.sound(order.why)
+        if gradients:
+            gradients.abort()
 
 
-def _gathered(value: Any, size: int) -> list[Any]:
-    """Return the JSON `value` of each of `size` ranks."""
-    own = json.dumps(value).encode()
-    if size == 1:
-        return [json.loads(own)]
-    lengths = [torch.tensor(0) for _ in range(size)]
-    dist.all_gather(lengths, torch.tensor(len(own)))
-    longest = int(max(lengths))
-    buffers = [torch.empty(longest, dtype=torch.uint8) for _ in range(size)]
-    dist.all_gather(buffers, _tensor(own.ljust(longest)))
-    return [json.loads(buffer.numpy().tobytes()) for buffer in buffers]
-
-
-def _tensor(content: bytes) -> torch.Tensor:
-    """Return a tensor (bytes,) with a copy of `content`."""
-    return torch.tensor(np.frombuffer(content, dtype=np.uint8))
+def _gpu(device: torch.device) -> str:
+    """Return what identifies an NVIDIA GPU anywhere; an empty string for a CPU."""
+    on_gpu = device.type == "cuda"
+    return str(torch.cuda.get_device_properties(device).uuid) if on_gpu else ""
 
 
 def has_nvidia_gpu() -> bool:
@@ -130,51 +265,55 @@ def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
 def join(seconds: float = 0, environment: Mapping[str, str] = os.environ) -> World:
     """Join the process group of torchrun's variables; without them return a world of one rank.
 
-    A collective fails after `seconds`; 0 is a day under supervisors and half an hour by hand.
+    A collective fails after `seconds`; 0 is a day under supervisors and half an hour by hand. Under
+    a supervisor that forms groups in place the rank is alone at first, and waits for its orders.
+
+    Raises `LaunchError` if that supervisor does not answer.
     """
-    rank = int(environment.get("RANK", "0"))
-    size = int(environment.get("WORLD_SIZE", "1"))
-    local_rank = int(environment.get("LOCAL_RANK", "0"))
-    node = environment.get("HEARTH_NODE") or os.uname().nodename
-    generation = int(environment.get("HEARTH_GENERATION", "0"))
-    device = gradient_device = own_device(environment)
-    gradients = None
-    if size > 1:
-        usual = _SUPERVISED if "HEARTH_GENERATION" in environment else _BY_HAND
-        timeout = timedelta(seconds=seconds) if seconds else usual
-        dist.init_process_group("gloo", timeout=timeout)
-        on_gpu = device.type == "cuda"
-        own = str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None
-        gpus = _gathered(own, size)
-        if all(gpus) and len(set(gpus)) == size:
-            gradients = dist.new_group(backend="nccl", timeout=timeout)
-        else:
-            gradient_device = torch.device("cpu")
-    return World(rank, size, local_rank, node, device, gradients, gradient_device, generation)
+    device = own_device(environment)
+    usual = _SUPERVISED if "HEARTH_GENERATION" in environment else _BY_HAND
+    world = World(
+        rank=int(environment.get("RANK", "0")),
+        size=int(environment.get("WORLD_SIZE", "1")),
+        local_rank=int(environment.get("LOCAL_RANK", "0")),
+        node=environment.get("HEARTH_NODE") or os.uname().nodename,
+        device=device,
+        generation=int(environment.get("HEARTH_GENERATION", "0")),
+        timeout=timedelta(seconds=seconds) if seconds else usual,
+        control=Control.connect(environment),
+    )
+    if world.size > 1 and not world.control:
+        world.join_all()
+    return world
 
 
 def leave(world: World) -> None:
-    """Destroy the process group, after a barrier.
+    """Leave the group, after a barrier.
 
     Without the barrier, gloo aborts a rank whose peer destroys the group while it is still
-    communicating (measured: 3 to 5 of 12 runs without the barrier, 0 of 24 with it).
+    communicating (measured: 3 to 5 of 12 runs without the barrier, 0 of 24 with it). A group that
+    breaks now has done its work.
     """
-    if world.size > 1:
-        dist.barrier()
-        dist.destroy_process_group()
+    if world.control:
+        with suppress(GroupBroken):
+            world.barrier()
+        world.drop()
+    elif world.size > 1:
+        world.barrier()
+        world.drop()
 
 
 def agree(world: World, facts: Mapping[str, Any]) -> None:
-    """Check that each of `facts` is the same on all ranks that have it.
+    """Check that each of `facts` is the same on all members that have it.
 
-    Raises `HearthError` on all ranks, naming the nodes that differ from the first rank.
+    Raises `HearthError` on all members, naming the nodes that differ from the first.
     """
     everyone = world.gather((world.node, dict(facts)))
     findings = []
     for name in dict.fromkeys(key for _, found in everyone for key in found):
         (first, leader, expected), *others = (
             (rank, node, found[name])
-            for rank, (node, found) in enumerate(everyone)
+            for rank, (node, found) in zip(world.members, everyone, strict=True)
             if name in found
         )
         findings += [

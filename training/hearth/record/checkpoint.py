@@ -220,8 +220,8 @@ def share_newest(
         return None
     if all(each == held[source] for each in held):
         return own
-    pieces = _broadcast(own.path if own else None, source, world)
-    if world.local_rank == 0 and held[world.rank] != held[source]:
+    pieces = _broadcast(own.path if own else None, world.members[source], world)
+    if world.local_rank == 0 and held[world.members.index(world.rank)] != held[source]:
         try:
             _store(folder, step, pieces)
         except OSError as error:

@@ -68,7 +68,7 @@ class Copies:
             with self._metrics.open("rb") as file:
                 file.seek(self._given)
                 news = file.read()
-        news = self._world.bytes_from(0, news)
+        news = self._world.bytes_from(self._world.leader, news)
         if self._world.local_rank == 0 and not self._world.leads:
             with self._metrics.open("ab") as file:
                 file.truncate(self._given)  # remove lines of an earlier launch

@@ -1,0 +1,212 @@
+"""A rank's side of the socket to its supervisor: it tells what it does, and is given orders.
+
+A thread reads the orders, so that an `Interrupt` reaches a rank that waits for a peer. If the
+supervisor dies, the rank ends.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from hearth.base.errors import LaunchError
+from hearth.ranks.orders import (
+    CONTROL,
+    LAYOUT,
+    SOCKET,
+    Ended,
+    Form,
+    Here,
+    Interrupt,
+    Leave,
+    Load,
+    News,
+    NodeRanks,
+    Pause,
+    ProtocolError,
+    Waiting,
+    connect_to_supervisor,
+    decode,
+    encode,
+    node_of_each_rank,
+    parse_layout,
+    ranks_of,
+)
+
+_TERMINATED = 128 + signal.SIGTERM
+
+
+def take_ranks_in_place() -> None:
+    """Under a supervisor that forms groups in place, set this rank's stable rank in RANK.
+
+    torchrun starts the ranks of this node only and numbers them from 0. WORLD_SIZE becomes the
+    number of all ranks in the layout.
+
+    Raises `LaunchError` if the layout lacks this node, or has another number of ranks on it.
+    """
+    if CONTROL not in os.environ:
+        return
+    layout, node = _layout(os.environ), os.environ["HEARTH_NODE"]
+    own = ranks_of(layout, (node,)) if node in dict(layout) else ()
+    started = int(os.environ["LOCAL_WORLD_SIZE"])
+    if len(own) != started:
+        raise LaunchError(
+            f"{node} started {started} rank{'s' * (started != 1)}, but the run has {len(own)} "
+            "there: all nodes need the same specification of the run"
+        )
+    rank = own[int(os.environ["LOCAL_RANK"])]
+    size = len(node_of_each_rank(layout))
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size))
+    # A lost peer breaks the group. NCCL's watchdog would end this process instead.
+    os.environ.update(TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0")
+
+
+def _layout(environment: Mapping[str, str]) -> NodeRanks:
+    """Return the layout of the run.
+
+    Raises `LaunchError` if there is none, or a wrong one.
+    """
+    try:
+        return parse_layout(environment.get(LAYOUT, ""))
+    except ProtocolError as error:
+        raise LaunchError(f"{error}; the supervisor of this node must set it") from error
+
+
+class Control:
+    """The connection of a rank to its supervisor.
+
+    Attributes:
+        nodes: the node of every stable rank of the run.
+        generation: of the newest group that this rank was told to form; set by `World`.
+        interrupted: the newest interrupt, whose group and all before it are over.
+        leaving: the order to end, once it has come.
+        on_interrupt: called by the reading thread when the current group is over.
+    """
+
+    def __init__(self, connection: socket.socket, nodes: tuple[str, ...] = ()) -> None:
+        self.nodes = nodes
+        self.generation = 0
+        self.interrupted: Interrupt | None = None
+        self.leaving: Leave | None = None
+        self.on_interrupt: Callable[[Interrupt], None] = lambda _: None
+        self._pause = 0
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._orders: queue.SimpleQueue[Load | Form | Leave | None] = queue.SimpleQueue()
+        self._closed = False
+        self._reader = threading.Thread(target=self._read, name="control", daemon=True)
+        self._reader.start()
+
+    @classmethod
+    def connect(cls, environment: Mapping[str, str] = os.environ) -> Control | None:
+        """Connect to the supervisor that listens in this folder; None if the rank has none.
+
+        Raises `LaunchError` if the supervisor does not answer.
+        """
+        if CONTROL not in environment:
+            return None
+        nodes = node_of_each_rank(_layout(environment))
+        folder = Path.cwd()
+        try:
+            connection = connect_to_supervisor(folder)
+        except OSError as error:
+            raise LaunchError(
+                f"{folder / SOCKET}, the socket of this node's supervisor, does not answer "
+                f"({error.strerror}): start the run with train.yml"
+            ) from error
+        control = cls(connection, nodes)
+        control.tell(Here(int(environment["LOCAL_RANK"]), os.getpid()))
+        return control
+
+    @property
+    def paused(self) -> bool:
+        """Whether the supervisor wants the current group to be left after the step."""
+        return self._pause == self.generation > 0
+
+    def is_over(self, generation: int) -> str:
+        """Return why the group of this generation is over; an empty string if it is not."""
+        last = self.interrupted
+        return (last.why or "interrupted") if last and last.generation >= generation else ""
+
+    def tell(self, message: News) -> None:
+        """Send a message to the supervisor.
+
+        Raises `SystemExit` if the supervisor has died.
+        """
+        try:
+            with self._sending:
+                self._connection.sendall(encode(message))
+        except OSError as error:
+            raise SystemExit(_TERMINATED) from error
+
+    def wait(self, waiting: Waiting) -> Load | Form | Leave:
+        """Tell the supervisor that this rank waits, and return its next order.
+
+        Raises `SystemExit` if the supervisor has died.
+        """
+        self.tell(waiting)
+        order = self._orders.get()
+        if order is None:
+            raise SystemExit(_TERMINATED)
+        return order
+
+    def end(self, outcome: str, step: int) -> None:
+        """Tell the supervisor that training is over for this rank, and close the connection."""
+        self.tell(Ended(outcome, step))
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the supervisor's end is no longer noticed."""
+        self._closed = True
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._reader.join()
+        self._connection.close()
+
+    def _read(self) -> None:
+        """Take orders until the connection ends."""
+        try:
+            with self._connection.makefile("rb") as lines:
+                for line in lines:
+                    self._take(line)
+        except (OSError, ProtocolError) as error:
+            if not self._closed:
+                print(f"hearth: lost the supervisor of this node: {error}", flush=True)
+        self._orders.put(None)
+        if not self._closed:
+            # Whatever this rank does, in Python or not, it must not outlive its supervisor.
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _take(self, line: bytes) -> None:
+        """Act on an order, or lay it down for `wait`.
+
+        Raises `ProtocolError` if the line is no order.
+        """
+        match decode(line):
+            case Interrupt() as order:
+                self._interrupt(order)
+            case Pause(generation):
+                self._pause = generation
+            case Load() as order:
+                self._orders.put(order)
+            case Form() as order:
+                self._interrupt(Interrupt(order.generation - 1, "a newer group is formed"))
+                self._orders.put(order)
+            case Leave() as order:
+                self.leaving = order
+                self._orders.put(order)
+            case message:
+                raise ProtocolError(f"{type(message).__name__} is no order")
+
+    def _interrupt(self, order: Interrupt) -> None:
+        """Keep an interrupt, and act on it if it is of the current group."""
+        if self.interrupted is None or order.generation > self.interrupted.generation:
+            self.interrupted = order
+        if order.generation >= self.generation:
+            self.on_interrupt(order)
