@@ -31,6 +31,8 @@ from hearth.config import (
 from hearth.config.cli import CommandLine, parse_command_line, rank_from_environment
 from hearth.config.layout import Layout
 from hearth.fit.catalogue import listing
+from hearth.ranks.control import take_ranks_in_place
+from hearth.ranks.orders import RANK_AGAIN
 from hearth.ranks.slurm import STEP, take_ranks
 
 
@@ -41,8 +43,8 @@ def requested_run(typed: CommandLine, layout: Layout) -> Run:
     return resolve_run(typed.given, layout.results, file=typed.config)
 
 
-def train(run: Run, layout: Layout, by_hand: bool) -> None:
-    """Train `run` as one of its ranks."""
+def train(run: Run, layout: Layout, by_hand: bool) -> int:
+    """Train `run` as one of its ranks; return the exit status."""
     # Imported late, so that --help and a wrong setting are answered soon; Unsloth, where it is the
     # backend, must come before everything that imports transformers.
     with loading():
@@ -51,7 +53,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
         prime_backend(run.settings, layout)
         from hearth.measure.own_speed import measured_here
         from hearth.prepare.node import prepare
-        from hearth.ranks.world import agree, join, leave
+        from hearth.ranks.entering import enter
+        from hearth.ranks.world import GroupBroken, agree, join, leave
         from hearth.trainer.loop import Trainer
 
     say = print if rank_from_environment() == 0 else lambda _: None
@@ -64,7 +67,12 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     if by_hand:  # every rank derived its own run name from the time; all use rank 0's
         run = run_of(world.from_leader(run_text(run)), "the run of rank 0")
     folder = layout.run_dir(run.name)
-    trainer = Trainer(run, layout, prepared, measured, world)
+    choices = enter(world) if world.control else None
+    try:
+        trainer = Trainer(run, layout, prepared, measured, world, choices)
+    except GroupBroken as broken:  # what has been loaded so far fits no other group
+        print(f"hearth: loads again, since a group broke: {broken}", file=sys.stderr, flush=True)
+        return RANK_AGAIN
     if by_hand and world.local_rank == 0:
         write_run(run, folder / "run.yml")
     try:
@@ -75,10 +83,16 @@ def train(run: Run, layout: Layout, by_hand: bool) -> None:
     if world.leads:
         print(f"{outcome}: {folder}", flush=True)
     leave(world)
+    if world.control:
+        world.control.end(outcome, trainer.step)
+    return 0
 
 
 def run_command_line() -> int:
-    """Run the command line; return the exit status: 0, or 2 for an error of the user's."""
+    """Run the command line and return the exit status: 0, 2 for an error of the user's.
+
+    It is RANK_AGAIN for a rank that must be started again.
+    """
     try:
         typed = parse_command_line()
         if typed.list_models:
@@ -89,12 +103,11 @@ def run_command_line() -> int:
         if typed.dry_run:
             print(describe_settings(run))
             return 0
-        train(run, layout, by_hand=typed.run_file is None)
+        return train(run, layout, by_hand=typed.run_file is None)
     except HearthError as error:
         return report(error)
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 def report(error: HearthError) -> int:
@@ -110,6 +123,7 @@ def main() -> int:
     """Find this process's rank, run the command line and return the exit status."""
     try:
         take_ranks()
+        take_ranks_in_place()
     except HearthError as error:
         return report(error)
     # Imported late, since torch reads OMP_NUM_THREADS, which a step of Slurm may set.

@@ -55,7 +55,13 @@ class Trainer:
     """One rank of a run: `train()` resumes its newest checkpoint and trains to the end."""
 
     def __init__(
-        self, run: Run, layout: Layout, prepared: Prepared, measured: Measured, world: World
+        self,
+        run: Run,
+        layout: Layout,
+        prepared: Prepared,
+        measured: Measured,
+        world: World,
+        choices: dict[str, Any] | None = None,
     ) -> None:
         settings = run.settings
         self.run, self.world, self.settings = run, world, settings
@@ -70,7 +76,7 @@ class Trainer:
         if found:
             self._check_begun_with(found)
         # A resumed run keeps the values that `auto` was first resolved to, even on other nodes.
-        begun = found.facts if found else {}
+        begun = choices or (found.facts if found else {})
         self.planner = choose_planner(settings, measured, layout, world)
         self.order: RowOrder | StreamOrder = StreamOrder(settings.global_batch)
         if not settings.streaming:
