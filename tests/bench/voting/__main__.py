@@ -1,0 +1,141 @@
+"""Look for histories in which two groups train one run, under Hearth's voting rule and wrong ones.
+
+    python -m tests.bench.voting --histories 20000
+
+plays random histories of two to five nodes in a simulated network that is cut and mended, whose
+messages come late, twice or never, and whose nodes crash, lose their disks, leave and propose teams
+at the same time; then every history of two and three nodes within small limits. Each must end with
+one team of all nodes, and at no time may two groups train. Rules that are wrong in one respect are
+played as well, until two groups train. It takes two minutes on one core and touches nothing.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import Counter
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from support.voting_histories import History, Limits, first_violation, search, settled
+from support.voting_network import NAMES, WRONG, Network, Rules, Violation
+
+from tests.bench.command import Bench, Figures, at_least
+from tests.bench.lab import CommandFailed
+from tests.bench.paper import aim, measured
+
+STEPS = 120
+"""Events of a random history."""
+
+SEARCHES = (
+    (2, Limits(proposals=3, crashes=1, wipes=1)),
+    (3, Limits(proposals=2)),
+    (3, Limits(proposals=2, crashes=1)),
+    (3, Limits(proposals=2, wipes=1)),
+)
+
+
+def play(histories: int) -> dict[str, Any]:
+    """Play random histories; return what happened in them, and the violations by number."""
+    events: Counter[str] = Counter()
+    nodes: Counter[int] = Counter()
+    trained, found, began = 0, {}, perf_counter()
+    for seed in range(histories):
+        history = History(seed, Rules())
+        try:
+            history.play(STEPS)
+        except Violation as violation:
+            found[seed] = str(violation)
+        events += history.events
+        nodes[len(history.network.nodes)] += 1
+        trained += history.network.trained
+        if (seed + 1) % 5000 == 0:
+            print(f"bench: {seed + 1} of {histories} histories", flush=True)
+    return {
+        "histories": histories,
+        "events": dict(events),
+        "nodes": {str(count): nodes[count] for count in sorted(nodes)},
+        "trained": trained,
+        "violations": found,
+        "seconds": perf_counter() - began,
+    }
+
+
+def play_wrong(rules: Rules, histories: int) -> dict[str, Any]:
+    """Play a wrong rule until it shows, and until two groups train."""
+    found: dict[str, Any] = {"rule": rules.name}
+    for name, strict in (("shown", True), ("two_train", False)):
+        first = first_violation(rules, range(histories), STEPS, strict)
+        found[name] = None if first is None else first[0] + 1
+    return found
+
+
+def search_all(count: int, limits: Limits) -> dict[str, Any]:
+    """Search all histories within limits, from a team of all nodes and from empty disks."""
+    found: dict[str, Any] = {"nodes": count, **vars(limits), "violation": ""}
+    began = perf_counter()
+    try:
+        found["states"] = search(settled(count, Rules()), limits)
+        found["states_from_empty"] = search(Network(NAMES[:count]), limits)
+    except Violation as violation:
+        found["violation"] = str(violation)
+    print(f"bench: searched {count} nodes, {limits}", flush=True)
+    return found | {"seconds": perf_counter() - began}
+
+
+def measure(given: Namespace, _: Path) -> dict[str, Any]:
+    figures = {
+        "steps": STEPS,
+        "random": play(given.histories),
+        "searches": [search_all(count, limits) for count, limits in SEARCHES],
+        "wrong": [play_wrong(rules, given.histories) for rules in WRONG],
+    }
+    if missed := [each["rule"] for each in figures["wrong"] if each["shown"] is None]:
+        raise CommandFailed(f"wrong rules that no history shows: {', '.join(missed)}")
+    return figures
+
+
+def table(figures: Figures) -> str:
+    played, searches = figures["random"], figures["searches"]
+    events = played["events"]
+    lines = [
+        "Simulated: the functions that the supervisors use, in a network of two to five nodes; a "
+        f"history is {figures['steps']} random events, after which all nodes come back. "
+        f"{measured(figures)} {played['histories']:,} histories, in which "
+        f"{events['propose']:,} teams were proposed and {played['trained']:,} trained; "
+        f"{events['cut']:,} cuts of the network, {events['crash']:,} crashes, {events['wipe']:,} "
+        f"disks lost, {events['lose']:,} messages lost, {events['late']:,} through a cut that "
+        f"came after them, {events['again']:,} twice.",
+        "",
+        "Every history of few events, from a team of all nodes and from empty disks:",
+        "",
+        "| nodes | proposals up to | crashes up to | disks lost up to | states | violations |",
+        "|--:|--:|--:|--:|--:|--:|",
+    ]
+    for each in searches:
+        states = each.get("states", 0) + each.get("states_from_empty", 0)
+        lines.append(
+            f"| {each['nodes']} | {each['proposals']} | {each['crashes']} | {each['wipes']} "
+            f"| {states:,} | {each['violation'] or 0} |"
+        )
+    lines += [
+        "",
+        "Wrong rules, and the number of random histories until one shows:",
+        "",
+        "| wrong in one respect | until it shows | until two groups train |",
+        "|---|--:|--:|",
+    ]
+    for each in figures["wrong"]:
+        both = each["two_train"] or f"more than {played['histories']:,}"
+        lines.append(f"| {each['rule']} | {each['shown']} | {both} |")
+    violations = [*played["violations"].values(), *(e["violation"] for e in searches)]
+    count = sum(map(bool, violations))
+    words = "At no time two groups train, and all nodes form one team when they are back"
+    return "\n".join([*lines, "", aim(words, count == 0, f"{count} violations")])
+
+
+if __name__ == "__main__":
+    bench = Bench("voting", __doc__, table)
+    enough = at_least(1000, "wrong rules must show in them")
+    bench.option("--histories", type=enough, default=20000, help="random ones (default: 20000)")
+    bench.run(measure)
