@@ -100,6 +100,33 @@ def test_a_node_that_leaves_in_order_hands_in_its_vote():
     assert refused({"tower": votes["tower"]}, run=pair).missing == ("laptop",)
 
 
+@pytest.mark.parametrize(
+    ("run", "losses", "teams"),
+    [
+        (2, ["laptop"], [("tower",)]),
+        (2, ["tower"], [None]),
+        (3, ["tower"], [RUN[1:3]]),
+        (3, ["tower", "attic"], [RUN[1:3], ("laptop",)]),
+        (3, ["tower", "laptop"], [RUN[1:3], None]),
+        (3, ["tower laptop"], [None]),
+        (4, ["attic cellar"], [RUN[:2]]),
+        (4, ["tower laptop"], [None]),
+        (4, ["tower", "laptop"], [RUN[1:], RUN[2:]]),
+        (4, ["tower", "cellar"], [RUN[1:], RUN[1:3]]),
+    ],
+)
+def test_the_examples_of_the_page_on_lost_nodes(run, losses, teams):
+    nodes = RUN[:run]
+    votes = agreed(dict.fromkeys(nodes, EMPTY), run=nodes)
+    for lost, expected in zip(losses, teams, strict=True):
+        votes = {node: its for node, its in votes.items() if node not in lost.split()}
+        if expected is None:
+            assert refused(votes, run=nodes)
+        else:
+            assert asked(votes, run=nodes).config.nodes == expected
+            votes = agreed(votes, run=nodes)
+
+
 def test_no_team_is_left_if_all_leave():
     assert "no team is left" in refused(dict.fromkeys(RUN, WHOLE), leaving=RUN).reason
 
