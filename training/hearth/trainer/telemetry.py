@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -138,13 +138,21 @@ def _start_wandb(run: Run, folder: Path) -> Any:
     return init(mode="offline")
 
 
-def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:
-    """Format a step record as a log line; `nodes` names each rank's node."""
+def step_line(
+    record: dict[str, Any], nodes: Sequence[str], present: Collection[str] | None = None
+) -> str:
+    """Format a step record as a log line.
+
+    `nodes` names each rank's node; `present` are those in the group now, None for all.
+    """
     by_node: dict[str, float] = {}
     tokens = record["tokens_per_second_by_rank"]
     for node, speed in zip(nodes, tokens, strict=True):
         by_node[node] = by_node.get(node, 0.0) + speed
-    shares = ", ".join(f"{node} {speed:.0f}" for node, speed in by_node.items())
+    away = [node for node in by_node if present is not None and node not in present]
+    shares = ", ".join(
+        f"{node} {speed:.0f}" for node, speed in by_node.items() if speed or node not in away
+    )
     left = duration(record["eta_seconds"])
     slow = waited_for(record["compute_seconds_by_rank"], tokens, nodes)
     skipped = {"as not finite": record["skipped"], "by the loss scaler": record["scaler_skipped"]}
@@ -152,5 +160,6 @@ def step_line(record: dict[str, Any], nodes: Sequence[str]) -> str:
         f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  "
         f"{record['tokens_per_second']:.0f} tokens/s ({shares})  {left} left"
         + (f"  the others wait for {slow}" if slow else "")
+        + (f"  without {', '.join(away)}" if away else "")
         + "".join(f"  {count} skipped {why}" for why, count in skipped.items() if count)
     )
