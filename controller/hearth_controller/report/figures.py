@@ -8,7 +8,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from hearth_controller.report.palette import ALARM, FAINT, GRID, HELD_OUT, INK, LOSS, colours_of
+from hearth_controller.report.palette import (
+    ALARM,
+    FAINT,
+    GRID,
+    HELD_OUT,
+    INK,
+    LOSS,
+    PAPER,
+    colours_of,
+)
 from hearth_controller.report.svg import as_svg, drawing
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.teams import Team
@@ -231,6 +240,7 @@ def _name_changes(panel: Axes, places: Sequence[tuple[float, Team]]) -> None:
             textcoords="offset points",
             color=_colour(team),
             fontsize=9,
+            bbox={"facecolor": PAPER, "alpha": 0.75, "linewidth": 0, "pad": 0.5},
             ha="right" if before else "left",
             va="top",
         )

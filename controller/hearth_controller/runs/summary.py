@@ -180,8 +180,9 @@ def _absences(story: Story) -> list[Row]:
     lines = _first([f"{each.node} {each.text}" for each in story.absences])
     if not lines:
         return []
+    regroups = f"in {len(story.teams)} regroup{'s' * (len(story.teams) > 1)}"
     cost = describe_cost(story.teams)
-    return [("on the way", lines + [f"the others waited {cost}"] * bool(cost))]
+    return [("on the way", lines + [f"{cost} {regroups}"] * bool(cost))]
 
 
 def _interruptions(outcome: Outcome, story: Story) -> list[Row]:

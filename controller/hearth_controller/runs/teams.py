@@ -107,12 +107,9 @@ def absences(launches: Sequence[_Launch], teams: Iterable[Team]) -> list[Absence
 
 
 def describe_cost(teams: Sequence[Team]) -> str:
-    """Return the time that regroups cost the nodes that stayed, '' if it is not on record."""
+    """Return how long the nodes that stayed waited in regroups, '' if it is not on record."""
     waited = [team.waited for team in teams if team.waited is not None]
-    if not waited:
-        return ""
-    total = _seconds(sum(waited))
-    return total if len(waited) == 1 else f"{total} in {len(waited)} regroups"
+    return f"the others waited {_seconds(sum(waited))}" if waited else ""
 
 
 def _groups(

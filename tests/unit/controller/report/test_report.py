@@ -308,7 +308,9 @@ def test_the_page_lists_who_left_and_who_joined_and_what_it_cost(run):
     }
     elements = Elements(page(read(run)))
     text = " ".join(elements.text.split())
-    assert_names(text, "regroups2 6.8 s in 2 regroups", "Who left and who joined", LEFT["laptop"])
+    assert_names(
+        text, "regroups2 the others waited 6.8 s", "Who left and who joined", LEFT["laptop"]
+    )
     assert elements.tags["script"] == 0
     (_, laptop, _) = node_rows(read(run))
     whole = sum(row["rows"] for row in node_rows(read(run)))

@@ -41,7 +41,7 @@ def test_a_node_that_left_is_away_until_it_is_back():
     back = (START, ALL, GONE, WITHOUT, BACK)
     assert story(*back).away == {}
     assert texts(*back) == [f"lap left after step 12 ({SILENT}), came back after step 40"]
-    assert describe_cost(story(*back).teams) == "7.2 s in 2 regroups"
+    assert describe_cost(story(*back).teams) == "the others waited 7.2 s"
 
 
 def test_a_run_may_begin_without_a_node():
