@@ -294,11 +294,14 @@ def _part(rank: int, digest: Digest | None, reason: str) -> NodeRun:
 def _state(
     parts: Mapping[str, NodeRun], records: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the state of a run and the record that shows it."""
+    """Return the state of a run and the record that shows it.
+
+    Of several it is that of the newest group: a node that left may not have heard of it yet.
+    """
     for state in UNDER_WAY:
-        for node, part in parts.items():
-            if part.state == state:
-                return state, records[node]
+        found = [records[node] for node, part in parts.items() if part.state == state]
+        if found:
+            return state, max(found, key=generation_of)
     final = list(telling(records).values())
     if not final:
         gone = [record for node, record in records.items() if parts[node].state == "gone"]

@@ -142,10 +142,11 @@ def test_a_team_of_an_earlier_group_says_nothing_of_who_is_missing():
     assert (run.missing, run.why) == ([], None)
 
 
-def test_rank_0_may_be_the_one_that_left():
+@pytest.mark.parametrize("alive", [True, False])
+def test_rank_0_may_be_the_one_that_left(alive):
     gone_on = metrics(step=31, teams=[team(1, 30, "laptop", desk="broke off")], regroups=1)
     # Its own record ends with the group that it was in.
-    desk = digest("desk", metrics=metrics(step=30), alive=False)
+    desk = digest("desk", metrics=metrics(step=30), alive=alive)
     run = seen(desk, digest("laptop", metrics=gone_on, **IN_TEAM_1))
     assert (run.state, run.story.step, run.team) == ("running", 31, ["laptop"])
     assert_names(run.why, "desk", "which left after step 30 (broke off)")
