@@ -170,12 +170,14 @@ class Replayed(Planner):
         self._steps = record.steps
         self._from = [step for step, _ in record.plans]
         self._plans = [plan for _, plan in record.plans]
+        self._regrouped: dict[int, Plan] = {}
 
     def regroup(
         self, members: Sequence[int], speeds: Mapping[int, Speed], slowness: Mapping[int, float]
     ) -> None:
         """Give the rows of absent ranks to `members` from now on; see `Planner.regroup`."""
         self._members = tuple(members)
+        self._regrouped = {}
 
     def plans(self, step: int, sizes: Sequence[int]) -> Plans:
         """Return the plans that applied in these steps, for the members of the group.
@@ -202,7 +204,9 @@ class Replayed(Planner):
                 f"{self._steps} steps, is of {sum(plan.rows)} rows and this step has {rows}; take "
                 + (f"max_steps={self._steps}" if beyond else "the same global_batch and data")
             )
-        return self._without_absent(plan)
+        if at not in self._regrouped:
+            self._regrouped[at] = self._without_absent(plan)
+        return self._regrouped[at]
 
     def _without_absent(self, plan: Plan) -> Plan:
         """Return `plan` with the rows of absent ranks divided among the members."""
