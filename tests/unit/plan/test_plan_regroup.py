@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -215,3 +215,46 @@ def test_a_smaller_team_divides_the_rows_of_a_record_in_proportion():
     assert planner.plans(2, [12])[0].rows == (12, 0, 0)
     planner.regroup((0, 1, 2), {}, {})
     assert planner.plans(0, [12]) == (whole,)
+
+
+FOUR = [*HOME, Speed((1, 2, 4), (0.3, 0.5, 0.9))]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.sets(st.integers(0, 3), min_size=1),
+            st.integers(0, 3),
+            st.lists(st.floats(0.5, 20), min_size=4, max_size=4),
+            st.sampled_from([None, (3, 1), (0, 1), (3, 2)]),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_all_members_make_the_same_plans_whoever_left_and_joined_before(history):
+    planners: dict[int, AdaptivePlanner] = {}
+    for members, choice, slowness, too_large in history:
+        members = sorted(members)
+        stayed = [rank for rank in members if rank in planners]
+        # A rank that left has lost all that it knew.
+        planners = {rank: planners.get(rank) or AdaptivePlanner([UNKNOWN] * 4) for rank in members}
+        measured = {rank: FOUR[rank] for rank in members}
+        known = taught(planners[stayed[choice % len(stayed)]]) if stayed else Known()
+        for planner in planners.values():
+            planner.regroup(members, measured | dict(known.speeds), known.slowness)
+            for rank, size in known.limits.items():
+                planner.fits_no_more_than(rank, size)
+        for step in range(4):
+            plans = {planner.plans(step, [24, 20]) for planner in planners.values()}
+            assert len(plans) == 1
+            (steps,) = plans
+            rows = [sum(plan.rows[rank] for plan in steps) for rank in range(4)]
+            assert sum(rows) == 44
+            times = [FOUR[rank].of_rows(rows[rank]) * slowness[rank] for rank in range(4)]
+            for planner in planners.values():
+                if too_large and step == 1:
+                    planner.fits_no_more_than(*too_large)
+                planner.observe(steps, rows, times)
+        assert len({planner.share(31) for planner in planners.values()}) == 1
