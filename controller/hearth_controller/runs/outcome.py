@@ -171,23 +171,19 @@ class Outcome:
         ]
         return max(there, key=lambda node: _progress(self.by_node[node]), default="")
 
-    @property
-    def leader(self) -> str:
-        """The node with the results: the first of the last group, or that of rank 0."""
-        reached = self.by_node.get(self.source, {}).get("reached") or {}
-        first = (node for node, end in self.by_node.items() if end.get("rank") == 0)
-        return reached.get("leader") or next(first, "")
-
     def files(self, node: str, run: str) -> dict[str, str]:
         """Return the files to bring from a node: path in its workspace by path in the run's folder.
 
-        Every node has a log, and the files of a script; `source` has the record, and `leader` the
-        results.
+        Every node has a log, and the files of a script; `source` has the record and the results.
+        Without the others' word its results are the run's only if it has the end on record.
         """
         if self.by_node.get(node, {}).get("rank") is None:
             return {}
         results = f"results/{run}"
-        names = _RECORD * (node == self.source) + _RESULTS * (node == self.leader)
+        names: tuple[str, ...] = ()
+        if node == self.source:
+            _, _, ended = _progress(self.by_node[node])
+            names = _RECORD + (_RESULTS if ended or not self.unanswered else ())
         record = {name: f"{results}/{name}" for name in names}
         if self.by_node[node].get("job") is not None:
             record[f"logs/{node}.job.log"] = f"{results}/job.log"

@@ -39,8 +39,8 @@ def lines(*records):
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def reached(generation, step, leader="", ended=False):
-    return {"generation": generation, "leader": leader, "step": step, "ended": ended}
+def reached(generation, step, ended=False):
+    return {"generation": generation, "step": step, "ended": ended}
 
 
 def test_progress_is_the_newest_group_its_last_step_and_whether_the_run_ended(tmp_path):
@@ -49,25 +49,24 @@ def test_progress_is_the_newest_group_its_last_step_and_whether_the_run_ended(tm
     assert progress.now() == {}
     file.write_text("")
     assert progress.now() == {}
-    ranks = [{"node": "desk"}, {"node": "lap"}]
-    text = lines({"kind": "start", "generation": 4, "step": 0, "ranks": ranks})
+    text = lines({"kind": "start", "generation": 4, "step": 0, "ranks": []})
     for addition, expected in (
-        ("", reached(4, 0, "desk")),
-        (lines({"kind": "step", "step": 1}, {"kind": "step", "step": 2}), reached(4, 2, "desk")),
-        (lines({"kind": "plan", "step": 9}, {"kind": "step", "step": 3}), reached(4, 3, "desk")),
+        ("", reached(4, 0)),
+        (lines({"kind": "step", "step": 1}, {"kind": "step", "step": 2}), reached(4, 2)),
+        (lines({"kind": "plan", "step": 9}, {"kind": "step", "step": 3}), reached(4, 3)),
         (
             lines({"kind": "team", "generation": 5, "step": 3, "nodes": ["lap"]}),
-            reached(5, 3, "lap"),
+            reached(5, 3),
         ),
-        (lines([1], {"kind": "step"}, {"kind": "end", "step": 3}), reached(5, 3, "lap", True)),
-        ("[" * 5000 + "\n", reached(5, 3, "lap", True)),
+        (lines([1], {"kind": "step"}, {"kind": "end", "step": 3}), reached(5, 3, True)),
+        ("[" * 5000 + "\n", reached(5, 3, True)),
     ):
         text += addition
         file.write_text(text)
         assert progress.now() == expected
     half = lines({"kind": "start", "generation": 6, "step": 2})
     file.write_text(text + half[:-5])
-    assert progress.now() == reached(5, 3, "lap", True)
+    assert progress.now() == reached(5, 3, True)
     file.write_text(text + half)
     assert progress.now() == reached(6, 2)
     (tmp_path / "other").write_text(lines({"kind": "start"}))

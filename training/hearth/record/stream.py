@@ -75,8 +75,7 @@ class Progress:
     def now(self) -> dict[str, Any]:
         """Return the progress, empty without a record.
 
-        It has the `generation` of the last group, the `leader`, its first node, the last `step`,
-        and whether the run has `ended`.
+        It has the `generation` of the last group, the last `step`, and whether the run has `ended`.
         """
         try:
             with open(self._path, "rb") as file:
@@ -110,10 +109,8 @@ class Progress:
             record = json.loads(line) if line else {}
             kind = record.get("kind")
             if kind in ("start", "team"):
-                nodes = record.get("nodes") or [rank["node"] for rank in record.get("ranks", ())]
                 self._known = {
                     "generation": int(record.get("generation", 0)),
-                    "leader": str(nodes[0]) if nodes else "",
                     "step": int(record.get("step", 0)),
                     "ended": False,
                 }

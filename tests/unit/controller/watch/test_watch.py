@@ -273,7 +273,7 @@ def test_how_far_the_metrics_of_a_node_reach_is_known_at_its_end(follow, write, 
     write("results/r1/supervisor.json", record("finished", rank=2))
     follower = follow(stream(metrics=None))
     outcome_of(follower)
-    reached = {"generation": 0, "leader": "desk", "step": 60, "ended": True}
+    reached = {"generation": 0, "step": 60, "ended": True}
     assert follower.facts["reached"] == reached
 
 
