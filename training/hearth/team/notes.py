@@ -160,6 +160,8 @@ class Notes:
         self.judged = team.generation
         reports = view.reports
         members = {node: reports[node] for node in team.nodes if node in reports}
+        if any(report.generation != team.generation for report in members.values()):
+            return  # Others have formed newer teams since, while this node started its ranks again.
         if len(members) < len(team.nodes) or any(
             report.state not in WAITING or report.leaving for report in members.values()
         ):
