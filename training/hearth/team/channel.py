@@ -1,0 +1,92 @@
+"""The supervisor's side of the socket at which it gives its own ranks orders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hearth.ranks.orders import (
+    SOCKET,
+    Here,
+    News,
+    Order,
+    ProtocolError,
+    decode,
+    encode,
+    listen_for_ranks,
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A rank of this node, of this start of the ranks, said something."""
+
+    start: int
+    local_rank: int
+    message: News
+
+
+class Channel:
+    """Accepts this node's ranks, and puts what they say into a queue.
+
+    `say` takes lines for the log.
+    """
+
+    def __init__(
+        self, folder: Path, events: asyncio.Queue[Any], say: Callable[[str], None]
+    ) -> None:
+        self._folder = folder
+        self._events = events
+        self._say = say
+        self._start = 0
+        self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Start to listen in the results folder."""
+        self._server = await asyncio.start_unix_server(
+            self._serve, sock=listen_for_ranks(self._folder)
+        )
+
+    def tell(self, order: Order) -> None:
+        """Give an order to all connected ranks."""
+        for writer in self._writers.values():
+            writer.write(encode(order))
+
+    def expect(self, start: int) -> None:
+        """Wait for the ranks of this start; the connected ones are ended and no longer heard."""
+        self._start = start
+        writers, self._writers = self._writers, {}
+        for writer in writers.values():
+            writer.transport.abort()
+
+    def close(self) -> None:
+        """Stop to listen, and remove the socket."""
+        self.expect(0)
+        if self._server:
+            self._server.close()
+            (self._folder / SOCKET).unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        local_rank, start = None, self._start
+        try:
+            here = decode(await reader.readline())
+            if not isinstance(here, Here):
+                raise ProtocolError(f"a rank begins with Here, not {here}")
+            local_rank = here.local_rank
+            self._writers[local_rank] = writer
+            self._events.put_nowait(Said(start, local_rank, here))
+            while line := await reader.readline():
+                message = decode(line)
+                if self._writers.get(local_rank) is not writer:
+                    break
+                self._events.put_nowait(Said(start, local_rank, message))
+        except (ProtocolError, ValueError, OSError) as error:  # ValueError: a line without an end
+            self._say(f"a rank of this node is no longer heard: {error}")
+        finally:
+            if local_rank is not None and self._writers.get(local_rank) is writer:
+                del self._writers[local_rank]  # the end of torchrun says why
+            writer.transport.abort()
