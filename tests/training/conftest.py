@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.supervisors import LOOP, Nodes
+from support.teams import Team
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,6 +35,20 @@ def nodes(tmp_path) -> Iterator[Callable[..., Nodes]]:
 
     def make(count: int, script: str = LOOP, folder: Path = tmp_path, **settings) -> Nodes:
         made.append(Nodes(folder, count, script, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def team(tmp_path) -> Iterator[Callable[..., Team]]:
+    """Make nodes of a run in place, with stand-ins of the ranks, and end all that they started."""
+    made: list[Team] = []
+
+    def make(count: int, **settings) -> Team:
+        made.append(Team(tmp_path, count, **settings))
         return made[-1]
 
     yield make

@@ -188,12 +188,9 @@ class NodeSupervisor:
         self._say(f"{verdict.state}" + (f": {cause.node}: {cause.message}" if cause else ""))
         await self._disconnect()
 
-    def _begin_launch(self, words: list[str], generation: int) -> None:
-        """Record that torchrun is about to be started by `words`, and where its log begins."""
+    def _begin_launch(self, words: list[str]) -> None:
+        """Note that torchrun is about to be started by `words`, and where its log begins."""
         self._record.command = words
-        self._record.generation = generation
-        self._record.cause = None
-        self._record.exit_code = None
         self._log_start = self._spec.log.stat().st_size if self._spec.log.exists() else 0
         self._launched, self._kills_before = time.time(), kills_so_far()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from hearth.base.errors import LaunchError
@@ -35,7 +36,7 @@ _Event = Message | Exited | StopAsked | Interrupted
 
 
 def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None = None) -> RunRecord:
-    """Run this node's part of a run to its end and return the record.
+    """Run this node's part of a run, in place or relaunching, and return the record at its end.
 
     `unit` is the systemd unit of this process, if any; `last` the record of a supervisor that
     went down in the middle of the run.
@@ -43,7 +44,10 @@ def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None =
     Raises:
         LaunchError: another run has the node, or its folders cannot be written.
     """
-    return live(_Supervisor, spec, unit, last)
+    kind: type[NodeSupervisor] = _Supervisor
+    if spec.in_place:  # by name, since that package builds on this one
+        kind = import_module("hearth.team.member").Member
+    return live(kind, spec, unit, last)
 
 
 class _Supervisor(NodeSupervisor):
@@ -179,8 +183,10 @@ class _Supervisor(NodeSupervisor):
 
     async def _launch(self, go: Go) -> None:
         words = command(self._spec, go)
-        self._begin_launch(words, go.generation)
+        self._begin_launch(words)
+        self._record.generation = go.generation
         self._record.missing = []
+        self._record.cause = None
         self._record.enter("running")
         self._record.write(self._spec.record)
         absent = [node for node in self._spec.nodes if node not in go.nodes]

@@ -1,0 +1,204 @@
+"""A stand-in of a rank in place: no torch, so that it starts fast. Run it as a script.
+
+It takes orders from its supervisor as Hearth's ranks do, and takes its steps together with the
+others over sockets to the first rank: whoever loses one, or is interrupted, leaves the group.
+
+STEPS is the number of steps, PACE the seconds of each, LOADING those of loading alone, and ALLOWED
+those that a step may take. Files in the results folder make it finish (`enough`), raise (`raise`)
+and hang (`hang`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from hearth.base.packet_filter import listening
+from hearth.ranks.orders import (
+    LAYOUT,
+    RANK_AGAIN,
+    Doing,
+    Ended,
+    Formed,
+    Here,
+    Interrupt,
+    Leave,
+    Load,
+    Pause,
+    Waiting,
+    connect_to_supervisor,
+    decode,
+    encode,
+    parse_layout,
+    ranks_of,
+)
+
+layout = parse_layout(os.environ[LAYOUT])
+node, local = os.environ["HEARTH_NODE"], int(os.environ["LOCAL_RANK"])
+own = ranks_of(layout, [node])[local]
+step, last = 0, int(os.environ.get("STEPS", 100000))
+pace = float(os.environ.get("PACE", 0.05))
+
+
+class Broken(Exception):
+    pass
+
+
+class Control:
+    def __init__(self):
+        self.connection = connect_to_supervisor(Path.cwd())
+        self.orders, self.over, self.pause, self.sockets = queue.Queue(), 0, 0, []
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def tell(self, message):
+        self.connection.sendall(encode(message))
+
+    def read(self):
+        for line in self.connection.makefile("rb"):
+            order = decode(line)
+            if isinstance(order, Pause):
+                self.pause = order.generation
+            elif isinstance(order, Interrupt):
+                self.over = max(self.over, order.generation)
+                for each in self.sockets:
+                    with suppress(OSError):
+                        each.shutdown(socket.SHUT_RDWR)
+            else:
+                self.orders.put(order)
+        os._exit(143)
+
+
+def connected(order, members):
+    # Return the sockets to the other members: the first has one to each, the others one to it.
+    if own != members[0]:
+        end = time.monotonic() + 10
+        while order.generation > control.over and time.monotonic() < end:
+            try:
+                found = socket.create_connection((order.address, order.port), 5)
+                found.settimeout(None)
+                return [found]
+            except OSError:
+                time.sleep(0.02)
+        raise Broken("nobody opened the store")
+    with listening(order.address, order.port, order.clients) as listener:
+        listener.settimeout(0.1)
+        found, end = [], time.monotonic() + 10
+        while len(found) < len(members) - 1:
+            if order.generation <= control.over or time.monotonic() > end:
+                raise Broken("somebody did not come")
+            with suppress(TimeoutError):
+                found.append(listener.accept()[0])
+        for each in found:
+            each.settimeout(None)
+        return found
+
+
+class Group:
+    def __init__(self, order):
+        self.generation, self.members = order.generation, ranks_of(layout, order.nodes)
+        control.sockets = connected(order, self.members)
+        self.files = [each.makefile("rwb") for each in control.sockets]
+        if order.generation <= control.over:
+            self.close()
+            raise Broken("interrupted while forming")
+
+    def close(self):
+        sockets, control.sockets = control.sockets, []
+        for each in [*self.files, *sockets]:
+            with suppress(OSError):
+                each.close()
+
+    def exchange(self, value):
+        # Return everybody's values, the same list on all members.
+        try:
+            if own != self.members[0]:
+                return self.told(self.files[0], value)
+            values = [value, *(json.loads(file.readline()) for file in self.files)]
+            for file in self.files:
+                self.write(file, values)
+            return values
+        except (OSError, ValueError) as error:
+            raise Broken(f"Connection closed by peer: {error}") from error
+
+    def told(self, file, value):
+        self.write(file, value)
+        return json.loads(file.readline())
+
+    def write(self, file, value):
+        file.write(json.dumps(value).encode() + b"\n")
+        file.flush()
+
+
+def wait(why, generation=0, loaded=True, message=""):
+    control.tell(Waiting(why, generation, step, loaded, message))
+    return control.orders.get()
+
+
+def train(group):
+    # Take steps together until the end, or until a pause; return why.
+    global step
+    while True:
+        control.tell(Doing("micro-batch", step, 0, float(os.environ.get("ALLOWED", 60))))
+        if Path("raise").exists():
+            raise ValueError("the loss is not finite")
+        while Path("hang").exists():
+            time.sleep(0.1)
+        flags = {
+            "stop": Path("stop").exists(),
+            "enough": step >= last or Path("enough").exists(),
+            "pause": control.pause == group.generation,
+        }
+        told = group.exchange(flags)
+        if any(each["enough"] for each in told):
+            return "finished"
+        if any(each["stop"] for each in told):
+            return "stopped"
+        step += 1
+        where = f"generation {group.generation} rank {own} of {len(group.members)}"
+        print(where, "step", step, flush=True)
+        if any(each["pause"] for each in told):
+            return "paused"
+        time.sleep(pace)
+
+
+control = Control()
+control.tell(Here(local, os.getpid()))
+order, group = wait("new", loaded=False), None
+loaded = False
+while True:
+    if isinstance(order, Leave):
+        if order.save:
+            print(f"saved step {step}", flush=True)
+        control.tell(Ended("stopped", step))
+        break
+    if isinstance(order, Load):
+        time.sleep(float(os.environ.get("LOADING", 0)))
+        loaded = True
+        order = wait("new")
+        continue
+    group = None
+    try:
+        group = Group(order)
+        step = max(group.exchange(step))
+        loaded = True
+        control.tell(Formed(order.generation, step, {"precision": "float32"}))
+        outcome = train(group)
+    except Broken as error:
+        if group:
+            group.close()
+        if not loaded:
+            sys.exit(RANK_AGAIN)
+        order = wait("broken", order.generation, message=str(error))
+        continue
+    group.close()
+    if outcome != "paused":
+        control.tell(Ended(outcome, step))
+        break
+    order = wait("paused", order.generation)

@@ -1,0 +1,623 @@
+"""The supervisor of one node of a run in place: it keeps the node's ranks in a team.
+
+It joins the mesh, starts its own ranks, and follows the council: what it hears of peers and ranks
+changes its state, every change goes to the peers as a report, and the council's moves are carried
+out. All events arrive in one queue and are handled one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hearth.base.errors import LaunchError
+from hearth.diagnose import failed_status, is_echo
+from hearth.ranks.orders import (
+    CONTROL,
+    LAYOUT,
+    RANK_AGAIN,
+    Doing,
+    Form,
+    Formed,
+    Here,
+    Interrupt,
+    Leave,
+    Load,
+    News,
+    Order,
+    layout_text,
+)
+from hearth.ranks.orders import Ended as RankEnded
+from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.interface import free_port, random_port, source_towards
+from hearth.supervise.life import (
+    POLL,
+    RETRY,
+    STOP,
+    Interrupted,
+    NodeSupervisor,
+    StopAsked,
+)
+from hearth.supervise.messages import Go, Stop
+from hearth.supervise.spec import Spec
+from hearth.supervise.workers import command
+from hearth.team.channel import Channel, Said
+from hearth.team.council import answer, next_moves
+from hearth.team.hang import HangWatch
+from hearth.team.local_ranks import LocalRanks
+from hearth.team.messages import (
+    TEAMED,
+    WAITING,
+    Failure,
+    FormTeam,
+    Message,
+    Propose,
+    Report,
+    Verdict,
+    Vote,
+)
+from hearth.team.notes import Notes, loss
+from hearth.team.peers import Gone, Joined, Peers, clock
+from hearth.team.peers import Heard as PeerSaid
+from hearth.team.view import (
+    Absence,
+    Conclude,
+    Depart,
+    DropProposal,
+    Heard,
+    Move,
+    Proposal,
+    ProposeTeam,
+    RestartRanks,
+    SayWaiting,
+    Settings,
+    StartTeam,
+    TellRanks,
+    View,
+)
+from hearth.team.votes import VotesError, VotesFile
+from hearth.team.voting import (
+    PROPOSAL_LIFETIME,
+    Attempt,
+    Config,
+    Refusal,
+    Votes,
+    commit,
+    promise,
+)
+
+MOST_ROUNDS = 8
+"""Rounds of moves after one event; the next event goes on with the rest."""
+
+
+@dataclass(frozen=True)
+class _Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class _RanksExited:
+    """The torchrun of this start of the ranks ended."""
+
+    start: int
+    status: int
+
+
+@dataclass(frozen=True)
+class _NotStarted:
+    """This start of the ranks did not even get to torchrun."""
+
+    start: int
+    message: str
+
+
+class Member(NodeSupervisor):
+    """The supervisor of one node of a run whose ranks form new groups in place.
+
+    `unit` is the systemd unit of this process, if any; `last` the record of a supervisor that
+    went down in the middle of the run.
+    """
+
+    def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
+        super().__init__(spec, unit, last)
+        first = sum(spec.nprocs[: spec.rank])
+        self._offset = first
+        self._peers = Peers(spec, self._events, self._say, self._spawn)
+        self._channel = Channel(spec.results, self._events, self._say)
+        self._ranks = LocalRanks(spec.nproc)
+        self._hangs = HangWatch(spec.node, first)
+        self._file = VotesFile(spec.results, spec.run, spec.node)
+        self._votes = Votes()
+        self._voteless, self._tried_to_save = "", 0.0
+        self._settings = Settings(
+            spec.nodes,
+            max(1, spec.generation),
+            spec.elastic,
+            spec.min_nodes,
+            spec.ready_timeout,
+            spec.return_timeout,
+        )
+        self._began = self._ticked = clock()
+        self._heard: dict[str, Heard] = {}
+        self._gone: dict[str, Absence] = {}
+        self._team: Config | None = None
+        self._trained = False
+        self._broke: Cause | None = None
+        self._proposal: Proposal | None = None
+        self._notes = Notes()
+        self._stop: Stop | None = None
+        self._leaving = ""
+        self._leave: Leave | None = None
+        self._over: dict[int, RankEnded] = {}
+        self._told_peers: Report | None = None
+        self._start = 0
+        self._starting = asyncio.Lock()
+
+    @property
+    def _first_rank(self) -> int:
+        return self._offset
+
+    # Life
+
+    async def _open(self) -> None:
+        spec = self._spec
+        if self._last is None:  # votes of another launch of this run
+            self._file.path.unlink(missing_ok=True)
+        self._votes, remark = self._file.read()
+        if remark:
+            self._say(remark)
+        await self._channel.open()
+        await self._open_mesh()
+        self._say(
+            f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "
+            f"{spec.address} port {spec.ports[spec.rank]}"
+        )
+
+    async def _open_mesh(self) -> None:
+        """Join the mesh; after a restart, wait if another program took the port meanwhile.
+
+        Raises:
+            LaunchError: the port is taken.
+        """
+        until = time.monotonic() + (self._spec.patience if self._last else 0)
+        while True:
+            try:
+                return await self._peers.open()
+            except LaunchError:
+                if time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(RETRY)
+
+    async def _take_part(self) -> LaunchOutcome | Interrupted:
+        self._start_ranks("")
+        self._tasks.add(self._spawn(self._tick()))
+        try:
+            while True:
+                event = await self._events.get()
+                if isinstance(event, LaunchOutcome):  # of this node alone: the others go on
+                    return event
+                if end := await self._handle(event):
+                    return end
+                if isinstance(event, Said) and isinstance(event.message, Doing):
+                    continue  # said often, and nothing to the council
+                if end := await self._decide():
+                    return end
+        finally:
+            for task in self._of_launch:
+                task.cancel()
+
+    async def _disconnect(self) -> None:
+        self._channel.close()
+        await self._peers.close()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(POLL)
+            self._events.put_nowait(_Tick())
+
+    # Events
+
+    async def _handle(self, event: Any) -> LaunchOutcome | Interrupted | None:
+        """Take note of an event; return the end of this node's part if it is one."""
+        match event:
+            case _Tick():
+                await self._time_passed()
+            case Said(start, local_rank, message) if start == self._start:
+                self._hear_rank(local_rank, message)
+            case _RanksExited(start, status) if start == self._start:
+                await self._ranks_exited(status)
+            case Joined(node):
+                self._say(f"{node} is connected")
+                self._gone.pop(node, None)
+                if self._stop:
+                    self._peers.tell(node, self._stop)
+                self._peers.tell(node, self._report_to_peers())
+            case Gone(node, why):
+                self._lost(node, why)
+            case PeerSaid(node, message):
+                return await self._hear_peer(node, message)
+            case StopAsked(at_once, why) if at_once or not self._stopping:
+                self._stop_run(Stop(self._spec.node, at_once, why))
+            case _NotStarted(start, message) if start == self._start:
+                self._ranks_failed(Failure(None, message))
+            case Interrupted() if self._record.job:
+                return event  # Slurm's signal has ended the ranks already
+            case Interrupted(why) if not self._leaving:
+                self._say(f"{why}: leaving the others in order")
+                self._leaving = why
+        return None
+
+    async def _time_passed(self) -> None:
+        """Look for ranks that hang, and try again to write to a disk that was full."""
+        now = clock()
+        passed, self._ticked = now - self._ticked, now
+        if passed > self._spec.silence_timeout:
+            self._hangs.slept(passed)
+        if self._voteless and now - self._tried_to_save > RETRY:
+            await self._save(self._votes)
+        if found := self._hangs.hanging(now):
+            rank, message = found
+            self._say(f"{message}; killing this node's ranks")
+            self._ranks_failed(Failure(rank, message, curable=True))
+            await self._workers.kill()
+
+    def _hear_rank(self, local_rank: int, message: News) -> None:
+        match message:
+            case Here():
+                if self._leave:
+                    self._channel.tell(self._leave)
+            case Doing():
+                self._hangs.began(local_rank, message, clock())
+            case RankEnded():
+                self._hangs.rested(local_rank)
+                self._over[local_rank] = message  # torchrun has yet to end
+            case _:
+                self._hangs.rested(local_rank)
+                self._ranks.said(local_rank, message)
+        if isinstance(message, Formed) and self._ranks.state == "training" and self._team:
+            self._trained = True
+            self._record.generation = self._team.generation
+            self._record.cause = None
+            self._record.missing = []
+            self._record.enter("running")
+            self._record.write(self._spec.record)
+            self._say(
+                f"training from step {message.step} on with {', '.join(self._team.nodes)} "
+                f"(generation {self._team.generation})"
+            )
+
+    async def _ranks_exited(self, status: int) -> None:
+        self._record.exit_code = status
+        self._say(f"torchrun ended with status {status}")
+        if self._asked() == STOP and not self._stopping:
+            # The trainer saw the stop file before this supervisor did.
+            self._stop_run(Stop(self._spec.node))
+        if status == 0 and (self._leave or self._over):
+            for local_rank in range(self._spec.nproc):
+                over = self._over.get(local_rank) or RankEnded("stopped", self._ranks.step)
+                self._ranks.said(local_rank, over)
+        elif not self._ranks.failure and not self._told:
+            # In a thread: while a long log is read, the other nodes must hear from this one.
+            self._ranks_failed(await asyncio.to_thread(self._failure, status))
+            self._of_launch.add(self._spawn(self._say_kernel_messages()))
+
+    def _failure(self, status: int) -> Failure:
+        """Return the error for which this node's ranks ended."""
+        if status == 0:
+            return Failure(None, "torchrun ended with status 0 before the training was over")
+        report = self._report(status)
+        again = RANK_AGAIN in (status, failed_status(self._launch_log()))
+        message = "its group broke before it trained" if again else report.message
+        return Failure(report.rank, message, again or report.killed or is_echo(report.message))
+
+    def _ranks_failed(self, failure: Failure) -> None:
+        for local_rank in range(self._spec.nproc):
+            self._hangs.rested(local_rank)
+        self._ranks.failed(failure)
+        self._note_break(Cause(self._spec.node, failure.rank, "rank_failed", failure.message))
+
+    def _lost(self, node: str, why: str) -> None:
+        """Take note that a node is not connected."""
+        heard = self._heard.pop(node, None)
+        self._gone[node] = Absence(why, clock())
+        if self._proposal and node in self._proposal.attempt.voters:
+            self._proposal = None
+        if heard is None or heard.report.ended:
+            return
+        cause = loss(self._view(), node)
+        self._say(cause.message)
+        if self._team and node in self._team.nodes:
+            self._note_break(cause)
+
+    async def _hear_peer(self, node: str, message: Message) -> LaunchOutcome | None:
+        match message:
+            case Report() if message.node == node:
+                self._heard[node] = Heard(message, clock())
+                if (failure := message.failure) and self._team and node in self._team.nodes:
+                    self._note_break(Cause(node, failure.rank, "rank_failed", failure.message))
+            case Propose():
+                self._peers.tell(node, await self._vote(node, message))
+            case Vote():
+                self._count(node, message)
+            case FormTeam():
+                await self._form(message)
+            case Stop():
+                self._stop_run(message)
+            case Verdict():
+                self._peers.tell_all(message)
+                return message.outcome
+        return None
+
+    def _note_break(self, cause: Cause) -> None:
+        """Keep the first cause for which the present team breaks."""
+        self._broke = self._broke or cause
+
+    def _stop_run(self, stop: Stop) -> None:
+        """Stop the run, and pass the request on."""
+        if self._stop and (self._stop.now or not stop.now):
+            return
+        self._stop, self._stopping = stop, True
+        if stop.node != self._spec.node:
+            self._say(f"asked to stop {'at once ' if stop.now else ''}on {stop.node}")
+        else:
+            self._say(stop.why or f"asked to stop {'at once' if stop.now else 'after the step'}")
+        if not stop.now:
+            # Each trainer polls only its own node's file: write it, whichever node was asked.
+            with suppress(OSError):
+                self._spec.stop_file.write_text(STOP)
+        self._peers.tell_all(stop)
+
+    # Teams
+
+    async def _vote(self, proposer: str, proposal: Propose) -> Vote:
+        """Answer a proposal: yes only with the promise on the disk."""
+        generation = proposal.attempt.config.generation
+        promised = answer(self._view(), self._notes, proposal, proposer)
+        if isinstance(promised, Refusal):
+            return Vote(generation, False, self._votes, promised.reason)
+        saved = await self._save(promised)
+        return Vote(generation, saved, self._votes, self._voteless)
+
+    async def _save(self, votes: Votes) -> bool:
+        """Put votes on the disk; return whether they are there."""
+        self._tried_to_save = clock()
+        try:
+            await asyncio.to_thread(self._file.save, votes)
+        except VotesError as error:
+            if not self._voteless:
+                self._say(str(error))
+            self._voteless = str(error)
+            return False
+        self._votes, self._voteless = votes, ""
+        return True
+
+    def _count(self, node: str, vote: Vote) -> None:
+        """Count a vote for the own proposal."""
+        proposal = self._proposal
+        if node in self._heard:
+            heard = self._heard[node]
+            report = dataclasses.replace(heard.report, votes=vote.votes)
+            self._heard[node] = Heard(report, heard.at)
+        if proposal is None or proposal.attempt.config.generation != vote.generation:
+            return
+        if clock() - proposal.since > PROPOSAL_LIFETIME:
+            self._proposal = None
+        elif vote.yes:
+            self._proposal = dataclasses.replace(proposal, yes=proposal.yes | {node})
+        else:
+            refused = {**proposal.refused, node: vote.why}
+            self._proposal = dataclasses.replace(proposal, refused=refused)
+
+    async def _form(self, order: FormTeam) -> None:
+        """Commit to a team and tell the ranks to form its group."""
+        config = Config(order.generation, order.nodes)
+        committed = commit(self._votes, config)
+        if committed is None:
+            self._say(f"ignoring an old order to form generation {order.generation}")
+            return
+        if not await self._save(committed):
+            return
+        self._close_launch(config)
+        self._team = config
+        self._say(f"forming a group of {', '.join(config.nodes)} (generation {config.generation})")
+        if self._ranks.state in ({"ready"} if order.fresh else WAITING):
+            self._tell_ranks(Form(*dataclasses.astuple(order)))
+
+    def _close_launch(self, following: Config | None) -> None:
+        """Record the end of the team that has trained, if any, for the reason that broke it."""
+        if self._trained and self._team:
+            joined = [n for n in following.nodes if n not in self._team.nodes] if following else []
+            cause = self._broke
+            if cause is None and joined:
+                what = f"{', '.join(joined)} joined"
+                cause = Cause(joined[0], None, "node_back", what)
+            self._record.launch_ended(cause)
+            self._record.write(self._spec.record)
+        self._trained, self._broke = False, None
+
+    # Moves
+
+    def _report_to_peers(self) -> Report:
+        ranks = self._ranks
+        return Report(
+            self._spec.node,
+            ranks.state,
+            self._votes,
+            self._peers.connected,
+            self._team.generation if self._team else 0,
+            ranks.trained,
+            ranks.step,
+            ranks.choices,
+            ranks.why,
+            ranks.failure,
+            ranks.ended,
+            self._leaving,
+            self._stop,
+            self._voteless,
+        )
+
+    def _tell_peers(self) -> None:
+        """Send this node's report to all, if it has changed."""
+        report = self._report_to_peers()
+        if report != self._told_peers:
+            self._told_peers = report
+            self._peers.tell_all(report)
+
+    async def _decide(self) -> LaunchOutcome | Interrupted | None:
+        """Carry out the council's moves until it has no more; return the end if it is one."""
+        for _ in range(MOST_ROUNDS):
+            self._tell_peers()
+            moves = next_moves(self._view(), self._notes)
+            for move in moves:
+                if end := await self._carry_out(move):
+                    return end
+            if not moves:
+                break
+        return None
+
+    def _view(self) -> View:
+        return View(
+            now=clock(),
+            began=self._began,
+            settings=self._settings,
+            own=self._report_to_peers(),
+            heard=dict(self._heard),
+            gone=dict(self._gone),
+            team=self._team,
+            proposal=self._proposal,
+            jitter=random.random(),
+        )
+
+    async def _carry_out(self, move: Move) -> LaunchOutcome | Interrupted | None:
+        match move:
+            case TellRanks(order):
+                self._tell_ranks(order)
+            case ProposeTeam(attempt, fresh):
+                await self._propose(attempt, fresh)
+            case DropProposal(why):
+                self._say(f"no new team yet: {why}")
+                self._proposal = None
+            case StartTeam(config, fresh):
+                await self._start_team(config, fresh)
+            case RestartRanks(why):
+                self._start_ranks(why)
+            case SayWaiting():
+                self._say_waiting(move)
+            case Conclude(outcome, everywhere):
+                return self._end(outcome, everywhere)
+            case Depart(why):
+                return Interrupted(why)
+        return None
+
+    def _tell_ranks(self, order: Order) -> None:
+        """Give the ranks an order."""
+        match order:
+            case Leave():
+                self._leave = order
+            case Load() | Form():
+                self._ranks.told(order)
+            case Interrupt(generation, why):
+                self._say(f"interrupting generation {generation}: {why}")
+        if isinstance(order, Form | Interrupt):
+            for local_rank in range(self._spec.nproc):
+                self._hangs.told(local_rank, order, clock())
+        self._channel.tell(order)
+
+    async def _propose(self, attempt: Attempt, fresh: bool) -> None:
+        """Promise a team and ask its other voters to."""
+        promised = promise(self._votes, attempt, self._spec.node, self._spec.nodes)
+        if isinstance(promised, Refusal) or not await self._save(promised):
+            return
+        yes = frozenset((self._spec.node,))
+        self._proposal = Proposal(attempt, fresh, clock(), yes)
+        for node in attempt.voters:
+            if node != self._spec.node:
+                self._peers.tell(node, Propose(attempt, fresh))
+
+    async def _start_team(self, config: Config, fresh: bool) -> None:
+        """Send the order to form a team whose voters have all promised."""
+        proposal, self._proposal = self._proposal, None
+        if proposal is None or clock() - proposal.since > PROPOSAL_LIFETIME:
+            return
+        spec = self._spec
+        first = config.nodes[0]
+        address = spec.addresses[spec.nodes.index(first)]
+        port = free_port(address) if first == spec.node else random_port()
+        clients = {source_towards(address)}
+        for node in config.nodes:
+            clients.add(spec.addresses[spec.nodes.index(node)])
+            if node != spec.node:
+                clients.add(self._peers.source(node))
+        order = FormTeam(
+            config.generation, config.nodes, address, port, tuple(sorted(clients)), fresh
+        )
+        for node in config.nodes:
+            self._peers.tell(node, order)
+        if spec.node in config.nodes:
+            await self._form(order)
+
+    def _say_waiting(self, waits: SayWaiting) -> None:
+        """Record for whom this node waits."""
+        self._record.missing = list(waits.missing)
+        if waits.missing:
+            if self._ranks.state not in TEAMED:
+                self._close_launch(None)
+            if self._record.state != "waiting":
+                self._record.enter("waiting")
+            self._say(f"waiting for {', '.join(waits.missing)}" + (waits.why and f": {waits.why}"))
+        self._record.write(self._spec.record)
+
+    def _end(self, outcome: LaunchOutcome, everywhere: bool) -> LaunchOutcome:
+        """Return the outcome of the run, once the others are told."""
+        cause = outcome.cause
+        if cause and cause.kind == "not_ready" and (why := self._peers.refusals.get(cause.node)):
+            message = f"{cause.message} ({cause.node} refuses {self._spec.node}: {why})"
+            outcome = LaunchOutcome(outcome.state, dataclasses.replace(cause, message=message))
+        if everywhere and outcome.state in ("finished", "failed", "stopped"):
+            self._peers.tell_all(Verdict(outcome.state, outcome.cause))
+        return outcome
+
+    # Ranks
+
+    def _start_ranks(self, why: str) -> None:
+        """Start this node's ranks, after ending those of an earlier start."""
+        if why:
+            self._say(f"starting this node's ranks again: {why}")
+        for task in self._of_launch:
+            task.cancel()
+        self._start += 1
+        self._leave, self._over = None, {}
+        self._ranks.restarted()
+        self._channel.expect(self._start)
+        self._of_launch = {self._spawn(self._run_ranks(self._start))}
+
+    async def _run_ranks(self, start: int) -> None:
+        """Start the ranks, and put the end of torchrun into the queue."""
+        spec = self._spec
+        async with self._starting:
+            if start > 1:
+                await self._workers.kill()
+                await self._workers.stop(0)
+            if (self._last or start > 1) and not await self._gpus_answer():
+                return
+            sources = (spec.address, source_towards(spec.address))
+            generation = max(self._record.generation, spec.generation)
+            go = Go(free_port(spec.address), generation, (spec.node,), sources)
+            words = command(spec, go)
+            self._begin_launch(words)
+            self._record.write(spec.record)
+            self._say(f"this node is ready; starting torchrun (generation {generation})")
+            variables = {CONTROL: "1", LAYOUT: layout_text(spec.layout)}
+            try:
+                await self._workers.start(words, go, **variables)
+            except OSError as error:
+                message = f"cannot start {words[0]}: {error.strerror}"
+                self._say(message)
+                self._events.put_nowait(_NotStarted(start, message))
+                return
+        self._events.put_nowait(_RanksExited(start, await self._workers.ended()))
