@@ -1,0 +1,113 @@
+"""The meeting of a group's members: all find each other, and nobody else gets in."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from support.strangers import answers
+from support.supervisors import free_port
+from support.waiting import until
+
+from hearth.ranks import meeting
+from hearth.ranks.alarm import Alarm, GroupBroken
+from hearth.ranks.meeting import Neighbours, meet
+from hearth.ranks.orders import Form
+
+
+@pytest.fixture
+def order() -> Form:
+    return Form(7, ("a", "b", "c"), "127.0.0.1", free_port(), ("127.0.0.1",), False)
+
+
+def meet_all(order: Form, size: int, late: Callable[[int], None] = lambda _: None) -> list:
+    """Have all members meet; return each one's connections, or its error."""
+
+    def come(index: int) -> Neighbours | GroupBroken:
+        late(index)
+        try:
+            return meet(order, index, size, Alarm())
+        except GroupBroken as broken:
+            return broken
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(come, range(size)))
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_each_member_is_connected_to_the_one_behind(order, size):
+    members = meet_all(order, size)
+    for index, member in enumerate(members):
+        member.behind.send(bytes([index]))
+    for index, member in enumerate(members):
+        member.before.setblocking(True)
+        assert member.before.recv(9) == bytes([(index - 1) % size])
+        member.close()
+
+
+def test_the_first_member_may_come_last(order):
+    slow = threading.Event()
+    threading.Timer(0.3, slow.set).start()
+    for each in meet_all(order, 3, lambda index: index or slow.wait(10)):
+        each.close()
+
+
+def test_strangers_and_members_of_another_group_do_not_get_in(order):
+    outcome: list[object] = []
+
+    def old() -> None:
+        try:
+            meet(replace(order, generation=6), 1, 3, Alarm())
+        except GroupBroken as broken:
+            outcome.append(broken)
+
+    def late(index: int) -> None:
+        if index == 0:
+            return
+        until(lambda: socket.create_connection((order.address, order.port)).close() is None)
+        if index == 1:
+            assert not answers((order.address, order.port), "127.0.0.9")
+            old()
+            rubbish = socket.create_connection((order.address, order.port))
+            rubbish.send(b"GET / HTTP/1.1\r\nHost: anybody\r\n\r\n")
+            silent = socket.create_connection((order.address, order.port))
+            outcome.extend([rubbish, silent])
+
+    for each in meet_all(order, 3, late):
+        each.close()
+    assert isinstance(outcome.pop(0), GroupBroken)
+    for connection in outcome:
+        connection.close()
+
+
+def test_who_is_missing_is_named_and_nothing_stays_open(order, monkeypatch):
+    monkeypatch.setattr(meeting, "FORM_TIMEOUT", 0.5)
+    before = len(os.listdir("/proc/self/fd"))
+    alarms = [Alarm(), Alarm()]
+    with ThreadPoolExecutor(2) as pool:
+        told = [pool.submit(meet, order, index, 3, alarms[index]) for index in range(2)]
+        why = [str(each.exception()) for each in told]
+    assert "did not come within 0.5 s, counted from 0: [2]" in why[0]
+    for alarm in alarms:
+        alarm.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_an_alarm_ends_a_meeting_to_which_nobody_comes(order, index):
+    alarm = Alarm()
+    threading.Timer(0.1, alarm.sound, ("interrupted",)).start()
+    with pytest.raises(GroupBroken, match="interrupted"):
+        meet(order, index, 2, alarm)
+    alarm.close()
+
+
+def test_a_port_that_is_taken_is_named(order):
+    with socket.create_server((order.address, order.port)), pytest.raises(GroupBroken) as broken:
+        meet(order, 0, 2, Alarm())
+    assert f"127.0.0.1 port {order.port}" in str(broken.value)

@@ -1,0 +1,166 @@
+"""Collectives of a ring: what every member gets, and how a ring ends."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.waiting import HANG
+
+from hearth.ranks import ring as module
+from hearth.ranks.alarm import Alarm, GroupBroken
+from hearth.ranks.meeting import Neighbours
+from hearth.ranks.ring import Ring
+
+
+def rings(size: int, patience: float = HANG) -> list[Ring]:
+    """Return the members of a ring within this process."""
+    pairs = [socket.socketpair() for _ in range(size)]  # each from a member to the one behind
+    for each in (end for pair in pairs for end in pair):
+        each.setblocking(False)
+    names = [f"rank {index}" for index in range(size)]
+    return [
+        Ring(Neighbours(pairs[index - 1][1], pairs[index][0]), index, names, Alarm(), patience)
+        for index in range(size)
+    ]
+
+
+def together(members: list[Ring], act: Callable[[int, Ring], Any]) -> list[Any]:
+    """Call `act` on all members at once and return the results in order."""
+    with ThreadPoolExecutor(len(members)) as pool:
+        found = list(pool.map(act, range(len(members)), members))
+    for each in members:
+        each.close()
+    return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 5), st.integers(0, 40), st.data())
+def test_every_member_gets_the_same_sum(size, length, data):
+    kind = data.draw(st.sampled_from([torch.float64, torch.float32, torch.int64, torch.bfloat16]))
+    numbers = st.lists(st.integers(-9, 9), min_size=length, max_size=length)
+    own = [torch.tensor(data.draw(numbers), dtype=kind) for _ in range(size)]
+    expected = torch.stack(own).sum(dim=0)
+
+    def sums(index: int, member: Ring) -> torch.Tensor:
+        for _ in range(2):  # nothing of the first is left on the way
+            buffer = own[index].clone()
+            member.sum(buffer)
+        return buffer
+
+    for found in together(rings(size), sums):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7, 3), (2_000_003,)])
+def test_sums_have_any_shape(shape):
+    def sums(index: int, member: Ring) -> torch.Tensor:
+        buffer = torch.full(shape, index + 0.5)
+        member.sum(buffer)
+        return buffer
+
+    for found in together(rings(3), sums):
+        assert torch.equal(found, torch.full(shape, 4.5))
+
+
+def test_unlike_summands_give_the_same_bits_on_all_members():
+    generator = torch.Generator().manual_seed(1)
+    own = [torch.randn(10_007, generator=generator) for _ in range(4)]
+
+    def sums(index: int, member: Ring) -> torch.Tensor:
+        member.sum(own[index])
+        return own[index]
+
+    first, *others = together(rings(4), sums)
+    assert all(torch.equal(first, other) for other in others)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 4), st.data())
+def test_values_and_bytes_reach_every_member(size, data):
+    json = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=5,
+    )
+    own = [data.draw(json) for _ in range(size)]
+    source = data.draw(st.integers(0, size - 1))
+    content = data.draw(st.binary(max_size=50)) * data.draw(st.sampled_from([1, 100_000]))
+
+    def talk(index: int, member: Ring) -> tuple[Any, ...]:
+        everyone = member.gather(own[index])
+        passed = member.bytes_from(source, content if index == source else b"other")
+        buffer = torch.full((3,), float(index))
+        member.broadcast(buffer, source)
+        member.barrier()
+        return everyone, passed, buffer.tolist()
+
+    for everyone, passed, copied in together(rings(size), talk):
+        assert everyone == own
+        assert passed == content
+        assert copied == [float(source)] * 3
+
+
+def test_a_lost_member_breaks_the_ring_in_the_middle_of_a_sum():
+    members = rings(3)
+
+    def sums(index: int, member: Ring) -> str:
+        if index == 2:
+            member._neighbours.behind.send(b"half a header")
+            member.close()
+            return ""
+        with pytest.raises(GroupBroken) as broken:
+            member.sum(torch.zeros(3_000_000))
+        member.close()
+        return str(broken.value)
+
+    assert all("rank" in why for why in together(members, sums)[:2])
+
+
+def test_an_alarm_ends_the_waiting_for_a_member_that_does_nothing():
+    members = rings(2)
+    alarm = members[0]._alarm
+    threading.Timer(0.1, alarm.sound, ("laptop was lost",)).start()
+    with pytest.raises(GroupBroken, match="laptop was lost"):
+        members[0].sum(torch.zeros(5_000_000))
+    with pytest.raises(GroupBroken, match="laptop was lost"):
+        members[0].barrier()
+
+
+def test_patience_ends():
+    members = rings(2, patience=0.2)
+    began = time.monotonic()
+    with pytest.raises(GroupBroken, match=r"rank 1 did nothing for 0\.2 s"):
+        members[0].barrier()
+    assert time.monotonic() - began >= 0.2
+
+
+def test_members_that_do_different_things_find_out():
+    def act(index: int, member: Ring) -> str:
+        with pytest.raises(GroupBroken) as broken:
+            member.sum(torch.zeros(4)) if index else member.barrier()
+        return str(broken.value)
+
+    why = together(rings(2), act)
+    assert "rank 1 is elsewhere: sum 16 there, gather 0 here" in why
+
+
+def test_large_contents_are_passed_on_in_pieces(monkeypatch):
+    monkeypatch.setattr(module, "_PIECE", 10)
+    content = bytes(range(256))
+
+    def act(index: int, member: Ring) -> bytes:
+        buffer = torch.full((11,), index)
+        member.sum(buffer)
+        assert buffer.tolist() == [6] * 11
+        return member.bytes_from(1, content if index == 1 else b"")
+
+    assert together(rings(4), act) == [content] * 4
