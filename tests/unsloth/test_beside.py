@@ -11,6 +11,8 @@ from support.ranks import succeeded
 from hearth.fit.capacity import GIB
 from hearth.model.unsloth_environment import LOGITS
 
+pytestmark = pytest.mark.long
+
 LAYERS = 2
 
 

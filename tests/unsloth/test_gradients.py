@@ -8,6 +8,8 @@ from support.tiny_model import make_model, make_tokenizer
 from support.unsloth_ranks import LENGTH
 from transformers import Gemma3TextConfig, MistralConfig, Phi3Config, Qwen3Config
 
+pytestmark = pytest.mark.long
+
 UNEQUAL = (2, 1)
 
 

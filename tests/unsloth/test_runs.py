@@ -22,6 +22,8 @@ from support.tiny_model import make_model
 from support.unsloth_ranks import LENGTH, PYTHON, UNSLOTH, variables
 from transformers import Phi3Config
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def arguments(llama, texts):
