@@ -37,7 +37,7 @@ def close(run: str, folder: Path, outcome: Outcome) -> Closing:
     script, model = script_or_model(folder / "run.yml")
     if script:
         return Closing(script_summary(script, *common), changed, warning)
-    story = Story.from_lines(read_lines(folder / "metrics.jsonl"))
+    story = Story.from_lines(read_lines(folder / "metrics.jsonl")).explain(outcome.launches)
     return Closing(summary(run, variable("model", model), story, *common), changed, warning)
 
 

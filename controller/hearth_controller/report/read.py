@@ -64,6 +64,8 @@ def read(folder: Path) -> RunFolder:
     except ConfigError as error:
         lacks += [f"Its settings are not known: {finding}" for finding in error.findings]
     story = Story.from_lines(read_lines(folder / "metrics.jsonl"))
+    if outcome:
+        story.explain(outcome.launches)
     if not story.windows:
         lacks.append("No step is on record, so there is nothing to draw.")
     name = folder.resolve().name

@@ -229,7 +229,7 @@ def observed_run(
         run=_first(run_of, texts),
         script=_first(script_of, texts),
         metrics=metrics,
-        story=Story.from_lines(_lines_of(metrics)),
+        story=Story.from_lines(_lines_of(metrics)).explain(newest.get("launches") or []),
         checkpoint=max(
             checkpoints, key=lambda one: (one["step"], -one["age_seconds"]), default=None
         ),

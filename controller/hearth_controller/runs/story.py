@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from hearth_controller.runs.metric_line import is_sound
-from hearth_controller.runs.teams import Absence, Team, absences
+from hearth_controller.runs.teams import Absence, Team, absences, explained
 from hearth_controller.runs.windows import NodeWork, Window, warmest
 
 
@@ -141,6 +141,18 @@ class Story:
         for line in lines:
             story.add(line)
         return story
+
+    def explain(self, launches: Sequence[Mapping[str, Any]]) -> Story:
+        """Take the reasons why nodes left from a supervisor's record; return this story.
+
+        `launches` are as in `teams.explained`.
+        """
+        for number, team in enumerate(self.teams):
+            earlier = self.teams[number - 1] if number else None
+            same = earlier and earlier.launch == team.launch
+            since = earlier.generation if same else self.launches[team.launch].generation
+            self.teams[number] = explained(team, since, launches)
+        return self
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Add a line of a `metrics.jsonl`; a malformed one is skipped."""

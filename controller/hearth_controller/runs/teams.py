@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from hearth.base.text import duration
 
@@ -104,6 +104,21 @@ def absences(launches: Sequence[_Launch], teams: Iterable[Team]) -> list[Absence
                     under_way[node] = len(found)
                     found.append(Absence(node, reasons.get(node, ""), step))
     return found
+
+
+def explained(team: Team, since: int, launches: Iterable[Mapping[str, Any]]) -> Team:
+    """Return `team` with the supervisors' reasons, which know more than the ranks of the others.
+
+    `since` is the generation of the group before it. `launches` are of a supervisor's record: each
+    with the `generation` that ended and its `cause`.
+    """
+    left = dict(team.left)
+    for launch in launches:
+        cause, generation = launch.get("cause"), launch.get("generation")
+        within = isinstance(generation, int) and since <= generation < team.generation
+        if within and isinstance(cause, Mapping) and cause.get("node") in left:
+            left[cause["node"]] = str(cause.get("message") or left[cause["node"]])
+    return replace(team, left=left)
 
 
 def describe_cost(teams: Sequence[Team]) -> str:

@@ -292,6 +292,8 @@ def with_regroups(times: int = 1) -> list[dict]:
 
 def test_the_page_lists_who_left_and_who_joined_and_what_it_cost(run):
     (run / "metrics.jsonl").write_text(written(*with_regroups()))
+    assert "killed by signal 9" in team_rows(read(run))[0]["changes"]  # as a supervisor has it
+    (run / "ends.json").unlink()
     left, joined = team_rows(read(run))
     del left["at"], joined["at"]
     assert left == {

@@ -132,6 +132,19 @@ def test_whoever_is_in_no_team_is_away_and_nobody_else(groups):
     assert away == sum((each.until or ends) - each.since for each in told.absences)
 
 
+def test_the_supervisors_know_better_why_a_node_left():
+    killed = "rank 1 was killed by signal 9 (SIGKILL)"
+    causes = [
+        launch(0, killed),
+        launch(1, "of another group"),
+        {"generation": 0, "cause": None},
+        {"generation": "0", "cause": {"node": "lap"}},
+        {"generation": 0, "cause": {"node": "desk", "message": "it did not leave"}},
+    ]
+    told = story(START, GONE, BACK, GONE | {"step": 50, "generation": 3}).explain(causes)
+    assert [dict(team.left) for team in told.teams] == [{"lap": killed}, {}, {"lap": SILENT}]
+
+
 # -- the closing text ------------------------------------------------------------------------------
 
 
