@@ -37,6 +37,9 @@ SETTLE = 10.0
 FORM_TIMEOUT = 30.0
 """Seconds after which a member that has not got the order to form the group breaks it."""
 
+BRIEF = 1.0
+"""Seconds after the loss of a team in which nobody is told that nodes are missing."""
+
 BACK_OFF = 0.3
 """Seconds that a proposer waits after a refusal, more with each one and with a higher rank."""
 
@@ -53,7 +56,8 @@ def next_moves(view: View, notes: Notes) -> list[Move]:
     missing, why = _missing(view, notes, plan)
     if late := waited_too_long(view, notes, missing, why):
         return [late]
-    if missing != notes.said:
+    brief = notes.team and notes.idle_since and view.now - notes.idle_since < BRIEF
+    if missing != notes.said and not (missing and brief):
         notes.said = missing
         moves.append(SayWaiting(missing, why))
     if isinstance(plan, Plan) and _proposes(view, notes, plan):

@@ -1,0 +1,692 @@
+"""A simulated cluster: real councils and votes over a toy network with toy ranks, in virtual time.
+
+Each node has one rank. A group takes a step a second while all its ranks are alive in it and
+connected. What goes wrong is called from outside: `Cluster` has a method for each fault.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from hearth.ranks.orders import Ended, Form, Formed, Interrupt, Leave, Load, Pause, Waiting
+from hearth.supervise.cause import LaunchOutcome
+from hearth.supervise.messages import Stop
+from hearth.team.council import answer, next_moves
+from hearth.team.local_ranks import LocalRanks
+from hearth.team.messages import Failure, FormTeam, Propose, Report, Verdict, Vote
+from hearth.team.notes import Notes
+from hearth.team.view import (
+    Absence,
+    Conclude,
+    Depart,
+    DropProposal,
+    Heard,
+    Move,
+    Proposal,
+    ProposeTeam,
+    RestartRanks,
+    SayWaiting,
+    Settings,
+    StartTeam,
+    TellRanks,
+    View,
+)
+from hearth.team.voting import PROPOSAL_LIFETIME, Config, Refusal, Votes, commit, promise
+
+SILENCE = 6.0
+TICK = 0.5
+STEP = 1.0
+CHOICES = {"precision": "fp32"}
+OWN_ERROR = "torch.OutOfMemoryError: CUDA out of memory"
+
+
+@dataclass
+class Group:
+    """Ranks that are in a group, or on their way into it."""
+
+    form: Form
+    ranks: dict[str, Rank] = field(default_factory=dict)
+    formed: bool = False
+    over: bool = False
+
+
+class Rank:
+    """The one rank of a node, from its start to its end."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.cluster = node.cluster
+        self.alive = True
+        self.hung = False
+        self.pausing = False
+        self.waits = False
+        self.loaded = False
+        self.step = 0
+        self.group: Group | None = None
+        self.last = 0
+        self.later(self.cluster.random.uniform(0.5, 2), lambda: self.wait("new"))
+
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Do something later if this rank can then."""
+        self.cluster.later(seconds, lambda: act() if self.alive and not self.hung else None)
+
+    def say(self, message: Any) -> None:
+        if self.node.rank is self:
+            self.node.ranks.said(0, message)
+            self.node.wake()
+
+    def wait(self, why: str) -> None:
+        self.waits = True
+        self.say(Waiting(why, self.last, self.step, self.loaded, f"toy: {why}"))
+
+    def obey(self, order: Any) -> None:
+        """Follow an order, if it comes to a living rank."""
+        if not self.alive or self.hung:
+            return
+        match order:
+            case Load() if self.waits:
+                self.waits = False
+                self.later(self.cluster.random.uniform(1, 3), self._load)
+            case Leave():
+                self.waits = False
+                self.later(0.1, lambda: self.end("stopped"))
+            case Pause(generation) if self.group and self.group.form.generation == generation:
+                self.pausing = True
+            case Interrupt(generation) if self.group and self.group.form.generation == generation:
+                self.drop()
+            case Form() if self.waits:
+                self.waits, self.pausing = False, False
+                self.cluster.enter(self, order)
+
+    def _load(self) -> None:
+        self.loaded = True
+        self.wait("new")
+
+    def drop(self) -> None:
+        """Get out of the group: the others notice by their connections."""
+        group, self.group = self.group, None
+        assert group
+        self.cluster.break_up(group, self)
+        if group.form.fresh and not group.formed:
+            self.alive = False
+            self.node.ranks_failed(Failure(0, "its group broke before it trained", True))
+            return
+        self.later(0.05, lambda: self.wait("broken"))
+
+    def end(self, outcome: str) -> None:
+        self.group, self.alive = None, False
+        self.cluster.later(0.1, lambda: self.say(Ended(outcome, self.step)))
+
+    def die(self) -> None:
+        self.alive = False
+        if self.group:
+            group, self.group = self.group, None
+            self.cluster.break_up(group, self)
+
+
+class Node:
+    """A machine with its disk, and the supervisor that runs on it if it is up."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster, self.name = cluster, name
+        self.disk = Votes()
+        self.full = False
+        self.up = self.asleep = False
+        self.outcome: LaunchOutcome | None = None
+        self.starts = 0
+
+    def boot(self) -> None:
+        """Start the supervisor."""
+        if self.up or self.outcome:
+            return
+        self.up, self.starts = True, self.starts + 1
+        self.began = self.cluster.now
+        self.notes, self.ranks = Notes(), LocalRanks(1)
+        self.heard: dict[str, Heard] = {}
+        self.gone: dict[str, Absence] = {}
+        self.team: Config | None = None
+        self.proposal: Proposal | None = None
+        self.stop: Stop | None = None
+        self.leaving = ""
+        self.told: Report | None = None
+        self.left: Leave | None = None
+        self.rank: Rank = Rank(self)
+        self._tick(self.starts)
+
+    def _tick(self, start: int) -> None:
+        if self.up and self.starts == start:
+            self.wake()
+            self.cluster.later(TICK, lambda: self._tick(start))
+
+    def down(self) -> None:
+        """End the supervisor and its ranks."""
+        if self.up:
+            self.up = False
+            self.rank.die()
+            self.cluster.disconnect(self)
+
+    def restart_ranks(self) -> None:
+        self.rank.die()
+        self.ranks.restarted()
+        self.left = None
+        self.rank = Rank(self)
+
+    def ranks_failed(self, failure: Failure) -> None:
+        """Have the supervisor notice that its rank ended by itself."""
+        rank = self.rank
+
+        def notice() -> None:
+            if self.up and self.rank is rank:
+                self.ranks.failed(failure)
+                self.wake()
+
+        self.cluster.later(self.cluster.random.uniform(0.1, 2), notice)
+
+    def report(self) -> Report:
+        ranks = self.ranks
+        return Report(
+            self.name,
+            ranks.state,
+            self.disk,
+            tuple(self.heard),
+            self.team.generation if self.team else 0,
+            ranks.trained,
+            ranks.step,
+            ranks.choices,
+            ranks.why,
+            ranks.failure,
+            ranks.ended,
+            self.leaving,
+            self.stop,
+            f"the disk of {self.name} is full" if self.full else "",
+        )
+
+    def view(self) -> View:
+        cluster = self.cluster
+        return View(
+            cluster.now,
+            self.began,
+            cluster.settings,
+            self.report(),
+            dict(self.heard),
+            dict(self.gone),
+            self.team,
+            self.proposal,
+            cluster.random.random(),
+        )
+
+    def wake(self) -> None:
+        """Have the council decide until it has no more moves."""
+        for _ in range(8):
+            if not self.up or self.asleep:
+                return
+            report = self.report()
+            if report != self.told:
+                self.told = report
+                self.tell(report)
+            moves = next_moves(self.view(), self.notes)
+            for move in moves:
+                if self.up:
+                    self.carry_out(move)
+            if not moves:
+                return
+
+    def tell(self, message: Any, to: str = "") -> None:
+        for peer in [to] if to else [*self.heard]:
+            self.cluster.send(self.name, peer, message)
+
+    def carry_out(self, move: Move) -> None:
+        self.cluster.moves.append((self.cluster.now, self.name, move))
+        match move:
+            case TellRanks(order):
+                if isinstance(order, Load):
+                    self.ranks.told(order)
+                self.left = order if isinstance(order, Leave) else self.left
+                self.rank.obey(order)
+            case ProposeTeam(attempt, fresh):
+                promised = promise(self.disk, attempt, self.name, self.cluster.names)
+                if isinstance(promised, Votes) and not self.full:
+                    self.disk = promised
+                    yes = frozenset((self.name,))
+                    self.proposal = Proposal(attempt, fresh, self.cluster.now, yes)
+                    for voter in {*attempt.voters} - {self.name}:
+                        self.tell(Propose(attempt, fresh), voter)
+            case DropProposal():
+                self.proposal = None
+            case StartTeam(config, fresh):
+                self.proposal = None
+                order = FormTeam(config.generation, config.nodes, "", 0, (), fresh)
+                for node in config.nodes:
+                    if node != self.name:
+                        self.tell(order, node)
+                self.form(order)
+            case RestartRanks():
+                self.restart_ranks()
+            case Conclude(outcome, everywhere):
+                if everywhere:
+                    self.tell(Verdict(outcome.state, outcome.cause))
+                self.conclude(outcome)
+            case Depart():
+                self.down()
+            case SayWaiting():
+                pass
+
+    def conclude(self, outcome: LaunchOutcome) -> None:
+        self.outcome = outcome
+        self.down()
+
+    def hear(self, peer: str, message: Any) -> None:
+        match message:
+            case Report():
+                self.heard[peer] = Heard(message, self.cluster.now)
+            case Propose():
+                found = answer(self.view(), self.notes, message, peer)
+                generation = message.attempt.config.generation
+                if isinstance(found, Refusal) or self.full:
+                    why = found.reason if isinstance(found, Refusal) else "full"
+                    self.tell(Vote(generation, False, self.disk, why), peer)
+                else:
+                    self.disk = found
+                    self.tell(Vote(generation, True, self.disk), peer)
+            case Vote():
+                self._count(peer, message)
+            case FormTeam():
+                self.form(message)
+            case Stop():
+                if self.stop is None or message.now:
+                    self.stop = message
+                    self.tell(message)
+            case Verdict():
+                self.tell(message)
+                self.conclude(message.outcome)
+
+    def _count(self, peer: str, vote: Vote) -> None:
+        if peer in self.heard:
+            report = replace(self.heard[peer].report, votes=vote.votes)
+            self.heard[peer] = Heard(report, self.cluster.now)
+        proposal = self.proposal
+        if proposal is None or proposal.attempt.config.generation != vote.generation:
+            return
+        if self.cluster.now - proposal.since > PROPOSAL_LIFETIME:
+            self.proposal = None
+        elif vote.yes:
+            self.proposal = replace(proposal, yes=proposal.yes | {peer})
+        else:
+            self.proposal = replace(proposal, refused={**proposal.refused, peer: vote.why})
+
+    def form(self, order: FormTeam) -> None:
+        config = Config(order.generation, order.nodes)
+        committed = commit(self.disk, config)
+        if committed is None or self.full:
+            return
+        self.disk, self.team = committed, config
+        form = Form(
+            order.generation, order.nodes, order.address, order.port, order.clients, order.fresh
+        )
+        self.ranks.told(form)
+        self.rank.obey(form)
+
+    def lost(self, peer: str, why: str) -> None:
+        self.heard.pop(peer, None)
+        self.gone[peer] = Absence(why, self.cluster.now)
+        if self.proposal and peer in self.proposal.attempt.voters:
+            self.proposal = None
+        self.wake()
+
+
+class Connection:
+    """A TCP connection between two nodes: messages wait while the cable is out."""
+
+    def __init__(self, cluster: Cluster, one: str, other: str) -> None:
+        self.cluster = cluster
+        self.ends = {one, other}
+        self.waiting: dict[str, list[Any]] = {one: [], other: []}
+        self.due: dict[str, float] = {one: 0.0, other: 0.0}
+
+    def peer(self, name: str) -> str:
+        one, other = self.due
+        return other if name == one else one
+
+    def send(self, to: str, message: Any) -> None:
+        self.waiting[to].append(message)
+        self.due[to] = max(self.due[to], self.cluster.now + self.cluster.random.uniform(0, 0.05))
+        self.cluster.later(self.due[to] - self.cluster.now, lambda: self.deliver(to))
+
+    def deliver(self, to: str) -> None:
+        node = self.cluster.nodes[to]
+        while self.waiting[to] and to in self.ends and not self.cut and node.up and not node.asleep:
+            node.hear(self.peer(to), self.waiting[to].pop(0))
+            node.wake()
+
+    @property
+    def cut(self) -> bool:
+        one, other = self.due
+        nodes = self.cluster.nodes
+        asleep = nodes[one].asleep or nodes[other].asleep
+        return asleep or frozenset((one, other)) in self.cluster.cuts
+
+    def close(self, end: str, why: str) -> None:
+        """Close one end; the other one notices at once, unless the cable is out."""
+        if end in self.ends:
+            self.ends.discard(end)
+            node, peer = self.cluster.nodes[end], self.peer(end)
+            if node.up:
+                node.lost(peer, why)
+            if not self.cut and not self.waiting[peer]:
+                self.cluster.later(0.02, lambda: self.close(peer, "broke off"))
+            elif not self.cut:
+                # What was sent before arrives before the end.
+                self.cluster.later(0.1, lambda: self.close(peer, "broke off"))
+
+
+class Cluster:
+    """The machines of a run, their network, and the clock."""
+
+    def __init__(
+        self, names: tuple[str, ...], random: Random, last_step: int, **terms: Any
+    ) -> None:
+        self.names, self.random, self.last_step = names, random, last_step
+        self.settings = Settings(names, **{"return_timeout": 600.0} | terms)
+        self.now = 0.0
+        self._count = itertools.count()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self.cuts: set[frozenset[str]] = set()
+        self.connections: dict[frozenset[str], Connection] = {}
+        self.groups: dict[int, Group] = {}
+        self.moves: list[tuple[float, str, Move]] = []
+        self.steps: list[tuple[float, int, int]] = []
+        self.nodes = {name: Node(self, name) for name in names}
+        for name in names:
+            self.later(random.uniform(0, 2), self.nodes[name].boot)
+        self._reconnect()
+
+    # Time
+
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now + seconds, next(self._count), act))
+
+    def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
+        """Let time pass; return whether `until` came true before its end."""
+        end = self.now + seconds
+        while self._events and self._events[0][0] <= end:
+            self.now, _, act = heapq.heappop(self._events)
+            act()
+            if until():
+                return True
+        self.now = end
+        return until()
+
+    # Network
+
+    def _reconnect(self) -> None:
+        for one, other in itertools.combinations(self.names, 2):
+            pair = frozenset((one, other))
+            nodes = self.nodes[one], self.nodes[other]
+            able = all(node.up and not node.asleep for node in nodes) and pair not in self.cuts
+            known = self.connections.get(pair)
+            for node, peer in (nodes, nodes[::-1]):
+                # Its machine answers, and no supervisor listens.
+                if node.up and peer.outcome and not self._refused(node, peer.name):
+                    node.gone[peer.name] = Absence("refused", self.now)
+            if able and (known is None or not known.ends):
+                connection = self.connections[pair] = Connection(self, one, other)
+                for node in nodes:
+                    peer = connection.peer(node.name)
+                    node.gone.pop(peer, None)
+                    # Until its first report arrives, a peer is not known.
+                    connection.send(peer, node.report())
+                    if node.stop:
+                        connection.send(peer, node.stop)
+        self.later(0.5, self._reconnect)
+
+    def _refused(self, node: Node, peer: str) -> bool:
+        return peer in node.gone and node.gone[peer].why == "refused"
+
+    def send(self, sender: str, to: str, message: Any) -> None:
+        connection = self.connections.get(frozenset((sender, to)))
+        if connection and sender in connection.ends:
+            connection.send(to, message)
+
+    def disconnect(self, node: Node, why: str = "broke off") -> None:
+        for pair, connection in self.connections.items():
+            if node.name in pair:
+                connection.close(node.name, why)
+
+    def _silent(self, connection: Connection) -> None:
+        """Have both ends give up a connection that is cut for too long."""
+        if connection.cut:
+            for end in [*connection.ends]:
+                if not self.nodes[end].asleep:
+                    connection.close(end, f"silent for {SILENCE:g} s")
+
+    # Groups
+
+    def enter(self, rank: Rank, form: Form) -> None:
+        group = self.groups.setdefault(form.generation, Group(form))
+        rank.group, rank.last = group, form.generation
+        group.ranks[rank.node.name] = rank
+        self.later(30, lambda: self._give_up(group))
+        if group.over:
+            rank.later(0.1, lambda: rank.drop() if rank.group is group else None)
+        elif len(group.ranks) == len(form.nodes):
+            self.later(2 if form.fresh else 0.1, lambda: self._complete(group))
+
+    def _whole(self, group: Group) -> bool:
+        ranks = group.ranks.values()
+        names = group.form.nodes
+        cut = any(frozenset(pair) in self.cuts for pair in itertools.combinations(names, 2))
+        able = all(r.group is group and r.alive and not r.hung for r in ranks)
+        asleep = any(self.nodes[name].asleep for name in names)
+        return able and not cut and not asleep and len(group.ranks) == len(names)
+
+    def _complete(self, group: Group) -> None:
+        if group.over or not self._whole(group):
+            return
+        others = [g for g in self.groups.values() if g.formed and self._whole(g)]
+        assert not others, f"two groups train: {group.form}, {others[0].form}"
+        group.formed = True
+        fresh = group.form.fresh
+        step = self.kept if fresh else max(rank.step for rank in group.ranks.values())
+        for rank in group.ranks.values():
+            rank.step, rank.loaded = step, True
+            rank.say(Formed(group.form.generation, step, CHOICES))
+        self.later(STEP, lambda: self._step(group))
+
+    @property
+    def kept(self) -> int:
+        """The step of the newest checkpoint: they are taken every ten steps."""
+        return max((step for _, _, step in self.steps), default=0) // 10 * 10
+
+    def _step(self, group: Group) -> None:
+        if group.over:
+            return
+        if self._whole(group):
+            newest = max((generation for _, generation, _ in self.steps), default=0)
+            assert group.form.generation >= newest, "an older group takes a step"
+            ranks = [*group.ranks.values()]
+            for rank in ranks:
+                rank.step += 1
+            self.steps.append((self.now, group.form.generation, ranks[0].step))
+            outcome = "finished" if ranks[0].step >= self.last_step else ""
+            if any(rank.node.stop for rank in ranks):
+                outcome = "stopped"
+            if outcome:
+                group.over = True
+                for rank in ranks:
+                    rank.end(outcome)
+            elif any(rank.pausing for rank in ranks):
+                group.over = True
+                for rank in ranks:
+                    rank.group = None
+                    rank.wait("paused")
+        self.later(STEP, lambda: self._step(group))
+
+    def _give_up(self, group: Group) -> None:
+        if not group.formed and not group.over:
+            for rank in [*group.ranks.values()]:
+                if rank.group is group and rank.alive and not rank.hung:
+                    rank.drop()
+
+    def break_up(self, group: Group, by: Rank) -> None:
+        """Have the others of a group notice that a rank is out of it, where no cable is cut."""
+        group.over = True
+        for name, rank in group.ranks.items():
+            if rank.group is group and frozenset((name, by.node.name)) not in self.cuts:
+                if group.formed and self.random.random() < 0.3:
+                    rank.step += 1  # This one has the sum of the step that was under way.
+                self.later(0.04, lambda r=rank: self._out(r, group))
+
+    def _out(self, rank: Rank, group: Group) -> None:
+        if rank.group is group and rank.alive and not rank.hung and not rank.node.asleep:
+            rank.drop()
+
+    # Faults
+
+    def kill(self, name: str, down: float, wiped: bool = False) -> None:
+        """Cut a node's power; it is back after `down` seconds, perhaps with an empty disk."""
+        node = self.nodes[name]
+        node.down()
+        if wiped:
+            node.disk = Votes()
+        self.later(down, node.boot)
+
+    def kill_rank(self, name: str) -> None:
+        node = self.nodes[name]
+        if node.up and node.rank.alive:
+            node.rank.die()
+            node.ranks_failed(Failure(0, "rank 0 was killed by signal 9", curable=True))
+
+    def fail_rank(self, name: str) -> None:
+        """Have a rank end by an error of its own."""
+        node = self.nodes[name]
+        if node.up and node.rank.alive:
+            node.rank.die()
+            node.ranks_failed(Failure(0, OWN_ERROR))
+
+    def hang_rank(self, name: str) -> None:
+        """Stop a rank; its supervisor kills it 20 s later."""
+        rank = self.nodes[name].rank if self.nodes[name].up else None
+        if (
+            rank
+            and rank.alive
+            and not rank.hung
+            and (rank.group or rank.node.ranks.state != "ended")
+        ):
+            rank.hung = True
+            self.later(20, lambda: self._kill_hung(rank))
+
+    def _kill_hung(self, rank: Rank) -> None:
+        if rank.node.up and rank.node.rank is rank and rank.alive:
+            rank.die()
+            rank.node.ranks_failed(Failure(0, "rank 0 did nothing for 20 s", curable=True))
+
+    def cut(self, one: str, other: str, seconds: float) -> None:
+        """Cut the connection of two nodes."""
+        pair = frozenset((one, other))
+        if len(pair) < 2 or pair in self.cuts:
+            return
+        self.cuts.add(pair)
+        if connection := self.connections.get(pair):
+            self.later(SILENCE, lambda: self._silent(connection))
+
+        def heal() -> None:
+            self.cuts.discard(pair)
+            for end in pair:
+                if connection := self.connections.get(pair):
+                    connection.deliver(end)
+                    if len(connection.ends) == 1:
+                        connection.close(*connection.ends, "broke off")
+
+        self.later(seconds, heal)
+
+    def isolate(self, name: str, seconds: float) -> None:
+        """Pull a node's cable."""
+        for other in self.names:
+            self.cut(name, other, seconds)
+
+    def suspend(self, name: str, seconds: float) -> None:
+        """Let a node sleep."""
+        node = self.nodes[name]
+        if not node.up or node.asleep:
+            return
+        node.asleep = True
+        start = node.starts
+        for connection in [c for pair, c in self.connections.items() if name in pair]:
+            self.later(SILENCE, lambda c=connection: self._silent(c))
+
+        def wake_up() -> None:
+            node.asleep = False
+            if not node.up or node.starts != start:
+                return
+            if seconds > SILENCE:
+                self.disconnect(node, f"suspended or stopped for {seconds:.0f} s")
+            for pair, connection in self.connections.items():
+                if name in pair:
+                    for end in pair:
+                        connection.deliver(end)
+            rank = node.rank
+            if rank.group and rank.group.over:
+                self._out(rank, rank.group)
+            node.wake()
+
+        self.later(seconds, wake_up)
+
+    def leave(self, name: str, away: float) -> None:
+        """Ask a node to leave in order; it is back later."""
+        node = self.nodes[name]
+        if node.up:
+            node.leaving = "the machine shuts down"
+            node.wake()
+            self.later(30, lambda: self.kill(name, away) if not node.up or node.leaving else None)
+
+    def fill_disk(self, name: str, seconds: float) -> None:
+        """Let a node's disk take no votes for a while."""
+        node = self.nodes[name]
+        node.full = True
+
+        def empty() -> None:
+            node.full = False
+
+        self.later(seconds, empty)
+
+    def stop_run(self, name: str, now: bool = False) -> None:
+        node = self.nodes[name]
+        if node.up:
+            node.stop = Stop(name, now)
+            node.tell(node.stop)
+            node.wake()
+
+    # Observations
+
+    @property
+    def training(self) -> tuple[str, ...]:
+        """The nodes whose supervisors say that they train, if they are one group; else ()."""
+        names = tuple(n for n in self.names if self.nodes[n].up and self._trains(n))
+        groups = {self.nodes[n].rank.group.form.generation for n in names}
+        return names if len(groups) == 1 else ()
+
+    def _trains(self, name: str) -> bool:
+        node = self.nodes[name]
+        return node.ranks.state == "training" and node.rank.group is not None
+
+    @property
+    def connected(self) -> bool:
+        """Whether every node is connected to every other."""
+        return all(
+            node.up and not node.asleep and len(node.heard) == len(self.names) - 1
+            for node in self.nodes.values()
+        )
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The nodes whose part in the run has not ended."""
+        return tuple(name for name in self.names if self.nodes[name].outcome is None)
+
+    def story(self) -> str:
+        """The moves so far, for a person who looks for a mistake."""
+        return "\n".join(f"{at:8.2f} {node}: {move}" for at, node, move in self.moves)

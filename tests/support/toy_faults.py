@@ -1,0 +1,69 @@
+"""Random faults for the simulated cluster."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from support.toy_cluster import Cluster
+
+Fault = tuple[float, str, str, str, float]
+"""Seconds before it, its kind, the node, another node, and its length in seconds."""
+
+CURED = (
+    "kill",
+    "wipe",
+    "kill rank",
+    "hang rank",
+    "cut",
+    "isolate",
+    "suspend",
+    "leave",
+    "fill disk",
+)
+"""Faults after which the run goes on with all nodes."""
+
+HEALED = 60.0
+"""Seconds after which a fault of the longest kind is over: a node that leaves is back."""
+
+
+def faults(
+    names: tuple[str, ...], most: int, kinds: tuple[str, ...] = CURED
+) -> st.SearchStrategy[list[Fault]]:
+    """Return a strategy of faults on these nodes, many of them soon after each other."""
+    return st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.03, 0.2, 1.0, 3.0, 7.0, 15.0]) | st.floats(0, 20),
+            st.sampled_from(kinds),
+            st.sampled_from(names),
+            st.sampled_from(names),
+            st.sampled_from([0.5, 2.0, 5.9, 6.1, 12.0, 25.0]),
+        ),
+        max_size=most,
+    )
+
+
+def inflict(cluster: Cluster, fault: Fault) -> None:
+    """Let time pass, and then a fault happen."""
+    after, kind, node, other, length = fault
+    cluster.run(after)
+    match kind:
+        case "kill" | "wipe":
+            cluster.kill(node, length, wiped=kind == "wipe")
+        case "kill rank":
+            cluster.kill_rank(node)
+        case "fail rank":
+            cluster.fail_rank(node)
+        case "hang rank":
+            cluster.hang_rank(node)
+        case "cut":
+            cluster.cut(node, other, length)
+        case "isolate":
+            cluster.isolate(node, length)
+        case "suspend":
+            cluster.suspend(node, length)
+        case "leave":
+            cluster.leave(node, length)
+        case "fill disk":
+            cluster.fill_disk(node, length)
+        case "stop" | "stop now":
+            cluster.stop_run(node, now=kind == "stop now")
